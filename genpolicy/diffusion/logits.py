@@ -1,0 +1,134 @@
+"""Per-token predictions whose symbols may differ from token to token.
+
+A network with one softmax over the whole vocabulary gives one group with every token in it. A network with one softmax
+per kind gives a group for the states, one for the actions, one for the values: far less memory, and no probability on
+symbols that a token cannot hold. Processes and samplers see ``TypedLogits`` only; a plain tensor [B, N, K] is the case
+of one group.
+
+Axes: B batch, N tokens, K symbols of the vocabulary, n tokens of a group, G symbols of a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+NEGATIVE_INFINITY = float("-inf")
+
+
+@dataclass(frozen=True)
+class LogitGroup:
+    """Unnormalised log-probabilities of some tokens over their own symbols."""
+
+    positions: Tensor
+    """[n] places in the sequence, int64."""
+    symbols: Tensor
+    """[G] vocabulary ids, int64, increasing."""
+    logits: Tensor
+    """[B, n, G]; minus infinity on symbols that a token cannot hold."""
+
+
+@dataclass(frozen=True)
+class TypedLogits:
+    """The groups of one prediction; together they hold every token once."""
+
+    groups: tuple[LogitGroup, ...]
+    num_tokens: int
+    num_symbols: int
+
+    @staticmethod
+    def of(logits: Tensor | TypedLogits) -> TypedLogits:
+        """A dense tensor [B, N, K] as one group; typed logits as they are."""
+        if isinstance(logits, TypedLogits):
+            return logits
+        _, n, k = logits.shape
+        positions = torch.arange(n, device=logits.device)
+        return TypedLogits((LogitGroup(positions, torch.arange(k, device=logits.device), logits),), n, k)
+
+    @property
+    def batch_size(self) -> int:
+        """Number B of rows."""
+        return self.groups[0].logits.shape[0]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the logits lie."""
+        return self.groups[0].logits.device
+
+    def map(self, change: Callable[[LogitGroup], Tensor]) -> TypedLogits:
+        """The same groups with other logits."""
+        groups = tuple(LogitGroup(g.positions, g.symbols, change(g)) for g in self.groups)
+        return TypedLogits(groups, self.num_tokens, self.num_symbols)
+
+    def per_token(self, compute: Callable[[LogitGroup], Tensor], fill: float = 0.0) -> Tensor:
+        """A tensor [B, N] from a computation that gives [B, n] for each group."""
+        parts = [(g.positions, compute(g)) for g in self.groups]
+        out = parts[0][1].new_full((self.batch_size, self.num_tokens), fill)
+        for positions, values in parts:
+            out[:, positions] = values
+        return out
+
+    def restrict(self, admitted: Tensor | None) -> TypedLogits:
+        """Minus infinity on symbols that ``admitted`` [N, K] or [B, N, K] (bool) excludes; None changes nothing."""
+        if admitted is None:
+            return self
+
+        def change(g: LogitGroup) -> Tensor:
+            allowed = admitted.index_select(-2, g.positions).index_select(-1, g.symbols)
+            return g.logits.masked_fill(~allowed, NEGATIVE_INFINITY)
+
+        return self.map(change)
+
+    def log_softmax(self) -> TypedLogits:
+        """Normalised log-probabilities."""
+        return self.map(lambda g: g.logits.log_softmax(-1))
+
+    def local_ids(self, g: LogitGroup, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Index within a group's symbols of ``ids`` [B, N], shape [B, n], and whether each is one of them."""
+        table = torch.full((self.num_symbols + 1,), -1, dtype=torch.int64, device=ids.device)
+        table[g.symbols] = torch.arange(len(g.symbols), device=ids.device)
+        local = table[ids[:, g.positions].clamp(0, self.num_symbols)]
+        return local.clamp(min=0), local >= 0
+
+    def log_prob(self, ids: Tensor) -> Tensor:
+        """[B, N] log-probability of a symbol at each token; minus infinity where the token cannot hold it."""
+
+        def compute(g: LogitGroup) -> Tensor:
+            local, known = self.local_ids(g, ids)
+            chosen = g.logits.log_softmax(-1).gather(-1, local[..., None])[..., 0]
+            return chosen.masked_fill(~known, NEGATIVE_INFINITY)
+
+        return self.per_token(compute)
+
+    def dense(self, dtype: torch.dtype = torch.float64) -> Tensor:
+        """[B, N, K] log-probabilities of the whole vocabulary; minus infinity where a token cannot hold a symbol."""
+        shape = (self.batch_size, self.num_tokens, self.num_symbols)
+        out = torch.full(shape, NEGATIVE_INFINITY, dtype=dtype, device=self.device)
+        for g in self.groups:
+            out[:, g.positions[:, None], g.symbols[None, :]] = g.logits.to(dtype).log_softmax(-1)
+        return out
+
+
+class Denoiser(Protocol):
+    """What a process trains and a sampler asks: noised tokens and a time in, a prediction of the clean tokens out.
+
+    A module may also have ``token_nll(tokens, t, targets, where)``, which computes -log p(targets) only where ``where``
+    [B, N] is set, flattened in row-major order; ``token_nll`` below uses it, and is the slow and obvious way without it.
+    """
+
+    def __call__(self, tokens: Tensor, t: Tensor) -> Tensor | TypedLogits:
+        """Logits of x_0 for noised ``tokens`` [B, N] at integer times ``t`` [B]."""
+        ...
+
+
+def token_nll(model: Denoiser, tokens: Tensor, t: Tensor, targets: Tensor, where: Tensor) -> Tensor:
+    """-log p(x_0 = targets | tokens, t) at the tokens of ``where`` [B, N] (bool), flat in row-major order, in nats."""
+    own = getattr(model, "token_nll", None)
+    if own is not None:
+        result: Tensor = own(tokens, t, targets, where)
+        return result
+    return -TypedLogits.of(model(tokens, t)).log_prob(targets)[where]

@@ -1,0 +1,31 @@
+"""The errors a user can meet; each subclasses a built-in, so callers can catch either."""
+
+from __future__ import annotations
+
+
+class ConfigError(ValueError):
+    """A configuration key or value does not exist or is out of range."""
+
+
+class RegistryError(LookupError):
+    """No game, policy, learner, process or oracle of that name is installed."""
+
+
+class IllegalMoveError(ValueError):
+    """The move is well formed but not legal in the position."""
+
+
+class SourceError(ValueError):
+    """A file of games, positions or records holds something unreadable; the message names file and line."""
+
+
+class DatasetError(ValueError):
+    """A data set is damaged, truncated, empty or of another game."""
+
+
+class EngineError(RuntimeError):
+    """An engine is missing, is not an engine, hangs, dies, or answers nonsense."""
+
+
+class CheckpointError(ValueError):
+    """A checkpoint is damaged, of another game or tokenizer, or newer than this code."""

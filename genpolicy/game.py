@@ -1,0 +1,317 @@
+"""What a game plugin supplies: rules, a fixed move vocabulary and a fixed-length state tokenizer.
+
+Two players, perfect information. Player 0 moves first from the initial position (White in chess, Black in shogi).
+States are opaque to the core. A state carries the history that its repetition rule needs.
+
+Views: every token row and move id is seen from one player's side, its *viewer*. Player 0's view is the absolute one.
+Player 1's view is the same position with the board turned and the colours swapped, so that the viewer's own pieces
+always have the same symbols and move in the same direction. A window keeps one viewer for all its imagined states (the
+player to move at its root); nothing flips from ply to ply.
+
+Axes: B batch, L tokens of a state, S state symbols, M moves of the vocabulary.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from genpolicy.errors import SourceError
+
+StateT = TypeVar("StateT")
+State = Any
+IntArray = NDArray[np.integer[Any]]
+OnBad = Callable[[SourceError], None]
+
+
+@dataclass(frozen=True, eq=False)
+class MoveVocabulary:
+    """A fixed, ordered set of protocol moves (UCI, USI, ...) with what a factorised head needs to know of each.
+
+    ``len(vocabulary)``, ``vocabulary[i]`` is the text of move i, ``vocabulary.index(text)`` the id of a text.
+    """
+
+    texts: tuple[str, ...]
+    """Protocol texts in id order, all different."""
+    source: NDArray[np.int16]
+    """[M] index of the state token (0..L-1) that the move starts from: a square or a hand slot; -1 for none (a drop in
+    k-in-a-row)."""
+    target: NDArray[np.int16]
+    """[M] index of the state token that the move ends on; -1 for none."""
+    kind: NDArray[np.int16]
+    """[M] 0 for a plain move; 1, 2, ... for promotions, drops and whatever else shares source and target."""
+    num_kinds: int
+    """Number of kinds, at least 1."""
+    mirrored: NDArray[np.int64]
+    """[M] the id of each move as player 1 sees it: a permutation that is its own inverse."""
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __getitem__(self, move_id: int) -> str:
+        return self.texts[move_id]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.texts)
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {text: i for i, text in enumerate(self.texts)}
+
+    def index(self, text: str) -> int:
+        """Id of a protocol move.
+
+        Raises:
+            ValueError: the text is no move of the vocabulary.
+        """
+        try:
+            return self._ids[text]
+        except KeyError:
+            raise ValueError(f"{text!r} is not a move of this vocabulary of {len(self)} moves") from None
+
+    def seen_by(self, move_ids: IntArray, viewers: IntArray | int) -> NDArray[np.int64]:
+        """Move ids as the viewers see them (and back: the map is its own inverse).
+
+        Args:
+            move_ids: Ids in 0..M-1, or negative for "no move" (kept as it is), shape [...] .
+            viewers: 0 or 1, broadcast against the leading axis of ``move_ids``.
+        """
+        ids = np.asarray(move_ids, dtype=np.int64)
+        viewer = np.asarray(viewers, dtype=np.int64)
+        viewer = viewer.reshape(viewer.shape + (1,) * (ids.ndim - viewer.ndim))
+        return np.where((viewer == 1) & (ids >= 0), self.mirrored[np.maximum(ids, 0)], ids)
+
+
+class StateTokenizer(ABC, Generic[StateT]):
+    """Turns states into rows of ``length`` symbol ids and back, exactly."""
+
+    symbols: tuple[str, ...]
+    """The S symbols in id order, printable."""
+    admitted: NDArray[np.bool_]
+    """[L, S] which symbols each position can hold."""
+    rows: NDArray[np.int16]
+    """[L] board row of each token, 0-based; -1 where it is no square."""
+    cols: NDArray[np.int16]
+    """[L] board column of each token; -1 where it is no square."""
+    hands: NDArray[np.int16]
+    """[L] hand slot of each token; -1 where it is none."""
+
+    @property
+    def length(self) -> int:
+        """Number L of tokens of a state."""
+        return len(self.rows)
+
+    @abstractmethod
+    def encode(self, states: Sequence[StateT], viewers: Sequence[int] | IntArray | None = None) -> NDArray[np.int16]:
+        """Token ids, shape [B, L], each state seen by its viewer (0 or 1; None: all by player 0, the absolute view).
+
+        Raises:
+            ValueError: a state holds a value that no symbol stands for.
+        """
+
+    @abstractmethod
+    def decode(self, row: IntArray, viewer: int = 0) -> StateT:
+        """The state of a row of L ids as ``viewer`` sees it; history is not in the tokens.
+
+        Raises:
+            ValueError: the row stands for no position of the game (wrong length, symbols that a position does not
+                admit, or tokens that contradict each other).
+        """
+
+
+@dataclass(frozen=True)
+class PlayedGame:
+    """One game as a source file holds it."""
+
+    game_id: str
+    """Unique within its source, e.g. ``"London1851.pgn:12"``."""
+    start: str
+    """State text of the first position."""
+    moves: tuple[int, ...]
+    """Absolute move ids, every one of them legal where it was played."""
+    result: float | None
+    """1.0 first player won, 0.0 draw, -1.0 second player won; None unknown."""
+    headers: dict[str, str] = field(default_factory=dict)
+    """Names, dates, ratings and whatever else the format carries."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """One position as a source file holds it (EPD, FEN or SFEN lists)."""
+
+    text: str
+    """State text, as ``Game.format`` writes it."""
+    where: str
+    """File and line, for messages."""
+    line: tuple[str, ...] = ()
+    """Best line from here, if the source gives one, in protocol moves."""
+    scores: tuple[str | None, ...] = ()
+    """Score texts of the line (see ``genpolicy.values``), if the source gives any."""
+    ended: bool = False
+    """The line ends because the game ends there, and not because it was cut."""
+    game_id: str | None = None
+    """Game that the position comes from, if known."""
+    ply: int | None = None
+    """Ply within that game, if known."""
+    split: str | None = None
+    """The source's own split (``"train"``, ``"test"``), if it has one."""
+
+
+@dataclass(frozen=True)
+class Symmetry:
+    """A map of states that commutes with the rules."""
+
+    name: str
+    state: Callable[[Any], Any]
+    """State -> state."""
+    moves: NDArray[np.int64]
+    """[M] permutation of move ids that goes with it."""
+
+
+class Game(ABC, Generic[StateT]):
+    """The rules of one game and its encodings; everything the core knows of a game, it knows from here."""
+
+    name: str
+    """Entry-point name, e.g. ``"chess"``."""
+    spec: str
+    """What ``genpolicy.load_game`` takes to make this game again, with every argument in a canonical order."""
+    moves: MoveVocabulary
+    tokens: StateTokenizer[StateT]
+    protocol: Literal["uci", "usi", "none"]
+    players: tuple[str, str]
+    """Names of the two sides for people, player 0 first, e.g. ``("White", "Black")``."""
+
+    @abstractmethod
+    def parse(self, text: str | None = None) -> StateT:
+        """The state of a text; the initial position without one.
+
+        Raises:
+            ValueError: the text is no legal position; the message quotes it.
+        """
+
+    @abstractmethod
+    def format(self, state: StateT) -> str:
+        """The text of a state (FEN, SFEN, ...); history is not in it."""
+
+    @abstractmethod
+    def legal(self, state: StateT) -> NDArray[np.int64]:
+        """Sorted ids of the legal moves, by the piece rules alone; empty where none is.
+
+        A draw that can be claimed does not empty it, so that a record which plays on replays.
+        """
+
+    @abstractmethod
+    def play(self, state: StateT, move_id: int) -> StateT:
+        """The state after a legal move; ``state`` stays as it is.
+
+        Raises:
+            IllegalMoveError: the move is not legal there; the message names it, the position and the legal moves.
+        """
+
+    @abstractmethod
+    def player(self, state: StateT) -> int:
+        """Player to move, 0 or 1."""
+
+    @abstractmethod
+    def outcome(self, state: StateT) -> float | None:
+        """Result in [-1, 1] for the player to move; None while the game runs. Draws by rule included."""
+
+    @abstractmethod
+    def key(self, state: StateT) -> str | bytes | int:
+        """Equal for positions that are the same for the rules' repetition test (move counters left out)."""
+
+    @property
+    def symmetries(self) -> tuple[Symmetry, ...]:
+        """Maps of states that commute with the rules, without the identity; () where there is none."""
+        return ()
+
+    def canonical_key(self, state: StateT) -> str:
+        """One key for a position and all its symmetric copies; splits by position use it."""
+        return min(str(self.key(s)) for s in [state, *(symmetry.state(state) for symmetry in self.symmetries)])
+
+    def board_text(self, state: StateT) -> str:
+        """A board for the terminal, several lines; the state's text where a game has nothing better."""
+        return self.format(state)
+
+    def move_from_text(self, state: StateT, text: str) -> int:
+        """Id of a move that a person typed (protocol notation; a game may accept more, SAN for example).
+
+        Raises:
+            ValueError: not a move, or not legal in the position.
+        """
+        from genpolicy.errors import IllegalMoveError
+
+        move_id = self.moves.index(text.strip())
+        if move_id not in self.legal(state):
+            legal = " ".join(self.moves[i] for i in self.legal(state))
+            raise IllegalMoveError(f"move {text!r} is illegal in {self.format(state)!r}; legal: {legal}")
+        return move_id
+
+    # What follows is optional; the default says so in words.
+
+    def positions(self) -> Iterator[StateT]:
+        """Every reachable position of a small game, each once.
+
+        Raises:
+            ValueError: the game is too large, or does not supply this.
+        """
+        raise ValueError(f"game {self.spec!r} cannot enumerate its positions")
+
+    def evaluate(self, state: StateT) -> float:
+        """A heuristic value in [-1, 1] for the player to move.
+
+        Raises:
+            ValueError: the game does not supply one.
+        """
+        raise ValueError(f"game {self.spec!r} has no heuristic evaluation")
+
+    def is_quiet(self, state: StateT) -> bool:
+        """Whether a heuristic value can be trusted here; True where the game does not say."""
+        return True
+
+    def planes(self, states: Sequence[StateT]) -> NDArray[np.float32]:
+        """Input planes of a convolutional network, shape [B, channels, rows, columns].
+
+        Raises:
+            ValueError: the game does not supply any.
+        """
+        raise ValueError(f"game {self.spec!r} has no input planes")
+
+    def svg(self, state: StateT) -> str:
+        """A drawing of the position.
+
+        Raises:
+            ValueError: the game does not supply one.
+        """
+        raise ValueError(f"game {self.spec!r} draws no SVG")
+
+    def open_games(self, path: Path, on_bad: OnBad | None = None) -> Iterator[PlayedGame]:
+        """Games of a file, streamed in constant memory (``.gz`` and ``.zst`` are unpacked on the way).
+
+        Args:
+            path: The file.
+            on_bad: Called with a SourceError for each unreadable game, which is then skipped; None: raise it.
+
+        Raises:
+            SourceError: an unreadable or illegal game (file, line and move in the message), or no game at all.
+        """
+        raise SourceError(f"{path}: game {self.spec!r} reads no game files")
+
+    def open_positions(self, path: Path, on_bad: OnBad | None = None) -> Iterator[Position]:
+        """Positions of a file (EPD, FEN or SFEN lists, labelled records of others), streamed; errors as above."""
+        raise SourceError(f"{path}: game {self.spec!r} reads no position files")
+
+    def write_games(self, path: Path, games: Iterable[PlayedGame]) -> None:
+        """Write games in the game's usual format.
+
+        Raises:
+            ValueError: the game does not supply this.
+        """
+        raise ValueError(f"game {self.spec!r} writes no game files")

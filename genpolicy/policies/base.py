@@ -1,0 +1,188 @@
+"""Policy: what chooses moves. Decision: what it chose and why. Saving and loading.
+
+A saved policy is a folder of ``config.yaml`` (with ``policy:``, its entry-point name, and ``format:``, this layout's
+version), ``model.safetensors`` where it has weights, and ``provenance.json``. No pickle is ever read.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import parse_qsl
+
+import numpy as np
+from numpy.typing import NDArray
+
+from genpolicy.config import read_yaml
+from genpolicy.errors import CheckpointError, RegistryError
+from genpolicy.game import Game
+
+FORMAT_VERSION = 1
+"""Raised when a folder written by this code could not be read by older code."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A policy's answer for one position."""
+
+    move: int
+    """Absolute move id, legal in the position."""
+    policy: dict[int, float] | None = None
+    """Probability of each legal move (absolute ids, sum 1), where the policy has one."""
+    value: float | None = None
+    """In [-1, 1] for the player to move, where the policy has one."""
+    line: tuple[int, ...] = ()
+    """The imagined moves, absolute ids, beginning with the first imagined action (which may differ from ``move`` where
+    that one was illegal). Nothing makes them legal."""
+    states: tuple[str | None, ...] = ()
+    """Text of each imagined state after the moves of ``line``; None where the tokens stand for no position."""
+    stats: Mapping[str, float] = field(default_factory=dict)
+    """Numbers for people: ``network_calls``, ``raw_legal`` (1 when the move was legal before the mask), ..."""
+
+
+class Policy(ABC):
+    """Chooses moves for batches of positions."""
+
+    kind: ClassVar[str]
+    """Entry-point name in group ``genpolicy.policies``."""
+    game: Game[Any]
+
+    @abstractmethod
+    def decide(self, states: Sequence[Any]) -> list[Decision]:
+        """One decision for each position, each independent of the others in the batch.
+
+        Raises:
+            ValueError: a position in which the player to move has no legal move.
+        """
+
+    def seed(self, seed: int) -> None:
+        """Make the draws that follow the same as those after any other call with this seed."""
+        del seed
+
+    def close(self) -> None:
+        """End processes and free memory; safe to call twice."""
+
+    @property
+    def label(self) -> str:
+        """A short name for tables."""
+        return self.kind
+
+    def save_pretrained(self, folder: str | Path) -> Path:
+        """Write the policy to a folder that ``genpolicy.load_policy`` reads.
+
+        Raises:
+            ValueError: a policy that has no folder (random, engine, ...): its spelling is all there is.
+        """
+        raise ValueError(f"policy {self.kind!r} has no folder; write its spelling instead, e.g. --policy {self.kind}")
+
+    @classmethod
+    def from_folder(cls, folder: Path, config: dict[str, Any], **options: Any) -> Policy:
+        """The policy of a folder whose ``config.yaml`` was read already.
+
+        Raises:
+            CheckpointError: damaged, of another game or tokenizer, or newer than this code.
+        """
+        raise CheckpointError(f"{folder}: policy {cls.kind!r} cannot be loaded from a folder")
+
+    @classmethod
+    def from_spec(cls, argument: str, options: dict[str, Any]) -> Policy:
+        """The policy of a spelling ``kind[:argument][?key=value&...]``; ``options`` may hold ``game``, ``device``, ``seed``.
+
+        Raises:
+            ValueError: an option that the policy does not take.
+        """
+        raise RegistryError(f"policy {cls.kind!r} is loaded from a folder: write the folder's path")
+
+
+def load_policy(spec: str | Path, **options: Any) -> Policy:
+    """The policy of a folder or of a spelling ``kind[:argument][?key=value&...]``.
+
+    Args:
+        spec: A folder with a ``config.yaml``, or a spelling.
+        options: ``device`` ("cpu", "cuda", ...), ``seed``, ``game`` (a Game or its specification, for policies that
+            have no folder), and what the policy takes itself (``num_steps``, ``sampler``, ...).
+
+    Raises:
+        RegistryError: neither a policy's folder nor a spelling of an installed policy.
+        CheckpointError: a damaged folder, or one of newer code.
+    """
+    from genpolicy import registry
+
+    head, _, query = str(spec).partition("?")
+    path = Path(head)
+    typed: dict[str, Any] = {key: _plain(value) for key, value in parse_qsl(query, keep_blank_values=True)}
+    typed.update(options)
+    if (path / "config.yaml").is_file():
+        config = read_policy_config(path)
+        policy_class = registry.load("policies", config["policy"])
+        loaded: Policy = policy_class.from_folder(path, config, **typed)
+        return loaded
+    if path.is_dir():
+        raise CheckpointError(
+            f"{path}: holds no config.yaml, so it is no policy's folder (genpolicy train prints the right one)"
+        )
+    kind, _, argument = head.partition(":")
+    if kind not in registry.available("policies") and ("/" in head or path.suffix):
+        raise RegistryError(f"{head}: no such folder")
+    made: Policy = registry.load("policies", kind).from_spec(argument, typed)
+    return made
+
+
+def read_policy_config(folder: Path) -> dict[str, Any]:
+    """The ``config.yaml`` of a policy's folder, its format checked.
+
+    Raises:
+        CheckpointError: unreadable, no ``policy`` key, or written by newer code.
+    """
+    try:
+        config = read_yaml(folder / "config.yaml")
+    except ValueError as error:
+        raise CheckpointError(str(error)) from error
+    if not isinstance(config.get("policy"), str) or not isinstance(config.get("format"), int):
+        raise CheckpointError(f"{folder}/config.yaml: no 'policy' and 'format' in it, so it is no policy's folder")
+    if config["format"] > FORMAT_VERSION:
+        raise CheckpointError(
+            f"{folder}: written in format {config['format']}, this code reads up to {FORMAT_VERSION}: upgrade genpolicy"
+        )
+    return config
+
+
+def write_provenance(folder: Path, facts: Mapping[str, Any]) -> None:
+    """Write ``provenance.json``: where weights come from (data checksums, records seen, versions, commit)."""
+    (folder / "provenance.json").write_text(json.dumps(dict(facts), indent=2, sort_keys=True, default=str) + "\n")
+
+
+def resolve_game(game: Game[Any] | str | None, spelling: str) -> Game[Any]:
+    """The game that a policy without a folder plays.
+
+    Raises:
+        ValueError: none was given.
+    """
+    from genpolicy.registry import load_game
+
+    if game is None:
+        raise ValueError(f"policy {spelling!r} plays any game: say which (--game chess, or game=...)")
+    return load_game(game) if isinstance(game, str) else game
+
+
+def legal_probabilities(legal: NDArray[np.int64], scores: NDArray[np.floating[Any]]) -> dict[int, float]:
+    """Softmax of ``scores`` (log-probabilities of the legal moves, in their order) as move id -> probability."""
+    weights = np.exp(scores.astype(np.float64) - np.max(scores))
+    weights /= weights.sum()
+    return {int(move): float(weight) for move, weight in zip(legal, weights, strict=True)}
+
+
+def _plain(text: str) -> Any:
+    lowered = text.lower()
+    if lowered in ("true", "false"):
+        return lowered == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

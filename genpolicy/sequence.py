@@ -1,0 +1,244 @@
+"""Layout: which tokens of a sequence are state, action and value, and which symbols each of them can hold.
+
+A paradigm is a string over s, a and v with a bar between what is given and what is imagined. ``s-asa`` at horizon 4 is
+``s | a s a s a s a``: the root state is given, four moves and the three states between them are imagined (Ye et al.
+2025, arXiv:2502.19805). A new paradigm is a row of ``PARADIGMS``, not code.
+
+Symbols of one vocabulary: states 0..S-1, then moves, then value bins (where the paradigm has values), then PAD (the
+game has ended). The mask of an absorbing process is one more: ``num_symbols``.
+
+Axes: N tokens of a sequence, n tokens of one kind, K symbols of the vocabulary, L tokens of a state.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from genpolicy.errors import ConfigError
+from genpolicy.game import Game
+
+Kind = Literal["state", "action", "value"]
+KINDS: tuple[Kind, ...] = ("state", "action", "value")
+_KIND_OF: dict[str, Kind] = {"s": "state", "a": "action", "v": "value"}
+
+
+@dataclass(frozen=True)
+class Paradigm:
+    """What is given, what the first imagined ply holds, and what each further ply adds."""
+
+    given: str
+    first: str
+    further: str
+
+    def future(self, horizon: int) -> str:
+        """The imagined part over s, a, v."""
+        return self.first + self.further * (horizon - 1)
+
+
+# Ye et al. 2025, Section 3.2 and Table 3; s-v and sa-v are Ruoss et al. 2024 (arXiv:2402.04494), one ply only.
+PARADIGMS: dict[str, Paradigm] = {
+    "s-a": Paradigm("s", "a", ""),
+    "s-v": Paradigm("s", "v", ""),
+    "sa-v": Paradigm("sa", "v", ""),
+    "s-aa": Paradigm("s", "a", "a"),
+    "s-asa": Paradigm("s", "a", "sa"),
+    "s-ass": Paradigm("s", "a", "s"),
+    "s-avav": Paradigm("s", "av", "av"),
+    "s-avsav": Paradigm("s", "av", "sav"),
+}
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One state, action or value of a sequence: tokens ``start`` to ``stop - 1``."""
+
+    kind: Kind
+    ply: int
+    """0 for the root state and the first move; state ply p is the position after p imagined moves."""
+    start: int
+    stop: int
+    given: bool
+
+
+@dataclass(frozen=True, eq=False)
+class SymbolGroup:
+    """The tokens of one kind and the symbols that they share."""
+
+    kind: Kind
+    positions: NDArray[np.int64]
+    """[n] their places in the sequence."""
+    symbols: NDArray[np.int64]
+    """[Kg] vocabulary ids of the kind's symbols in order, PAD last."""
+    admitted: NDArray[np.bool_]
+    """[n, Kg] which of them each token can hold; PAD by the layout's ``admit_pad``, never in what is given."""
+
+
+class Layout:
+    """The tokens of one training window or one imagined line.
+
+    Args:
+        game: Supplies the state symbols, their places and the move vocabulary.
+        paradigm: A key of ``PARADIGMS``.
+        horizon: Number of plies imagined, at least 1; the one-ply paradigms take only 1.
+        num_value_bins: Bins of a value token (128 in Ruoss et al. 2024).
+        admit_pad: Whether an imagined token may be PAD. Only a model that was trained on PAD should admit it.
+
+    Raises:
+        ConfigError: no such paradigm, or a horizon it cannot have.
+    """
+
+    def __init__(
+        self,
+        game: Game[Any],
+        paradigm: str = "s-asa",
+        horizon: int = 4,
+        *,
+        num_value_bins: int = 128,
+        admit_pad: bool = False,
+    ) -> None:
+        if paradigm not in PARADIGMS:
+            raise ConfigError(f"paradigm {paradigm!r} does not exist; there are: {', '.join(PARADIGMS)}")
+        shape = PARADIGMS[paradigm]
+        if horizon < 1:
+            raise ConfigError(f"horizon must be at least 1 ply, got {horizon}")
+        if horizon > 1 and not shape.further:
+            raise ConfigError(f"paradigm {paradigm!r} imagines one ply; set horizon=1, got {horizon}")
+        self.paradigm, self.horizon, self.admit_pad = paradigm, horizon, admit_pad
+        self.state_symbols = tuple(game.tokens.symbols)
+        self.moves = game.moves
+        self.state_length = game.tokens.length
+        future = shape.future(horizon)
+        self.num_value_bins = num_value_bins if "v" in future else 0
+        self.slots = self._lay_out(shape.given, future)
+        self.length = self.slots[-1].stop
+        self.move_offset = len(self.state_symbols)
+        self.value_offset = self.move_offset + len(self.moves)
+        self.pad = self.value_offset + self.num_value_bins
+        self.num_symbols = self.pad + 1
+        self.mask = self.num_symbols
+        self._describe_tokens(game)
+
+    def _lay_out(self, given: str, future: str) -> tuple[Slot, ...]:
+        slots: list[Slot] = []
+        start = ply = 0
+        for i, letter in enumerate(given + future):
+            kind = _KIND_OF[letter]
+            # The root is ply 0; an imagined state begins the next ply. Without states (s-aa) a second action does.
+            if kind == "state" and i > 0:
+                ply += 1
+            elif i > 0 and any(slot.kind == kind and slot.ply == ply for slot in slots):
+                ply += 1
+            stop = start + (self.state_length if kind == "state" else 1)
+            slots.append(Slot(kind, ply, start, stop, given=i < len(given)))
+            start = stop
+        return tuple(slots)
+
+    def _describe_tokens(self, game: Game[Any]) -> None:
+        n = self.length
+        self.kinds = np.zeros(n, np.int64)
+        """[N] index into ``KINDS``."""
+        self.plies = np.zeros(n, np.int64)
+        """[N] imagined ply of each token."""
+        self.given = np.zeros(n, np.bool_)
+        """[N] the frozen prefix: never noised, never trained on."""
+        self.places = np.full(n, -1, np.int64)
+        """[N] index of a state token within its state; -1 for actions and values."""
+        for slot in self.slots:
+            at = slice(slot.start, slot.stop)
+            self.kinds[at], self.plies[at], self.given[at] = KINDS.index(slot.kind), slot.ply, slot.given
+            if slot.kind == "state":
+                self.places[at] = np.arange(self.state_length)
+        is_state = self.places >= 0
+        self.rows, self.cols, self.hands = (
+            np.where(is_state, of_token.astype(np.int64)[self.places], -1)
+            for of_token in (game.tokens.rows, game.tokens.cols, game.tokens.hands)
+        )
+        self._state_admitted = game.tokens.admitted
+
+    @cached_property
+    def groups(self) -> tuple[SymbolGroup, ...]:
+        """The tokens by kind, in the order of ``KINDS``; kinds that do not occur are left out."""
+        symbols_of: dict[Kind, NDArray[np.int64]] = {
+            "state": np.arange(self.move_offset),
+            "action": np.arange(self.move_offset, self.value_offset),
+            "value": np.arange(self.value_offset, self.pad),
+        }
+        groups = []
+        for index, kind in enumerate(KINDS):
+            positions = np.flatnonzero(self.kinds == index)
+            if len(positions) == 0:
+                continue
+            symbols = symbols_of[kind]
+            admitted = np.ones((len(positions), len(symbols)), np.bool_)
+            if kind == "state":
+                admitted = self._state_admitted[self.places[positions]]
+            may_end = (~self.given[positions] & self.admit_pad)[:, None]
+            groups.append(
+                SymbolGroup(kind, positions, np.append(symbols, self.pad), np.concatenate([admitted, may_end], axis=1))
+            )
+        return tuple(groups)
+
+    @cached_property
+    def admitted(self) -> NDArray[np.bool_]:
+        """[N, K] which symbols each token can hold."""
+        table = np.zeros((self.length, self.num_symbols), np.bool_)
+        for group in self.groups:
+            table[group.positions[:, None], group.symbols[None, :]] = group.admitted
+        return table
+
+    def slot(self, kind: Kind, ply: int) -> Slot | None:
+        """The slot of a kind at a ply, or None where the paradigm has none."""
+        return next((s for s in self.slots if s.kind == kind and s.ply == ply), None)
+
+    @property
+    def first_action(self) -> int:
+        """Place of the first imagined action.
+
+        Raises:
+            ConfigError: the paradigm imagines no action (s-v, sa-v).
+        """
+        for slot in self.slots:
+            if slot.kind == "action" and not slot.given:
+                return slot.start
+        raise ConfigError(f"paradigm {self.paradigm!r} imagines no action")
+
+    @property
+    def head_squares(self) -> NDArray[np.int64]:
+        """[number of actions, L] for each action token in order, where the state lies that the move is made in.
+
+        A paradigm without imagined states (s-aa) makes every move "in" the last state there is, the root.
+        """
+        rows = []
+        for slot in self.slots:
+            if slot.kind == "action":
+                before = [s for s in self.slots if s.kind == "state" and s.ply <= slot.ply]
+                rows.append(np.arange(before[-1].start, before[-1].stop))
+        return np.stack(rows) if rows else np.zeros((0, self.state_length), np.int64)
+
+    def describe(self) -> str:
+        """The layout as the paper writes it, e.g. ``s | a s a s a s a``."""
+        letters = {kind: letter for letter, kind in _KIND_OF.items()}
+        given = [letters[s.kind] for s in self.slots if s.given]
+        future = [letters[s.kind] for s in self.slots if not s.given]
+        return " ".join([*given, "|", *future])
+
+    def texts(self, row: Sequence[int] | NDArray[np.integer[Any]]) -> list[str]:
+        """A printable text for each token id of a row (mask and PAD included)."""
+        names = [*self.state_symbols, *self.moves.texts, *(f"v{i}" for i in range(self.num_value_bins)), "PAD", "MASK"]
+        return [names[int(i)] for i in row]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Sixteen hex digits that differ where token ids would mean something else."""
+        text = "\n".join(
+            [self.paradigm, str(self.horizon), str(self.num_value_bins), str(self.state_length)]
+            + [*self.state_symbols, "|", *self.moves.texts]
+        )
+        return hashlib.sha256(text.encode() + self._state_admitted.tobytes()).hexdigest()[:16]
