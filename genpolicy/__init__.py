@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 __all__ = ["__version__", "load_game", "load_policy"]
 
 
-def load_game(spec: str) -> Game:
+def load_game(spec: str) -> Game[Any]:
     """The game of a specification such as ``"chess"`` or ``"connect:rows=3,cols=3,k=3,gravity=false"``.
 
     Raises:

@@ -131,9 +131,8 @@ class Layout:
         for i, letter in enumerate(given + future):
             kind = _KIND_OF[letter]
             # The root is ply 0; an imagined state begins the next ply. Without states (s-aa) a second action does.
-            if kind == "state" and i > 0:
-                ply += 1
-            elif i > 0 and any(slot.kind == kind and slot.ply == ply for slot in slots):
+            repeats = any(slot.kind == kind and slot.ply == ply for slot in slots)
+            if i > 0 and (kind == "state" or repeats):
                 ply += 1
             stop = start + (self.state_length if kind == "state" else 1)
             slots.append(Slot(kind, ply, start, stop, given=i < len(given)))
@@ -237,8 +236,6 @@ class Layout:
     @cached_property
     def fingerprint(self) -> str:
         """Sixteen hex digits that differ where token ids would mean something else."""
-        text = "\n".join(
-            [self.paradigm, str(self.horizon), str(self.num_value_bins), str(self.state_length)]
-            + [*self.state_symbols, "|", *self.moves.texts]
-        )
+        shape = [self.paradigm, str(self.horizon), str(self.num_value_bins), str(self.state_length)]
+        text = "\n".join([*shape, *self.state_symbols, "|", *self.moves.texts])
         return hashlib.sha256(text.encode() + self._state_admitted.tobytes()).hexdigest()[:16]

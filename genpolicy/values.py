@@ -4,8 +4,8 @@ Inside the program a value lies in [-1, 1] for the player to move, so that chang
 and the 128 bins use a win probability in [0, 1]. Only the two functions below convert between them.
 
 A score is text, so that a person can read a record: ``"cp:31"`` (centipawns, 100 = one pawn), ``"mate:3"`` (the player
-to move mates in three of their moves), ``"mate:-2"`` (is mated in two), ``"mate:0"`` (is mated), ``"value:-1"`` (an exact
-value of a solved game). Always for the player to move in the position that was searched.
+to move mates in three of their moves), ``"mate:-2"`` (is mated in two), ``"mate:0"`` (is mated), ``"value:-1"`` (an
+exact value of a solved game). Always for the player to move in the position that was searched.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ class Denoiser(Protocol):
     """What a process trains and a sampler asks: noised tokens and a time in, a prediction of the clean tokens out.
 
     A module may also have ``token_nll(tokens, t, targets, where)``, which computes -log p(targets) only where ``where``
-    [B, N] is set, flattened in row-major order; ``token_nll`` below uses it, and is the slow and obvious way without it.
+    [B, N] is set, flattened in row-major order; the function ``token_nll`` uses it, and is the slow way without it.
     """
 
     def __call__(self, tokens: Tensor, t: Tensor) -> Tensor | TypedLogits:

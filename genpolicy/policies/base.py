@@ -90,7 +90,7 @@ class Policy(ABC):
 
     @classmethod
     def from_spec(cls, argument: str, options: dict[str, Any]) -> Policy:
-        """The policy of a spelling ``kind[:argument][?key=value&...]``; ``options`` may hold ``game``, ``device``, ``seed``.
+        """The policy of a spelling ``kind[:argument][?key=value&...]``; ``options`` may hold ``game``, ``device``.
 
         Raises:
             ValueError: an option that the policy does not take.
