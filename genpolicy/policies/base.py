@@ -49,6 +49,8 @@ class Policy(ABC):
 
     kind: ClassVar[str]
     """Entry-point name in group ``genpolicy.policies``."""
+    spelling: ClassVar[str] = "FOLDER[?key=value&...]"
+    """How a command line writes it; for ``genpolicy policies``."""
     game: Game[Any]
 
     @abstractmethod

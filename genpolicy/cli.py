@@ -1,0 +1,239 @@
+"""The command ``genpolicy``: one parser, whose subcommands are imported only when they are asked for.
+
+``genpolicy --help`` and ``--version`` import neither torch nor a game. An error that a user can meet is one message on
+stderr and exit status 2; ``--traceback`` anywhere on the line shows all of it. Ctrl-C is 130, a closed pipe is quiet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from genpolicy import __version__
+
+if TYPE_CHECKING:
+    from genpolicy.game import Game
+
+EXIT_ERROR = 2
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells count
+EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
+
+
+@dataclass(frozen=True)
+class Command:
+    """A subcommand: where it lives and the line that ``genpolicy --help`` shows of it."""
+
+    module: str
+    """Its module has ``add_parser(subparsers)``, whose parser sets ``run``, a function of the parsed arguments that
+    gives an exit status or None for 0."""
+    help: str
+
+
+COMMANDS: dict[str, Command] = {
+    "games": Command("genpolicy.cli", "list the installed games"),
+    "policies": Command("genpolicy.cli", "list the installed policies and how to write them"),
+    "perft": Command("genpolicy.cli", "count the positions a game reaches in so many moves"),
+    "data": Command("genpolicy.data.commands", "make, import, label and look at data sets"),
+    "train": Command("genpolicy.training.commands", "train a policy from a configuration"),
+    "evaluate": Command("genpolicy.evaluation.commands", "measure policies on a data set"),
+    "play": Command("genpolicy.play.commands", "play against a policy in the terminal"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit status.
+
+    Args:
+        argv: Arguments without the program's name; None takes the process's.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    show_traceback = "--traceback" in arguments
+    arguments = [argument for argument in arguments if argument != "--traceback"]
+    try:
+        status = _dispatch(arguments)
+        sys.stdout.flush()
+        return status
+    except SystemExit as stop:  # argparse's own: 0 after --help, 2 after a usage error
+        return _exit_status(stop)
+    except KeyboardInterrupt:
+        print("\ngenpolicy: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader left (| head). Python flushes stdout once more at exit, which must not complain either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+    except Exception as error:
+        if show_traceback:
+            traceback.print_exc()
+            return EXIT_ERROR
+        if not _is_users(error):
+            raise
+        print(f"genpolicy: error: {_message(error)}", file=sys.stderr)
+        return EXIT_ERROR
+
+
+def _dispatch(arguments: list[str]) -> int:
+    name = next((argument for argument in arguments if not argument.startswith("-")), None)
+    if name is not None and name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f" Did you mean: {near[0]!r}?" if near else ""
+        raise ValueError(f"no subcommand {name!r}.{hint} There are: {', '.join(COMMANDS)}")
+    parser = _parser(name)
+    parsed = parser.parse_args(arguments)
+    run: Callable[[argparse.Namespace], int | None] | None = getattr(parsed, "run", None)
+    if run is None:
+        parser.print_help()
+        return EXIT_ERROR
+    return run(parsed) or 0
+
+
+def _parser(name: str | None) -> argparse.ArgumentParser:
+    """The parser with one subcommand built in full, or, without a name, all of them by their help line alone."""
+    parser = argparse.ArgumentParser(
+        prog="genpolicy",
+        description="Train, compare and play generative policies for board games.",
+        epilog="genpolicy COMMAND --help tells more; --traceback shows all of an error.",
+    )
+    parser.add_argument("--version", action="version", version=f"genpolicy {__version__}")
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
+    if name is None:
+        for each, command in COMMANDS.items():
+            subparsers.add_parser(each, help=command.help)
+    elif name in _OWN:
+        _OWN[name](subparsers)
+    else:
+        importlib.import_module(COMMANDS[name].module).add_parser(subparsers)
+    return parser
+
+
+def _exit_status(stop: SystemExit) -> int:
+    if stop.code is None or isinstance(stop.code, int):
+        return stop.code or 0
+    print(stop.code, file=sys.stderr)
+    return EXIT_ERROR
+
+
+def _is_users(error: Exception) -> bool:
+    """Whether a user can trip it and one message is enough; anything else is our bug and shows its traceback."""
+    from genpolicy.errors import EngineError, RegistryError
+
+    return isinstance(error, ValueError | OSError | EngineError | RegistryError)
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return str(error) or type(error).__name__
+
+
+def _add_games(subparsers: Any) -> None:
+    parser = subparsers.add_parser("games", help=COMMANDS["games"].help)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the list there")
+    parser.set_defaults(run=_games)
+
+
+def _games(arguments: argparse.Namespace) -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    from genpolicy import registry
+    from genpolicy.evaluation.report import write_json
+
+    table = Table("game", "moves", "state tokens", "state symbols", "protocol", "specification")
+    rows = []
+    for name in registry.available("games"):
+        try:
+            game = registry.load_game(name)
+        except (LookupError, ValueError) as error:
+            rows.append({"game": name, "error": str(error)})
+            table.add_row(name, "-", "-", "-", "-", str(error))
+            continue
+        numbers = {"moves": len(game.moves), "state_tokens": game.tokens.length, "symbols": len(game.tokens.symbols)}
+        rows.append({"game": name, **numbers, "protocol": game.protocol, "spec": game.spec})
+        table.add_row(name, *map(str, numbers.values()), game.protocol, game.spec)
+    Console().print(table)
+    write_json(arguments.json, {"games": rows})
+    return 0
+
+
+def _add_policies(subparsers: Any) -> None:
+    parser = subparsers.add_parser("policies", help=COMMANDS["policies"].help)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the list there")
+    parser.set_defaults(run=_policies)
+
+
+def _policies(arguments: argparse.Namespace) -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    from genpolicy import registry
+    from genpolicy.evaluation.report import write_json
+
+    table = Table("policy", "write it as", "what it does")
+    rows = []
+    for name in registry.available("policies"):
+        try:
+            policy = registry.load("policies", name)
+        except LookupError as error:
+            rows.append({"policy": name, "error": str(error)})
+            table.add_row(name, "-", str(error))
+            continue
+        about = (policy.__doc__ or "").strip().splitlines()[0]
+        rows.append({"policy": name, "spelling": policy.spelling, "about": about})
+        table.add_row(name, policy.spelling, about)
+    Console().print(table)
+    write_json(arguments.json, {"policies": rows})
+    return 0
+
+
+def _add_perft(subparsers: Any) -> None:
+    parser = subparsers.add_parser("perft", help=COMMANDS["perft"].help)
+    parser.add_argument("--game", required=True, metavar="SPEC", help="e.g. chess or connect:rows=3,cols=3,k=3")
+    parser.add_argument("--depth", type=int, required=True, metavar="N", help="moves to go down, at least 1")
+    parser.add_argument("--position", metavar="TEXT", help="where to start; the initial position without it")
+    parser.add_argument("--divide", action="store_true", help="the count below each first move")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the counts there")
+    parser.set_defaults(run=_perft)
+
+
+def _perft(arguments: argparse.Namespace) -> int:
+    from genpolicy import registry
+    from genpolicy.evaluation.report import write_json
+
+    if arguments.depth < 1:
+        raise ValueError(f"--depth must be at least 1, got {arguments.depth}")
+    game = registry.load_game(arguments.game)
+    state = game.parse(arguments.position)
+    below = {
+        game.moves[int(move)]: perft(game, game.play(state, int(move)), arguments.depth - 1)
+        for move in game.legal(state)
+    }
+    if arguments.divide:
+        for move, count in below.items():
+            print(f"{move}: {count}")
+    total = sum(below.values())
+    print(total)
+    facts = {"game": game.spec, "position": game.format(state), "depth": arguments.depth, "nodes": total}
+    write_json(arguments.json, {**facts, "divide": below})
+    return 0
+
+
+def perft(game: Game[Any], state: Any, depth: int) -> int:
+    """Number of move sequences of length ``depth`` from a position; 1 at depth 0."""
+    if depth == 0:
+        return 1
+    legal = game.legal(state)
+    if depth == 1:
+        return len(legal)
+    return sum(perft(game, game.play(state, int(move)), depth - 1) for move in legal)
+
+
+_OWN: dict[str, Callable[[Any], None]] = {"games": _add_games, "policies": _add_policies, "perft": _add_perft}

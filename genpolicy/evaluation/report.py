@@ -1,0 +1,89 @@
+"""Tables of results: on the terminal, as Markdown for a README, as JSON for a script."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass
+class Report:
+    """Rows of text under columns, with a title and notes that say what was counted."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, *cells: str) -> None:
+        """Add a row.
+
+        Raises:
+            ValueError: not one cell for each column.
+        """
+        if len(cells) != len(self.columns):
+            raise ValueError(f"{len(cells)} cells for {len(self.columns)} columns: {cells}")
+        self.rows.append(list(cells))
+
+    def print(self, console: Console | None = None) -> None:
+        """Show the table on the terminal."""
+        console = console or Console()
+        table = Table(title=self.title, title_justify="left")
+        for index, column in enumerate(self.columns):
+            table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
+        for row in self.rows:
+            table.add_row(*row)
+        console.print(table)
+        for note in self.notes:
+            console.print(note, markup=False, highlight=False)
+
+    def markdown(self) -> str:
+        """The table as Markdown."""
+
+        def line(cells: Sequence[str]) -> str:
+            return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+        rule = "| :-- |" + " --: |" * (len(self.columns) - 1)
+        body = [line(self.columns), rule, *map(line, self.rows)]
+        return "\n".join([f"**{self.title}**", "", *body, "", *(f"- {note}" for note in self.notes)]).rstrip() + "\n"
+
+
+def percent(fraction: float) -> str:
+    """``12.3`` for 0.123; a dash for NaN (nothing was counted)."""
+    return "-" if math.isnan(fraction) else f"{100 * fraction:.1f}"
+
+
+def percent_with_interval(fraction: float, interval: tuple[float, float]) -> str:
+    """``12.3 [11.0, 13.7]``; a dash for NaN."""
+    if math.isnan(fraction):
+        return "-"
+    return f"{100 * fraction:.1f} [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]"
+
+
+def write_json(path: Path | None, figures: Any) -> None:
+    """Write figures for a script to a file, if one was asked for; NaN becomes null, missing folders are made."""
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(_without_nan(figures), indent=2, allow_nan=False) + "\n")
+
+
+def write_markdown(path: Path | None, reports: Sequence[Report]) -> None:
+    """Write tables as Markdown to a file, if one was asked for; missing folders are made."""
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(report.markdown() for report in reports))
+
+
+def _without_nan(figures: Any) -> Any:
+    if isinstance(figures, dict):
+        return {key: _without_nan(value) for key, value in figures.items()}
+    if isinstance(figures, list | tuple):
+        return [_without_nan(value) for value in figures]
+    return None if isinstance(figures, float) and not math.isfinite(figures) else figures

@@ -1,0 +1,58 @@
+"""Where a policy's random draws come from: one seed for each row, made of the policy's seed and the position alone.
+
+A row's draw does not depend on the other rows of its batch, nor on how positions are cut into batches: it is a hash of
+the policy's seed, the position's text and how often this position was asked since the seed was set. The count makes two
+visits to one position (or one position many times in a batch) independent draws, and the same seed the same game.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+
+class RowSeeds:
+    """Hands out one 63-bit seed for each position that is asked."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.reset(seed)
+
+    def reset(self, seed: int) -> None:
+        """Forget what was asked; what follows is the same as after any other reset to this seed."""
+        self.seed = int(seed)
+        self._asked: Counter[bytes] = Counter()
+
+    def draw(self, texts: Sequence[str]) -> list[int]:
+        """A seed in 0..2^63 - 1 for each position's text."""
+        seeds = []
+        for text in texts:
+            # The counter holds digests, not texts, so that a long evaluation stays small.
+            position = hashlib.blake2b(text.encode(), digest_size=8).digest()
+            count = self._asked[position]
+            self._asked[position] += 1
+            mixed = hashlib.blake2b(f"{self.seed}\n{count}\n{text}".encode(), digest_size=8).digest()
+            seeds.append(int.from_bytes(mixed, "big") >> 1)
+        return seeds
+
+    def generators(self, texts: Sequence[str], device: torch.device | str = "cpu") -> list[torch.Generator]:
+        """A generator of its own for each position."""
+        return [torch.Generator(device=device).manual_seed(seed) for seed in self.draw(texts)]
+
+
+def check_options(kind: str, options: Mapping[str, Any], known: Iterable[str]) -> None:
+    """See that a policy takes the options it was given.
+
+    Raises:
+        ValueError: it does not take one; the message names the near one and all that it takes.
+    """
+    names = sorted(known)
+    for key in options:
+        if key not in names:
+            near = difflib.get_close_matches(key, names, n=1)
+            hint = f" Did you mean: {near[0]!r}?" if near else ""
+            raise ValueError(f"policy {kind!r} takes no option {key!r}.{hint} It takes: {', '.join(names)}")

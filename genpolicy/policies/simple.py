@@ -1,0 +1,69 @@
+"""Policies that need neither weights nor an engine: a uniform random legal move, the floor of every comparison."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from genpolicy.game import Game
+from genpolicy.policies.base import Decision, Policy, resolve_game
+from genpolicy.policies.draws import RowSeeds, check_options
+
+
+class RandomPolicy(Policy):
+    """Plays a uniformly random legal move.
+
+    Args:
+        game: The game to play.
+        seed: Same seed, same game (see ``genpolicy.policies.draws``).
+    """
+
+    kind: ClassVar[str] = "random"
+    spelling: ClassVar[str] = "random[?seed=N]"
+
+    def __init__(self, game: Game[Any], seed: int = 0) -> None:
+        self.game = game
+        self._seeds = RowSeeds(seed)
+
+    def seed(self, seed: int) -> None:
+        """Make the draws that follow the same as those after any other call with this seed."""
+        self._seeds.reset(seed)
+
+    def decide(self, states: Sequence[Any]) -> list[Decision]:
+        """One uniform legal move for each position.
+
+        Raises:
+            ValueError: a position without legal moves.
+        """
+        decisions = []
+        legal_moves = legal_of(self.game, states)
+        seeds = self._seeds.draw([self.game.format(state) for state in states])
+        for legal, seed in zip(legal_moves, seeds, strict=True):
+            share = 1.0 / len(legal)
+            move = random.Random(seed).choice(legal)
+            decisions.append(Decision(move, policy=dict.fromkeys(legal, share), line=(move,), stats={"raw_legal": 1.0}))
+        return decisions
+
+    @classmethod
+    def from_spec(cls, argument: str, options: dict[str, Any]) -> RandomPolicy:
+        """``random`` or ``random?seed=3``, with ``game``."""
+        check_options(cls.kind, options, ("device", "game", "seed"))
+        if argument:
+            raise ValueError(f"policy 'random' takes no argument, got {argument!r}; write random or random?seed=3")
+        return cls(resolve_game(options.get("game"), "random"), seed=int(options.get("seed", 0)))
+
+
+def legal_of(game: Game[Any], states: Sequence[Any]) -> list[list[int]]:
+    """Legal moves of each position as plain integers.
+
+    Raises:
+        ValueError: a position without legal moves, named in the message.
+    """
+    rows = []
+    for state in states:
+        legal = [int(move) for move in game.legal(state)]
+        if not legal:
+            raise ValueError(f"the game is over in {game.format(state)!r}: the player to move has no legal move")
+        rows.append(legal)
+    return rows
