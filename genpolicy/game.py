@@ -292,6 +292,14 @@ class Game(ABC, Generic[StateT]):
         """
         raise ValueError(f"game {self.spec!r} draws no SVG")
 
+    def source_kind(self, path: Path) -> Literal["games", "positions"]:
+        """Which of ``open_games`` and ``open_positions`` reads a file or folder, by its name and content.
+
+        Raises:
+            SourceError: it does not exist, or is of no kind that the game reads; the message names those.
+        """
+        raise SourceError(f"{path}: game {self.spec!r} reads no files of games or positions")
+
     def open_games(self, path: Path, on_bad: OnBad | None = None) -> Iterator[PlayedGame]:
         """Games of a file, streamed in constant memory (``.gz`` and ``.zst`` are unpacked on the way).
 
