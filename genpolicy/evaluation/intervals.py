@@ -2,8 +2,8 @@
 
 Positions of one game resemble each other, so the interval of an accuracy must not treat them as independent. The
 interval reported everywhere is the *cluster bootstrap*: whole games are drawn with replacement, and the 2.5 and 97.5
-percentiles of the pooled fraction are its ends. With a single game, or where each position is its own game and there are
-few of them, it says little; the Wilson interval, which takes positions as independent, stands beside it in the JSON.
+percentiles of the pooled fraction are its ends. With a single game, or where every position is its own game and few are
+there, it says little; the Wilson interval, which takes positions as independent, stands beside it in the JSON.
 
 Axes: G games.
 """

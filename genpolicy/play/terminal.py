@@ -1,0 +1,241 @@
+"""A game in the terminal: a person against a policy that shows what it imagines, or policies among themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from genpolicy.game import Game
+from genpolicy.policies.base import Decision, Policy
+
+Read = Callable[[str], str]
+Write = Callable[[str], None]
+
+HELP = """\
+a move       play it (e.g. {example})
+moves        the legal moves
+hint         what the policy would play here, and the line that it imagines
+undo         take back your last move and the answer to it
+flip         change sides with the policy
+position     the position as text (also: fen, sfen)
+resign       give the game up
+quit         leave (also: end of input)
+help         this list"""
+MAX_PLIES = 512  # an endless game between two policies ends as a draw (AlphaZero's cap)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a game ended."""
+
+    winner: int | None
+    """0 or 1; None for a draw or a game that was left."""
+    reason: str
+
+    def text(self, game: Game[Any]) -> str:
+        """A line for people, e.g. ``White wins: resignation``."""
+        who = "no winner" if self.winner is None else f"{game.players[self.winner]} wins"
+        return f"{who}: {self.reason}"
+
+
+class TerminalGame:
+    """One game of a person against a policy.
+
+    Args:
+        game: The rules.
+        policy: The opponent, and what ``hint`` asks.
+        humans: Players that the person moves: (0,), (1,), or (0, 1) for both.
+        start: First position.
+        read: Takes a prompt and gives a line; EOFError ends the game.
+        write: Shows a line.
+        num_top: Most probable moves that are shown with the policy's move.
+    """
+
+    def __init__(
+        self,
+        game: Game[Any],
+        policy: Policy,
+        humans: Sequence[int],
+        start: Any,
+        *,
+        read: Read = input,
+        write: Write = print,
+        num_top: int = 5,
+    ) -> None:
+        self.game, self.policy = game, policy
+        self.humans = set(humans)
+        self.states = [start]
+        self.moves: list[int] = []
+        self.num_top = num_top
+        self._read, self._write = read, write
+
+    @property
+    def state(self) -> Any:
+        """The position on the board."""
+        return self.states[-1]
+
+    def run(self) -> Ending:
+        """Play to the end, or until the person leaves."""
+        self._write(f"{self._sides()}  Type help for the commands.")
+        self._show_board()
+        while True:
+            ending = ending_of(self.game, self.state)
+            if ending is None:
+                if self.game.player(self.state) in self.humans:
+                    ending = self._ask()
+                else:
+                    self._answer()
+            if ending is not None:
+                self._write(ending.text(self.game))
+                return ending
+
+    def _answer(self) -> None:
+        decision = self.policy.decide([self.state])[0]
+        name = self.game.players[self.game.player(self.state)]
+        self._write(f"{name} ({self.policy.label}) plays {self.game.moves[decision.move]}")
+        self._explain(decision)
+        self._play(decision.move)
+
+    def _play(self, move: int) -> None:
+        self.states.append(self.game.play(self.state, move))
+        self.moves.append(move)
+        self._show_board()
+
+    def _ask(self) -> Ending | None:
+        """Read and obey one line of the person's."""
+        player = self.game.player(self.state)
+        try:
+            line = self._read(f"{self.game.players[player]} to move> ").strip()
+        except EOFError:
+            return Ending(None, "end of input, the game was left")
+        command = line.lower()
+        if command in ("quit", "exit", "q"):
+            return Ending(None, "the game was left")
+        if command == "resign":
+            return Ending(1 - player, "resignation")
+        actions: dict[str, Callable[[], None]] = {
+            "help": self._help,
+            "?": self._help,
+            "moves": lambda: self._write(" ".join(self.game.moves[int(m)] for m in self.game.legal(self.state))),
+            "hint": lambda: self._explain(self.policy.decide([self.state])[0], with_move=True),
+            "undo": self._undo,
+            "flip": self._flip,
+            **dict.fromkeys(("position", "fen", "sfen"), lambda: self._write(self.game.format(self.state))),
+        }
+        if command in actions:
+            actions[command]()
+        elif line:
+            self._try(line)
+        return None
+
+    def _try(self, line: str) -> None:
+        try:
+            move = self.game.move_from_text(self.state, line)
+        except ValueError as error:
+            self._write(f"{error}. Type help for the commands.")
+            return
+        self._play(move)
+
+    def _help(self) -> None:
+        self._write(HELP.format(example=self.game.moves[int(self.game.legal(self.state)[0])]))
+
+    def _undo(self) -> None:
+        # Back to the last position in which the person was to move.
+        for back in range(len(self.moves) - 1, -1, -1):
+            if self.game.player(self.states[back]) in self.humans:
+                del self.states[back + 1 :], self.moves[back:]
+                self._show_board()
+                return
+        self._write("there is no move of yours to take back")
+
+    def _flip(self) -> None:
+        self.humans = {1 - player for player in self.humans}
+        self._write(self._sides())
+
+    def _sides(self) -> str:
+        if len(self.humans) == 2:
+            return "You play both sides."
+        return f"You play {self.game.players[next(iter(self.humans))]}."
+
+    def _show_board(self) -> None:
+        self._write(self.game.board_text(self.state))
+
+    def _explain(self, decision: Decision, *, with_move: bool = False) -> None:
+        if with_move:
+            self._write(f"  {self.policy.label} would play {self.game.moves[decision.move]}")
+        for line in explain(self.game, self.state, decision, self.num_top):
+            self._write("  " + line)
+
+
+def explain(game: Game[Any], state: Any, decision: Decision, num_top: int = 5) -> list[str]:
+    """Lines for people: the likeliest moves, the value, and the imagined line with each move's legality."""
+    lines = []
+    if decision.policy:
+        best = sorted(decision.policy.items(), key=lambda item: -item[1])[:num_top]
+        lines.append("likely: " + ", ".join(f"{game.moves[move]} {100 * share:.1f}%" for move, share in best))
+    if decision.value is not None:
+        lines.append(f"value for the player to move: {decision.value:+.2f} (from -1 to 1)")
+    if len(decision.line) > 1 or decision.line[:1] not in ((), (decision.move,)):
+        lines.append("imagines: " + imagined_text(game, state, decision.line))
+    return lines
+
+
+def imagined_text(game: Game[Any], state: Any, line: Sequence[int]) -> str:
+    """The moves of an imagined line; each is played on while it is legal, and after the first illegal one none is."""
+    words = []
+    position = state
+    for move in line:
+        if move < 0:
+            words.append("(end)")
+            continue
+        text = game.moves[move]
+        if position is not None and move in game.legal(position):
+            words.append(text)
+            position = game.play(position, move)
+        else:
+            words.append(f"{text} (illegal)" if position is not None else f"{text} (?)")
+            position = None
+    return " ".join(words)
+
+
+def ending_of(game: Game[Any], state: Any) -> Ending | None:
+    """How the game has ended in a position by its rules; None while it runs."""
+    outcome = game.outcome(state)
+    if outcome is None and len(game.legal(state)) > 0:
+        return None
+    player = game.player(state)
+    if outcome is None or outcome == 0:
+        return Ending(None, "draw")
+    return Ending(player if outcome > 0 else 1 - player, "by the rules")
+
+
+def self_play(
+    policies: tuple[Policy, Policy],
+    start: Any,
+    *,
+    on_move: Callable[[Any, Decision], None] | None = None,
+    max_plies: int = MAX_PLIES,
+) -> tuple[list[int], Ending]:
+    """One game between two policies (they may be the same object).
+
+    Args:
+        policies: Who plays player 0 and player 1.
+        start: First position.
+        on_move: Called with the position and the decision in it.
+        max_plies: A longer game is a draw.
+
+    Returns:
+        The moves played, and how it ended.
+    """
+    game = policies[0].game
+    state, moves = start, list[int]()
+    while (ending := ending_of(game, state)) is None:
+        if len(moves) >= max_plies:
+            return moves, Ending(None, f"draw, {max_plies} plies were played")
+        decision = policies[game.player(state)].decide([state])[0]
+        if on_move is not None:
+            on_move(state, decision)
+        moves.append(decision.move)
+        state = game.play(state, decision.move)
+    return moves, ending
