@@ -1,0 +1,188 @@
+"""A chess position as 77 tokens, exactly and for every legal value.
+
+64 squares a8, b8, ..., h1; side to move; castling K, Q, k, q (the letter or "-"); en-passant file and rank (or "-");
+half-move clock and full-move number, each three base-100 symbols, the largest first, so that 0..999999 fit.
+
+Player 1 sees the board turned over: ranks flipped, colours of pieces, side and castling swapped, counters as they are.
+
+Axes: B batch, L = 77 tokens, S = 130 symbols.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import chess
+import numpy as np
+from numpy.typing import NDArray
+
+from genpolicy.game import IntArray, StateTokenizer
+from genpolicy_chess.state import MAX_COUNTER, ChessState, illegality, new_state
+
+_PIECES = ".PNBRQKpnbrqk"
+_CASTLING = "KQkq"
+_FILES = "abcdefgh"
+_RANKS = "36"
+
+SYMBOLS: tuple[str, ...] = (
+    *_PIECES,
+    "white",
+    "black",
+    "-",
+    *(f"castling:{c}" for c in _CASTLING),
+    *(f"ep:{c}" for c in _FILES + _RANKS),
+    *(f"{n:02d}" for n in range(100)),
+)
+_WHITE, _BLACK, _NONE = 13, 14, 15
+_CASTLING_AT, _FILE_AT, _RANK_AT, _NUMBER_AT = 16, 20, 28, 30
+
+_SIDE, _RIGHTS, _EP, _HALFMOVE, _FULLMOVE = 64, 65, 69, 71, 74
+LENGTH = 77
+
+_ROOK_HOMES = (chess.BB_H1, chess.BB_A1, chess.BB_H8, chess.BB_A8)  # in the order KQkq
+_POWERS = np.array([10_000, 100, 1], np.int64)
+
+
+class ChessTokenizer(StateTokenizer[ChessState]):
+    """The 77-token code of the module's first lines."""
+
+    def __init__(self) -> None:
+        self.symbols = SYMBOLS
+        self.admitted = _admitted()
+        square = np.arange(LENGTH, dtype=np.int16)
+        self.rows = np.where(square < 64, square // 8, -1).astype(np.int16)
+        self.cols = np.where(square < 64, square % 8, -1).astype(np.int16)
+        self.hands = np.full(LENGTH, -1, np.int16)
+
+    def encode(
+        self, states: Sequence[ChessState], viewers: Sequence[int] | IntArray | None = None
+    ) -> NDArray[np.int16]:
+        """Token ids [B, 77] of states, each seen by its viewer.
+
+        Raises:
+            ValueError: a counter beyond 999999, or viewers that are not one 0 or 1 for each state.
+        """
+        out = np.empty((len(states), LENGTH), np.int16)
+        if len(states) == 0:
+            return out
+        boards = [state.board for state in states]
+        out[:, :64] = _square_tokens(boards)
+        facts = np.array(
+            [(b.turn, -1 if b.ep_square is None else b.ep_square, b.halfmove_clock, b.fullmove_number) for b in boards],
+            np.int64,
+        )
+        out[:, _SIDE] = np.where(facts[:, 0], _WHITE, _BLACK)
+        rights = np.array([b.castling_rights for b in boards], np.uint64)
+        for i, home in enumerate(_ROOK_HOMES):
+            out[:, _RIGHTS + i] = np.where(rights & np.uint64(home), _CASTLING_AT + i, _NONE)
+        ep_square = facts[:, 1]
+        out[:, _EP] = np.where(ep_square < 0, _NONE, _FILE_AT + ep_square % 8)
+        out[:, _EP + 1] = np.where(ep_square < 0, _NONE, _RANK_AT + (ep_square // 8 == 5))
+        counters = facts[:, 2:]
+        if counters.max() > MAX_COUNTER:
+            worst = states[int(counters.max(axis=1).argmax())]
+            raise ValueError(f"a counter above {MAX_COUNTER} has no symbol: {worst.board.fen()!r}")
+        out[:, _HALFMOVE:] = _NUMBER_AT + (counters[:, :, None] // _POWERS % 100).reshape(-1, 6)
+        if viewers is None:
+            return out
+        return np.where(_viewers(viewers, len(states))[:, None] == 1, _TURNED_SYMBOL[out[:, _TURNED_PLACE]], out)
+
+    def decode(self, row: IntArray, viewer: int = 0) -> ChessState:
+        """The state of 77 ids as ``viewer`` sees it, without history.
+
+        Raises:
+            ValueError: wrong length, a symbol that its position does not admit, tokens that contradict each other, an
+                illegal position, or an en-passant square without a legal capture (no position is encoded so).
+        """
+        ids = np.asarray(row)
+        if ids.shape != (LENGTH,) or not np.issubdtype(ids.dtype, np.integer):
+            raise ValueError(f"a chess state is {LENGTH} integer ids, got shape {ids.shape} of {ids.dtype}")
+        outside = (ids < 0) | (ids >= len(SYMBOLS))
+        refused = outside | ~self.admitted[np.arange(LENGTH), np.where(outside, 0, ids)]
+        if refused.any():
+            place = int(refused.argmax())
+            name = repr(SYMBOLS[ids[place]]) if not outside[place] else f"id {ids[place]}"
+            raise ValueError(f"token {place} of a chess state does not admit {name}")
+        if _viewers([viewer], 1)[0] == 1:
+            ids = _TURNED_SYMBOL[ids[_TURNED_PLACE]]
+        return _decode_absolute(ids.astype(np.int64))
+
+
+def _viewers(viewers: Sequence[int] | IntArray, count: int) -> NDArray[np.int64]:
+    seen_by = np.asarray(viewers, np.int64)
+    if seen_by.shape != (count,) or not np.isin(seen_by, (0, 1)).all():
+        raise ValueError(f"viewers must be {count} times 0 or 1, got {viewers!r}")
+    return seen_by
+
+
+def _square_tokens(boards: Sequence[chess.Board]) -> NDArray[np.uint8]:
+    """Piece symbols [B, 64] in the order a8..h1."""
+    masks = np.array(
+        [(b.pawns, b.knights, b.bishops, b.rooks, b.queens, b.kings, b.occupied_co[chess.BLACK]) for b in boards],
+        dtype="<u8",
+    )
+    bits = np.unpackbits(masks.view(np.uint8).reshape(len(boards), 7, 8), axis=-1, bitorder="little")
+    weights = np.array([1, 2, 3, 4, 5, 6, 6], np.uint8)  # black pieces come six symbols after white ones
+    # A mask's byte is a rank, rank 1 first; tokens start with rank 8.
+    squares = (bits * weights[None, :, None]).sum(axis=1, dtype=np.uint8)
+    return np.ascontiguousarray(squares.reshape(-1, 8, 8)[:, ::-1]).reshape(-1, 64)
+
+
+def _decode_absolute(ids: NDArray[np.int64]) -> ChessState:
+    board = chess.Board.empty()
+    for place in np.flatnonzero(ids[:64]):
+        board.set_piece_at(int(place) ^ 56, chess.Piece.from_symbol(_PIECES[ids[place]]))
+    board.turn = bool(ids[_SIDE] == _WHITE)
+    for i, home in enumerate(_ROOK_HOMES):
+        board.castling_rights |= home if ids[_RIGHTS + i] != _NONE else 0
+    file, rank = int(ids[_EP]), int(ids[_EP + 1])
+    if (file == _NONE) != (rank == _NONE):
+        raise ValueError(f"en-passant tokens contradict each other: {SYMBOLS[file]!r} and {SYMBOLS[rank]!r}")
+    if file != _NONE:
+        board.ep_square = chess.square(file - _FILE_AT, 2 if rank == _RANK_AT else 5)
+    numbers = (ids[_HALFMOVE:].reshape(2, 3) - _NUMBER_AT) @ _POWERS
+    board.halfmove_clock, board.fullmove_number = int(numbers[0]), int(numbers[1])
+    if board.fullmove_number == 0:
+        raise ValueError("the tokens stand for full-move number 0; moves are counted from 1")
+    problem = illegality(board)
+    if problem is None and board.ep_square is not None and not board.has_legal_en_passant():
+        problem = "an en-passant square without a legal capture"
+    if problem is not None:
+        raise ValueError(f"the tokens stand for no legal position: {problem} ({board.fen(en_passant='fen')!r})")
+    return new_state(board)
+
+
+def _admitted() -> NDArray[np.bool_]:
+    table = np.zeros((LENGTH, len(SYMBOLS)), np.bool_)
+    table[:64, : len(_PIECES)] = True
+    for pawn in "Pp":
+        table[:8, _PIECES.index(pawn)] = table[56:64, _PIECES.index(pawn)] = False
+    table[_SIDE, [_WHITE, _BLACK]] = True
+    for i in range(4):
+        table[_RIGHTS + i, [_NONE, _CASTLING_AT + i]] = True
+    table[_EP, [_NONE, *range(_FILE_AT, _FILE_AT + 8)]] = True
+    table[_EP + 1, [_NONE, *range(_RANK_AT, _RANK_AT + 2)]] = True
+    table[_HALFMOVE:, _NUMBER_AT:] = True
+    return table
+
+
+def _turned_places() -> NDArray[np.int64]:
+    places = np.arange(LENGTH)
+    places[:64] ^= 56
+    places[_RIGHTS : _RIGHTS + 4] = [_RIGHTS + 2, _RIGHTS + 3, _RIGHTS, _RIGHTS + 1]
+    return places
+
+
+def _turned_symbols() -> NDArray[np.int16]:
+    symbols = np.arange(len(SYMBOLS), dtype=np.int16)
+    symbols[1:13] = [*range(7, 13), *range(1, 7)]
+    symbols[[_WHITE, _BLACK]] = [_BLACK, _WHITE]
+    symbols[_CASTLING_AT : _CASTLING_AT + 4] = [_CASTLING_AT + i for i in (2, 3, 0, 1)]
+    symbols[[_RANK_AT, _RANK_AT + 1]] = [_RANK_AT + 1, _RANK_AT]
+    return symbols
+
+
+_TURNED_PLACE = _turned_places()
+"""[L] where each token of the turned board comes from; its own inverse."""
+_TURNED_SYMBOL = _turned_symbols()
+"""[S] what each symbol becomes on the turned board; its own inverse."""
