@@ -1,0 +1,6 @@
+"""The transformer trunk, its two geometries and its heads."""
+
+from genpolicy.networks.config import NetworkConfig
+from genpolicy.networks.transformer import DenoisingTransformer
+
+__all__ = ["DenoisingTransformer", "NetworkConfig"]

@@ -1,0 +1,74 @@
+"""NetworkConfig: the shape of a denoising transformer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from genpolicy.errors import ConfigError
+
+GEOMETRIES = ("sequence", "board")
+POSITIONS = ("learned", "rotary")
+HEADS = ("unified", "typed")
+
+
+def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{key} must be one of {', '.join(allowed)}; got {value!r}")
+
+
+@dataclass
+class NetworkConfig:
+    """The shape of a denoising transformer; the defaults are the paper's (Ye et al. 2025, arXiv:2502.19805)."""
+
+    geometry: str = "sequence"
+    """``sequence``: tokens in a row, as in the paper. ``board``: every token knows its square and its ply, attention is
+    biased by relative row, column and ply, and a typed head scores moves by their source and target squares."""
+    num_layers: int = 8
+    """Transformer blocks, at least 1."""
+    width: int = 256
+    """Features of a token; a multiple of ``num_heads``."""
+    num_heads: int = 8
+    """Attention heads of a block."""
+    mlp_ratio: float = 4.0
+    """Inner width of the feed-forward part over ``width``, above 0."""
+    dropout: float = 0.0
+    """Probability in [0, 1) of dropping an embedding, an attention probability or a residual update (GPT-2's places).
+    The paper trains with 0.1."""
+    positions: str = "learned"
+    """``learned`` or ``rotary`` (Su et al. 2021, arXiv:2104.09864); ``board`` geometry has learned codes only."""
+    time_conditioning: bool = False
+    """Whether the network is told the timestep. Off as in the paper: the number of masks says it already."""
+    head: str = "unified"
+    """``unified``: one softmax over the whole vocabulary (the paper). ``typed``: one per kind of token, no probability
+    on symbols that a token cannot hold."""
+    tied: bool = False
+    """Whether the head's rows are the input embedding's, as in GPT-2 and the paper."""
+    move_rank: int = 32
+    """Inner width of the factorised move head (``board`` geometry with the ``typed`` head)."""
+    init_std: float = 0.02
+    """Standard deviation of the initial weights, GPT-2's; projections back into the residual stream get
+    ``init_std / sqrt(2 num_layers)``."""
+
+    def __post_init__(self) -> None:
+        _one_of("geometry", self.geometry, GEOMETRIES)
+        _one_of("positions", self.positions, POSITIONS)
+        _one_of("head", self.head, HEADS)
+        for key in ("num_layers", "width", "num_heads", "move_rank"):
+            if getattr(self, key) < 1:
+                raise ConfigError(f"{key} must be at least 1, got {getattr(self, key)}")
+        for key in ("mlp_ratio", "init_std"):
+            if not getattr(self, key) > 0:
+                raise ConfigError(f"{key} must be above 0, got {getattr(self, key)}")
+        if self.width % self.num_heads:
+            raise ConfigError(f"width must be a multiple of num_heads={self.num_heads}, got {self.width}")
+        if not 0.0 <= self.dropout < 1.0:
+            raise ConfigError(f"dropout must lie in [0, 1), got {self.dropout}")
+        if self.positions == "rotary" and self.geometry == "board":
+            raise ConfigError("positions: rotary goes with geometry: sequence; a board has its own codes (learned)")
+        if self.positions == "rotary" and (self.width // self.num_heads) % 2:
+            raise ConfigError(f"rotary positions need an even head width, got {self.width // self.num_heads}")
+
+    @property
+    def mlp_width(self) -> int:
+        """Inner width of the feed-forward part."""
+        return round(self.mlp_ratio * self.width)

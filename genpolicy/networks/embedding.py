@@ -1,0 +1,119 @@
+"""Token embeddings: symbols and places of a sequence, or symbols, squares and plies of a board.
+
+Axes: B batch, N tokens, W width, V input symbols, L tokens of a state, A action tokens.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from genpolicy.sequence import KINDS, Layout
+
+
+def index_buffer(array: NDArray[np.generic]) -> Tensor:
+    """An int64 (or bool) tensor of a table."""
+    table = np.asarray(array)
+    return torch.from_numpy(table.copy() if table.dtype == np.bool_ else table.astype(np.int64))
+
+
+class SequenceEmbedding(nn.Module):
+    """Symbol plus place in the sequence, as GPT-2; without places where attention is rotary."""
+
+    def __init__(self, layout: Layout, num_input_symbols: int, width: int, learned_positions: bool) -> None:
+        super().__init__()
+        self.symbol = nn.Embedding(num_input_symbols, width)
+        self.position = nn.Parameter(torch.empty(layout.length, width)) if learned_positions else None
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Ids [B, N] to features [B, N, W]."""
+        x: Tensor = self.symbol(tokens)
+        return x if self.position is None else x + self.position
+
+
+class BoardEmbedding(nn.Module):
+    """Symbol plus codes for the place within the state, the ply and the kind.
+
+    The place code depends on the token's index within its state alone, so that a square has the same code in every
+    imagined state: a free vector for each place, plus one for its row, its column and its hand slot. A move's symbol is
+    embedded as its source square, its target square and its kind (projections of the same place codes) plus a free
+    vector, so that an imagined move says where it goes.
+    """
+
+    state_places: Tensor
+    state_tokens: Tensor
+    plies: Tensor
+    kinds: Tensor
+    action_tokens: Tensor
+    rows: Tensor
+    cols: Tensor
+    hands: Tensor
+    move_source: Tensor
+    move_target: Tensor
+    move_kind: Tensor
+
+    def __init__(self, layout: Layout, num_input_symbols: int, width: int) -> None:
+        super().__init__()
+        self.symbol = nn.Embedding(num_input_symbols, width)
+        length, moves = layout.state_length, layout.moves
+        self.place = nn.Parameter(torch.empty(length, width))
+        first_state = next(slot for slot in layout.slots if slot.kind == "state")
+        root = slice(first_state.start, first_state.stop)
+        for name, of_token in (("rows", layout.rows), ("cols", layout.cols), ("hands", layout.hands)):
+            # Index 0 is "none" and stays zero.
+            self.register_buffer(name, index_buffer(of_token[root] + 1), persistent=False)
+        self.row = nn.Parameter(torch.empty(int(self.rows.max()) + 1, width))
+        self.col = nn.Parameter(torch.empty(int(self.cols.max()) + 1, width))
+        self.hand = nn.Parameter(torch.empty(int(self.hands.max()) + 1, width))
+        self.ply = nn.Parameter(torch.empty(int(layout.plies.max()) + 1, width))
+        self.kind = nn.Parameter(torch.empty(len(KINDS), width))
+        self.register_buffer("plies", index_buffer(layout.plies), persistent=False)
+        self.register_buffer("kinds", index_buffer(layout.kinds), persistent=False)
+        # Place ``length`` is the zero code of tokens and move ends that are no place of a state.
+        places = np.where(layout.places >= 0, layout.places, length)
+        self.register_buffer("state_places", index_buffer(places), persistent=False)
+        actions = np.flatnonzero(layout.kinds == KINDS.index("action"))
+        self.register_buffer("action_tokens", index_buffer(actions), persistent=False)
+        self.has_actions = len(actions) > 0
+        self.source = nn.Linear(width, width, bias=False)
+        self.target = nn.Linear(width, width, bias=False)
+        self.move_kinds = nn.Parameter(torch.empty(moves.num_kinds + 1, width))
+        ids = layout.move_offset + np.arange(len(moves))
+        for name, of_move, none in (
+            ("move_source", moves.source, length),
+            ("move_target", moves.target, length),
+            ("move_kind", moves.kind, moves.num_kinds),
+        ):
+            table = np.full(num_input_symbols, none, np.int64)
+            table[ids] = np.where(of_move >= 0, of_move, none)
+            self.register_buffer(name, index_buffer(table), persistent=False)
+
+    def place_codes(self) -> Tensor:
+        """[L + 1, W] code of each place of a state; zeros in the last row."""
+        codes = (
+            self.place + _lookup(self.row, self.rows) + _lookup(self.col, self.cols) + _lookup(self.hand, self.hands)
+        )
+        return F.pad(codes, (0, 0, 0, 1))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Ids [B, N] to features [B, N, W]."""
+        codes = self.place_codes()
+        static = F.embedding(self.state_places, codes) + F.embedding(self.plies, self.ply)
+        x: Tensor = self.symbol(tokens) + (static + F.embedding(self.kinds, self.kind))
+        if not self.has_actions:
+            return x
+        ids = tokens[:, self.action_tokens]
+        moves = (
+            F.embedding(self.move_source[ids], self.source(codes))
+            + F.embedding(self.move_target[ids], self.target(codes))
+            + F.embedding(self.move_kind[ids], self.move_kinds)
+        )
+        return x.index_add(1, self.action_tokens, moves)
+
+
+def _lookup(table: Tensor, index: Tensor) -> Tensor:
+    """Rows of a table, with zeros for index 0."""
+    return F.embedding(index, table) * (index > 0)[:, None]

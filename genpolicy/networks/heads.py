@@ -1,0 +1,263 @@
+"""Heads: features of tokens to logits, and to the negative log-likelihood of a few tokens only.
+
+Axes: B batch, N tokens, W width, K symbols of the vocabulary, n chosen tokens, G symbols of a group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from genpolicy.diffusion.logits import NEGATIVE_INFINITY, LogitGroup, TypedLogits
+from genpolicy.networks.embedding import index_buffer
+from genpolicy.networks.moves import MoveHead
+from genpolicy.sequence import Layout
+
+
+def _nll(logits: Tensor, targets: Tensor) -> Tensor:
+    """[n] -log softmax at ``targets`` [n], in float32 at least."""
+    if logits.dtype in (torch.bfloat16, torch.float16):
+        logits = logits.float()
+    return F.cross_entropy(logits, targets, reduction="none")
+
+
+class OutputTable(nn.Module):
+    """One row of weights for each of some symbols: its own, or the input embedding's (tied, then without a bias)."""
+
+    def __init__(self, symbols: NDArray[np.int64], width: int, embedding: nn.Embedding | None) -> None:
+        super().__init__()
+        self.tied = embedding is not None
+        # In a list the embedding is not registered twice, so that a state dict holds it once.
+        self._embedding = [embedding]
+        self.symbols = symbols
+        if embedding is None:
+            self.weight = nn.Parameter(torch.empty(len(symbols), width))
+            self.bias = nn.Parameter(torch.zeros(len(symbols)))
+
+    def rows(self, symbols: NDArray[np.int64]) -> Tensor:
+        """Places in this table of vocabulary ids, for ``select``."""
+        return index_buffer(symbols if self.tied else np.searchsorted(self.symbols, symbols))
+
+    def select(self, rows: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Weights [G, W] and biases [G] of some rows; None: of every symbol of the table in order."""
+        embedding = self._embedding[0]
+        if embedding is not None:
+            table = embedding.weight
+            return (table[: len(self.symbols)] if rows is None else F.embedding(rows, table)), None
+        if rows is None:
+            return self.weight, self.bias
+        return F.embedding(rows, self.weight), self.bias.index_select(0, rows)
+
+
+class UnifiedHead(nn.Module):
+    """One softmax over the whole vocabulary at every token, as in the paper."""
+
+    positions: Tensor
+    symbols: Tensor
+
+    def __init__(self, layout: Layout, width: int, embedding: nn.Embedding | None) -> None:
+        super().__init__()
+        self.num_tokens, self.num_symbols = layout.length, layout.num_symbols
+        self.table = OutputTable(np.arange(layout.num_symbols), width, embedding)
+        self.register_buffer("positions", torch.arange(layout.length), persistent=False)
+        self.register_buffer("symbols", torch.arange(layout.num_symbols), persistent=False)
+
+    def forward(self, hidden: Tensor) -> TypedLogits:
+        """One group from features [B, N, W]."""
+        logits = F.linear(hidden, *self.table.select(None))
+        return TypedLogits((LogitGroup(self.positions, self.symbols, logits),), self.num_tokens, self.num_symbols)
+
+    def nll(self, hidden: Tensor, targets: Tensor, where: Tensor) -> Tensor:
+        """-log p(targets [B, N]) at the tokens of ``where`` [B, N], flat in row-major order."""
+        flat = where.reshape(-1).nonzero()[:, 0]
+        chosen = hidden.reshape(-1, hidden.shape[-1]).index_select(0, flat)
+        return _nll(F.linear(chosen, *self.table.select(None)), targets.reshape(-1).index_select(0, flat))
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Tokens whose symbols are computed together."""
+
+    positions: NDArray[np.int64]
+    symbols: NDArray[np.int64]
+    admitted: NDArray[np.bool_]
+    """[n, G]."""
+    is_action: bool
+
+
+def clusters_of(layout: Layout) -> list[Cluster]:
+    """The layout's groups, split so that tokens with few symbols do not pay for those with many.
+
+    Two sets of tokens are kept together where that costs less than ``_MERGE_COST`` more logits per state.
+    """
+    clusters: list[Cluster] = []
+    for group in layout.groups:
+        sets: dict[bytes, list[int]] = {}
+        for i, row in enumerate(group.admitted):
+            sets.setdefault(row.tobytes(), []).append(i)
+        parts = [(members, group.admitted[members[0]].copy()) for members in sets.values()]
+        per_state = max(1, len(group.positions) // layout.state_length) if group.kind == "state" else 1
+        parts.sort(key=lambda part: -int(part[1].sum()))
+        merged: list[tuple[list[int], NDArray[np.bool_]]] = []
+        for members, union in parts:
+            for i, (others, other_union) in enumerate(merged):
+                both = union | other_union
+                apart = len(members) * int(union.sum()) + len(others) * int(other_union.sum())
+                if (len(members) + len(others)) * int(both.sum()) - apart <= _MERGE_COST * per_state:
+                    merged[i] = (others + members, both)
+                    break
+            else:
+                merged.append((members, union))
+        for members, union in merged:
+            rows = np.sort(np.asarray(members))
+            if not union.any():
+                union = np.ones_like(union)
+            admitted = group.admitted[rows][:, union]
+            # A token that admits nothing cannot occur; free it rather than divide by zero.
+            admitted = admitted | ~admitted.any(axis=1, keepdims=True)
+            clusters.append(Cluster(group.positions[rows], group.symbols[union], admitted, group.kind == "action"))
+    return clusters
+
+
+_MERGE_COST = 512
+
+
+class _GroupHead(nn.Module):
+    """The logits of one cluster of tokens."""
+
+    positions: Tensor
+    symbols: Tensor
+    excluded: Tensor
+    rows: Tensor
+    local: Tensor
+    row_of: Tensor
+
+    def __init__(self, layout: Layout, cluster: Cluster, rows: Tensor) -> None:
+        super().__init__()
+        self.has_excluded = not bool(cluster.admitted.all())
+        row_of = np.full(layout.length, -1)
+        row_of[cluster.positions] = np.arange(len(cluster.positions))
+        local = np.full(layout.num_symbols + 1, -1)
+        local[cluster.symbols] = np.arange(len(cluster.symbols))
+        for name, table in (
+            ("positions", index_buffer(cluster.positions)),
+            ("symbols", index_buffer(cluster.symbols)),
+            ("excluded", index_buffer(~cluster.admitted)),
+            ("rows", rows),
+            ("local", index_buffer(local)),
+            ("row_of", index_buffer(row_of)),
+        ):
+            self.register_buffer(name, table, persistent=False)
+
+    def linear(self, chosen: Tensor, table: OutputTable) -> Tensor:
+        """Logits [..., G] of features [..., W]."""
+        return F.linear(chosen, *table.select(self.rows))
+
+    def nll(self, logits: Tensor, tokens: Tensor, targets: Tensor) -> Tensor:
+        """[n] from logits [n, G] of tokens [n] (places in the sequence) and target ids [n]."""
+        if self.has_excluded:
+            logits = logits.masked_fill(self.excluded[self.row_of[tokens]], NEGATIVE_INFINITY)
+        local = self.local[targets.clamp(0, len(self.local) - 1)]
+        return _nll(logits, local.clamp(min=0)).masked_fill(local < 0, float("inf"))
+
+    def group(self, logits: Tensor) -> LogitGroup:
+        """The group of logits [B, n, G], what is not admitted at minus infinity."""
+        if self.has_excluded:
+            logits = logits.masked_fill(self.excluded, NEGATIVE_INFINITY)
+        return LogitGroup(self.positions, self.symbols, logits)
+
+
+class TypedHead(nn.Module):
+    """One softmax for each kind of token, over the symbols that it can hold.
+
+    Squares and counters of a state admit different symbols, so they are groups of their own; no logit is computed that
+    no token of a group admits.
+
+    Args:
+        layout: Which tokens there are and what they admit.
+        width: W.
+        embedding: The input embedding if the head is tied to it.
+        move_rank: Inner width of the factorised move head; None for one linear row a move.
+    """
+
+    cluster_of: Tensor
+
+    def __init__(self, layout: Layout, width: int, embedding: nn.Embedding | None, move_rank: int | None) -> None:
+        super().__init__()
+        self.num_tokens, self.num_symbols = layout.length, layout.num_symbols
+        clusters = clusters_of(layout)
+        factorised = move_rank is not None and any(c.is_action for c in clusters)
+        linear = [c.symbols for c in clusters if not (factorised and c.is_action)]
+        self.table = OutputTable(np.unique(np.concatenate(linear)), width, embedding) if linear else None
+        self.moves = MoveHead(layout, width, move_rank) if factorised and move_rank is not None else None
+        self.groups = nn.ModuleList()
+        self.factorised: list[bool] = []
+        cluster_of = np.zeros(layout.length, np.int64)
+        for i, cluster in enumerate(clusters):
+            by_moves = factorised and cluster.is_action
+            rows = index_buffer(np.zeros(0)) if by_moves or self.table is None else self.table.rows(cluster.symbols)
+            if by_moves:
+                rows = index_buffer(cluster.symbols - layout.move_offset)
+                # PAD follows the moves in the move head's output, wherever the vocabulary puts it.
+                rows[index_buffer(cluster.symbols) == layout.pad] = len(layout.moves)
+            self.groups.append(_GroupHead(layout, cluster, rows))
+            self.factorised.append(by_moves)
+            cluster_of[cluster.positions] = i
+        self.register_buffer("cluster_of", index_buffer(cluster_of), persistent=False)
+
+    def _logits(self, i: int, hidden: Tensor, rows: Tensor, tokens: Tensor) -> Tensor:
+        """[n, G] logits of group i at batch rows [n] and tokens [n]."""
+        group = self.groups[i]
+        assert isinstance(group, _GroupHead)
+        if self.factorised[i]:
+            assert self.moves is not None
+            by_square: Tensor = self.moves(hidden, rows, tokens, with_pad=len(group.rows) > self.moves.num_moves)
+            return by_square
+        assert self.table is not None
+        flat = hidden.reshape(-1, hidden.shape[-1])
+        return group.linear(flat.index_select(0, rows * self.num_tokens + tokens), self.table)
+
+    def forward(self, hidden: Tensor) -> TypedLogits:
+        """A group for each set of tokens that share their symbols, from features [B, N, W]."""
+        b = hidden.shape[0]
+        out = []
+        for i, group in enumerate(self.groups):
+            assert isinstance(group, _GroupHead)
+            if self.factorised[i]:
+                n = len(group.positions)
+                rows = torch.arange(b, device=hidden.device).repeat_interleave(n)
+                logits = self._logits(i, hidden, rows, group.positions.repeat(b)).view(b, n, -1)
+            else:
+                assert self.table is not None
+                logits = group.linear(hidden.index_select(1, group.positions), self.table)
+            out.append(group.group(logits))
+        return TypedLogits(tuple(out), self.num_tokens, self.num_symbols)
+
+    def nll(self, hidden: Tensor, targets: Tensor, where: Tensor) -> Tensor:
+        """-log p(targets [B, N]) at the tokens of ``where`` [B, N], flat in row-major order.
+
+        Infinite where the token cannot hold its target.
+        """
+        flat = where.reshape(-1).nonzero()[:, 0]
+        rows, tokens = flat // self.num_tokens, flat % self.num_tokens
+        chosen_targets = targets.reshape(-1).index_select(0, flat)
+        cluster = self.cluster_of[tokens]
+        parts, places = [], []
+        for i, group in enumerate(self.groups):
+            assert isinstance(group, _GroupHead)
+            members = (cluster == i).nonzero()[:, 0]
+            if len(members) == 0:
+                continue
+            logits = self._logits(i, hidden, rows[members], tokens[members])
+            parts.append(group.nll(logits, tokens[members], chosen_targets[members]))
+            places.append(members)
+        if not parts:
+            return hidden.new_zeros(0)
+        order = torch.cat(places)
+        back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+        return torch.cat(parts).index_select(0, back)

@@ -1,0 +1,137 @@
+"""Move logits factorised over the squares of the state that the move is made in.
+
+For an action token with features h, in a state whose token features are h_0 .. h_{L-1}, the logit of the move m of kind
+k from place i to place j is
+
+    <Q_k h_i + q_k h, K_k h_j + e_k h> / sqrt(r) + b_m
+
+so that a move needs no weights of its own but the scalar b_m. A move without source (a drop in k-in-a-row) or without
+target takes the action token in its place. All tables come from the game's move vocabulary.
+
+Axes: B batch, N tokens, W width, L places of a state, n action tokens, M moves, r rank, S sources, T targets of a kind.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from genpolicy.errors import ConfigError
+from genpolicy.networks.embedding import index_buffer
+from genpolicy.sequence import KINDS, Layout
+
+
+class _Pick(torch.autograd.Function):
+    """Columns ``index`` of a matrix; no column is picked twice, so the gradient is a pick as well, not a scatter."""
+
+    @staticmethod
+    def forward(ctx: Any, cells: Tensor, index: Tensor, inverse: Tensor) -> Tensor:
+        ctx.save_for_backward(inverse)
+        return cells.index_select(1, index)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        (inverse,) = ctx.saved_tensors
+        # The last column is the zero that cells without a move get.
+        padded = torch.nn.functional.pad(grads[0], (0, 1))
+        return padded.index_select(1, inverse), None, None
+
+
+class _KindHead(nn.Module):
+    """Scores of every (source, target) pair of one kind of move."""
+
+    sources: Tensor
+    targets: Tensor
+
+    def __init__(self, sources: np.ndarray[Any, Any], targets: np.ndarray[Any, Any], width: int, rank: int) -> None:
+        super().__init__()
+        self.rank = rank
+        self.register_buffer("sources", index_buffer(sources), persistent=False)
+        self.register_buffer("targets", index_buffer(targets), persistent=False)
+        self.query = nn.Linear(width, rank)
+        self.key = nn.Linear(width, rank)
+        self.of_action = nn.Linear(width, 2 * rank, bias=False)
+
+    def forward(self, places: Tensor, action: Tensor) -> Tensor:
+        """[n, S * T] from place features [n, L + 1, W] and action features [n, W]."""
+        of_query, of_key = self.of_action(action)[:, None, :].chunk(2, dim=-1)
+        query = self.query(places.index_select(1, self.sources)) + of_query
+        key = self.key(places.index_select(1, self.targets)) + of_key
+        scores: Tensor = query @ key.mT
+        return (scores / math.sqrt(self.rank)).flatten(1)
+
+
+class MoveHead(nn.Module):
+    """Logits of all moves, and of PAD, for some action tokens.
+
+    Raises:
+        ConfigError: two moves of the vocabulary share source, target and kind, so that they could not be told apart.
+    """
+
+    squares: Tensor
+    action_of: Tensor
+    index: Tensor
+    inverse: Tensor
+
+    def __init__(self, layout: Layout, width: int, rank: int) -> None:
+        super().__init__()
+        moves = layout.moves
+        self.num_moves, self.num_tokens = len(moves), layout.length
+        length = layout.state_length
+        source = np.where(moves.source >= 0, moves.source, length).astype(np.int64)
+        target = np.where(moves.target >= 0, moves.target, length).astype(np.int64)
+        self.kinds = nn.ModuleList()
+        cell_of = np.zeros(len(moves), np.int64)
+        num_cells = 0
+        for kind in range(moves.num_kinds):
+            of_kind = np.flatnonzero(moves.kind == kind)
+            if len(of_kind) == 0:
+                continue
+            sources, row = np.unique(source[of_kind], return_inverse=True)
+            targets, col = np.unique(target[of_kind], return_inverse=True)
+            cell_of[of_kind] = num_cells + row.reshape(-1) * len(targets) + col.reshape(-1)
+            num_cells += len(sources) * len(targets)
+            self.kinds.append(_KindHead(sources, targets, width, rank))
+        _, first, counts = np.unique(cell_of, return_index=True, return_counts=True)
+        if (counts > 1).any():
+            move = int(first[counts > 1][0])
+            same = [moves[int(i)] for i in np.flatnonzero(cell_of == cell_of[move])]
+            raise ConfigError(f"moves {', '.join(same)} share source, target and kind: give them kinds of their own")
+        inverse = np.full(num_cells, len(moves))
+        inverse[cell_of] = np.arange(len(moves))
+        action_of = np.zeros(layout.length, np.int64)
+        actions = np.flatnonzero(layout.kinds == KINDS.index("action"))
+        action_of[actions] = np.arange(len(actions))
+        for name, table in (
+            ("squares", layout.head_squares),
+            ("action_of", action_of),
+            ("index", cell_of),
+            ("inverse", inverse),
+        ):
+            self.register_buffer(name, index_buffer(table), persistent=False)
+        self.bias = nn.Parameter(torch.zeros(len(moves)))
+        self.pad = nn.Linear(width, 1)
+
+    def forward(self, hidden: Tensor, rows: Tensor, tokens: Tensor, with_pad: bool) -> Tensor:
+        """[n, M] or [n, M + 1] logits, PAD last.
+
+        Args:
+            hidden: Features [B, N, W].
+            rows: [n] row of the batch of each action token.
+            tokens: [n] place of each action token in the sequence.
+            with_pad: Whether PAD is wanted.
+        """
+        flat = hidden.reshape(-1, hidden.shape[-1])
+        base = rows * self.num_tokens
+        action_at = base + tokens
+        at = torch.cat([base[:, None] + self.squares[self.action_of[tokens]], action_at[:, None]], dim=1)
+        places = flat.index_select(0, at.reshape(-1)).view(*at.shape, -1)
+        action = flat.index_select(0, action_at)
+        cells = torch.cat([kind(places, action) for kind in self.kinds], dim=1)
+        logits: Tensor = _Pick.apply(cells, self.index, self.inverse)  # type: ignore[no-untyped-call]
+        logits = logits + self.bias
+        return torch.cat([logits, self.pad(action)], dim=1) if with_pad else logits

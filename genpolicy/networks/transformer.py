@@ -1,0 +1,196 @@
+"""The transformer trunk and the denoiser made of it: noised tokens in, logits of the clean ones out.
+
+Pre-norm blocks with GELU, GPT-2's biases and places of dropout (Radford et al. 2019), full attention.
+
+Axes: B batch, N tokens, W width, H heads.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from genpolicy.diffusion.logits import TypedLogits
+from genpolicy.errors import ConfigError
+from genpolicy.networks.attention import Rotary, SelfAttention
+from genpolicy.networks.config import NetworkConfig
+from genpolicy.networks.dropout import Dropout
+from genpolicy.networks.embedding import BoardEmbedding, SequenceEmbedding
+from genpolicy.networks.heads import TypedHead, UnifiedHead
+from genpolicy.networks.relations import RelativeBias
+from genpolicy.sequence import Layout
+
+TIME_FEATURES = 64
+
+
+class FeedForward(nn.Module):
+    """Two projections with GPT-2's GELU (the tanh form) between them."""
+
+    def __init__(self, width: int, inner: int) -> None:
+        super().__init__()
+        self.inner = nn.Linear(width, inner)
+        self.out = nn.Linear(inner, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, N, W] in and out."""
+        out: Tensor = self.out(F.gelu(self.inner(x), approximate="tanh"))
+        return out
+
+
+class Block(nn.Module):
+    """Attention, then feed-forward, each on a normed copy and added back."""
+
+    def __init__(self, config: NetworkConfig, rotary: Rotary | None) -> None:
+        super().__init__()
+        self.norm_attention = nn.LayerNorm(config.width)
+        self.attention = SelfAttention(config.width, config.num_heads, config.dropout, rotary)
+        self.norm_mlp = nn.LayerNorm(config.width)
+        self.mlp = FeedForward(config.width, config.mlp_width)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """[B, N, W] in and out; ``bias`` [H, N, N] or None."""
+        x = x + self.dropout(self.attention(self.norm_attention(x), bias))
+        out: Tensor = x + self.dropout(self.mlp(self.norm_mlp(x)))
+        return out
+
+
+class TimeEmbedding(nn.Module):
+    """A vector for each timestep, added to every token: sines of t through two projections."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.inner = nn.Linear(TIME_FEATURES, width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, t: Tensor) -> Tensor:
+        """[B, 1, W] from times [B]."""
+        half = TIME_FEATURES // 2
+        frequencies = torch.exp(-math.log(10000.0) * torch.arange(half, device=t.device) / half)
+        angles = t[:, None].to(frequencies.dtype) * frequencies
+        features = torch.cat([angles.cos(), angles.sin()], dim=-1).to(self.inner.weight.dtype)
+        out: Tensor = self.out(F.gelu(self.inner(features), approximate="tanh"))
+        return out[:, None]
+
+
+class Trunk(nn.Module):
+    """Embedding, blocks and final norm: ids [B, N] to features [B, N, W]."""
+
+    def __init__(self, layout: Layout, config: NetworkConfig, num_input_symbols: int) -> None:
+        super().__init__()
+        self.embedding: SequenceEmbedding | BoardEmbedding
+        self.bias: RelativeBias | None = None
+        rotary = None
+        if config.geometry == "board":
+            self.embedding = BoardEmbedding(layout, num_input_symbols, config.width)
+            self.bias = RelativeBias(layout, config.num_layers, config.num_heads)
+        else:
+            learned = config.positions == "learned"
+            self.embedding = SequenceEmbedding(layout, num_input_symbols, config.width, learned)
+            rotary = None if learned else Rotary(layout.length, config.width // config.num_heads)
+        self.time = TimeEmbedding(config.width) if config.time_conditioning else None
+        self.dropout = Dropout(config.dropout)
+        self.blocks = nn.ModuleList([Block(config, rotary) for _ in range(config.num_layers)])
+        self.norm = nn.LayerNorm(config.width)
+
+    def forward(self, tokens: Tensor, t: Tensor | None) -> Tensor:
+        """Features [B, N, W] of ids [B, N] at times [B].
+
+        Raises:
+            ConfigError: the network is conditioned on time and got none.
+        """
+        x = self.embedding(tokens)
+        if self.time is not None:
+            if t is None:
+                raise ConfigError("this network has time_conditioning: true, so it needs the timesteps t")
+            x = x + self.time(t)
+        x = self.dropout(x)
+        biases = None if self.bias is None else self.bias()
+        for i, block in enumerate(self.blocks):
+            x = block(x, None if biases is None else biases[i])
+        out: Tensor = self.norm(x)
+        return out
+
+
+class DenoisingTransformer(nn.Module):
+    """Predicts the clean tokens of noised ones; a ``Denoiser``.
+
+    Args:
+        layout: The tokens of a sequence.
+        config: The network's shape.
+        num_input_symbols: Symbols that the input may hold; the layout's and the mask if None.
+        generator: Draws the initial weights; torch's default generator if None.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        config: NetworkConfig,
+        num_input_symbols: int | None = None,
+        *,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.num_tokens, self.num_symbols = layout.length, layout.num_symbols
+        self.num_input_symbols = layout.num_symbols + 1 if num_input_symbols is None else num_input_symbols
+        if self.num_input_symbols < layout.num_symbols:
+            raise ConfigError(
+                f"num_input_symbols must be at least the layout's {layout.num_symbols}, got {num_input_symbols}"
+            )
+        self.trunk = Trunk(layout, config, self.num_input_symbols)
+        embedding = self.trunk.embedding.symbol if config.tied else None
+        self.head: UnifiedHead | TypedHead
+        if config.head == "unified":
+            self.head = UnifiedHead(layout, config.width, embedding)
+        else:
+            rank = config.move_rank if config.geometry == "board" else None
+            self.head = TypedHead(layout, config.width, embedding, rank)
+        self.initialise(generator)
+
+    @torch.no_grad()
+    def initialise(self, generator: torch.Generator | None = None) -> None:
+        """Draw all weights anew, as GPT-2: normal matrices, zero biases, smaller projections into the residual."""
+        std = self.config.init_std
+        for module in self.modules():
+            if isinstance(module, nn.LayerNorm):
+                module.reset_parameters()
+                continue
+            for name, parameter in module.named_parameters(recurse=False):
+                if isinstance(module, RelativeBias) or name == "bias":
+                    parameter.zero_()
+                else:
+                    parameter.normal_(0.0, std, generator=generator)
+        scale = 1.0 / math.sqrt(2 * self.config.num_layers)
+        for block in self.trunk.blocks:
+            assert isinstance(block, Block)
+            block.attention.out.weight.mul_(scale)
+            block.mlp.out.weight.mul_(scale)
+
+    def forward(self, tokens: Tensor, t: Tensor | None = None) -> TypedLogits:
+        """Logits of the clean tokens.
+
+        Args:
+            tokens: Ids [B, N], int64, below ``num_input_symbols``.
+            t: Timesteps [B]; needed only with time conditioning.
+        """
+        return self.head(self.trunk(tokens, t))  # type: ignore[no-any-return]
+
+    def token_nll(self, tokens: Tensor, t: Tensor | None, targets: Tensor, where: Tensor) -> Tensor:
+        """-log p(targets) in nats at the tokens of ``where`` [B, N] (bool), flat in row-major order.
+
+        The head runs on those tokens only. Infinite where a typed head's token cannot hold its target.
+        """
+        return self.head.nll(self.trunk(tokens, t), targets, where)
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compile the trunk in place (``torch.compile``'s arguments); the heads pick tokens and stay as they are."""
+        self.trunk.compile(*args, **kwargs)
+
+    def num_parameters(self) -> int:
+        """Trained weights; a tied table counts once."""
+        return sum(p.numel() for p in self.parameters() if p.requires_grad)
