@@ -16,7 +16,8 @@ from typing import Any
 
 from genpolicy.data.oracle import Line, Oracle
 from genpolicy.game import Game
-from genpolicy_connect.game import Board, ConnectGame
+from genpolicy_connect.game import ConnectGame
+from genpolicy_connect.tokens import Board
 
 VERSION = "1"
 """Raised when the solver's labels for a seed change."""
