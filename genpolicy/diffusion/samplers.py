@@ -1,0 +1,425 @@
+"""Samplers: how a prediction of the clean tokens takes noised tokens from time t to the earlier time s.
+
+They are diffusers schedulers (``SchedulerMixin``, ``ConfigMixin``): ``set_timesteps``, ``timesteps``, ``step``,
+``save_pretrained``. Nothing lives on the object but its configuration and its grid; masks are per row.
+
+Frozen tokens never change, only admitted symbols are produced, and at s = 0 no mask is left. Tokens that are not frozen
+are the sampler's to decide; counts below count those alone, row by row.
+
+Axes: B batch, N tokens.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from diffusers.configuration_utils import ConfigMixin, register_to_config
+from diffusers.schedulers.scheduling_utils import SchedulerMixin
+from diffusers.utils import BaseOutput
+from torch import Tensor
+
+from genpolicy.diffusion.draws import Generators, uniforms
+from genpolicy.diffusion.logits import Denoiser, TypedLogits
+from genpolicy.diffusion.process import Process, require_known
+from genpolicy.diffusion.ranking import (
+    RATES,
+    SCORES,
+    confidence,
+    draw_symbols,
+    least_sure,
+    likeliest_symbols,
+    num_noised,
+    tempered,
+    usable_logits,
+)
+from genpolicy.errors import ConfigError
+
+
+@dataclass
+class SamplerOutput(BaseOutput):  # type: ignore[misc]  # diffusers is untyped
+    """What one step says."""
+
+    prev_sample: Tensor
+    """[B, N] int64 tokens at time s."""
+    sampled: Tensor
+    """[B, N] int64 the clean tokens that the step imagined; decided and frozen tokens as they were."""
+    scores: Tensor
+    """[B, N] float64 confidence in ``sampled``, higher is surer; without ranking noise."""
+
+
+@dataclass(frozen=True)
+class _Step:
+    """The arguments of ``Sampler.step``, checked."""
+
+    logits: TypedLogits
+    clean: TypedLogits
+    """Logits of p(x_0 | x_t), where ``logits`` may be something else."""
+    t: int
+    s: int
+    xt: Tensor
+    frozen: Tensor
+    admitted: Tensor | None
+    generator: Generators
+
+    def draws(self, num: int) -> Tensor:
+        return uniforms(num, tuple(self.xt.shape), self.generator, self.xt.device)
+
+
+class Sampler(SchedulerMixin, ConfigMixin):  # type: ignore[misc]  # diffusers is untyped
+    """What samplers share.
+
+    Args:
+        process: ``Process.config()``, or None until ``process`` is set.
+        temperature: Divides the logits before a symbol is drawn; 0 takes the likeliest.
+
+    Raises:
+        ConfigError: an option out of range.
+    """
+
+    order = 1
+    timesteps: Tensor
+    """[n+1] int64 grid from T down to 0; step i goes from ``timesteps[i]`` to ``timesteps[i+1]``."""
+
+    def _set_up(self, temperature: float) -> None:
+        if not 0 <= temperature < math.inf:
+            raise ConfigError(f"temperature must be 0 (likeliest symbol) or above, got {temperature}")
+        self._process: Process | None = None
+        if self.config.process is not None:
+            self.set_timesteps(self.process.num_timesteps)
+
+    @property
+    def process(self) -> Process:
+        """The process whose noise is undone.
+
+        Raises:
+            ConfigError: the sampler was made without one.
+        """
+        if self._process is None:
+            if self.config.process is None:
+                raise ConfigError("a sampler needs a process: make_sampler(name, process), or process=process.config()")
+            self._process = process_of(dict(self.config.process))
+        return self._process
+
+    def set_timesteps(self, num_steps: int | None = None) -> None:
+        """Lay the grid: ``num_steps`` network calls from T to 0, evenly spread and rounded.
+
+        Raises:
+            ValueError: not 1..T; None means T.
+        """
+        last = self.process.num_timesteps
+        num = last if num_steps is None else num_steps
+        if not 1 <= num <= last:
+            raise ValueError(f"num_steps must be 1..{last} (the process's timesteps), got {num_steps}")
+        # Integers throughout: points at least one apart stay apart when rounded half up.
+        grid = [(2 * last * (num - i) + num) // (2 * num) for i in range(num + 1)]
+        self.timesteps = torch.tensor(grid)
+        self.num_inference_steps = num
+
+    def step(
+        self,
+        logits: Tensor | TypedLogits,
+        t: int,
+        s: int,
+        xt: Tensor,
+        *,
+        frozen: Tensor,
+        admitted: Tensor | None = None,
+        generator: Generators = None,
+    ) -> SamplerOutput:
+        """Tokens at time ``s`` from tokens at time ``t``.
+
+        Args:
+            logits: The network's prediction of x_0 at (xt, t).
+            t: 1..T.
+            s: 0..t-1.
+            xt: [B, N] int64.
+            frozen: [B, N] bool.
+            admitted: [N, K] or [B, N, K] bool, the symbols that each token can hold.
+            generator: One stream, or one for each row: then a row's result does not depend on the others.
+
+        Raises:
+            ValueError: a time out of range, or s not before t.
+        """
+        t, s = int(t), int(s)
+        if not 0 <= s < t <= self.process.num_timesteps:
+            raise ValueError(f"a step goes from t to s with 0 <= s < t <= {self.process.num_timesteps}, got {t} to {s}")
+        typed = usable_logits(logits, self.process.num_symbols, admitted)
+        clean = self.process.clean_logits(typed, xt, t, admitted=admitted)
+        return self._advance(_Step(typed, clean, t, s, xt, frozen, admitted, generator))
+
+    def _advance(self, step: _Step) -> SamplerOutput:
+        raise TypeError(f"{type(self).__name__} is the common part; use one of: {', '.join(SAMPLERS)}")
+
+
+class AncestralSampler(Sampler):
+    """Draws x_s from the model's own reverse kernel, token by token (Austin et al. 2021, arXiv:2107.03006)."""
+
+    @register_to_config  # type: ignore[untyped-decorator]
+    def __init__(self, process: dict[str, Any] | None = None, temperature: float = 1.0) -> None:
+        self._set_up(temperature)
+
+    def _advance(self, step: _Step) -> SamplerOutput:
+        xt, frozen = step.xt, step.frozen
+        logits = tempered(step.logits, self.config.temperature)
+        drawn = self.process.draw_previous(logits, xt, step.t, step.s, step.draws(2), admitted=step.admitted)
+        prev = torch.where(frozen, xt, drawn)
+        likeliest, score = likeliest_symbols(step.clean)
+        # What the step did reveal is what it imagined; the rest is the likeliest guess.
+        open_before, open_now = self.process.undecided(xt), self.process.undecided(prev)
+        sampled = torch.where(frozen | ~open_before, xt, torch.where(open_now, likeliest, prev))
+        return SamplerOutput(prev_sample=prev, sampled=sampled, scores=score)
+
+
+class EasyFirstSampler(Sampler):
+    """Keeps the surest tokens and returns the others to noise (Ye et al. 2025, arXiv:2502.19805).
+
+    After a step to s, floor(n s/T) of a row's n undecided-at-first tokens are noise again (``linear``), or
+    floor(n cos(pi/2 (1 - s/T))) (``cosine``). Ties go to the earlier token.
+
+    Args:
+        process: ``Process.config()``.
+        commit: False: all tokens compete anew at every step, so one that was decided can return to noise, as in the
+            paper. True: what is decided stays.
+        rate: ``linear`` or ``cosine``.
+        score: ``log_prob`` of the symbol held; ``entropy``, negative; ``margin`` of the two likeliest symbols'
+            probabilities.
+        temperature: 0 takes the likeliest symbol, else symbols are drawn.
+        noise: c of the Gumbel noise c s/T on the ranking alone (0.5 in the paper's released ``stochastic0.5``).
+
+    Raises:
+        ConfigError: an option out of range.
+    """
+
+    @register_to_config  # type: ignore[untyped-decorator]
+    def __init__(
+        self,
+        process: dict[str, Any] | None = None,
+        commit: bool = False,
+        rate: str = "linear",
+        score: str = "log_prob",
+        temperature: float = 0.0,
+        noise: float = 0.0,
+    ) -> None:
+        self._set_up_ranking(rate, score, temperature, noise)
+
+    def _set_up_ranking(self, rate: str, score: str, temperature: float, noise: float) -> None:
+        require_known("rate", rate, RATES)
+        require_known("score", score, SCORES)
+        if not 0 <= noise < math.inf:
+            raise ConfigError(f"noise must be 0 (deterministic ranking) or above, got {noise}")
+        self._set_up(temperature)
+
+    def _advance(self, step: _Step) -> SamplerOutput:
+        config, clean, xt, frozen = self.config, step.clean, step.xt, step.frozen
+        symbol, ranking, noise = step.draws(3)
+        undecided = self.process.undecided(xt) & ~frozen
+        drawn = draw_symbols(clean, symbol, config.temperature)
+        sampled = torch.where(undecided, drawn, xt)
+        scores = confidence(clean, sampled, config.score)
+        rank_by = scores
+        if config.noise > 0:
+            gumbel = -torch.log(-torch.log(ranking.clamp(min=torch.finfo(torch.float64).tiny)))
+            rank_by = scores + config.noise * step.s / self.process.num_timesteps * gumbel
+        if config.commit:
+            rank_by = rank_by.masked_fill(~undecided & ~frozen, math.inf)
+        again = self._noise_again(rank_by, frozen, step.s)
+        if config.commit:
+            again = again & undecided
+        prev = torch.where(again, self.process.pure_noise(noise, admitted=step.admitted), sampled)
+        return SamplerOutput(prev_sample=prev, sampled=sampled, scores=scores)
+
+    def _noise_again(self, rank_by: Tensor, frozen: Tensor, s: int) -> Tensor:
+        num = (~frozen).sum(1)
+        return least_sure(rank_by, frozen, num_noised(num, s, self.process.num_timesteps, self.config.rate))
+
+
+class A0LastSampler(EasyFirstSampler):
+    """Easy-first, but some tokens (the first action) stay masked until everything else is decided.
+
+    The last network call then decides them with the whole imagined future visible. The others' counts run to 0 at the
+    grid's last time above 0, instead of at 0.
+
+    Args:
+        process: ``Process.config()``, an absorbing one.
+        last: Places in the sequence that are decided last.
+        commit: As in ``EasyFirstSampler``; so are the others.
+        rate: ``linear`` or ``cosine``.
+        score: ``log_prob``, ``entropy`` or ``margin``.
+        temperature: 0 takes the likeliest symbol.
+        noise: Scale of the ranking noise.
+
+    Raises:
+        ConfigError: no place given, or an option out of range.
+    """
+
+    @register_to_config  # type: ignore[untyped-decorator]
+    def __init__(
+        self,
+        process: dict[str, Any] | None = None,
+        last: Sequence[int] = (),
+        commit: bool = False,
+        rate: str = "linear",
+        score: str = "log_prob",
+        temperature: float = 0.0,
+        noise: float = 0.0,
+    ) -> None:
+        if not last:
+            raise ConfigError("a0_last needs the places to decide last, e.g. last=[layout.first_action]")
+        self._set_up_ranking(rate, score, temperature, noise)
+
+    def _noise_again(self, rank_by: Tensor, frozen: Tensor, s: int) -> Tensor:
+        if s == 0:
+            return torch.zeros_like(frozen)
+        postponed = torch.zeros_like(frozen)
+        postponed[:, list(self.config.last)] = True
+        postponed &= ~frozen
+        others = frozen | postponed
+        # The last call belongs to the postponed tokens: everything else must be done when it begins.
+        end = int(self.timesteps[-2])
+        num = (~others).sum(1)
+        count = num_noised(num, max(s - end, 0), self.process.num_timesteps - end, self.config.rate)
+        return least_sure(rank_by, others, count) | postponed
+
+
+class OneCallSampler(Sampler):
+    """Decides every token by one network call, from T straight to 0.
+
+    At the all-noise state the network is the marginal of each token, so this is the baseline of every sampler that
+    takes more calls.
+
+    Args:
+        process: ``Process.config()``.
+        score: ``log_prob``, ``entropy`` or ``margin``; reported only.
+        temperature: 0 takes the likeliest symbol, else symbols are drawn.
+
+    Raises:
+        ConfigError: an option out of range.
+    """
+
+    @register_to_config  # type: ignore[untyped-decorator]
+    def __init__(
+        self, process: dict[str, Any] | None = None, score: str = "log_prob", temperature: float = 0.0
+    ) -> None:
+        require_known("score", score, SCORES)
+        self._set_up(temperature)
+
+    def set_timesteps(self, num_steps: int | None = None) -> None:
+        """Lay the grid, which is T, 0 whatever ``num_steps`` is.
+
+        Raises:
+            ValueError: not 1..T.
+        """
+        super().set_timesteps(num_steps)
+        super().set_timesteps(1)
+
+    def _advance(self, step: _Step) -> SamplerOutput:
+        if step.s != 0:
+            raise ValueError(f"one_call goes straight to time 0, got a step from {step.t} to {step.s}")
+        (symbol,) = step.draws(1)
+        undecided = self.process.undecided(step.xt) & ~step.frozen
+        sampled = torch.where(undecided, draw_symbols(step.clean, symbol, self.config.temperature), step.xt)
+        scores = confidence(step.clean, sampled, self.config.score)
+        return SamplerOutput(prev_sample=sampled, sampled=sampled, scores=scores)
+
+
+SAMPLERS: dict[str, type[Sampler]] = {
+    "ancestral": AncestralSampler,
+    "easy_first": EasyFirstSampler,
+    "easy_first_commit": EasyFirstSampler,
+    "stochastic": EasyFirstSampler,
+    "a0_last": A0LastSampler,
+    "one_call": OneCallSampler,
+}
+"""Samplers by name; ``PRESETS`` holds what a name sets."""
+
+PRESETS: dict[str, dict[str, Any]] = {"easy_first_commit": {"commit": True}, "stochastic": {"noise": 0.5}}
+
+
+def make_sampler(name: str, process: Process, **options: Any) -> Sampler:
+    """A sampler of a process by its name, its grid laid with T steps.
+
+    Raises:
+        ConfigError: no such sampler or option (with the near one), or an option out of range.
+    """
+    if name not in SAMPLERS:
+        near = difflib.get_close_matches(name, SAMPLERS, n=1)
+        hint = f" Did you mean: {near[0]!r}?" if near else ""
+        raise ConfigError(f"sampler {name!r} does not exist.{hint} There are: {', '.join(SAMPLERS)}")
+    known = [p for p in inspect.signature(SAMPLERS[name].__init__).parameters if p not in ("self", "process")]
+    # diffusers takes any keyword and drops what it does not know.
+    for key in options:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f" Did you mean: {near[0]!r}?" if near else ""
+            raise ConfigError(f"sampler {name!r} has no option {key!r}.{hint} It has: {', '.join(known)}")
+    sampler = SAMPLERS[name](process=process.config(), **{**PRESETS.get(name, {}), **options})
+    sampler._process = process
+    return sampler
+
+
+def process_of(config: dict[str, Any]) -> Process:
+    """The process that ``Process.config`` describes.
+
+    Raises:
+        RegistryError: no process of that kind is installed.
+        ConfigError: an argument out of range.
+    """
+    from genpolicy import registry
+
+    arguments = {key: value for key, value in config.items() if key != "kind"}
+    made: Process = registry.load("processes", config["kind"])(**arguments)
+    return made
+
+
+@torch.no_grad()
+def sample(
+    model: Denoiser,
+    process: Process,
+    sampler: Sampler,
+    xT: Tensor,
+    frozen: Tensor,
+    *,
+    admitted: Tensor | None = None,
+    generator: Generators = None,
+    num_steps: int | None = None,
+    callback: Callable[[int, Tensor, SamplerOutput], None] | None = None,
+) -> Tensor:
+    """Clean tokens [B, N]: one network call and one sampler step from each time of the grid to the next.
+
+    Args:
+        model: Predicts x_0.
+        process: As the sampler's.
+        sampler: From ``make_sampler``.
+        xT: [B, N] frozen tokens and pure noise (``process.prior_sample``).
+        frozen: [B, N] bool.
+        admitted: [N, K] or [B, N, K] bool.
+        generator: One stream, or one for each row.
+        num_steps: Network calls, 1..T; None means T.
+        callback: Called after each step with its t, the tokens before it, and its output.
+
+    Raises:
+        ValueError: ``num_steps`` out of range, or a process other than the sampler's.
+    """
+    if (process.kind, process.num_symbols, process.num_timesteps) != (
+        sampler.process.kind,
+        sampler.process.num_symbols,
+        sampler.process.num_timesteps,
+    ):
+        raise ValueError(f"the sampler was made for {sampler.process.config()}, not for {process.config()}")
+    sampler.set_timesteps(num_steps)
+    xt = xT
+    grid = sampler.timesteps.tolist()
+    for t, s in itertools.pairwise(grid):
+        times = torch.full((xt.shape[0],), t, device=xt.device)
+        out = sampler.step(model(xt, times), t, s, xt, frozen=frozen, admitted=admitted, generator=generator)
+        if callback is not None:
+            callback(t, xt, out)
+        xt = out.prev_sample
+    return xt
