@@ -1,0 +1,284 @@
+"""Records: one labelled position a row, in Parquet shards that a ``dataset.yaml`` describes.
+
+The columns are the same for every game and hold text, so that a person can read them. A column that nobody filled is
+null.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml  # type: ignore[import-untyped]
+
+import genpolicy
+from genpolicy.data.storage import sha256_of
+from genpolicy.errors import DatasetError
+
+FORMAT_VERSION = 1
+"""Raised when a data set written by this code could not be read by older code."""
+INFO_FILE = "dataset.yaml"
+SPLITS = ("train", "validation", "test")
+BATCH_ROWS = 8192
+
+SCHEMA = pa.schema(
+    [
+        pa.field("game_id", pa.string()),
+        pa.field("ply", pa.int32()),
+        pa.field("state", pa.string(), nullable=False),
+        pa.field("line", pa.string()),
+        pa.field("ended", pa.bool_(), nullable=False),
+        pa.field("scores", pa.list_(pa.string())),
+        pa.field("move_values", pa.string()),
+        pa.field("played", pa.string()),
+        pa.field("result", pa.float32()),
+        pa.field("split", pa.string()),
+        pa.field("policy", pa.string()),
+        pa.field("value", pa.float32()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Record:
+    """One position and what is known of it."""
+
+    state: str
+    """Text of the position, as ``Game.format`` writes it."""
+    game_id: str | None = None
+    """Game that the position comes from, unique in the data set."""
+    ply: int | None = None
+    """Ply of the position in its game, 0 for the game's first position."""
+    line: str | None = None
+    """The oracle's best moves for both sides, protocol moves joined by spaces; None where nobody labelled it."""
+    ended: bool = False
+    """The game ends after the last move of ``line`` (what follows is PAD); False: a short line was cut (unlabelled)."""
+    scores: tuple[str | None, ...] = ()
+    """Score text (``genpolicy.values``) of each position of the line that was searched, for its player to move."""
+    move_values: str | None = None
+    """Every legal move with its score for the player who makes it: ``"e2e4=cp:31 d2d4=cp:28"``."""
+    played: str | None = None
+    """The move that was played in the game."""
+    result: float | None = None
+    """Result of the game for player 0: 1, 0 or -1; None where unknown."""
+    split: str | None = None
+    """``"train"``, ``"validation"`` or ``"test"``."""
+    policy: str | None = None
+    """A search's policy: ``"e2e4=0.61 d2d4=0.39"``."""
+    value: float | None = None
+    """A search's value in [-1, 1] for the player to move."""
+
+    @property
+    def moves(self) -> tuple[str, ...]:
+        """The moves of ``line``; () where nobody labelled it."""
+        return tuple(self.line.split()) if self.line else ()
+
+    @property
+    def scored_moves(self) -> dict[str, str]:
+        """Score text of every legal move, from ``move_values``; empty where there are none."""
+        pairs = (entry.partition("=") for entry in (self.move_values or "").split())
+        return {move: score for move, _, score in pairs}
+
+    def to_row(self) -> dict[str, Any]:
+        """The record as plain values by column name; ``Record(**row)`` takes them back."""
+        row = {f.name: getattr(self, f.name) for f in fields(self)}
+        row["scores"] = list(self.scores)
+        return row
+
+    @staticmethod
+    def from_row(row: Mapping[str, Any]) -> Record:
+        """The record of a row as ``to_row`` or Parquet gives it."""
+        return Record(**{**row, "scores": tuple(row["scores"] or ())})
+
+
+@dataclass
+class DatasetInfo:
+    """What ``dataset.yaml`` says. The first block is the data set's identity: work goes on only where it agrees."""
+
+    game: str
+    """Specification of the game."""
+    made_by: str
+    """``"import"``, ``"label"`` or ``"selfplay"``."""
+    oracle: dict[str, Any] | None = None
+    """Name, version, limits and score scale of what labelled it; None where nobody did."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """What else decides the records: horizon, seed, split fractions, ..."""
+    sources: list[dict[str, Any]] = field(default_factory=list)
+    """Files the positions come from: ``file``, ``sha256``."""
+
+    format: int = FORMAT_VERSION
+    genpolicy: str = genpolicy.__version__
+    """Version of the code that began the data set."""
+    command: str = ""
+    """The command line that makes it."""
+    complete: bool = False
+    """False while the work that makes it has not come to its end."""
+    units: int = 0
+    """Games or positions whose records are in the shards, for going on after an interruption."""
+    counts: dict[str, Any] = field(default_factory=dict)
+    """Records, games, splits, skipped with reasons, duplicates, test positions that occur in training."""
+    shards: list[dict[str, Any]] = field(default_factory=list)
+    """``file``, ``rows``, ``sha256`` of each, in order."""
+
+    def identity(self) -> dict[str, Any]:
+        """What two parts of one data set must agree in."""
+        sources = [source.get("sha256", source.get("file")) for source in self.sources]
+        facts = {"game": self.game, "made_by": self.made_by, "oracle": self.oracle, "sources": sources}
+        return {**facts, **{f"option {key}": value for key, value in self.options.items()}}
+
+    def to_yaml(self) -> bytes:
+        """The text of ``dataset.yaml``."""
+        data = asdict(self)
+        ordered = {"format": data.pop("format"), "genpolicy": data.pop("genpolicy"), **data}
+        text: str = yaml.safe_dump(ordered, sort_keys=False, allow_unicode=True, width=120)
+        return text.encode()
+
+    @staticmethod
+    def read(folder: Path) -> DatasetInfo:
+        """The ``dataset.yaml`` of a folder.
+
+        Raises:
+            DatasetError: missing, unreadable, or written by newer code.
+        """
+        path = folder / INFO_FILE
+        try:
+            data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            what = "no such folder" if not folder.exists() else f"holds no {INFO_FILE}, so it is no data set"
+            raise DatasetError(f"{folder}: {what} (genpolicy data import|label|selfplay makes one)") from None
+        except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
+            raise DatasetError(f"{path}: unreadable: {error}") from error
+        if not isinstance(data, dict) or not isinstance(data.get("format"), int):
+            raise DatasetError(
+                f"{path}: no key 'format' in it, so it describes no data set; restore it or make it again"
+            )
+        if data["format"] > FORMAT_VERSION:
+            raise DatasetError(
+                f"{path}: written in format {data['format']}, this code reads up to {FORMAT_VERSION}: upgrade genpolicy"
+            )
+        known = {f.name for f in fields(DatasetInfo)}
+        missing = {"game", "made_by", "shards"} - set(data)
+        if missing or set(data) - known:
+            odd = ", ".join(sorted(missing | (set(data) - known)))
+            raise DatasetError(f"{path}: keys missing or unknown: {odd}; restore the file or make the data set again")
+        return DatasetInfo(**data)
+
+
+class Dataset:
+    """A folder of records. Made by ``Dataset.open``; reads stream, so memory does not grow with the data set."""
+
+    def __init__(self, folder: Path, info: DatasetInfo) -> None:
+        self.folder = folder
+        self.info = info
+
+    @staticmethod
+    def open(folder: str | Path, *, verify: bool = True) -> Dataset:
+        """Open a data set and see that it is whole.
+
+        Args:
+            folder: Where its ``dataset.yaml`` lies.
+            verify: Read every shard and compare its checksum; without it only presence and schema are checked.
+
+        Raises:
+            DatasetError: no data set, a shard missing, truncated, changed or of other columns, or no record at all.
+        """
+        folder = Path(folder)
+        dataset = Dataset(folder, DatasetInfo.read(folder))
+        for shard in dataset.info.shards:
+            _check_shard(folder / shard["file"], shard, verify)
+        if dataset.num_records == 0:
+            way_out = f"go on with: {dataset.info.command}" if not dataset.info.complete else "make it again"
+            raise DatasetError(f"{folder}: holds no finished records; {way_out}")
+        return dataset
+
+    @property
+    def game_spec(self) -> str:
+        """What ``genpolicy.load_game`` takes to make the records' game."""
+        return self.info.game
+
+    @property
+    def num_records(self) -> int:
+        """Number of rows."""
+        return sum(int(shard["rows"]) for shard in self.info.shards)
+
+    @property
+    def checksum(self) -> str:
+        """One SHA-256 over the game and the checksums of the shards in order: equal for equal records."""
+        parts = [self.game_spec, *(str(shard["sha256"]) for shard in self.info.shards)]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+    @property
+    def splits(self) -> dict[str, int]:
+        """Number of records of each split; ``"none"`` counts those without one."""
+        if not self.info.complete or "splits" not in self.info.counts:
+            counts: dict[str, int] = {}
+            for batch in self.batches(["split"]):
+                for name in batch.column("split").to_pylist():
+                    counts[name or "none"] = counts.get(name or "none", 0) + 1
+            return counts
+        return dict(self.info.counts["splits"])
+
+    def batches(
+        self, names: Sequence[str] | None = None, split: str | None = None, batch_rows: int = BATCH_ROWS
+    ) -> Iterator[pa.RecordBatch]:
+        """Columns of the records in order, some thousand rows at a time.
+
+        Args:
+            names: Columns; None gives all of them.
+            split: Only records of this split; None gives all records.
+            batch_rows: Most rows of one batch (fewer where a split leaves rows out).
+
+        Raises:
+            DatasetError: a column or split that does not exist, or a shard that cannot be read.
+        """
+        wanted = list(SCHEMA.names if names is None else names)
+        unknown = sorted(set(wanted) - set(SCHEMA.names))
+        if unknown:
+            raise DatasetError(f"records have no column {', '.join(unknown)}; they have: {', '.join(SCHEMA.names)}")
+        if split is not None and split not in SPLITS:
+            raise DatasetError(f"{self.folder}: no split {split!r}; splits are {', '.join(SPLITS)}")
+        read = wanted if split is None or "split" in wanted else [*wanted, "split"]
+        for shard in self.info.shards:
+            path = self.folder / shard["file"]
+            try:
+                with pq.ParquetFile(path) as file:
+                    for batch in file.iter_batches(batch_size=batch_rows, columns=read):
+                        if split is not None:
+                            batch = batch.filter(pa.array([s == split for s in batch.column("split").to_pylist()]))
+                        if batch.num_rows:
+                            yield batch.select(wanted)
+            except (pa.ArrowException, OSError) as error:
+                raise DatasetError(f"{path}: unreadable: {error}; restore it or make the data set again") from error
+
+    def columns(self, names: Sequence[str], split: str | None = None) -> pa.Table:
+        """Columns of all records (of one split) in memory, as a pyarrow table; ``batches`` streams them instead."""
+        schema = pa.schema([SCHEMA.field(name) for name in names if name in SCHEMA.names])
+        return pa.Table.from_batches(self.batches(names, split), schema=schema)
+
+    def records(self, split: str | None = None) -> Iterator[Record]:
+        """Every record (of one split) in order, streamed."""
+        for batch in self.batches(split=split):
+            for row in batch.to_pylist():
+                yield Record.from_row(row)
+
+
+def _check_shard(path: Path, shard: Mapping[str, Any], verify: bool) -> None:
+    way_out = f"restore it from a copy, or make the data set again (the command stands in {INFO_FILE})"
+    if not path.is_file():
+        raise DatasetError(f"{path}: shard is missing; {way_out}")
+    if verify and sha256_of(path) != shard["sha256"]:
+        raise DatasetError(f"{path}: damaged or truncated (its checksum is not the one in {INFO_FILE}); {way_out}")
+    try:
+        with pq.ParquetFile(path) as file:
+            schema, rows = file.schema_arrow, file.metadata.num_rows
+    except (pa.ArrowException, OSError) as error:
+        raise DatasetError(f"{path}: damaged or truncated: {error}; {way_out}") from error
+    if rows != shard["rows"]:
+        raise DatasetError(f"{path}: holds {rows} rows, {INFO_FILE} says {shard['rows']}; {way_out}")
+    if schema.names != SCHEMA.names or schema.types != SCHEMA.types:
+        raise DatasetError(f"{path}: columns are {schema.to_string()}, expected {SCHEMA.to_string()}; {way_out}")
