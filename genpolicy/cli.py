@@ -148,7 +148,7 @@ def _games(arguments: argparse.Namespace) -> int:
     from genpolicy.evaluation.report import write_json
 
     table = Table("game", "moves", "state tokens", "state symbols", "protocol", "specification")
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name in registry.available("games"):
         try:
             game = registry.load_game(name)

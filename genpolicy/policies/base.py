@@ -37,9 +37,9 @@ class Decision:
     """In [-1, 1] for the player to move, where the policy has one."""
     line: tuple[int, ...] = ()
     """The imagined moves, absolute ids, beginning with the first imagined action (which may differ from ``move`` where
-    that one was illegal). Nothing makes them legal."""
+    that one was illegal). Nothing makes them legal; -1 where the policy imagined no move there (the game's end)."""
     states: tuple[str | None, ...] = ()
-    """Text of each imagined state after the moves of ``line``; None where the tokens stand for no position."""
+    """Text of each imagined state, ``states[i]`` after ``line[i]``; None where the tokens stand for no position."""
     stats: Mapping[str, float] = field(default_factory=dict)
     """Numbers for people: ``network_calls``, ``raw_legal`` (1 when the move was legal before the mask), ..."""
 
@@ -67,6 +67,18 @@ class Policy(ABC):
 
     def close(self) -> None:
         """End processes and free memory; safe to call twice."""
+
+    def modes(self) -> dict[str, Policy]:
+        """The ways of playing that a table compares, by name, over the same weights: a policy by itself is one."""
+        return {"": self}
+
+    def unmasked(self) -> Policy | None:
+        """The same policy without its legal mask, whose raw first action is ``Decision.line[0]``.
+
+        None where there is nothing to take off, or where ``Decision.stats["raw_legal"]`` says already that the raw
+        first action was the move (1) or was illegal (0).
+        """
+        return None
 
     @property
     def label(self) -> str:

@@ -1,8 +1,8 @@
 """Learner: what the one training loop trains. The loop, checkpoints and evaluation know nothing more of a method.
 
 A learner is an ``nn.Module`` that its entry point of group ``genpolicy.learners`` makes as
-``LearnerClass(game, config)``. ``config`` is an instance of the dataclass ``LearnerClass.Config``, which composes the ``learner:`` section of a
-configuration (its ``kind`` key, the entry-point name, is taken out before).
+``LearnerClass(game, config)``. ``config`` is an instance of the dataclass ``LearnerClass.Config``, which composes the
+``learner:`` section of a configuration (its ``kind`` key, the entry-point name, is taken out before).
 
 Axes: B batch, N tokens.
 """

@@ -1,0 +1,440 @@
+"""What the learners and policies over one denoising network share: windows, first-action marginals, saving, loading.
+
+Axes: B batch, N tokens of a sequence, L tokens of a state, M moves of the vocabulary.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import platform
+import time
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+import genpolicy
+from genpolicy import registry
+from genpolicy.config import structured, to_dict, to_yaml
+from genpolicy.data.records import Dataset
+from genpolicy.data.windows import WindowSource
+from genpolicy.diffusion.logits import NEGATIVE_INFINITY, LogitGroup, TypedLogits
+from genpolicy.errors import CheckpointError, ConfigError
+from genpolicy.game import Game
+from genpolicy.networks import DenoisingTransformer, NetworkConfig
+from genpolicy.policies.base import FORMAT_VERSION, Decision, Policy, legal_probabilities, write_provenance
+from genpolicy.policies.draws import RowSeeds, check_options
+from genpolicy.policies.learner import Learner
+from genpolicy.policies.simple import legal_of
+from genpolicy.sequence import Layout
+
+VIEWERS = ("mover", "absolute")
+
+
+@dataclass
+class NetworkLearnerConfig:
+    """What every learner over one network is told: its view of the records and the network's shape."""
+
+    viewer: str = "mover"
+    """Whose side tokens are seen from: ``mover``, the player to move at the root of a window, or ``absolute``."""
+    train_pad: bool = False
+    """Whether PAD after a game's end is imagined and trained on."""
+    redraw: bool = True
+    """Whether, where several moves are best, the label is drawn anew each time a window is made."""
+    augment: bool = False
+    """Whether each window is seen through a symmetry of the game, drawn anew each time."""
+    cache_dir: str | None = None
+    """Folder of the cached token windows; None puts them beside the data set."""
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    """The network's shape."""
+
+    def __post_init__(self) -> None:
+        if self.viewer not in VIEWERS:
+            raise ConfigError(f"viewer must be one of {', '.join(VIEWERS)}; got {self.viewer!r}")
+
+
+class NetworkLearner(Learner):
+    """A learner whose weights are one denoising network over one layout.
+
+    Args:
+        game: The game.
+        config: Its options.
+        layout: The tokens of its windows.
+    """
+
+    policy_class: ClassVar[type[NetworkPolicy]]
+    """What plays with the weights."""
+
+    def __init__(
+        self, game: Game[Any], config: NetworkLearnerConfig, layout: Layout, num_input_symbols: int | None = None
+    ) -> None:
+        super().__init__()
+        self.game, self.layout = game, layout
+        self.options = config
+        """What it was made with, an instance of ``Config``."""
+        self.network = DenoisingTransformer(layout, config.network, num_input_symbols)
+        self.admitted: Tensor
+        self.register_buffer("admitted", torch.from_numpy(layout.admitted.copy()), persistent=False)
+
+    @classmethod
+    @abstractmethod
+    def make(cls, game: Game[Any], config: Any) -> NetworkLearner:
+        """The learner of some options; what an entry point is called as."""
+
+    def windows(self, records: Dataset, split: str, *, seed: int) -> WindowSource:
+        """The labelled lines of a split as token windows; labels are redrawn and windows turned in training only."""
+        from genpolicy.data.window_source import build_windows
+
+        options, training = self.options, split == "train"
+        return build_windows(
+            records,
+            split,
+            self.game,
+            self.layout,
+            viewer=options.viewer,
+            redraw=options.redraw and training,
+            train_pad=options.train_pad,
+            seed=seed,
+            cache_dir=None if options.cache_dir is None else Path(options.cache_dir),
+            augment=options.augment and training,
+        )
+
+    def policy(self) -> NetworkPolicy:
+        """A policy that plays with these weights (shared, not copied)."""
+        return self.policy_class(self)
+
+    def viewers(self, states: Sequence[Any]) -> NDArray[np.int64]:
+        """[B] whose side each root is seen from."""
+        if self.options.viewer == "absolute":
+            return np.zeros(len(states), np.int64)
+        return np.array([self.game.player(state) for state in states], np.int64)
+
+    def roots(self, states: Sequence[Any], viewers: NDArray[np.int64]) -> Tensor:
+        """[B, N] int64: the roots' tokens, everything imagined masked; on the CPU."""
+        tokens = torch.full((len(states), self.layout.length), self.layout.mask, dtype=torch.int64)
+        rows = self.game.tokens.encode(states, viewers)
+        tokens[:, : self.layout.state_length] = torch.from_numpy(rows.astype(np.int64))
+        return tokens
+
+
+class FirstAction:
+    """A network as samplers ask it, with a hand on the first action's symbols.
+
+    It remembers the first action's prediction of the first call, when everything imagined is masked: the marginal
+    p(a_0 | s). Where a legal mask is given, other moves (and PAD) get no probability there, in every call.
+
+    Args:
+        learner: Holds the network and its layout.
+        legal: [B, M] bool, the legal moves as the viewers see them; None masks nothing.
+    """
+
+    def __init__(self, learner: NetworkLearner, legal: Tensor | None) -> None:
+        self._network, self._layout, self._admitted = learner.network, learner.layout, learner.admitted
+        self._legal = legal
+        self.calls = 0
+        """Network calls so far."""
+        self.marginal: Tensor | None = None
+        """[B, M] float64 log-probabilities of the moves in the first call, before the legal mask."""
+        self.best: Tensor | None = None
+        """[B] the likeliest symbol of the whole vocabulary in the first call, before the legal mask."""
+
+    def __call__(self, tokens: Tensor, t: Tensor) -> TypedLogits:
+        """Logits of x_0 for noised tokens [B, N] at times [B]."""
+        logits = TypedLogits.of(self._network(tokens, t))
+        self.calls += 1
+        return logits.map(self._masked)
+
+    def _masked(self, group: LogitGroup) -> Tensor:
+        """The group's logits with the first action restricted, and its first prediction noted."""
+        at = torch.nonzero(group.positions == self._layout.first_action).flatten()
+        if len(at) == 0:
+            return group.logits
+        place = int(at[0])
+        offset, end = self._layout.move_offset, self._layout.value_offset
+        is_move = (group.symbols >= offset) & (group.symbols < end)
+        if self.marginal is None:
+            admitted = self._admitted[self._layout.first_action]
+            scores = group.logits[:, place].double().masked_fill(~admitted[group.symbols], NEGATIVE_INFINITY)
+            self.marginal = scores.log_softmax(-1)[:, is_move]
+            self.best = group.symbols[scores.argmax(-1)]
+        if self._legal is None:
+            return group.logits
+        allowed = torch.zeros(len(self._legal), len(group.symbols), dtype=torch.bool, device=group.logits.device)
+        allowed[:, is_move] = self._legal
+        logits = group.logits.clone()
+        logits[:, place] = logits[:, place].masked_fill(~allowed, NEGATIVE_INFINITY)
+        return logits
+
+
+class NetworkPolicy(Policy):
+    """A policy over a ``NetworkLearner``'s weights.
+
+    ``Decision.policy`` is the marginal p(a_0 | s) of the first network call over the legal moves, whatever the sampler
+    made of it afterwards. Stats: ``network_calls``; ``raw_legal``, 1 where the first action was legal without a legal
+    mask (under the mask, which hides the drawn one: where the marginal's likeliest symbol was legal); ``legal_mass``,
+    the marginal's probability on legal moves before the mask; ``ms``, wall time of the batch over its rows.
+
+    Args:
+        learner: Holds the weights, shared and not copied.
+        seed: Same seed, same game (see ``genpolicy.policies.draws``).
+        legal_mask: Restrict the first action to legal moves. Without it the raw first action is ``line[0]`` (-1 where
+            it is no move), and ``move`` is it where legal, else the likeliest legal move of the marginal.
+        batch_size: Most positions in one network call.
+    """
+
+    learner_class: ClassVar[type[NetworkLearner]]
+    learner: NetworkLearner
+
+    def __init__(
+        self,
+        learner: NetworkLearner,
+        *,
+        seed: int = 0,
+        legal_mask: bool = True,
+        batch_size: int = 64,
+    ) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        self.learner, self.game, self.layout = learner, learner.game, learner.layout
+        self.legal_mask, self.batch_size = bool(legal_mask), int(batch_size)
+        self.provenance: dict[str, Any] = {}
+        """Where the weights come from; written to ``provenance.json``."""
+        self.folder: Path | None = None
+        """Where it was loaded from or saved to last."""
+        self._seeds = RowSeeds(seed)
+
+    def own_options(self) -> dict[str, Any]:
+        """The constructor's options that every network policy takes, as they are."""
+        return {"seed": self._seeds.seed, "legal_mask": self.legal_mask, "batch_size": self.batch_size}
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network lies."""
+        return next(self.learner.network.parameters()).device
+
+    @property
+    def label(self) -> str:
+        """The folder's name where there is one (its run's, if it is called ``policy``), else the kind."""
+        if self.folder is None:
+            return self.kind
+        folder = self.folder.resolve()
+        return folder.parent.name if folder.name == "policy" else folder.name
+
+    def seed(self, seed: int) -> None:
+        """Make the draws that follow the same as those after any other call with this seed."""
+        self._seeds.reset(seed)
+
+    @torch.no_grad()
+    def decide(self, states: Sequence[Any]) -> list[Decision]:
+        """One decision for each position.
+
+        Raises:
+            ValueError: a position without legal moves, or one that the tokenizer cannot hold.
+        """
+        legal = legal_of(self.game, states)
+        seeds = self._seeds.draw([self.game.format(state) for state in states])
+        network = self.learner.network
+        # Evaluation in the middle of training must leave dropout as it found it.
+        was_training = network.training
+        network.eval()
+        try:
+            decisions: list[Decision] = []
+            for start in range(0, len(states), self.batch_size):
+                chunk = slice(start, start + self.batch_size)
+                decisions += self._decide_batch(states[chunk], legal[chunk], seeds[chunk])
+            return decisions
+        finally:
+            network.train(was_training)
+
+    @abstractmethod
+    def _imagine(self, network: FirstAction, tokens: Tensor, seeds: Sequence[int]) -> Tensor:
+        """Fill in a batch of roots.
+
+        Args:
+            network: Asked at least once, first with ``tokens`` as they are.
+            tokens: [B, N] roots with everything imagined masked, on the policy's device.
+            seeds: One for each row's own draws.
+
+        Returns:
+            [B, N] without masks in what the policy imagines.
+        """
+
+    def _decide_batch(self, states: Sequence[Any], legal: list[list[int]], seeds: Sequence[int]) -> list[Decision]:
+        began = time.perf_counter()
+        viewers = self.learner.viewers(states)
+        seen = [self.game.moves.seen_by(np.array(row), int(viewer)) for row, viewer in zip(legal, viewers, strict=True)]
+        allowed = torch.zeros(len(states), len(self.game.moves), dtype=torch.bool)
+        for row, moves in enumerate(seen):
+            allowed[row, torch.from_numpy(moves)] = True
+        network = FirstAction(self.learner, allowed.to(self.device) if self.legal_mask else None)
+        filled = self._imagine(network, self.learner.roots(states, viewers).to(self.device), seeds).cpu().numpy()
+        assert network.marginal is not None
+        assert network.best is not None
+        marginal, best = network.marginal.cpu().numpy(), network.best.cpu().numpy()
+        stats = {"network_calls": float(network.calls), "ms": 1e3 * (time.perf_counter() - began) / len(states)}
+        return [
+            self._decision(legal[i], marginal[i, seen[i]], int(best[i]), filled[i], int(viewers[i]), stats)
+            for i in range(len(states))
+        ]
+
+    def _decision(
+        self,
+        legal: list[int],
+        scores: NDArray[np.float64],
+        best: int,
+        row: NDArray[np.int64],
+        viewer: int,
+        stats: dict[str, float],
+    ) -> Decision:
+        """One row's answer; ``scores`` are log-probabilities of the legal moves, ``best`` the likeliest symbol."""
+        ids = np.array(legal, np.int64)
+        # A network can put all its probability elsewhere; then nothing tells the legal moves apart.
+        policy = legal_probabilities(ids, scores if np.isfinite(scores.max()) else np.zeros(len(ids)))
+        line = tuple(self._move_of(int(row[s.start]), viewer) for s in self.layout.slots if s.kind == "action")
+        move, raw_legal = line[0], float(self._move_of(best, viewer) in policy)
+        if not self.legal_mask:
+            raw_legal = float(move in policy)
+        if move not in policy:
+            move = max(policy, key=lambda each: (policy[each], -each))
+        mass = float(min(1.0, np.exp(scores).sum()))
+        states = tuple(
+            self._text_of(row[s.start : s.stop], viewer) for s in self.layout.slots if s.kind == "state" and not s.given
+        )
+        return Decision(
+            move, policy=policy, line=line, states=states, stats={**stats, "raw_legal": raw_legal, "legal_mass": mass}
+        )
+
+    def _move_of(self, symbol: int, viewer: int) -> int:
+        """Absolute move of a symbol; -1 where it is no move."""
+        move = symbol - self.layout.move_offset
+        if not 0 <= move < len(self.game.moves):
+            return -1
+        return int(self.game.moves.seen_by(np.array([move]), viewer)[0])
+
+    def _text_of(self, tokens: NDArray[np.int64], viewer: int) -> str | None:
+        """Text of an imagined state; None where the tokens stand for no position."""
+        if tokens.max() >= self.layout.move_offset:
+            return None
+        try:
+            return self.game.format(self.game.tokens.decode(tokens, viewer))
+        except ValueError:
+            return None
+
+    def _saved_config(self) -> NetworkLearnerConfig:
+        """The learner's options, with what the policy was told since."""
+        return dataclasses.replace(self.learner.options)
+
+    def save_pretrained(self, folder: str | Path) -> Path:
+        """Write ``config.yaml``, ``model.safetensors`` and ``provenance.json``.
+
+        A folder that was written in part has no ``config.yaml``, and so is no policy's.
+        """
+        from safetensors.torch import save_model
+
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.yaml").unlink(missing_ok=True)
+        save_model(self.learner.network, str(folder / "model.safetensors"))
+        versions = {"genpolicy": genpolicy.__version__, "torch": torch.__version__, "python": platform.python_version()}
+        write_provenance(folder, {"versions": versions, **self.provenance})
+        config = {
+            "policy": self.kind,
+            "format": FORMAT_VERSION,
+            "game": self.game.spec,
+            "layout": self.layout.fingerprint,
+            "learner": to_dict(self._saved_config()),
+        }
+        (folder / "config.yaml").write_text(to_yaml(config))
+        self.folder = folder
+        return folder
+
+    @classmethod
+    def from_folder(cls, folder: Path, config: dict[str, Any], **options: Any) -> NetworkPolicy:
+        """The policy of a folder whose ``config.yaml`` was read already.
+
+        Args:
+            folder: Where it was saved.
+            config: Its ``config.yaml``.
+            options: ``device``, ``game`` (must be the one it was trained for), and the constructor's own.
+
+        Raises:
+            CheckpointError: damaged, or of another game or tokenizer.
+            ValueError: an option that the policy does not take, or a device that is not there.
+        """
+        device = _device(str(options.pop("device", "cpu")))
+        wanted = options.pop("game", None)
+        check_options(cls.kind, options, cls.option_names())
+        for key, kind in (("game", str), ("layout", str), ("learner", dict)):
+            if not isinstance(config.get(key), kind):
+                raise CheckpointError(f"{folder}/config.yaml: no {key!r} in it; the file is damaged")
+        game = registry.load_game(config["game"])
+        if wanted is not None:
+            asked = registry.load_game(wanted) if isinstance(wanted, str) else wanted
+            if asked.spec != game.spec:
+                raise CheckpointError(f"{folder}: this policy plays {game.spec!r}, not {asked.spec!r}")
+        try:
+            learner_config = structured(
+                cls.learner_class.Config, config["learner"], where=f"{folder}/config.yaml", prefix="learner"
+            )
+        except ConfigError as error:
+            raise CheckpointError(f"{error} (the folder was written by other code, or changed by hand)") from error
+        learner = cls.learner_class.make(game, learner_config)
+        if learner.layout.fingerprint != config["layout"]:
+            raise CheckpointError(
+                f"{folder}: its tokens are not those of the installed {game.spec!r} (layout {config['layout']}, here "
+                f"{learner.layout.fingerprint}): install the version of the game that it was trained with, or train it "
+                "again"
+            )
+        _load_weights(learner.network, folder / "model.safetensors")
+        learner.to(device).eval()
+        policy = cls(learner, **options)
+        policy.folder = folder
+        policy.provenance = _read_provenance(folder)
+        return policy
+
+    @classmethod
+    def option_names(cls) -> tuple[str, ...]:
+        """What ``load_policy`` may be told besides ``device`` and ``game``."""
+        return ("seed", "legal_mask", "batch_size")
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ValueError(f"device {name!r} does not exist; write cpu, cuda, cuda:0 or mps") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device {name!r}: torch sees no CUDA device here; use device=cpu")
+    return device
+
+
+def _load_weights(network: torch.nn.Module, path: Path) -> None:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_model
+
+    if not path.is_file():
+        raise CheckpointError(f"{path}: no such file; the policy's weights are missing, copy or train it again")
+    try:
+        load_model(network, str(path))
+    except SafetensorError as error:
+        raise CheckpointError(f"{path}: damaged or cut short ({error}); copy or train it again") from error
+    except RuntimeError as error:  # torch's word for missing, unexpected and misshapen tensors
+        raise CheckpointError(f"{path}: its tensors are not those of config.yaml beside it: {error}") from error
+
+
+def _read_provenance(folder: Path) -> dict[str, Any]:
+    path = folder / "provenance.json"
+    if not path.is_file():
+        return {}
+    try:
+        facts = json.loads(path.read_text())
+    except ValueError as error:
+        raise CheckpointError(f"{path}: not readable as JSON: {error}") from error
+    return dict(facts) if isinstance(facts, dict) else {}

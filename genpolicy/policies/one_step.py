@@ -1,0 +1,111 @@
+"""The one-step baseline S-A: the same network and windows as diffusion, one masked action, one call.
+
+Axes: B batch, N tokens of a sequence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from genpolicy.data.windows import Batch
+from genpolicy.diffusion.absorbing import draw_clean
+from genpolicy.diffusion.draws import uniforms
+from genpolicy.diffusion.process import nll_per_row
+from genpolicy.game import Game
+from genpolicy.policies.neural import FirstAction, NetworkLearner, NetworkLearnerConfig, NetworkPolicy
+from genpolicy.sequence import Layout
+
+
+@dataclass
+class OneStepConfig(NetworkLearnerConfig):
+    """Options of ``OneStepLearner``: those of every network learner, and no more."""
+
+
+class OneStepLearner(NetworkLearner):
+    """Cross-entropy of the labelled move given the position (``s | a``).
+
+    Args:
+        game: The game.
+        config: Its options.
+    """
+
+    Config: ClassVar[type[Any]] = OneStepConfig
+
+    def __init__(self, game: Game[Any], config: OneStepConfig) -> None:
+        super().__init__(game, config, Layout(game, "s-a", 1, admit_pad=config.train_pad))
+
+    @classmethod
+    def make(cls, game: Game[Any], config: Any) -> OneStepLearner:
+        """The learner of some options."""
+        return cls(game, config)
+
+    def loss(self, batch: Batch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
+        """Mean over the rows of -log p(move | position), in nats; nothing is drawn."""
+        del generator
+        return self._nll(batch).sum() / batch.target.any(1).sum().clamp(min=1), {}
+
+    def elbo(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        """[B] -log p(move | position) in nats: exact, no bound."""
+        del generator
+        return self._nll(batch).double()
+
+    def _nll(self, batch: Batch) -> Tensor:
+        masked = torch.where(batch.frozen, batch.tokens, self.layout.mask)
+        return nll_per_row(self.network, masked, first_time(batch.tokens), batch.tokens, batch.target)
+
+
+class OneStepPolicy(NetworkPolicy):
+    """A one-step transformer: the likeliest legal move, or one drawn at a temperature.
+
+    Args:
+        learner: Holds the weights.
+        temperature: Divides the logits before the move is drawn; 0 takes the likeliest.
+        options: Of ``NetworkPolicy``.
+
+    Raises:
+        ValueError: an option out of range.
+    """
+
+    kind: ClassVar[str] = "one_step"
+    learner_class: ClassVar[type[NetworkLearner]] = OneStepLearner
+
+    def __init__(self, learner: NetworkLearner, *, temperature: float = 0.0, **options: Any) -> None:
+        if not 0 <= temperature < math.inf:
+            raise ValueError(f"temperature must be at least 0 (0 takes the likeliest), got {temperature}")
+        super().__init__(learner, **options)
+        self.temperature = float(temperature)
+
+    @classmethod
+    def option_names(cls) -> tuple[str, ...]:
+        """What ``load_policy`` may be told besides ``device`` and ``game``."""
+        return (*super().option_names(), "temperature")
+
+    def unmasked(self) -> OneStepPolicy | None:
+        """The same without the legal mask; None where moves are not drawn, since ``raw_legal`` then says it all."""
+        if self.temperature == 0:
+            return None
+        return OneStepPolicy(self.learner, temperature=self.temperature, **{**self.own_options(), "legal_mask": False})
+
+    def _imagine(self, network: FirstAction, tokens: Tensor, seeds: Sequence[int]) -> Tensor:
+        logits = network(tokens, first_time(tokens)).restrict(self.learner.admitted)
+        if self.temperature == 0:
+            drawn = logits.per_token(lambda g: g.symbols[g.logits.argmax(-1)])
+        else:
+            generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+            (uniform,) = uniforms(1, tuple(tokens.shape), generators, tokens.device)
+            drawn = draw_clean(logits.map(lambda g: g.logits / self.temperature), uniform)
+        return torch.where(tokens == self.layout.mask, drawn, tokens)
+
+
+OneStepLearner.policy_class = OneStepPolicy
+
+
+def first_time(tokens: Tensor) -> Tensor:
+    """[B] the one time of a one-step model: 1, with its one action masked."""
+    return torch.ones(len(tokens), dtype=torch.int64, device=tokens.device)
