@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Literal
 
 import chess
 import numpy as np
 from numpy.typing import NDArray
 
-from genpolicy.errors import IllegalMoveError
-from genpolicy.game import Game, Symmetry
+from genpolicy.errors import IllegalMoveError, SourceError
+from genpolicy.game import Game, OnBad, PlayedGame, Position, Symmetry
+from genpolicy_chess.evaluation import is_quiet, static_value
+from genpolicy_chess.files import ACCEPTED, find_files
 from genpolicy_chess.moves import MOVES, make_vocabulary, move_id
-from genpolicy_chess.state import ChessState, after, mirrored, new_state, parse_fen
+from genpolicy_chess.state import ChessState, after, has_legal_move, is_legal, mirrored, new_state, parse_fen
 from genpolicy_chess.tokens import ChessTokenizer
 
 FIFTY_MOVES_PLIES = 100
@@ -58,7 +62,7 @@ class ChessGame(Game[ChessState]):
             IllegalMoveError: the move is not legal there, or no id of the vocabulary.
         """
         inside = 0 <= move_id < len(MOVES)
-        if not inside or not state.board.is_legal(MOVES[move_id]):
+        if not inside or not is_legal(state.board, MOVES[move_id]):
             text = repr(self.moves[move_id]) if inside else f"of id {move_id}"
             legal = " ".join(self.moves[i] for i in self._legal(state)) or "none"
             raise IllegalMoveError(f"move {text} is illegal in {self.format(state)!r}; legal: {legal}")
@@ -84,7 +88,7 @@ class ChessGame(Game[ChessState]):
     def _has_legal_move(state: ChessState) -> bool:
         if state._legal is not None:
             return len(state._legal) > 0
-        return any(True for _ in state.board.generate_legal_moves())
+        return has_legal_move(state.board)
 
     def key(self, state: ChessState) -> bytes:
         """Pieces, side, castling rights and en-passant square, packed."""
@@ -121,3 +125,61 @@ class ChessGame(Game[ChessState]):
         ranks = str(state.board).splitlines()
         lines = [f"{8 - i}  {rank}" for i, rank in enumerate(ranks)]
         return "\n".join([*lines, "", "   a b c d e f g h", f"   {self.players[self.player(state)]} to move"])
+
+    def evaluate(self, state: ChessState) -> float:
+        """Material and piece placement, squashed to [-1, 1], for the player to move; the end of the game is exact."""
+        result = self.outcome(state)
+        return static_value(state.board) if result is None else result
+
+    def is_quiet(self, state: ChessState) -> bool:
+        """Whether the player to move is not in check and has neither a promotion nor a capture that wins material."""
+        return is_quiet(state.board)
+
+    def svg(self, state: ChessState) -> str:
+        """The board as SVG, White below, the checked king marked."""
+        import chess.svg
+
+        board = state.board
+        return chess.svg.board(board, check=board.king(board.turn) if board.is_check() else None)
+
+    def source_kind(self, path: Path) -> Literal["games", "positions"]:
+        """``"games"`` for PGN, ``"positions"`` for EPD, FEN, jsonl and Parquet; folders and globs by what they hold.
+
+        Raises:
+            SourceError: it does not exist, or is of no kind that chess reads.
+        """
+        return find_files(path)[0]
+
+    def open_games(self, path: Path, on_bad: OnBad | None = None) -> Iterator[PlayedGame]:
+        """Games of a PGN file (plain, .gz, .zst), or of all of them in a folder or glob, streamed.
+
+        Raises:
+            SourceError: an unreadable or illegal game (only without ``on_bad``), a damaged file, or no game in a file.
+        """
+        from genpolicy_chess.pgn import read_games
+
+        kind, files = find_files(path)
+        if kind != "games":
+            raise SourceError(f"{path}: holds positions, not games; games come as .pgn, .pgn.gz or .pgn.zst")
+        for file in files:
+            yield from read_games(file, on_bad)
+
+    def open_positions(self, path: Path, on_bad: OnBad | None = None) -> Iterator[Position]:
+        """Positions of EPD or FEN lists, DiffuSearch's records and tables of searched positions, streamed.
+
+        Raises:
+            SourceError: an unreadable line or row (only without ``on_bad``), a damaged file, or no position in a file.
+        """
+        from genpolicy_chess.positions import read_positions
+
+        kind, files = find_files(path)
+        if kind != "positions":
+            raise SourceError(f"{path}: holds games, not positions; {ACCEPTED}")
+        for file in files:
+            yield from read_positions(file, on_bad)
+
+    def write_games(self, path: Path, games: Iterable[PlayedGame]) -> None:
+        """Write games as PGN; a name that ends in ``.gz`` or ``.zst`` packs them."""
+        from genpolicy_chess.pgn import write_games
+
+        write_games(path, games)

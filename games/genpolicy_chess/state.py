@@ -106,6 +106,20 @@ def mirrored(state: ChessState) -> ChessState:
     return ChessState(board, tuple(_mirrored_key(key) for key in state.history))
 
 
+def is_legal(board: chess.Board, move: chess.Move) -> bool:
+    """Whether a move is legal in the one spelling that the vocabulary has.
+
+    python-chess also takes the king's move onto its own rook (e1h1) for castling.
+    """
+    onto_own = board.occupied_co[board.turn] & chess.BB_SQUARES[move.to_square]
+    return not onto_own and board.is_legal(move)
+
+
+def has_legal_move(board: chess.Board) -> bool:
+    """Whether the game goes on, as far as mate and stalemate are concerned."""
+    return any(True for _ in board.generate_legal_moves())
+
+
 def drop_idle_en_passant(board: chess.Board) -> None:
     """Clear the en-passant square where no en-passant capture is legal (in place)."""
     if board.ep_square is not None and not board.has_legal_en_passant():

@@ -1,0 +1,174 @@
+"""Which files chess reads, and their lines, streamed from plain, gzip or Zstandard files.
+
+Text is UTF-8; a line that is not is taken as Latin-1, which older PGN collections use. Lines may end in LF, CRLF or CR.
+"""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Literal, cast
+
+import zstandard
+
+from genpolicy.errors import SourceError
+
+Kind = Literal["games", "positions"]
+
+GAME_SUFFIXES = (".pgn",)
+LIST_SUFFIXES = (".epd", ".fen", ".txt")
+RECORD_SUFFIXES = (".jsonl",)
+TABLE_SUFFIXES = (".parquet",)
+PACKED_SUFFIXES = (".gz", ".zst")
+ACCEPTED = (
+    "games: .pgn; positions: .epd, .fen, .txt, .jsonl (each also .gz or .zst) and .parquet; "
+    "a folder or a glob pattern of files of one of these"
+)
+
+MAX_LINE_CHARS = 1 << 24  # a text without line ends must not fill the memory
+_CHUNK_BYTES = 1 << 16
+_DAMAGE = (OSError, EOFError, zlib.error, zstandard.ZstdError)
+
+
+def suffix_of(path: Path) -> str:
+    """The suffix that tells the format, without a packing suffix: ``.pgn`` of ``a.pgn.gz``; "" where it tells none."""
+    suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
+    packed = bool(suffixes) and suffixes[-1] in PACKED_SUFFIXES
+    if packed:
+        suffixes.pop()
+    suffix = suffixes[-1] if suffixes else ""
+    return "" if packed and suffix in TABLE_SUFFIXES else suffix
+
+
+def kind_of(path: Path) -> Kind | None:
+    """What a single file holds, by its name; None where chess does not read it."""
+    suffix = suffix_of(path)
+    if suffix in GAME_SUFFIXES:
+        return "games"
+    return "positions" if suffix in LIST_SUFFIXES + RECORD_SUFFIXES + TABLE_SUFFIXES else None
+
+
+def find_files(path: Path) -> tuple[Kind, list[Path]]:
+    """The files that a path stands for (a file, a folder or a glob pattern), in name order, and what they hold.
+
+    Raises:
+        SourceError: there is none, or of no kind that chess reads, or of both kinds.
+    """
+    path = Path(path)
+    if path.is_file():
+        kind = kind_of(path)
+        if kind is None:
+            raise SourceError(f"{path}: not a kind of file that chess reads; {ACCEPTED}")
+        return kind, [path]
+    if path.is_dir():
+        inside = sorted(child for child in path.iterdir() if child.is_file() and not child.name.startswith("."))
+    else:
+        inside = sorted(Path(name) for name in glob.glob(str(path)) if Path(name).is_file())
+        if not inside:
+            raise SourceError(f"{path}: no such file or folder")
+    files = [child for child in inside if kind_of(child) is not None]
+    kinds = {kind_of(child) for child in files}
+    if not files:
+        raise SourceError(f"{path}: holds no file that chess reads; {ACCEPTED}")
+    if len(kinds) > 1:
+        raise SourceError(f"{path}: holds files of games and files of positions; name those of one kind, e.g. *.pgn")
+    kind = kind_of(files[0])
+    assert kind is not None
+    return kind, files
+
+
+class _ZstandardReader(io.RawIOBase):
+    """Unpacks a Zstandard file of one or more frames; unlike the library's stream reader, it notices a cut one."""
+
+    def __init__(self, packed: IO[bytes]) -> None:
+        self._packed = packed
+        self._frame: zstandard.ZstdDecompressionObj | None = None
+        self._pending = b""
+        self._unread = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        while not self._pending:
+            data = self._unread or self._packed.read(_CHUNK_BYTES)
+            self._unread = b""
+            if not data:
+                if self._frame is not None:
+                    raise EOFError("the compressed data ends within a frame")
+                return 0
+            if self._frame is None:
+                # --long archives have windows of up to 2 GiB; smaller files are not charged for it.
+                self._frame = zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
+            self._pending = self._frame.decompress(data)
+            if self._frame.eof:
+                self._unread = self._frame.unused_data
+                self._frame = None
+        size = min(len(buffer), len(self._pending))
+        buffer[:size] = self._pending[:size]
+        self._pending = self._pending[size:]
+        return size
+
+    def close(self) -> None:
+        self._packed.close()
+        super().close()
+
+
+def _open_text(path: Path) -> IO[str]:
+    suffix = path.suffix.lower()
+    packed = path.open("rb")
+    raw: IO[bytes] = packed
+    if suffix == ".gz":
+        raw = cast(IO[bytes], gzip.GzipFile(fileobj=packed))
+    elif suffix == ".zst":
+        raw = io.BufferedReader(_ZstandardReader(packed), _CHUNK_BYTES)
+    return io.TextIOWrapper(raw, encoding="utf-8", errors="surrogateescape")
+
+
+def open_for_writing(path: Path) -> IO[str]:
+    """A text file to write, packed where its name ends in ``.gz`` or ``.zst``."""
+    suffix = path.suffix.lower()
+    if suffix == ".gz":
+        return cast(IO[str], gzip.open(path, "wt", encoding="utf-8"))
+    if suffix == ".zst":
+        return cast(IO[str], zstandard.open(path, "wt", encoding="utf-8"))
+    return path.open("w", encoding="utf-8")
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Number (from 1) and text of each line, without its end; a byte-order mark is dropped.
+
+    Raises:
+        SourceError: the file cannot be opened or unpacked, is cut short, or is no text.
+    """
+    number = 0
+    try:
+        with _open_text(path) as text:
+            while line := text.readline(MAX_LINE_CHARS):
+                number += 1
+                if len(line) >= MAX_LINE_CHARS:
+                    raise SourceError(f"{path}:{number}: a line of {MAX_LINE_CHARS} characters; is this a text file?")
+                yield number, _clean(line, path, number)
+    except _DAMAGE as error:
+        way_out = "the file is damaged or cut short; fetch or pack it again" if number or path.suffix else "check it"
+        if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
+            way_out = "check the path"
+        raise SourceError(f"{path}:{number + 1}: cannot be read ({error}); {way_out}") from error
+
+
+def _clean(line: str, path: Path, number: int) -> str:
+    if not line.isascii():
+        line = line.lstrip("\ufeff")
+        try:
+            line.encode()
+        except UnicodeEncodeError:  # lone surrogates stand for bytes that are not UTF-8
+            line = line.encode("utf-8", "surrogateescape").decode("latin-1")
+    if "\0" in line:
+        raise SourceError(
+            f"{path}:{number}: not a text file in UTF-8 or Latin-1; convert it (iconv -t utf-8) or unpack it"
+        )
+    return line.rstrip("\r\n")

@@ -1,0 +1,252 @@
+"""Positions from files: EPD and FEN lists, tables of searched positions, DiffuSearch's published records."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import chess
+
+from genpolicy.errors import SourceError
+from genpolicy.game import OnBad, Position
+from genpolicy_chess.diffusearch import record_position
+from genpolicy_chess.files import LIST_SUFFIXES, RECORD_SUFFIXES, read_lines, suffix_of
+from genpolicy_chess.moves import MOVES, move_id
+from genpolicy_chess.state import has_legal_move, is_legal, parse_fen
+
+Row = Mapping[str, Any]
+
+_BATCH_ROWS = 2048
+_MATE_CENTIPAWNS = 30_000  # EPD's ce counts a mate in n plies as 32767 - n
+_OPERATION = re.compile(r'\s*([A-Za-z][A-Za-z0-9_]{0,14})((?:\s+(?:"[^"]*"|[^;"]+)+)?)\s*(?:;|$)')
+_COUNTERS = re.compile(r"(\d+)\s+(\d+)(?=[\s;]|$)")
+_SPLIT = re.compile(r"(?<![a-z])(train|test)(?![a-z])")
+
+
+def read_positions(path: Path, on_bad: OnBad | None) -> Iterator[Position]:
+    """Positions of one file, streamed.
+
+    Raises:
+        SourceError: an unreadable line or row (only without ``on_bad``), a damaged file, or no position in it.
+    """
+    suffix = suffix_of(path)
+    if suffix in LIST_SUFFIXES:
+        items = _list_items(path)
+    elif suffix in RECORD_SUFFIXES:
+        items = _json_items(path)
+    else:
+        items = _table_items(path)
+    split = split_of(path)
+    count = 0
+    for where, read in items:
+        count += 1
+        try:
+            position = read()
+        except ValueError as error:
+            bad = SourceError(f"{where}: {error}")
+            if on_bad is None:
+                raise bad from error
+            on_bad(bad)
+        else:
+            yield replace(position, where=where, split=split)
+    if count == 0:
+        raise SourceError(f"{path}: holds no position")
+
+
+def split_of(path: Path) -> str | None:
+    """``"train"`` or ``"test"`` where a file's name, or else its folder's name, says one of the two."""
+    for name in (path.name.lower(), path.parent.name.lower()):
+        said = set(_SPLIT.findall(name))
+        if said:
+            return said.pop() if len(said) == 1 else None
+    return None
+
+
+def _list_items(path: Path) -> Iterator[tuple[str, Callable[[], Position]]]:
+    for number, line in read_lines(path):
+        if line.strip() and line.lstrip()[0] not in "#;":
+            yield f"{path}:{number}", lambda line=line: list_position(line)  # type: ignore[misc]
+
+
+def _json_items(path: Path) -> Iterator[tuple[str, Callable[[], Position]]]:
+    for number, line in read_lines(path):
+        if line.strip():
+            yield f"{path}:{number}", lambda line=line: _json_position(line)  # type: ignore[misc]
+
+
+def _json_position(line: str) -> Position:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON ({error}): {_short(line)}") from error
+    if not isinstance(row, dict):
+        raise ValueError(f"expected an object with prompt and response, got {_short(line)}")
+    return row_reader(row.keys())(row)
+
+
+def _table_items(path: Path) -> Iterator[tuple[str, Callable[[], Position]]]:
+    import pyarrow
+    import pyarrow.parquet
+
+    number = 0
+    try:
+        # A buffered reader takes pages one by one instead of whole column chunks.
+        with pyarrow.parquet.ParquetFile(path, buffer_size=1 << 20, page_checksum_verification=True) as table:
+            reader = row_reader(table.schema_arrow.names, f"{path}: ")
+            columns = [name for name in table.schema_arrow.names if name in _COLUMNS]
+            for batch in table.iter_batches(batch_size=_BATCH_ROWS, columns=columns):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield f"{path}: row {number}", lambda row=row, reader=reader: reader(row)  # type: ignore[misc]
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise SourceError(
+            f"{path}: cannot be read after row {number} ({reason}); it is damaged, cut short or not Parquet: "
+            "fetch or make it again"
+        ) from error
+
+
+_COLUMNS = ("prompt", "response", "fen", "game", "ply", "line", "cp", "mate")
+
+
+def row_reader(names: Any, where: str = "") -> Callable[[Row], Position]:
+    """What reads a row with columns of these names.
+
+    Raises:
+        SourceError: no known kind of row has them.
+    """
+    if "prompt" in names:
+        return lambda row: record_position(row["prompt"], row.get("response"))
+    if "fen" in names:
+        return table_position
+    raise SourceError(
+        f"{where}expected columns prompt, response (DiffuSearch's records) or fen with any of game, ply, line, cp, "
+        f"mate; got {', '.join(map(str, names)) or 'none'}"
+    )
+
+
+def table_position(row: Row) -> Position:
+    """A row with ``fen`` and, where known, ``game``, ``ply``, ``line`` (UCI moves) and ``cp`` or ``mate``.
+
+    Raises:
+        ValueError: a bad position, an illegal move, a value of a wrong type.
+    """
+    board = parse_fen(row["fen"])
+    text = board.fen()
+    moves = row.get("line")
+    if moves is None:
+        moves = ""
+    if not isinstance(moves, str):
+        raise ValueError(f"line must be UCI moves with blanks between them, got {moves!r}")
+    line = play_line(board, moves.split())
+    cp, mate, ply, game = (_known(row.get(name)) for name in ("cp", "mate", "ply", "game"))
+    score = f"mate:{_whole('mate', mate)}" if mate is not None else None
+    if score is None and cp is not None:
+        score = f"cp:{_whole('cp', cp)}"
+    return Position(
+        text,
+        where="",
+        line=line,
+        scores=() if score is None else (score,),
+        ended=not has_legal_move(board),
+        game_id=None if game is None else str(game),
+        ply=None if ply is None else _whole("ply", ply),
+    )
+
+
+def _known(value: Any) -> Any:
+    """None for NaN, which is how tables that went through pandas spell a missing number."""
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _whole(name: str, value: Any) -> int:
+    """A whole number; tables with gaps often hold them as floats."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value % 1:
+        raise ValueError(f"{name} must be a whole number, got {value!r}")
+    return int(value)
+
+
+def play_line(board: chess.Board, texts: list[str]) -> tuple[str, ...]:
+    """Play UCI or SAN moves on ``board`` (in place) and return them in UCI.
+
+    Raises:
+        ValueError: a move is none, or illegal; the message has the position.
+    """
+    played = []
+    for text in texts:
+        try:
+            move = chess.Move.from_uci(text)
+        except ValueError:
+            move = board.parse_san(text)
+        if not is_legal(board, move):
+            raise ValueError(f"move {text!r} is illegal in {board.fen()!r}")
+        played.append(MOVES[move_id(move)].uci())
+        board.push(move)
+    return tuple(played)
+
+
+def list_position(line: str) -> Position:
+    """A line of an EPD or FEN list.
+
+    Four fields, then two counters, operations (``bm``, ``pv``, ``ce``, ``dm``, ``hmvc``, ``fmvn`` are used, others
+    passed over), a comment after ``;``, or nothing.
+
+    Raises:
+        ValueError: none of these; the message quotes it.
+    """
+    fields = line.split(None, 4)
+    if len(fields) < 4:
+        raise ValueError(f"{line!r} is no EPD or FEN: expected at least 4 fields, got {len(fields)}")
+    rest = fields[4].strip() if len(fields) > 4 else ""
+    fields[3], _, comment = fields[3].partition(";")
+    if comment:
+        rest = ""
+    counters = _COUNTERS.match(rest)
+    if counters:
+        halfmove, fullmove = counters.groups()
+        rest = rest[counters.end() :].strip()
+    operations = {} if not rest or rest.startswith(";") else _operations(rest, line)
+    if not counters:
+        halfmove, fullmove = operations.get("hmvc", "0"), operations.get("fmvn", "1")
+    board = parse_fen(" ".join([*fields[:4], halfmove, fullmove]))
+    text = board.fen()
+    moves = operations.get("pv", "").split() or operations.get("bm", "").split()[:1]
+    played = play_line(board, moves)
+    return Position(text, where="", line=played, scores=_epd_scores(operations, line), ended=not has_legal_move(board))
+
+
+def _operations(text: str, line: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    at = 0
+    while text[at:].strip():
+        match = _OPERATION.match(text, at)
+        if match is None:
+            raise ValueError(f"{line!r}: {text[at:]!r} is neither counters nor operations such as 'bm e4;'")
+        found[match.group(1)] = match.group(2).strip()
+        at = match.end()
+    return found
+
+
+def _epd_scores(operations: dict[str, str], line: str) -> tuple[str, ...]:
+    for name in ("dm", "ce"):
+        if name in operations:
+            try:
+                number = int(operations[name])
+            except ValueError:
+                raise ValueError(f"{line!r}: {name} must be a whole number, got {operations[name]!r}") from None
+            if name == "dm":
+                return (f"mate:{number}",)
+            if abs(number) < _MATE_CENTIPAWNS:
+                return (f"cp:{number}",)
+            plies = 32767 - abs(number)  # 32766 mates with this move, -32765 is mated with the next
+            return (f"mate:{(plies + 1) // 2 if number > 0 else -(plies // 2)}",)
+    return ()
+
+
+def _short(text: str, limit: int = 200) -> str:
+    return repr(text if len(text) <= limit else text[:limit] + "...")
