@@ -1,0 +1,339 @@
+"""The laws of a game: what the core takes for granted of every ``Game``, tried on random play.
+
+Axes: B batch, L tokens of a state, S state symbols, M moves of the vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from genpolicy.game import Game
+from genpolicy.testing.encodings import check_moves, check_row, check_tokens
+
+Perft = Mapping[Any, Any]
+MAX_PLIES = 400  # bare kings play on for ever by the piece rules; random chess meets claimable draws well before
+MAX_MOVES = 20  # moves of one position on which the laws of play are tried
+
+
+def perft(game: Game[Any], state: Any, depth: int) -> int:
+    """Number of move sequences of ``depth`` plies from a position; sequences that end before are not counted."""
+    legal = game.legal(state)
+    if depth <= 1:
+        return len(legal) if depth == 1 else 1
+    return sum(perft(game, game.play(state, int(move)), depth - 1) for move in legal)
+
+
+def check_game(
+    game: Game[Any],
+    *,
+    num_games: int = 10,
+    positions_per_game: int = 10,
+    seed: int = 0,
+    texts: Sequence[str] = (),
+    perft: Perft | None = None,
+    bad_texts: Sequence[str] = (),
+    colour_swap: Callable[[Any], Any] | None = None,
+) -> None:
+    """Try every law of ``Game`` on its tables, on ``texts`` and on random games.
+
+    Args:
+        game: The game.
+        num_games: Random games, from the initial position and from ``texts`` in turn. They are played to the end by
+            the piece rules, past every draw that a player could claim.
+        positions_per_game: Positions of each game on which all laws are tried; the cheap ones are tried on all.
+        seed: Of the random play.
+        texts: Position texts, as ``format`` writes them, on which all laws are tried: promotions, drops, rare rights.
+        perft: Published counts: ``{depth: nodes}`` from the initial position, ``{text: {depth: nodes}}`` from others.
+        bad_texts: Texts that are no position.
+        colour_swap: Maps a position to the one with the players exchanged, as player 1 sees it, where that is a
+            position of the game. Then player 1's view is checked against it.
+
+    Raises:
+        AssertionError: a law does not hold; the message says which, of which game, in which position.
+    """
+    check_moves(game)
+    check_tokens(game)
+    laws = _Laws(game, np.random.default_rng(seed), colour_swap)
+    laws.start()
+    for bad in ("", "this is no position", *bad_texts):
+        laws.bad_text(bad)
+    _check_perft(game, perft or {})
+    starts = [None, *texts]
+    for text in texts:
+        laws.hold("a text of the game is written as it was read", text, game.format(game.parse(text)) == text)
+        laws.everything(game.parse(text))
+    for number in range(num_games):
+        _check_random_game(laws, game.parse(starts[number % len(starts)]), positions_per_game)
+
+
+def _check_perft(game: Game[Any], counts: Perft) -> None:
+    for key, value in counts.items():
+        text, by_depth = (None, {key: value}) if isinstance(key, int) else (key, value)
+        for depth, nodes in by_depth.items():
+            got = perft(game, game.parse(text), depth)
+            if got != nodes:
+                raise AssertionError(f"{game.spec}: perft({depth}) of {text or 'the start'!r} is {got}, not {nodes}")
+
+
+def _check_random_game(laws: _Laws, state: Any, num_positions: int) -> None:
+    game, states = laws.game, [state]
+    legal = laws.cheap(state)
+    while len(legal) and len(states) < MAX_PLIES:
+        states.append(game.play(states[-1], int(laws.random.choice(legal))))
+        legal = laws.cheap(states[-1])
+    chosen = {0, len(states) - 1, *laws.random.integers(len(states), size=num_positions).tolist()}
+    claimable = [i for i, s in enumerate(states) if game.outcome(s) is not None]
+    for i in sorted(chosen | set(claimable[:1])):
+        laws.everything(states[i])
+    # One batch of all positions: no row depends on the others.
+    viewers = laws.random.integers(2, size=len(states))
+    rows = game.tokens.encode(states, viewers)
+    for s, viewer, row in zip(states, viewers.tolist(), rows, strict=True):
+        alone = game.tokens.encode([s], [viewer])[0]
+        laws.hold("a row of encode does not depend on the others", game.format(s), np.array_equal(alone, row))
+
+
+class _Laws:
+    """The laws of single positions; each method raises AssertionError."""
+
+    def __init__(self, game: Game[Any], random: np.random.Generator, colour_swap: Callable[[Any], Any] | None) -> None:
+        self.game, self.random, self.colour_swap = game, random, colour_swap
+        self.swaps: dict[str, bool] = {}  # symmetry -> whether it exchanges the players
+
+    def hold(self, law: str, text: str, holds: object, detail: object = "") -> None:
+        if not holds:
+            raise AssertionError(
+                f"{self.game.spec}: law broken in {text!r}: {law}" + (f" ({detail})" if detail else "")
+            )
+
+    def start(self) -> None:
+        game = self.game
+        start = game.parse()
+        self.hold("spec begins with the game's name", game.spec, game.spec.partition(":")[0] == game.name)
+        self.hold("protocol is uci, usi or none", game.spec, game.protocol in ("uci", "usi", "none"), game.protocol)
+        self.hold("players are two names", game.spec, len(set(game.players)) == 2, game.players)
+        self.hold("player 0 moves first from the initial position", game.format(start), game.player(start) == 0)
+        self.hold("the game runs in the initial position", game.format(start), game.outcome(start) is None)
+        self.hold(
+            "parse() makes the same position each time", game.format(start), game.key(start) == game.key(game.parse())
+        )
+
+    def bad_text(self, text: str) -> None:
+        try:
+            state = self.game.parse(text)
+        except ValueError as error:
+            self.hold(
+                "a bad text's ValueError quotes it",
+                text,
+                repr(text) in str(error) or (text and text in str(error)),
+                error,
+            )
+        else:
+            self.hold(
+                "a text that is no position is a ValueError", text, False, f"parsed as {self.game.format(state)!r}"
+            )
+
+    def cheap(self, state: Any) -> np.ndarray[Any, Any]:
+        """What is tried on every position; the legal ids."""
+        game = self.game
+        text, legal = game.format(state), game.legal(state)
+        self.hold("legal gives int64 ids", text, legal.dtype == np.int64 and legal.ndim == 1, legal.dtype)
+        self.hold("legal ids are sorted and each there once", text, bool((np.diff(legal) > 0).all()), legal)
+        inside = len(legal) == 0 or (legal[0] >= 0 and legal[-1] < len(game.moves))
+        self.hold("legal ids lie inside the vocabulary", text, inside, legal)
+        self.hold("player is 0 or 1", text, game.player(state) in (0, 1), game.player(state))
+        outcome = game.outcome(state)
+        self.hold("outcome lies in [-1, 1] or is None", text, outcome is None or -1 <= outcome <= 1, outcome)
+        self.hold("without a legal move there is an outcome", text, len(legal) > 0 or outcome is not None)
+        self.hold("format(parse(format(s))) = format(s)", text, game.format(game.parse(text)) == text)
+        return legal
+
+    def everything(self, state: Any) -> None:
+        text = self.game.format(state)
+        before = self.snapshot(state)
+        for law in (self.text, self.views, self.moves, self.illegal, self.symmetry, self.swap, self.extras):
+            law(state, text)
+            self.hold(f"nothing changes its argument (law {law.__name__!r})", text, self.snapshot(state) == before)
+
+    def snapshot(self, state: Any) -> tuple[Any, ...]:
+        game = self.game
+        row = game.tokens.encode([state])[0]
+        return (
+            game.format(state),
+            game.legal(state).tolist(),
+            row.tolist(),
+            game.player(state),
+            game.outcome(state),
+            game.key(state),
+        )
+
+    def text(self, state: Any, text: str) -> None:
+        game = self.game
+        again = game.parse(text)
+        self.hold("a text keeps the legal moves", text, np.array_equal(game.legal(again), self.cheap(state)))
+        self.hold("a text keeps the player to move", text, game.player(again) == game.player(state))
+        self.hold("key is hashable text, bytes or int", text, isinstance(game.key(state), str | bytes | int))
+        self.hold("a text keeps the key", text, game.key(again) == game.key(state))
+        self.hold("a text is one line", text, "\n" not in text)
+
+    def views(self, state: Any, text: str) -> None:
+        tokens = self.game.tokens
+        for viewer in (0, 1):
+            row = tokens.encode([state], [viewer])[0]
+            check_row(self.game, row, text)
+            seen = tokens.decode(row, viewer)
+            self.hold(
+                f"decode(encode(s)) has the text of s, viewer {viewer}",
+                text,
+                self.game.format(seen) == text,
+                self.game.format(seen),
+            )
+            self.hold(
+                f"a decoded state has the same legal moves, viewer {viewer}",
+                text,
+                np.array_equal(self.game.legal(seen), self.game.legal(state)),
+            )
+            again = tokens.encode([seen], [viewer])[0]
+            self.hold(f"encode(decode(row)) = row, viewer {viewer}", text, np.array_equal(again, row))
+            self.damaged(row, viewer, text)
+        absolute = tokens.encode([state], [0])
+        self.hold("without viewers the view is player 0's", text, np.array_equal(tokens.encode([state]), absolute))
+
+    def damaged(self, row: np.ndarray[Any, Any], viewer: int, text: str) -> None:
+        """Rows that stand for nothing are refused; one that decodes, decodes to what it says."""
+        tokens = self.game.tokens
+        place = int(self.random.integers(len(row)))
+        other = int(self.random.choice(np.flatnonzero(tokens.admitted[place])))
+        changed = row.copy()
+        changed[place] = other
+        try:
+            seen = tokens.decode(changed, viewer)
+        except ValueError:
+            seen = None
+        if seen is not None:
+            again = tokens.encode([seen], [viewer])[0]
+            self.hold(
+                "encode(decode(row)) = row for a row with one token changed",
+                text,
+                np.array_equal(again, changed),
+                f"{changed} became {again}",
+            )
+        outside = np.append(np.flatnonzero(~tokens.admitted[place]), [-1, len(tokens.symbols)])
+        changed[place] = self.random.choice(outside)
+        for bad in (changed, row[:-1], np.append(row, row[-1])):
+            try:
+                tokens.decode(bad, viewer)
+            except ValueError:
+                continue
+            self.hold("decode refuses a row of a wrong length or with a symbol not admitted there", text, False, bad)
+
+    def some(self, moves: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return self.random.permutation(moves)[:MAX_MOVES]
+
+    def moves(self, state: Any, text: str) -> None:
+        game = self.game
+        for move in self.some(game.legal(state)):
+            name = game.moves[int(move)]
+            after = game.play(state, int(move))
+            self.cheap(after)
+            same = game.play(state, move)
+            self.hold(
+                "play gives the same position each time, int or numpy id",
+                text,
+                game.format(same) == game.format(after),
+                name,
+            )
+            self.hold("play changes the position", text, game.format(after) != text, name)
+            self.hold("move_from_text reads the protocol move", text, game.move_from_text(state, name) == move, name)
+        self.hold("play leaves its argument as it was", text, game.format(state) == text)
+
+    def illegal(self, state: Any, text: str) -> None:
+        game = self.game
+        others = np.setdiff1d(np.arange(len(game.moves)), game.legal(state))
+        some = self.random.choice(others, size=min(5, len(others)), replace=False).tolist()
+        for move in [*some, -1, len(game.moves)]:
+            name = game.moves[move] if 0 <= move < len(game.moves) else str(move)
+            try:
+                game.play(state, move)
+            except ValueError as error:
+                self.hold(
+                    "the error of an illegal move names it and the position",
+                    text,
+                    name in str(error) and text in str(error),
+                    error,
+                )
+            else:
+                self.hold("an illegal move is a ValueError", text, False, f"move {name}")
+
+    def symmetry(self, state: Any, text: str) -> None:
+        game = self.game
+        legal = game.legal(state)
+        for sym in game.symmetries:
+            copy = sym.state(state)
+            where = f"symmetry {sym.name!r}"
+            self.hold(
+                f"{where} maps moves one to one", text, np.array_equal(np.sort(sym.moves), np.arange(len(game.moves)))
+            )
+            self.hold(
+                f"{where} commutes with legal",
+                text,
+                np.array_equal(np.sort(sym.moves[legal]), game.legal(copy)),
+                game.format(copy),
+            )
+            swaps = game.player(copy) != game.player(state)
+            always = self.swaps.setdefault(sym.name, swaps)
+            self.hold(
+                f"{where} keeps the player to move always, or exchanges the players always", text, swaps == always
+            )
+            self.hold(f"{where} keeps the outcome", text, game.outcome(copy) == game.outcome(state))
+            self.hold(f"{where} keeps the canonical key", text, game.canonical_key(copy) == game.canonical_key(state))
+            for move in self.some(legal):
+                mapped_after = game.key(sym.state(game.play(state, int(move))))
+                played_after = game.key(game.play(copy, int(sym.moves[move])))  # counters may differ
+                self.hold(f"{where} commutes with play", text, mapped_after == played_after, game.moves[int(move)])
+
+    def swap(self, state: Any, text: str) -> None:
+        if self.colour_swap is None:
+            return
+        game = self.game
+        other = self.colour_swap(state)
+        self.hold("colour_swap exchanges the players", text, game.player(other) == 1 - game.player(state))
+        seen = game.tokens.encode([state], [1])[0]
+        self.hold(
+            "player 1 sees what player 0 sees of the swapped position",
+            text,
+            np.array_equal(seen, game.tokens.encode([other], [0])[0]),
+        )
+        mirrored = np.sort(game.moves.mirrored[game.legal(state)])
+        self.hold(
+            "mirrored maps the legal moves to the swapped position's", text, np.array_equal(mirrored, game.legal(other))
+        )
+        self.hold(
+            "the outcome for the player to move survives the swap",
+            text,
+            game.outcome(game.parse(game.format(other))) == game.outcome(game.parse(text)),
+        )
+
+    def extras(self, state: Any, text: str) -> None:
+        """The optional methods: each works or says in a ValueError that it is not there."""
+        game = self.game
+        self.hold("board_text is text", text, isinstance(game.board_text(state), str))
+        self.hold("is_quiet is a bool", text, isinstance(game.is_quiet(state), bool))
+        if _has(game, "evaluate"):
+            self.hold("evaluate lies in [-1, 1]", text, -1 <= game.evaluate(state) <= 1, game.evaluate(state))
+        if _has(game, "svg"):
+            self.hold("svg is an SVG", text, "<svg" in game.svg(state))
+        if _has(game, "planes"):
+            planes = game.planes([state, state])
+            self.hold(
+                "planes are [B, channels, rows, columns] in float32",
+                text,
+                planes.ndim == 4 and len(planes) == 2 and planes.dtype == np.float32,
+            )
+
+
+def _has(game: Game[Any], method: str) -> bool:
+    return getattr(type(game), method) is not getattr(Game, method)
