@@ -1,0 +1,229 @@
+"""Records to rows of tokens: the lines are played with the game's rules and seen by the window's viewer.
+
+Axes: R windows, N tokens of a sequence, E choices (a window's best moves, one window after the other), V viewers that a
+state is stored for (1 or 2), L tokens of a state, G symmetries.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from genpolicy.errors import DatasetError
+from genpolicy.game import Game
+from genpolicy.sequence import Layout
+from genpolicy.values import probability_to_bin, score_to_value, value_to_probability
+
+Viewer = Literal["absolute", "mover"]
+Arrays = dict[str, NDArray[Any]]
+VIEWERS: tuple[Viewer, ...] = ("absolute", "mover")
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """One record, as far as windows need it."""
+
+    where: str
+    """Which record this is, for messages."""
+    state: str
+    line: tuple[str, ...]
+    """Protocol moves."""
+    scores: tuple[str | None, ...]
+    ended: bool
+    move_values: Mapping[str, str]
+    """Score text of every legal move by protocol move; empty where there are none."""
+
+
+class WindowEncoder:
+    """Turns records into arrays whose first axis is the window (or the choice).
+
+    ``tokens`` [R, N] int16 is the record's own line: the mask id where a token is unlabelled, PAD after the game's end;
+    a value token of ply p is the bin of the win probability of the player to move at ply p. ``viewers`` [R] int8.
+
+    With ``choices``: ``counts`` [R] int32, ``keys`` [R] uint64 (of the root position), ``values`` [R] int16 (the root's
+    value token, or the mask id), and for each best move ``move`` [E] int16 (absolute), ``child`` [E, V, L] int16 (the
+    tokens of the position after it, for viewer 0 and 1 or for viewer 0 alone), ``over`` [E] bool (the game is over
+    there) and ``child_keys`` [E] uint64.
+
+    A record without a single labelled token gives no window.
+    """
+
+    def __init__(self, game: Game[Any], layout: Layout, viewer: Viewer, *, choices: bool) -> None:
+        if layout.mask > np.iinfo(np.int16).max:
+            raise ValueError(f"{layout.num_symbols} symbols do not fit the cache's 16 bits")
+        self.game, self.layout, self.viewer, self.choices = game, layout, viewer, choices
+        self.num_viewers = 2 if viewer == "mover" else 1
+        actions = [slot.ply + 1 for slot in layout.slots if slot.kind == "action"]
+        states = [slot.ply for slot in layout.slots if slot.kind == "state"]
+        self._num_moves = max([*actions, *states])
+
+    def encode(self, records: Sequence[Labelled]) -> Arrays:
+        """The arrays of some records.
+
+        Raises:
+            DatasetError: a record whose state, move or score the game cannot read; the message names it.
+        """
+        played = [_Played(self.game, record, self._num_moves) for record in records]
+        viewers = np.array([p.players[0] if self.viewer == "mover" else 0 for p in played], np.int8)
+        tokens = np.full((len(records), self.layout.length), self.layout.mask, np.int16)
+        for slot in self.layout.slots:
+            at = slice(slot.start, slot.stop)
+            if slot.kind == "state":
+                rows = [i for i, p in enumerate(played) if slot.ply < len(p.states)]
+                if rows:
+                    tokens[rows, at] = self._encode_states([played[i].states[slot.ply] for i in rows], viewers[rows])
+                ended = [i for i, p in enumerate(played) if p.over and slot.ply >= len(p.states)]
+            else:
+                for i, p in enumerate(played):
+                    if slot.ply < len(p.moves):
+                        tokens[i, at] = self._token(slot.kind, slot.ply, p, int(viewers[i]))
+                ended = [i for i, p in enumerate(played) if p.over and slot.ply >= len(p.moves)]
+            tokens[ended, at] = self.layout.pad
+        used = (tokens[:, ~self.layout.given] != self.layout.mask).any(axis=1)
+        arrays: Arrays = {"tokens": tokens[used], "viewers": viewers[used]}
+        if self.choices:
+            arrays |= self._encode_choices([p for p, keep in zip(played, used, strict=True) if keep])
+        return arrays
+
+    def keys(self, records: Sequence[Labelled]) -> NDArray[np.uint64]:
+        """[number of records] keys of their positions."""
+        return np.array([_key(self.game, _Played(self.game, record, 0).states[0]) for record in records], np.uint64)
+
+    def _token(self, kind: str, ply: int, played: _Played, viewer: int) -> int:
+        if kind == "action":
+            return self.layout.move_offset + int(self.game.moves.seen_by(np.array([played.moves[ply]]), viewer)[0])
+        return self._value_token(played.score(ply), played.record)
+
+    def _value_token(self, score: str | None, record: Labelled) -> int:
+        if score is None or not self.layout.num_value_bins:
+            return self.layout.mask
+        value = _value(score, record)
+        return self.layout.value_offset + probability_to_bin(value_to_probability(value), self.layout.num_value_bins)
+
+    def _encode_states(self, states: Sequence[Any], viewers: NDArray[np.int8]) -> NDArray[np.int16]:
+        try:
+            return self.game.tokens.encode(states, viewers)
+        except ValueError as error:
+            raise DatasetError(f"a state has no tokens: {error}") from error
+
+    def _encode_choices(self, played: Sequence[_Played]) -> Arrays:
+        moves: list[list[int]] = [_best_moves(self.game, p) for p in played]
+        after = [_child(self.game, p, move) for p, best in zip(played, moves, strict=True) for move in best]
+        children = np.zeros((len(after), self.num_viewers, self.layout.state_length), np.int16)
+        if after:
+            for viewer in range(self.num_viewers):
+                children[:, viewer] = self._encode_states(after, np.full(len(after), viewer, np.int8))
+        return {
+            "counts": np.array([len(best) for best in moves], np.int32),
+            "keys": np.array([_key(self.game, p.states[0]) for p in played], np.uint64),
+            "values": np.array([self._value_token(p.score(0), p.record) for p in played], np.int16),
+            "move": np.array([move for best in moves for move in best], np.int16),
+            "child": children,
+            "over": np.array([_is_over(self.game, state) for state in after], np.bool_),
+            "child_keys": np.array([_key(self.game, state) for state in after], np.uint64),
+        }
+
+    def symmetric_places(self, records: Sequence[Labelled]) -> NDArray[np.int64]:
+        """[G, V, L] where each token of a position's image comes from, for the symmetries that only move tokens about.
+
+        Found by matching tokens over the positions of ``records`` and the ones after their moves, and left out where no
+        rearrangement explains all of them (a symmetry that swaps colours, say). The first row is the identity; the
+        second array gives the index of each in ``game.symmetries``, -1 first.
+        """
+        states = [state for record in records for state in _Played(self.game, record, self._num_moves).states]
+        identity = np.broadcast_to(np.arange(self.layout.state_length), (self.num_viewers, self.layout.state_length))
+        found: list[NDArray[np.int64]] = [np.insert(identity.astype(np.int64), 0, -1, axis=1)]
+        for index, symmetry in enumerate(self.game.symmetries):
+            images = [symmetry.state(state) for state in states]
+            if any(self.game.player(a) != self.game.player(b) for a, b in zip(states, images, strict=True)):
+                continue
+            places = [self._rearrangement(states, images, viewer) for viewer in range(self.num_viewers)]
+            if all(p is not None for p in places):
+                found.append(np.insert(np.stack([p for p in places if p is not None]), 0, index, axis=1))
+        return np.stack(found)
+
+    def _rearrangement(self, states: Sequence[Any], images: Sequence[Any], viewer: int) -> NDArray[np.int64] | None:
+        seen_by = np.full(len(states), viewer, np.int8)
+        before = self._encode_states(states, seen_by).T.copy()
+        after = self._encode_states(images, seen_by).T.copy()
+        sources: dict[bytes, list[int]] = {}
+        for place, column in enumerate(before):
+            sources.setdefault(column.tobytes(), []).append(place)
+        chosen = []
+        for place, column in enumerate(after):
+            candidates = sources.get(column.tobytes(), [])
+            if not candidates:
+                return None
+            # Tokens that never differ (the side to move, seen by itself) stay where they are.
+            pick = place if place in candidates else candidates[0]
+            candidates.remove(pick)
+            chosen.append(pick)
+        return np.array(chosen, np.int64)
+
+
+class _Played:
+    """A record's line on the board."""
+
+    def __init__(self, game: Game[Any], record: Labelled, num_moves: int) -> None:
+        self.record = record
+        try:
+            self.states: list[Any] = [game.parse(record.state)]
+            self.moves: list[int] = []
+            for text in record.line[:num_moves]:
+                move = game.moves.index(text)
+                self.states.append(game.play(self.states[-1], move))
+                self.moves.append(move)
+        except ValueError as error:
+            raise DatasetError(f"{record.where}: {error}; label the data set again or take the record out") from error
+        self.players = [game.player(self.states[0])]
+        # A line that stops where nothing can be played has ended, whatever the record says.
+        stopped = len(record.line) < num_moves
+        self.over = stopped and (record.ended or len(game.legal(self.states[-1])) == 0)
+
+    def score(self, ply: int) -> str | None:
+        """Score text at a ply of the line, for the player to move there."""
+        if ply < len(self.record.scores) and self.record.scores[ply] is not None:
+            return self.record.scores[ply]
+        if ply == 0 and self.record.move_values:
+            return max(self.record.move_values.values(), key=lambda score: _value(score, self.record))
+        return None
+
+
+def _best_moves(game: Game[Any], played: _Played) -> list[int]:
+    """The moves that are best by the record: all that tie, or the line's first where it values no moves."""
+    values = {move: _value(score, played.record) for move, score in played.record.move_values.items()}
+    if not values:
+        return played.moves[:1]
+    best = max(values.values())
+    try:
+        return sorted(game.moves.index(move) for move, value in values.items() if value == best)
+    except ValueError as error:
+        raise DatasetError(f"{played.record.where}: {error}") from error
+
+
+def _child(game: Game[Any], played: _Played, move: int) -> Any:
+    try:
+        return game.play(played.states[0], move)
+    except ValueError as error:
+        raise DatasetError(f"{played.record.where}: {error}") from error
+
+
+def _value(score: str, record: Labelled) -> float:
+    try:
+        return score_to_value(score)
+    except ValueError as error:
+        raise DatasetError(f"{record.where}: {error}") from error
+
+
+def _is_over(game: Game[Any], state: Any) -> bool:
+    return game.outcome(state) is not None or len(game.legal(state)) == 0
+
+
+def _key(game: Game[Any], state: Any) -> int:
+    """64 bits of a position's key."""
+    return int.from_bytes(hashlib.blake2b(repr(game.key(state)).encode(), digest_size=8).digest(), "little")

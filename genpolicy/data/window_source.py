@@ -1,0 +1,217 @@
+"""Windows drawn from the cache: as recorded, or with the tied labels redrawn and the position turned.
+
+Axes: B batch, N tokens of a sequence, L tokens of a state, V viewers that a state is stored for.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from genpolicy.data.records import Dataset
+from genpolicy.data.window_cache import HELD_OUT, WindowCache, open_cache
+from genpolicy.data.window_encoder import VIEWERS
+from genpolicy.data.windows import Batch, WindowSource
+from genpolicy.errors import ConfigError
+from genpolicy.game import Game
+from genpolicy.sequence import Layout
+
+_CHOICE, _SYMMETRY = 0, 1 << 32  # streams of draws that never meet: plies are small
+
+
+def build_windows(
+    dataset: Dataset,
+    split: str,
+    game: Game[Any],
+    layout: Layout,
+    *,
+    viewer: str,
+    redraw: bool,
+    train_pad: bool,
+    seed: int,
+    cache_dir: Path | None = None,
+    limit: int | None = None,
+    augment: bool = False,
+) -> WindowSource:
+    """The labelled lines of a split as token windows, from a cache that is built when it is missing or damaged.
+
+    Args:
+        dataset: The records.
+        split: Which of its splits.
+        game: Its rules and encodings.
+        layout: The tokens of a window.
+        viewer: ``"absolute"``, or ``"mover"``: the whole window is seen by the player to move at its root.
+        redraw: Where the records hold the value of every move, draw the label among the tied best ones each time a
+            window is made, and walk on from record to record of the same split. A position that only another split
+            holds is never labelled with a move; one that no split holds is labelled by the record's own line, if that
+            line agrees with what was drawn so far. Records without move values keep their line.
+        train_pad: Whether PAD, after a game's end, is a target.
+        seed: Of everything drawn.
+        cache_dir: Folder for the cache; None puts it beside the data set, or in the user's cache where that is
+            read-only.
+        limit: First so many records of the split; None is all.
+        augment: See each window through a symmetry of the game, drawn each time (the identity among them).
+
+    Raises:
+        DatasetError: a damaged data set, one of another game, a record that the rules refuse, or no labelled one.
+        ConfigError: an unknown viewer, or ``augment`` in a game without a symmetry that tokens can show.
+    """
+    for name in VIEWERS:
+        if viewer == name:
+            cache = open_cache(
+                dataset, split, game, layout, name, choices=redraw, symmetries=augment, folder=cache_dir, limit=limit
+            )
+            break
+    else:
+        raise ConfigError(f"viewer is one of {', '.join(VIEWERS)}; got {viewer!r}")
+    return CachedWindows(cache, game, layout, redraw=redraw, train_pad=train_pad, seed=seed, augment=augment)
+
+
+class CachedWindows(WindowSource):
+    """Windows of a cache; see ``build_windows``."""
+
+    def __init__(
+        self,
+        cache: WindowCache,
+        game: Game[Any],
+        layout: Layout,
+        *,
+        redraw: bool,
+        train_pad: bool,
+        seed: int,
+        augment: bool,
+    ) -> None:
+        self._cache, self._layout, self._mirrored = cache, layout, game.moves.mirrored
+        self._seed, self._train_pad = seed, train_pad
+        self._given = torch.from_numpy(layout.given)
+        self._redraw = redraw and cache.has_choices
+        self._symmetries = _symmetries(cache, game) if augment else None
+
+    def __len__(self) -> int:
+        return len(self._cache)
+
+    def batch(self, indices: NDArray[np.int64], epoch: int) -> Batch:
+        """The windows of some indices [B], each in 0..len-1."""
+        windows = np.asarray(indices, np.int64)
+        if len(windows) and not 0 <= windows.min() <= windows.max() < len(self):
+            raise IndexError(f"window indices lie in 0..{len(self) - 1}, got {windows.min()}..{windows.max()}")
+        rows = self._cache.gather("tokens", windows).astype(np.int64)
+        viewers = self._cache.gather("viewers", windows).astype(np.int64)
+        if self._redraw:
+            rows = self._walk(rows, viewers, windows, epoch)
+        if self._symmetries is not None:
+            rows = self._turn(rows, viewers, windows, epoch, *self._symmetries)
+        tokens = torch.from_numpy(rows)
+        target = ~self._given & (tokens != self._layout.mask)
+        if not self._train_pad:
+            target &= tokens != self._layout.pad
+        return Batch(tokens, self._given.expand(len(windows), -1).clone(), target, torch.from_numpy(windows.copy()))
+
+    def _walk(
+        self, own: NDArray[np.int64], viewers: NDArray[np.int64], windows: NDArray[np.int64], epoch: int
+    ) -> NDArray[np.int64]:
+        """Rows [B, N] of freshly drawn lines; ``own`` are the records' own ones."""
+        layout, cache = self._layout, self._cache
+        rows = np.full_like(own, layout.mask)
+        root = layout.slot("state", 0)
+        assert root is not None
+        rows[:, root.start : root.stop] = own[:, root.start : root.stop]
+        here = windows.copy()  # the record that each walk stands on
+        walking = np.ones(len(windows), np.bool_)
+        agrees = np.ones(len(windows), np.bool_)
+        for ply in range(layout.horizon):
+            at = np.flatnonzero(walking)
+            if len(at) == 0:
+                break
+            first, count = cache.choices_of(here[at])
+            chosen = first + draw(self._seed, epoch, windows[at], _CHOICE + ply, count)
+            moves = cache.gather("move", chosen).astype(np.int64)
+            moves = layout.move_offset + np.where(viewers[at] == 1, self._mirrored[moves], moves)
+            if (action := layout.slot("action", ply)) is not None:
+                rows[at, action.start] = moves
+                agrees[at] &= own[at, action.start] == moves
+            if (value := layout.slot("value", ply)) is not None:
+                rows[at, value.start] = cache.gather("values", here[at])
+            if (state := layout.slot("state", ply + 1)) is not None:
+                rows[at, state.start : state.stop] = cache.children(chosen, viewers[at])
+            over = cache.gather("over", chosen)
+            following = cache.gather("next", chosen)
+            self._fill(rows, at[over], ply, layout.pad)
+            unknown = ~over & (following < 0)
+            follow_own = at[unknown & (following != HELD_OUT) & agrees[at]]
+            self._fill(rows, follow_own, ply, own[follow_own])
+            walking[at] = ~over & (following >= 0)
+            here[at] = following
+        return rows
+
+    def _fill(self, rows: NDArray[np.int64], at: NDArray[np.int64], ply: int, source: NDArray[np.int64] | int) -> None:
+        """Fill all that comes after the state that follows ply ``ply``."""
+        for slot in self._layout.slots:
+            if slot.ply > ply + (slot.kind == "state"):
+                span = slice(slot.start, slot.stop)
+                rows[at, span] = source if isinstance(source, int) else source[:, span]
+
+    def _turn(
+        self,
+        rows: NDArray[np.int64],
+        viewers: NDArray[np.int64],
+        windows: NDArray[np.int64],
+        epoch: int,
+        places: NDArray[np.int64],
+        moves: NDArray[np.int64],
+    ) -> NDArray[np.int64]:
+        """The rows seen through a drawn symmetry; PAD and mask stay."""
+        layout = self._layout
+        pick = draw(self._seed, epoch, windows, _SYMMETRY, np.full(len(windows), len(places)))
+        turned = rows.copy()
+        for slot in layout.slots:
+            if slot.kind == "state":
+                source = slot.start + places[pick, viewers if places.shape[1] > 1 else 0]
+                turned[:, slot.start : slot.stop] = np.take_along_axis(rows, source, axis=1)
+            elif slot.kind == "action":
+                ids = rows[:, slot.start] - layout.move_offset
+                is_move = (ids >= 0) & (ids < moves.shape[-1])
+                images = moves[pick, viewers, np.where(is_move, ids, 0)]
+                turned[:, slot.start] = np.where(is_move, layout.move_offset + images, rows[:, slot.start])
+        return turned
+
+
+def draw(seed: int, epoch: int, windows: NDArray[np.int64], stream: int, count: NDArray[Any]) -> NDArray[np.int64]:
+    """Uniform draws in 0..count-1 that depend on nothing but the arguments: splitmix64 over their chain.
+
+    Args:
+        seed: Of the run.
+        epoch: Passes over the data so far.
+        windows: [B] window indices.
+        stream: Which of the draws of a window.
+        count: [B] numbers of outcomes, at least 1 and below 2**31.
+    """
+    key = _mix(_mix(np.uint64(seed % 2**64)) ^ np.uint64(epoch))
+    bits = _mix(_mix(key ^ windows.astype(np.uint64)) ^ np.uint64(stream)) >> np.uint64(32)
+    chosen: NDArray[np.int64] = ((bits * count.astype(np.uint64)) >> np.uint64(32)).astype(np.int64)
+    return chosen
+
+
+def _mix(x: Any) -> Any:
+    """The finaliser of splitmix64 (Steele, Lea, Flood 2014), elementwise on uint64."""
+    with np.errstate(over="ignore"):
+        x = x + np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return x ^ (x >> np.uint64(31))
+
+
+def _symmetries(cache: WindowCache, game: Game[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where tokens come from [G, V, L] and what moves become [G, 2, M], by symmetry and viewer."""
+    stored = cache.array("symmetries")
+    which, places = stored[:, 0, 0], stored[:, :, 1:]
+    if len(which) == 1:
+        raise ConfigError(f"augment: game {game.spec!r} has no symmetry that its tokens can show; set augment=false")
+    identity, mirrored = np.arange(len(game.moves)), game.moves.mirrored
+    absolute = [identity if index < 0 else game.symmetries[index].moves for index in which]
+    # Player 1 sees move m as mirrored[m], and mirrored is its own inverse.
+    return places, np.stack([np.stack([image, mirrored[image[mirrored]]]) for image in absolute])

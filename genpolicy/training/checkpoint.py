@@ -1,0 +1,242 @@
+"""Checkpoints: complete, atomic, checked, and without pickle.
+
+A checkpoint is a folder ``step-00001000`` of safetensors files and ``state.json``, which names the size and the SHA-256
+of each of them. It is written under another name, flushed to the disk and renamed, so a folder of that name is whole
+unless the disk damaged it later; then the one before it is taken, and said so.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from genpolicy.errors import CheckpointError
+
+FORMAT_VERSION = 1
+"""Raised when a checkpoint written by this code could not be read by older code."""
+STATE_FILE = "state.json"
+_PREFIX, _UNFINISHED, _REPLACED = "step-", ".unfinished-", ".replaced-"
+
+
+@dataclass
+class Checkpoint:
+    """What a run needs to go on."""
+
+    step: int
+    """Updates made."""
+    tensors: dict[str, dict[str, Tensor]]
+    """File (without suffix) -> name -> tensor: ``model``, ``optimizer``, ``random``, and ``ema`` where there is one."""
+    state: dict[str, Any]
+    """Everything else, plain values that JSON can hold."""
+    folder: Path | None = None
+    """Where it was read from."""
+
+
+def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
+    """Write a checkpoint into the run's ``checkpoints`` folder; returns its own folder.
+
+    Raises:
+        CheckpointError: it cannot be written (a full disk, ...); those that were there are still there.
+    """
+    final = folder / f"{_PREFIX}{checkpoint.step:08d}"
+    unfinished = folder / f"{_UNFINISHED}{final.name}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _remove(unfinished)
+        unfinished.mkdir()
+        files = {}
+        for name, tensors in checkpoint.tensors.items():
+            data = save_tensors(_apart(tensors))
+            files[f"{name}.safetensors"] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+            write_durably(unfinished / f"{name}.safetensors", data)
+        state = {"format": FORMAT_VERSION, "step": checkpoint.step, "files": files, **checkpoint.state}
+        write_durably(unfinished / STATE_FILE, (json.dumps(state, indent=1, sort_keys=True) + "\n").encode())
+        replace_folder(unfinished, final)
+    except OSError as error:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        last = _folders(folder)
+        kept = f"the last one, {last[0]}, is untouched" if last else "there was none before"
+        way_out = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "see to the folder"
+        raise CheckpointError(
+            f"{final}: the checkpoint cannot be written ({error.strerror or error}); {kept}: "
+            f"{way_out}, then go on with --resume"
+        ) from error
+    return final
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Write a file and wait until the disk has it."""
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def replace_folder(new: Path, final: Path) -> None:
+    """Rename a finished folder to its place; one that is there already gives way at the last moment."""
+    old = final.with_name(f"{_REPLACED}{final.name}")
+    _remove(old)
+    if final.exists():
+        final.rename(old)
+    new.rename(final)
+    _remove(old)
+    if os.name == "posix":  # the rename itself has to reach the disk, too
+        handle = os.open(final.parent, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def load_latest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
+    """The newest checkpoint that is whole; None where there is none at all.
+
+    Args:
+        folder: The run's ``checkpoints`` folder.
+        say: Called with a line for each damaged checkpoint that was passed over.
+
+    Raises:
+        CheckpointError: all are damaged, or the newest one was written by newer code.
+    """
+    damaged = []
+    for candidate in _folders(folder):
+        try:
+            return read_checkpoint(candidate)
+        except _DamagedError as error:
+            damaged.append(str(error))
+            say(f"{error}; trying the checkpoint before it")
+    if damaged:
+        raise CheckpointError(f"{folder}: no checkpoint is whole ({'; '.join(damaged)}); start anew without --resume")
+    return None
+
+
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """One checkpoint, every byte of it checked.
+
+    Raises:
+        CheckpointError: damaged, or written by newer code.
+    """
+    try:
+        state = json.loads((folder / STATE_FILE).read_text())
+        version, step, files = state.pop("format"), state.pop("step"), state.pop("files")
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise _DamagedError(f"{folder}: {STATE_FILE} is damaged ({type(error).__name__})") from error
+    if not isinstance(version, int) or version > FORMAT_VERSION:
+        raise CheckpointError(
+            f"{folder}: written in format {version}, this code reads up to {FORMAT_VERSION}: upgrade genpolicy"
+        )
+    tensors = {}
+    for name, facts in files.items():
+        try:
+            data = (folder / name).read_bytes()
+            if len(data) != facts["bytes"] or hashlib.sha256(data).hexdigest() != facts["sha256"]:
+                raise _DamagedError(f"{folder}: {name} is damaged (its checksum differs)")
+            tensors[name.removesuffix(".safetensors")] = load_tensors(data)
+        except (OSError, SafetensorError, KeyError, TypeError) as error:
+            raise _DamagedError(f"{folder}: {name} is damaged ({type(error).__name__})") from error
+    return Checkpoint(step, tensors, state, folder)
+
+
+def prune(folder: Path, keep: int, best: int | None) -> None:
+    """Delete all but the ``keep`` newest checkpoints and the one of step ``best``, and what a kill left behind."""
+    for unwanted in _folders(folder)[keep:]:
+        if best is None or _step_of(unwanted) != best:
+            shutil.rmtree(unwanted)
+    for leftover in [*folder.glob(f"{_UNFINISHED}*"), *folder.glob(f"{_REPLACED}*")]:
+        shutil.rmtree(leftover)
+
+
+def forbid_differences(saved: Mapping[str, Any], current: Mapping[str, Any], where: Path | None) -> None:
+    """Compare what a checkpoint was made with and what the run has now; nested mappings are compared key by key.
+
+    Raises:
+        CheckpointError: names each thing that differs, with both values.
+    """
+    differences = list(_differences(saved, current, ""))
+    if differences:
+        raise CheckpointError(
+            f"{where}: the checkpoint belongs to another run: {'; '.join(differences)}. Give the same configuration, "
+            "or start a new run in another folder (init_from takes over the weights alone)"
+        )
+
+
+class _DamagedError(CheckpointError):
+    """A checkpoint that another may stand in for."""
+
+
+def _differences(saved: Mapping[str, Any], current: Mapping[str, Any], prefix: str) -> list[str]:
+    found = []
+    for key in sorted({*saved, *current}):
+        was, now = saved.get(key, "nothing"), current.get(key, "nothing")
+        if isinstance(was, Mapping) and isinstance(now, Mapping):
+            found += _differences(was, now, f"{prefix}{key}.")
+        elif was != now:
+            found.append(f"{prefix}{key} was {was!r} and is {now!r}")
+    return found
+
+
+def _folders(folder: Path) -> list[Path]:
+    """Finished checkpoints, newest first."""
+    return sorted((p for p in folder.glob(f"{_PREFIX}*") if p.is_dir()), key=_step_of, reverse=True)
+
+
+def _step_of(folder: Path) -> int:
+    number = folder.name.removeprefix(_PREFIX)
+    return int(number) if number.isdigit() else -1
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors on the CPU, none of them sharing memory (safetensors refuses tied weights)."""
+    seen: set[int] = set()
+    apart = {}
+    for key, tensor in tensors.items():
+        here = tensor.detach().cpu().contiguous()
+        storage = here.untyped_storage().data_ptr()
+        apart[key] = here.clone() if storage in seen else here
+        seen.add(storage)
+    return apart
+
+
+def _remove(folder: Path) -> None:
+    if folder.exists():
+        shutil.rmtree(folder)
+
+
+def pack_optimizer(state: Mapping[str, Any], name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """An optimiser's ``state_dict`` as tensors (keys ``name.parameter.entry``) and plain values."""
+    tensors: dict[str, Tensor] = {}
+    plain: dict[str, Any] = {"groups": state["param_groups"], "values": {}}
+    for parameter, entries in state["state"].items():
+        for entry, value in entries.items():
+            key = f"{name}.{parameter}.{entry}"
+            if isinstance(value, Tensor):
+                tensors[key] = value
+            else:
+                plain["values"][key] = value
+    return tensors, plain
+
+
+def unpack_optimizer(tensors: Mapping[str, Tensor], plain: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The ``state_dict`` that ``pack_optimizer`` took apart."""
+    entries: dict[int, dict[str, Any]] = {}
+    for key, value in [*tensors.items(), *plain["values"].items()]:
+        owner, parameter, entry = key.split(".", 2)
+        if owner == name:
+            entries.setdefault(int(parameter), {})[entry] = value
+    groups = [
+        {key: tuple(value) if isinstance(value, list) and key != "params" else value for key, value in group.items()}
+        for group in plain["groups"]
+    ]
+    return {"state": entries, "param_groups": groups}

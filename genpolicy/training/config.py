@@ -1,0 +1,156 @@
+"""What a training run is: its data, its learner, its optimiser, its budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+PRECISIONS = ("auto", "float32", "bf16")
+OPTIMISERS = ("adamw", "muon")
+SCHEDULES = ("cosine", "constant")
+
+
+@dataclass
+class DataConfig:
+    """Where the records are and which of them are used; how they are seen is the learner's own configuration."""
+
+    folder: str = ""
+    """Data set: a folder that ``genpolicy data`` wrote."""
+    train: str = "train"
+    """Split that is trained on."""
+    validation: str | None = "validation"
+    """Split that is measured on the way; null measures nothing. One that the data set lacks is left out and said so."""
+    limit: int | None = None
+    """Train on this many windows of the split, chosen by the seed; null is all."""
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and self.limit < 1:
+            raise ValueError(f"data.limit must be at least 1 window, got {self.limit}; null is all of them")
+
+
+@dataclass
+class OptimConfig:
+    """How the weights move."""
+
+    name: str = "adamw"
+    """``adamw``, or ``muon``: Muon for the hidden matrices, AdamW for embeddings, heads, biases and norms."""
+    lr: float = 3e-4
+    """Peak learning rate. Muon's is scaled to the size of AdamW's updates (Liu et al. 2025), so one serves both."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    momentum: float = 0.95
+    """Of Muon."""
+    weight_decay: float = 0.01
+    """Decoupled, on matrices only."""
+    warmup: float = 0.02
+    """Part of the budget, in [0, 1), over which the learning rate grows linearly from 0."""
+    schedule: str = "cosine"
+    """``cosine`` falls from the peak to ``final`` times the peak at the end of the budget; ``constant`` stays."""
+    final: float = 0.0
+    """Part of the peak, in [0, 1], that the cosine ends on."""
+    grad_clip: float = 1.0
+    """Largest norm of the whole gradient; 0 does not clip."""
+    ema: float = 0.0
+    """Decay of the running average of the weights, in [0, 1); with 0 there is none. Where there is one it is what is
+    evaluated and saved. Early on the decay is (1 + n) / (10 + n) after n updates, if that is smaller."""
+
+    def __post_init__(self) -> None:
+        _choice("optim.name", self.name, OPTIMISERS)
+        _choice("optim.schedule", self.schedule, SCHEDULES)
+        for name in ("lr", "eps"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"optim.{name} must be above 0, got {getattr(self, name)}")
+        for name in ("warmup", "ema", "momentum"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"optim.{name} lies in [0, 1), got {getattr(self, name)}")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"optim.betas lie in [0, 1), got {list(self.betas)}")
+        if not 0 <= self.final <= 1:
+            raise ValueError(f"optim.final lies in [0, 1], got {self.final}")
+        for name in ("weight_decay", "grad_clip"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"optim.{name} must not be negative, got {getattr(self, name)}")
+
+
+@dataclass
+class TrainerConfig:
+    """How long, on what, and what is written down on the way.
+
+    The budget is whichever of the four ``max_`` limits comes first; at least one has to be set. A limit in minutes
+    makes the learning rate follow the clock, so such a run is not repeatable to the bit; the other three are.
+    """
+
+    batch_size: int = 128
+    """Records of one update, over all processes and accumulated parts."""
+    accumulate: int = 1
+    """Parts that a process computes one after the other for one update."""
+    max_steps: int | None = None
+    """Updates."""
+    max_epochs: float | None = None
+    """Passes over the training windows."""
+    max_records: int | None = None
+    """Windows drawn."""
+    max_minutes: float | None = None
+    """Minutes of training, time before a resume included."""
+    eval_every: int = 500
+    """Updates between measurements; 0 measures only at the end."""
+    eval_records: int = 512
+    """Validation windows that loss and ELBO are taken over; 0 takes neither."""
+    accuracy_records: int = 256
+    """Validation positions that the policy is asked; 0 asks none."""
+    checkpoint_every: int = 500
+    """Updates between checkpoints; 0 writes one only at the end."""
+    keep: int = 2
+    """Newest checkpoints that are kept, besides the best."""
+    log_every: int = 10
+    """Updates between lines of ``metrics.jsonl``."""
+    tensorboard: bool = True
+    """Also write the metrics for TensorBoard."""
+    seed: int = 0
+    device: str = "auto"
+    """``auto`` takes a GPU where there is one; or ``cpu``, ``cuda``, ``mps``."""
+    precision: str = "auto"
+    """``auto`` is bf16 on a GPU that has it and float32 elsewhere; or ``float32``, ``bf16``."""
+    compile: bool = False
+    """Compile the networks with ``torch.compile``."""
+    prefetch: int = 4
+    """Batches made ahead by the loader's thread; 0 makes each when it is needed."""
+
+    def __post_init__(self) -> None:
+        _choice("trainer.precision", self.precision, PRECISIONS)
+        for name in ("batch_size", "accumulate", "keep", "log_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"trainer.{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("eval_every", "eval_records", "accuracy_records", "checkpoint_every", "prefetch", "seed"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"trainer.{name} must not be negative, got {getattr(self, name)}")
+        for name in ("max_steps", "max_epochs", "max_records", "max_minutes"):
+            limit = getattr(self, name)
+            if limit is not None and not limit > 0:
+                raise ValueError(f"trainer.{name} must be above 0, got {limit}")
+        if self.batch_size % self.accumulate:
+            raise ValueError(
+                f"trainer.accumulate={self.accumulate} does not divide trainer.batch_size={self.batch_size}"
+            )
+
+
+@dataclass
+class RunConfig:
+    """Everything that ``genpolicy train`` reads."""
+
+    game: str = ""
+    """Specification of the game, e.g. ``chess``; empty takes the data set's."""
+    data: DataConfig = field(default_factory=DataConfig)
+    learner: dict[str, Any] = field(default_factory=dict)
+    """``kind``: entry point in group ``genpolicy.learners``; the other keys are that learner's own."""
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    out: str = ""
+    """Folder of the run: checkpoints, metrics, and the policy in ``policy/``."""
+    init_from: str | None = None
+    """Folder of a policy whose weights the run starts from."""
+
+
+def _choice(key: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{key} is one of {', '.join(allowed)}; got {value!r}")

@@ -1,0 +1,118 @@
+"""Optimisers, the learning rate over a run, and the running average of the weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from genpolicy.training.config import OptimConfig
+
+
+def make_optimizers(groups: list[dict[str, Any]], module: nn.Module, config: OptimConfig) -> dict[str, Any]:
+    """The optimisers of a run by name: ``adamw``, and ``muon`` where it is asked for and has a matrix to move.
+
+    Args:
+        groups: A learner's parameter groups.
+        module: Owner of the parameters; Muon (Jordan et al. 2024) is for its hidden matrices, so an embedding or the
+            weight of a head (a name with ``embed`` or ``head`` in it) stays with AdamW.
+        config: Their options.
+    """
+    hidden: list[nn.Parameter] = []
+    if config.name == "muon":
+        chosen = {id(p) for p in hidden_matrices(module)}
+        hidden = [p for group in groups for p in group["params"] if id(p) in chosen]
+        groups = [{**g, "params": [p for p in g["params"] if id(p) not in chosen]} for g in groups]
+    optimizers: dict[str, Any] = {
+        "adamw": torch.optim.AdamW(
+            [g for g in groups if g["params"]],
+            lr=config.lr,
+            betas=config.betas,
+            eps=config.eps,
+            weight_decay=config.weight_decay,
+            foreach=True,
+        )
+    }
+    if hidden:
+        optimizers["muon"] = torch.optim.Muon(
+            hidden,
+            lr=config.lr,
+            momentum=config.momentum,
+            weight_decay=config.weight_decay,
+            adjust_lr_fn="match_rms_adamw",
+        )
+    for optimizer in optimizers.values():
+        for group in optimizer.param_groups:
+            group["peak_lr"] = group["lr"]
+    return optimizers
+
+
+def hidden_matrices(module: nn.Module) -> list[nn.Parameter]:
+    """Matrices between hidden layers: neither embeddings nor heads, by module type and by name."""
+    embeddings = {id(p) for m in module.modules() if isinstance(m, nn.Embedding) for p in m.parameters(recurse=False)}
+    return [
+        p
+        for name, p in module.named_parameters()
+        if p.requires_grad and p.ndim == 2 and id(p) not in embeddings and not _is_outer(name)
+    ]
+
+
+def _is_outer(name: str) -> bool:
+    return any(word in part for part in name.lower().split(".") for word in ("embed", "head", "bias", "unembed"))
+
+
+def learning_rate_factor(progress: float, config: OptimConfig) -> float:
+    """Part of the peak learning rate, in [0, 1], at a ``progress`` of the budget in [0, 1]."""
+    if progress < config.warmup:
+        return progress / config.warmup
+    if config.schedule == "constant":
+        return 1.0
+    done = min(1.0, (progress - config.warmup) / (1.0 - config.warmup))
+    return config.final + (1.0 - config.final) * 0.5 * (1.0 + math.cos(math.pi * done))
+
+
+def set_learning_rate(optimizers: Mapping[str, Any], factor: float) -> None:
+    """Give every group this part of its peak learning rate."""
+    for optimizer in optimizers.values():
+        for group in optimizer.param_groups:
+            group["lr"] = group["peak_lr"] * factor
+
+
+class WeightAverage:
+    """Exponential running average of a module's parameters and floating-point buffers, kept in float32."""
+
+    def __init__(self, module: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.num_updates = 0
+        self.average = {name: tensor.detach().float().clone() for name, tensor in _averaged(module)}
+
+    @torch.no_grad()
+    def update(self, module: nn.Module) -> None:
+        """Move the average towards the module's weights."""
+        decay = min(self.decay, (1 + self.num_updates) / (10 + self.num_updates))
+        self.num_updates += 1
+        names, tensors = zip(*_averaged(module), strict=True)
+        averages = [self.average[name] for name in names]
+        torch._foreach_lerp_(averages, [t.detach().float() for t in tensors], 1.0 - decay)
+
+    @torch.no_grad()
+    def swap(self, module: nn.Module) -> None:
+        """Exchange the average and the module's weights; a second call exchanges them back."""
+        for name, tensor in _averaged(module):
+            weights = tensor.detach().clone()
+            tensor.copy_(self.average[name])
+            self.average[name] = weights.float() if weights.dtype != torch.float32 else weights
+
+    def load(self, average: Mapping[str, Tensor], num_updates: int) -> None:
+        """Take over a saved average."""
+        for name, tensor in self.average.items():
+            tensor.copy_(average[name])
+        self.num_updates = num_updates
+
+
+def _averaged(module: nn.Module) -> Iterable[tuple[str, Tensor]]:
+    yield from module.named_parameters()
+    yield from ((name, buffer) for name, buffer in module.named_buffers() if buffer.is_floating_point())
