@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from genpolicy.diffusion.absorbing import Absorbing
 from genpolicy.diffusion.logits import Denoiser, LogitGroup, TypedLogits, token_nll
+from genpolicy.diffusion.multinomial import Multinomial
 from genpolicy.diffusion.process import Process
 from genpolicy.diffusion.schedules import SCHEDULES, alpha_table, get_schedule
 
@@ -41,6 +42,7 @@ __all__ = [
     "Denoiser",
     "EasyFirstSampler",
     "LogitGroup",
+    "Multinomial",
     "OneCallSampler",
     "Process",
     "Sampler",
