@@ -73,12 +73,34 @@ class Policy(ABC):
         return {"": self}
 
     def unmasked(self) -> Policy | None:
-        """The same policy without its legal mask, whose raw first action is ``Decision.line[0]``.
+        """The same policy without its legal mask: ``Decision.line[0]`` is then its raw first action.
 
-        None where there is nothing to take off, or where ``Decision.stats["raw_legal"]`` says already that the raw
-        first action was the move (1) or was illegal (0).
+        None where there is no mask to take off.
         """
         return None
+
+    @property
+    def mask_only_filters(self) -> bool:
+        """Whether the move of ``unmasked()`` is the masked one, so that one run measures both.
+
+        So it is for the likeliest move of one call; where a sampler goes on from the first action it is not.
+        """
+        return False
+
+    @classmethod
+    def option_names(cls) -> tuple[str, ...]:
+        """What ``load_policy`` may be told besides ``device`` and ``game``, and ``with_options`` changes."""
+        return ()
+
+    def with_options(self, **changed: Any) -> Policy:
+        """The same policy (weights shared) with other options.
+
+        Raises:
+            ValueError: an option that it does not take.
+        """
+        if changed:
+            raise ValueError(f"policy {self.kind!r} takes no option {next(iter(changed))!r} once it is made")
+        return self
 
     @property
     def label(self) -> str:
@@ -128,8 +150,7 @@ def load_policy(spec: str | Path, **options: Any) -> Policy:
 
     head, _, query = str(spec).partition("?")
     path = Path(head)
-    typed: dict[str, Any] = {key: _plain(value) for key, value in parse_qsl(query, keep_blank_values=True)}
-    typed.update(options)
+    typed = {**spelled_options(query), **options}
     if (path / "config.yaml").is_file():
         config = read_policy_config(path)
         policy_class = registry.load("policies", config["policy"])
@@ -188,6 +209,11 @@ def legal_probabilities(legal: NDArray[np.int64], scores: NDArray[np.floating[An
     weights = np.exp(scores.astype(np.float64) - np.max(scores))
     weights /= weights.sum()
     return {int(move): float(weight) for move, weight in zip(legal, weights, strict=True)}
+
+
+def spelled_options(query: str) -> dict[str, Any]:
+    """Options of ``key=value&...``, numbers and booleans as such."""
+    return {key: _plain(value) for key, value in parse_qsl(query, keep_blank_values=True)}
 
 
 def _plain(text: str) -> Any:

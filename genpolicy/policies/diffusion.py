@@ -182,23 +182,20 @@ class DiffusionPolicy(NetworkPolicy):
         """The marginal by one call, which is every sampler's baseline, and the sampler as it is set."""
         if self.sampling.name == "one_call":
             return {"one_call": self}
-        alone = self.with_options(sampler="one_call", temperature=0.0)
+        alone = self.with_options(sampler="one_call")
         return {"one_call": alone, f"{self.sampling.name} {self.num_calls}": self}
 
-    def unmasked(self) -> DiffusionPolicy | None:
-        """The same without the legal mask; None for the likeliest move by one call: ``raw_legal`` then says it all."""
-        if self.sampling.name == "one_call" and not self.sampling.temperature:
-            return None
-        return self.with_options(legal_mask=False)
+    @property
+    def mask_only_filters(self) -> bool:
+        """Whether it plays the likeliest move by one call."""
+        return self.num_calls == 1 and not self._sampler.config.temperature
 
-    def with_options(self, **changed: Any) -> DiffusionPolicy:
-        """A policy over the same weights with other options, the sampler's included."""
-        sampling = self.sampling
-        now = {"sampler": sampling.name, "num_steps": sampling.num_steps, "temperature": sampling.temperature}
-        own = sampling.options if changed.get("sampler", sampling.name) == sampling.name else {}
-        made = DiffusionPolicy(self.learner, **{**self.own_options(), **now, **own, **changed})
-        made.folder, made.provenance = self.folder, self.provenance
-        return made
+    def _options_with(self, changed: dict[str, Any]) -> dict[str, Any]:
+        now: dict[str, Any] = {"num_steps": self.sampling.num_steps}
+        if changed.get("sampler", self.sampling.name) == self.sampling.name:
+            temperature = self.sampling.temperature
+            now = {**now, **self.sampling.options, "sampler": self.sampling.name, "temperature": temperature}
+        return {**self.own_options(), **now, **changed}
 
     def _imagine(self, network: FirstAction, tokens: Tensor, seeds: Sequence[int]) -> Tensor:
         from genpolicy.diffusion import sample

@@ -210,6 +210,25 @@ class NetworkPolicy(Policy):
         """Where it was loaded from or saved to last."""
         self._seeds = RowSeeds(seed)
 
+    def with_options(self, **changed: Any) -> NetworkPolicy:
+        """A policy over the same weights with other options.
+
+        Raises:
+            ValueError: an option that it does not take, or one out of range.
+        """
+        check_options(self.kind, changed, self.option_names())
+        made = type(self)(self.learner, **self._options_with(changed))
+        made.folder, made.provenance = self.folder, self.provenance
+        return made
+
+    def unmasked(self) -> NetworkPolicy | None:
+        """The same without the legal mask; None where it has none."""
+        return self.with_options(legal_mask=False) if self.legal_mask else None
+
+    def _options_with(self, changed: dict[str, Any]) -> dict[str, Any]:
+        """The constructor's options as they are, but for some."""
+        return {**self.own_options(), **changed}
+
     def own_options(self) -> dict[str, Any]:
         """The constructor's options that every network policy takes, as they are."""
         return {"seed": self._seeds.seed, "legal_mask": self.legal_mask, "batch_size": self.batch_size}

@@ -86,11 +86,14 @@ class OneStepPolicy(NetworkPolicy):
         """What ``load_policy`` may be told besides ``device`` and ``game``."""
         return (*super().option_names(), "temperature")
 
-    def unmasked(self) -> OneStepPolicy | None:
-        """The same without the legal mask; None where moves are not drawn, since ``raw_legal`` then says it all."""
-        if self.temperature == 0:
-            return None
-        return OneStepPolicy(self.learner, temperature=self.temperature, **{**self.own_options(), "legal_mask": False})
+    def own_options(self) -> dict[str, Any]:
+        """The constructor's options as they are."""
+        return {**super().own_options(), "temperature": self.temperature}
+
+    @property
+    def mask_only_filters(self) -> bool:
+        """Whether moves are taken and not drawn."""
+        return self.temperature == 0
 
     def _imagine(self, network: FirstAction, tokens: Tensor, seeds: Sequence[int]) -> Tensor:
         logits = network(tokens, first_time(tokens)).restrict(self.learner.admitted)

@@ -1,0 +1,180 @@
+"""``genpolicy evaluate accuracy`` and ``genpolicy evaluate futures``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from genpolicy.data.oracle import Oracle
+    from genpolicy.data.records import Dataset
+    from genpolicy.game import Game
+    from genpolicy.policies.base import Policy
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``evaluate`` to the command line."""
+    parser = subparsers.add_parser("evaluate", help="measure policies on a data set")
+    measures = parser.add_subparsers(title="measures", metavar="MEASURE", required=True)
+    accuracy = measures.add_parser("accuracy", help="how often the oracle's move is played")
+    _add_common(accuracy)
+    accuracy.add_argument("--no-raw", action="store_true", help="leave out the run without the legal mask")
+    accuracy.set_defaults(run=run_accuracy)
+    futures = measures.add_parser("futures", help="how good the imagined line is, step by step")
+    _add_common(futures)
+    futures.add_argument(
+        "--oracle",
+        metavar="NAME",
+        help="who says what is best in an imagined position, e.g. solver or stockfish?nodes=2000; "
+        "without it the labelled line does",
+    )
+    futures.add_argument("--plot", type=Path, metavar="FILE", help="draw it to a .png, .svg or .pdf")
+    futures.set_defaults(run=run_futures)
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--policy", action="append", nargs="+", required=True, metavar="P", help="folders or spellings of policies"
+    )
+    parser.add_argument("--data", required=True, metavar="FOLDER", help="a data set")
+    parser.add_argument("--split", default="test", help="which of its splits; default test")
+    parser.add_argument("--limit", type=int, metavar="N", help="measure on N positions, drawn by the seed")
+    parser.add_argument(
+        "--sampler", action="append", metavar="NAME", help="of diffusion policies; may be given several times"
+    )
+    parser.add_argument("--num-steps", type=int, metavar="N", help="network calls of a diffusion policy's sampler")
+    parser.add_argument("--temperature", type=float, metavar="X", help="of what a policy draws; 0 takes the likeliest")
+    parser.add_argument("--batch-size", type=int, metavar="N", help="most positions in one network call")
+    parser.add_argument("--device", default="cpu", help="where networks run; default cpu")
+    parser.add_argument("--seed", type=int, default=0, help="of the positions and of all draws; default 0")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there")
+
+
+def run_accuracy(arguments: argparse.Namespace) -> int:
+    """Measure action accuracy and show the table."""
+    from genpolicy.evaluation.accuracy import accuracy_report, measure_accuracy, random_chances
+    from genpolicy.evaluation.positions import labelled_positions
+    from genpolicy.evaluation.report import write_json, write_markdown
+
+    dataset, game = _open(arguments)
+    positions = labelled_positions(dataset, game, arguments.split, limit=arguments.limit, seed=arguments.seed)
+    rows = []
+    for name, policy in _policies(arguments, game):
+        try:
+            for mode, player in _modes(policy, arguments).items():
+                player.seed(arguments.seed)
+                rows.append(
+                    measure_accuracy(player, positions, name=name, mode=mode, raw=not arguments.no_raw, show=True)
+                )
+        finally:
+            policy.close()
+    report = accuracy_report(rows, positions, _source(arguments))
+    report.print()
+    labelled, best = random_chances(positions)
+    figures = {
+        "data": _facts(arguments, dataset, positions),
+        "random": {"labelled": float(labelled.mean()), "best": float(best.mean())},
+        "policies": [row.figures() for row in rows],
+    }
+    write_json(arguments.json, figures)
+    write_markdown(arguments.markdown, [report])
+    return 0
+
+
+def run_futures(arguments: argparse.Namespace) -> int:
+    """Measure the imagined lines and show the tables."""
+    from genpolicy.evaluation.futures import futures_reports, measure_futures, plot_futures
+    from genpolicy.evaluation.positions import labelled_positions
+    from genpolicy.evaluation.report import write_json, write_markdown
+
+    dataset, game = _open(arguments)
+    positions = labelled_positions(dataset, game, arguments.split, limit=arguments.limit, seed=arguments.seed)
+    oracle = _oracle(arguments.oracle, game) if arguments.oracle else None
+    rows = []
+    try:
+        for name, policy in _policies(arguments, game):
+            try:
+                for mode, player in _modes(policy, arguments).items():
+                    player.seed(arguments.seed)
+                    rows.append(measure_futures(player, positions, oracle=oracle, name=name, mode=mode, show=True))
+            finally:
+                policy.close()
+    finally:
+        if oracle is not None:
+            oracle.close()
+    judge = arguments.oracle or "the labelled line"
+    reports = futures_reports(rows, len(positions), _source(arguments), judge)
+    for report in reports:
+        report.print()
+    figures = {
+        "data": _facts(arguments, dataset, positions),
+        "oracle": arguments.oracle,
+        "policies": [row.figures() for row in rows],
+    }
+    write_json(arguments.json, figures)
+    write_markdown(arguments.markdown, reports)
+    if arguments.plot is not None:
+        plot_futures(rows, arguments.plot)
+    return 0
+
+
+def _open(arguments: argparse.Namespace) -> tuple[Dataset, Game[Any]]:
+    from genpolicy import load_game
+    from genpolicy.data.records import Dataset
+
+    dataset = Dataset.open(arguments.data)
+    return dataset, load_game(dataset.game_spec)
+
+
+def _policies(arguments: argparse.Namespace, game: Game[Any]) -> list[tuple[str, Policy]]:
+    """The policies with a name for each; equal labels are told apart by how they were written."""
+    from genpolicy import load_policy
+
+    specs = [spec for group in arguments.policy for spec in group]
+    loaded = [load_policy(spec, game=game, device=arguments.device, seed=arguments.seed) for spec in specs]
+    labels = [policy.label for policy in loaded]
+    names = [label if labels.count(label) == 1 else spec for label, spec in zip(labels, specs, strict=True)]
+    return list(zip(names, loaded, strict=True))
+
+
+def _modes(policy: Policy, arguments: argparse.Namespace) -> dict[str, Policy]:
+    """The ways of playing to measure, with the command line's options where the policy takes them."""
+    known = policy.option_names()
+    changed: dict[str, Any] = {
+        key: getattr(arguments, key)
+        for key in ("num_steps", "temperature", "batch_size")
+        if getattr(arguments, key) is not None and key in known
+    }
+    samplers = arguments.sampler if arguments.sampler and "sampler" in known else [None]
+    modes: dict[str, Policy] = {}
+    for sampler in samplers:
+        own = changed if sampler is None else {**changed, "sampler": sampler}
+        modes.update(policy.with_options(**own).modes())
+    return modes
+
+
+def _oracle(spec: str, game: Game[Any]) -> Oracle:
+    from genpolicy.policies.base import spelled_options
+    from genpolicy.policies.engine import OraclePolicy
+
+    name, _, query = spec.partition("?")
+    return OraclePolicy.from_spec(name, {"game": game, **spelled_options(query)}).oracle
+
+
+def _source(arguments: argparse.Namespace) -> str:
+    return f"{arguments.data} ({arguments.split})"
+
+
+def _facts(arguments: argparse.Namespace, dataset: Dataset, positions: Any) -> dict[str, Any]:
+    return {
+        "folder": str(arguments.data),
+        "checksum": dataset.checksum,
+        "game": dataset.game_spec,
+        "split": arguments.split,
+        "positions": len(positions),
+        "games": len({position.cluster for position in positions}),
+        "limit": arguments.limit,
+        "seed": arguments.seed,
+    }
