@@ -1,0 +1,251 @@
+"""The oracle that asks an engine over UCI or USI, with several processes side by side.
+
+Every search begins from an empty hash table and sees the position's text alone. With a limit in nodes or depth and one
+thread, a label therefore depends on the position and the limit: the same with one process or eight, before a restart
+or after, and a position that comes up again needs no second search.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import weakref
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from genpolicy.data.engine_pool import EnginePool
+from genpolicy.data.engine_process import UCI, USI, EngineProcess, Search, SearchResult
+from genpolicy.data.oracle import Line, Oracle
+from genpolicy.errors import EngineError
+from genpolicy.game import Game
+from genpolicy.values import CENTIPAWN_SCALE
+
+T = TypeVar("T")
+LINES = ("pv", "searched")
+MORE_FOLDERS = ("/usr/games", "/usr/local/games", "/usr/local/bin", "/opt/homebrew/bin", "/snap/bin")
+"""Where distributions put engines; Debian's /usr/games is in no server's PATH."""
+MAX_ILLEGAL = 3
+"""So many illegal answers to one search leave the position without a label."""
+
+
+class EngineOracle(Oracle):
+    """Labels positions with an engine's best line for both sides.
+
+    Numbers may be given as text, as a spelling has them.
+
+    Args:
+        game: A game whose ``protocol`` is ``"uci"`` or ``"usi"``.
+        engine: Path of the program, or its name.
+        nodes: Limit of one search in nodes; at least one limit must be given, and the first one reached counts.
+        depth: Limit in plies.
+        movetime_ms: Limit in milliseconds; labels then depend on the machine.
+        processes: Engine processes side by side.
+        threads: Threads of each; labels are reproducible with one.
+        hash_mb: Hash table of each, in MB.
+        line: ``"pv"``: one search, its principal variation, searched on from its end where it is shorter than the
+            horizon. ``"searched"``: a search at every step, which gives every step a score.
+        timeout_s: An engine that needs longer for one search hangs: it is killed and the position tried again.
+        options: Options of the engine by name, e.g. ``{"Skill Level": 5}``.
+        scale: Of centipawns as win probability (``genpolicy.values``), for whoever reads the scores.
+        more_options: Further options of the engine.
+
+    Raises:
+        ValueError: an argument out of range, or a game without an engine protocol.
+        EngineError: no such program, it is no engine, or it lacks an option.
+    """
+
+    def __init__(
+        self,
+        game: Game[Any],
+        engine: str = "stockfish",
+        nodes: int | str | None = None,
+        depth: int | str | None = None,
+        movetime_ms: int | str | None = None,
+        processes: int | str = 1,
+        threads: int | str = 1,
+        hash_mb: int | str = 16,
+        line: Literal["pv", "searched"] = "pv",
+        timeout_s: float | str = 60.0,
+        options: Mapping[str, Any] | None = None,
+        scale: float | str = CENTIPAWN_SCALE,
+        **more_options: Any,
+    ) -> None:
+        if game.protocol == "none":
+            raise ValueError(f"game {game.spec!r} speaks no engine protocol; use an oracle of its own, e.g. solver")
+        limits = {"nodes": nodes, "depth": depth, "movetime_ms": movetime_ms}
+        self._limits = {key: _at_least_1(key, value) for key, value in limits.items() if value is not None}
+        if not self._limits:
+            raise ValueError(
+                f"engine {engine!r} needs a limit: nodes=, depth= or movetime_ms=, e.g. {engine}?nodes=2000"
+            )
+        if line not in LINES:
+            raise ValueError(f"line must be pv or searched, got {line!r}")
+        self.game = game
+        self.line = line
+        self.scale = float(scale)
+        self._threads, self._hash_mb = _at_least_1("threads", threads), _at_least_1("hash_mb", hash_mb)
+        self._options = {str(key): str(value) for key, value in {**(options or {}), **more_options}.items()}
+        timeout = float(timeout_s)
+        if not timeout > 0:
+            raise ValueError(f"timeout_s must be above 0, got {timeout_s!r}")
+        if "movetime_ms" in self._limits:
+            timeout += self._limits["movetime_ms"] / 1000
+        self.path = path = find_engine(engine)
+        dialect = UCI if game.protocol == "uci" else USI
+        settings = {dialect.hash_option: str(self._hash_mb), **self._options}
+        if self._threads > 1:
+            settings = {"Threads": str(self._threads), **settings}
+        limit = " ".join(f"{key.removesuffix('_ms')} {value}" for key, value in self._limits.items())
+        # The pool must not hold the oracle, or nobody would ever collect it and end its engines.
+        self._pool = EnginePool(
+            lambda: EngineProcess(path, dialect, settings, limit, timeout), _at_least_1("processes", processes)
+        )
+        self.name = self._pool.engines[0].name
+        # Engines that nobody closed end with the oracle, or with the interpreter.
+        self._finalizer = weakref.finalize(self, self._pool.close)
+
+    def describe(self) -> dict[str, Any]:
+        """What decides a label; the number of processes and the path of the program do not."""
+        return {
+            "name": self.name,
+            "protocol": self.game.protocol,
+            "limits": dict(self._limits),
+            "line": self.line,
+            "threads": self._threads,
+            "hash_mb": self._hash_mb,
+            "options": dict(self._options),
+            "score_scale": "centipawns",
+            "centipawn_scale": self.scale,
+        }
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes searched so far by all processes, as they count them."""
+        return self._pool.num_nodes
+
+    @property
+    def num_restarts(self) -> int:
+        """Engines that died or hung and were replaced."""
+        return self._pool.num_restarts
+
+    @property
+    def reproducible(self) -> bool:
+        """Whether a position's label is the same every time."""
+        return self._threads == 1 and "movetime_ms" not in self._limits
+
+    def analyse(self, states: Sequence[Any], horizon: int, *, move_values: bool = False) -> list[Line]:
+        """One line for each state, in order (see ``Oracle.analyse``)."""
+        lines: dict[int, Line] = {}
+
+        def task(index: int, state: Any) -> Generator[Any, Line, None]:
+            lines[index] = yield state
+
+        for _ in self.run((task(i, state) for i, state in enumerate(states)), horizon, move_values=move_values):
+            continue
+        return [lines[i] for i in range(len(states))]
+
+    def run(self, tasks: Iterable[Generator[Any, Line, T]], horizon: int, *, move_values: bool = False) -> Iterator[T]:
+        """Drive tasks, with every process busy (see ``Oracle.run``)."""
+        if horizon < 1:
+            raise ValueError(f"horizon must be at least 1, got {horizon}")
+        return self._pool.run(self._searches(task, horizon, move_values) for task in tasks)
+
+    def close(self) -> None:
+        """Kill the engines; safe to call twice."""
+        self._finalizer()
+
+    def _searches(
+        self, task: Generator[Any, Line, T], horizon: int, move_values: bool
+    ) -> Generator[Search, SearchResult, T]:
+        try:
+            state = next(task)
+            while True:
+                line = yield from self._label(state, horizon, move_values)
+                state = task.send(line)
+        except StopIteration as stop:
+            value: T = stop.value
+            return value
+
+    def _label(self, state: Any, horizon: int, move_values: bool) -> Generator[Search, SearchResult, Line]:
+        moves: list[int] = []
+        scores: list[str | None] = []
+        at = state
+        while len(moves) < horizon and not (moves and self.game.outcome(at) is not None):
+            result = yield from self._search(at)
+            if result.error is not None:
+                if not moves:
+                    return Line((), error=result.error)
+                break  # what was found so far stands; the rest of the line is unlabelled
+            scores += [None] * (len(moves) - len(scores)) + [result.score]
+            for text in result.line[: 1 if self.line == "searched" else horizon - len(moves)]:
+                move = self._legal_id(at, text)
+                if move is None:
+                    break
+                moves.append(move)
+                at = self.game.play(at, move)
+                if self.game.outcome(at) is not None:
+                    break
+        ended = self.game.outcome(at) is not None
+        by_move: dict[int, str] = {}
+        if move_values:
+            for move in self.game.legal(state).tolist():
+                result = yield from self._search(state, self.game.moves[move])
+                if result.error is not None or result.score is None:
+                    return Line((), error=result.error or f"the engine gives {self.game.moves[move]} no score")
+                by_move[move] = result.score
+        return Line(tuple(moves), tuple(scores), ended, by_move)
+
+    def _search(self, state: Any, only: str | None = None) -> Generator[Search, SearchResult, SearchResult]:
+        """A search whose move is legal; it is tried again where it is not."""
+        answers = []
+        text = self.game.format(state)
+        for _ in range(MAX_ILLEGAL):
+            result = yield Search(text, only)
+            if result.error is not None:
+                return SearchResult(error=f"{text!r}: {result.error}")
+            if self._legal_id(state, result.move) is not None and only in (None, result.move):
+                return result
+            answers.append(result.move or "nothing")
+        return SearchResult(error=f"{text!r}: the engine answers illegal moves: {', '.join(answers)}")
+
+    def _legal_id(self, state: Any, text: str) -> int | None:
+        try:
+            move = self.game.moves.index(text)
+        except ValueError:
+            return None
+        legal = self.game.legal(state)
+        at = int(legal.searchsorted(move))
+        return move if at < len(legal) and legal[at] == move else None
+
+
+def find_engine(name: str) -> str:
+    """Path of an engine's program: a path as it is, a name as found in PATH and where distributions put games.
+
+    Raises:
+        EngineError: there is none; the message says how to get it.
+    """
+    if os.sep in name:
+        path = Path(name).expanduser()
+        if path.is_file() and os.access(path, os.X_OK):
+            return str(path.absolute())
+        what = "is no program that can be run" if path.exists() else "no such file"
+        raise EngineError(f"engine {name}: {what}; give the path of an engine's program (chmod +x makes a file one)")
+    folders = os.pathsep.join([os.environ.get("PATH", os.defpath), *MORE_FOLDERS])
+    found = shutil.which(name, path=folders)
+    if found is None:
+        raise EngineError(
+            f"engine {name!r} not found in PATH, {', '.join(MORE_FOLDERS)}; install it (Debian, Ubuntu: "
+            f"apt install {name}) or give its path, e.g. --oracle 'uci?engine=/path/to/{name}&nodes=2000'"
+        )
+    return found
+
+
+def _at_least_1(name: str, value: int | str) -> int:
+    try:
+        number = int(value)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+    return number

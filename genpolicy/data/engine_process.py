@@ -1,0 +1,339 @@
+"""One engine process and its protocol: UCI (chess) and USI (shogi) over a bare pipe, without waiting.
+
+A general client parses every line that the engine prints, at the cost of a third of a core. Here the output of a search
+is kept as bytes until the engine names its move; then only the last lines are read.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import difflib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from genpolicy.errors import EngineError
+
+HANDSHAKE_TIMEOUT_S = 10.0  # an engine names itself at once; loading networks comes after that
+MAX_OUTPUT_BYTES = 64 << 20  # of one search; beyond it the program floods and is no engine
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """The words in which UCI and USI differ."""
+
+    hello: str
+    hello_answer: bytes
+    new_game: str
+    position: str
+    """What comes before the position's text."""
+    hash_option: str
+
+
+UCI = Dialect("uci", b"uciok", "ucinewgame", "position fen ", "Hash")
+USI = Dialect("usi", b"usiok", "usinewgame", "position sfen ", "USI_Hash")
+
+
+@dataclass(frozen=True)
+class Search:
+    """One search, from an empty hash table."""
+
+    position: str
+    """Text of the position."""
+    only: str | None = None
+    """The one move that may be considered at the root; None considers all."""
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What an engine said of a search."""
+
+    move: str = ""
+    """The engine's choice, as it wrote it."""
+    line: tuple[str, ...] = ()
+    """Principal variation, beginning with ``move``; as the engine wrote it, nothing is checked."""
+    score: str | None = None
+    """Score text (``genpolicy.values``) for the player to move; None where the engine gave none."""
+    num_nodes: int = 0
+    error: str | None = None
+    """Why there is no move: the engine died or hung on every attempt."""
+
+
+class EngineDiedError(EngineError):
+    """The process ended, hung or flooded; another one may do better."""
+
+
+Stage = Literal["greeting", "settling", "idle", "searching", "dead"]
+
+
+class EngineProcess:
+    """A running engine. Nothing here blocks: ``read`` takes what is there, ``expired`` tells a hang.
+
+    Args:
+        command: The program.
+        dialect: UCI or USI.
+        options: Engine options to set, by the name the engine announces.
+        limit: Words after ``go``, e.g. ``"nodes 4000"``.
+        timeout_s: Most seconds for one search, and for getting ready.
+    """
+
+    def __init__(
+        self, command: str, dialect: Dialect, options: Mapping[str, str], limit: str, timeout_s: float
+    ) -> None:
+        self.command = command
+        self.dialect = dialect
+        self.options = dict(options)
+        self.limit = limit
+        self.timeout_s = timeout_s
+        self.name = command
+        self.announced: dict[str, str] = {}
+        """Options that the engine announced: name -> the rest of the line."""
+        self.stage: Stage = "greeting"
+        self._output = bytearray()
+        self._complaints = b""
+        self._scanned = 0
+        self._process = _spawn(command)
+        self.stdin, self.stdout, self.stderr = (
+            pipe.fileno() for pipe in (self._process.stdin, self._process.stdout, self._process.stderr) if pipe
+        )
+        os.set_blocking(self.stdout, False)
+        os.set_blocking(self.stderr, False)
+        self._deadline = time.monotonic() + min(HANDSHAKE_TIMEOUT_S, timeout_s)
+        self._send(dialect.hello)
+
+    def begin(self, search: Search) -> None:
+        """Start a search; the engine must be idle.
+
+        Raises:
+            EngineDiedError: it is gone.
+        """
+        # The new game empties hash and histories, so that a label depends on its position alone: not on the positions
+        # before it, nor on the number of processes. It costs less than can be measured here (benchmarks/labelling.py).
+        only = f" searchmoves {search.only}" if search.only else ""
+        self.stage = "searching"
+        self._deadline = time.monotonic() + self.timeout_s
+        self._send(f"{self.dialect.new_game}\nisready\n{self.dialect.position}{search.position}\ngo {self.limit}{only}")
+
+    def read(self) -> SearchResult | None:
+        """Take what the engine printed; the result when it ends a search.
+
+        Raises:
+            EngineDiedError: the process ended or floods.
+            EngineError: it lacks an option that was asked for.
+        """
+        try:
+            chunk = os.read(self.stdout, 1 << 16)
+        except BlockingIOError:
+            return None
+        if not chunk:
+            raise EngineDiedError(self._obituary("ended"))
+        self._output += chunk
+        if self.stage == "searching":
+            return self._search_ended()
+        if len(self._output) > MAX_OUTPUT_BYTES:
+            raise EngineDiedError(self._obituary("floods its output"))
+        while self.stage in ("greeting", "settling") and (end := self._output.find(b"\n")) >= 0:
+            line = bytes(self._output[:end]).strip()
+            del self._output[: end + 1]
+            self._get_ready(line)
+        return None
+
+    def read_complaints(self) -> bool:
+        """Take what the engine printed on stderr (kept for messages); False when it closed it."""
+        try:
+            chunk = os.read(self.stderr, 1 << 16)
+        except BlockingIOError:
+            return True
+        self._complaints = (self._complaints + chunk)[-2000:]
+        return bool(chunk)
+
+    @property
+    def deadline(self) -> float:
+        """When it hangs, on the clock of ``time.monotonic``; infinity while it has nothing to do."""
+        return self._deadline
+
+    def expired(self) -> EngineDiedError:
+        """What to say of an engine that passed its deadline."""
+        if self.stage == "greeting":
+            word = self.dialect.hello_answer.decode()
+            return EngineDiedError(
+                f"{self.command}: not an engine of this protocol: no {word!r} within {HANDSHAKE_TIMEOUT_S:g} s"
+            )
+        return EngineDiedError(self._obituary(f"hangs: no answer within timeout_s={self.timeout_s:g} s"))
+
+    def kill(self) -> None:
+        """End the process at once and free its pipes; safe to call twice."""
+        self.stage = "dead"
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)  # an engine may be a script that runs another program
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe is not None and not pipe.closed:
+                try:
+                    pipe.close()
+                except BrokenPipeError:
+                    continue  # nothing is buffered here, so a dead reader loses nothing
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    def _get_ready(self, line: bytes) -> None:
+        text = line.decode(errors="replace")
+        if self.stage == "greeting":
+            if text.startswith("id name "):
+                self.name = text.removeprefix("id name ")
+            elif text.startswith("option name "):
+                name, _, rest = text.removeprefix("option name ").partition(" type ")
+                self.announced[name] = rest
+            elif line == self.dialect.hello_answer:
+                self.stage = "settling"
+                self._deadline = time.monotonic() + self.timeout_s
+                self._send("\n".join([*self._settings(), "isready"]))
+        elif line == b"readyok":
+            self.stage = "idle"
+            self._deadline = float("inf")
+            self._output.clear()
+
+    def _settings(self) -> list[str]:
+        by_lower = {name.lower(): name for name in self.announced}
+        lines = []
+        for key, value in self.options.items():
+            # A USI engine may call its table Hash all the same.
+            wanted = "hash" if key == "USI_Hash" and "usi_hash" not in by_lower else key.lower()
+            if wanted not in by_lower:
+                near = difflib.get_close_matches(wanted, by_lower, n=1)
+                hint = f" Did you mean: {by_lower[near[0]]!r}?" if near else ""
+                known = ", ".join(self.announced) or "none"
+                raise EngineError(f"{self.name} has no option {key!r}.{hint} It has: {known}")
+            lines.append(f"setoption name {by_lower[wanted]} value {value}")
+        return lines
+
+    def _search_ended(self) -> SearchResult | None:
+        # "bestmove" may have been cut in two by the last read, so look a little before what is new.
+        start = max(0, self._scanned - 16)
+        self._scanned = len(self._output)
+        at = self._output.find(b"bestmove", start)
+        while at > 0 and self._output[at - 1] != 10:  # 10 is \n
+            at = self._output.find(b"bestmove", at + 1)
+        if at < 0 or self._output.find(b"\n", at) < 0:
+            if at >= 0:
+                self._scanned = at
+            elif len(self._output) > MAX_OUTPUT_BYTES:
+                raise EngineDiedError(self._obituary("floods its output"))
+            return None
+        result = parse_search(bytes(self._output))
+        self._output.clear()
+        self._scanned = 0
+        self.stage = "idle"
+        self._deadline = float("inf")
+        return result
+
+    def _send(self, text: str) -> None:
+        try:
+            os.write(self.stdin, f"{text}\n".encode())
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise EngineDiedError(self._obituary("ended")) from error
+
+    def _obituary(self, what: str) -> str:
+        code = self._process.poll()
+        if code is None and what == "ended":
+            try:
+                code = self._process.wait(0.2)
+            except subprocess.TimeoutExpired:
+                what = "closed its output"
+        if what == "ended" and code is not None:
+            what = f"ended with status {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"
+        self.read_complaints()
+        said = self._complaints.decode(errors="replace").strip()
+        return f"{self.command}: {what}" + (f"; its last words: {said[-300:]!r}" if said else "")
+
+
+def parse_search(output: bytes) -> SearchResult:
+    """Read the output of one search, from its end.
+
+    The line is the last one that begins with the move chosen, exact scores before bounds; the score is the last exact
+    one (a bound only where there is no other).
+    """
+    lines = output.decode("utf-8", errors="replace").splitlines()
+    end = next(i for i in range(len(lines) - 1, -1, -1) if lines[i].startswith("bestmove"))
+    words = lines[end].split()
+    move = words[1] if len(words) > 1 else ""
+    num_nodes = 0
+    scores: dict[bool, str] = {}  # exact or not -> what the last such line says
+    variations: dict[bool, tuple[str, ...]] = {}
+    for text in reversed(lines[:end]):
+        words = text.split()
+        if words[:1] != ["info"] or words[1:2] == ["string"] or _after(words, "multipv") not in ("", "1"):
+            continue
+        num_nodes = num_nodes or _number(_after(words, "nodes"))
+        score = _score(words)
+        if score is None:
+            continue
+        exact = "lowerbound" not in words and "upperbound" not in words
+        scores.setdefault(exact, score)
+        if "pv" in words and _after(words, "pv") == move:
+            variations.setdefault(exact, tuple(words[words.index("pv") + 1 :]))
+        if True in variations:
+            break
+    line = variations.get(True) or variations.get(False) or ((move,) if move else ())
+    return SearchResult(move, line, scores.get(True, scores.get(False)), num_nodes)
+
+
+def _after(words: list[str], key: str) -> str:
+    if key not in words:
+        return ""
+    at = words.index(key) + 1
+    return words[at] if at < len(words) else ""
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def _score(words: list[str]) -> str | None:
+    kind = _after(words, "score")
+    number = _after(words, kind) if kind in ("cp", "mate") else ""
+    if kind == "mate" and number in ("+", "-"):  # USI: a mate whose length is not known
+        number += "1"
+    try:
+        return f"{kind}:{int(number)}"
+    except ValueError:
+        return None
+
+
+def _spawn(command: str) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            [command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,  # Ctrl-C is for us; we end the engines
+            preexec_fn=_die_with_parent,
+        )
+    except OSError as error:
+        raise EngineError(f"{command}: cannot be started: {error.strerror or error}") from error
+
+
+def _make_die_with_parent() -> Callable[[], None] | None:
+    """What a child does before it becomes the engine: ask to be killed when we are, even by SIGKILL (Linux)."""
+    if not sys.platform.startswith("linux"):
+        return None  # elsewhere the engine sees the end of its input
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+
+    def ask() -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    return ask
+
+
+_die_with_parent = _make_die_with_parent()
