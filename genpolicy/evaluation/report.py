@@ -12,6 +12,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+WIDE = 200
+
 
 @dataclass
 class Report:
@@ -35,6 +37,8 @@ class Report:
     def print(self, console: Console | None = None) -> None:
         """Show the table on the terminal."""
         console = console or Console()
+        if not console.is_terminal:  # a file or a pipe has no width to fit
+            console = Console(file=console.file, width=WIDE)
         table = Table(title=self.title, title_justify="left")
         for index, column in enumerate(self.columns):
             table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
@@ -42,7 +46,7 @@ class Report:
             table.add_row(*row)
         console.print(table)
         for note in self.notes:
-            console.print(note, markup=False, highlight=False)
+            console.print(note, markup=False, highlight=False, soft_wrap=True)
 
     def markdown(self) -> str:
         """The table as Markdown."""

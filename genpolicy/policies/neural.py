@@ -24,6 +24,7 @@ import genpolicy
 from genpolicy import registry
 from genpolicy.config import structured, to_dict, to_yaml
 from genpolicy.data.records import Dataset
+from genpolicy.data.storage import write_atomic
 from genpolicy.data.windows import WindowSource
 from genpolicy.diffusion.logits import NEGATIVE_INFINITY, LogitGroup, TypedLogits
 from genpolicy.errors import CheckpointError, ConfigError
@@ -355,12 +356,13 @@ class NetworkPolicy(Policy):
 
         A folder that was written in part has no ``config.yaml``, and so is no policy's.
         """
-        from safetensors.torch import save_model
+        from safetensors.torch import save
 
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.yaml").unlink(missing_ok=True)
-        save_model(self.learner.network, str(folder / "model.safetensors"))
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in _weights(self.learner.network).items()}
+        write_atomic(folder / "model.safetensors", save(tensors))
         versions = {"genpolicy": genpolicy.__version__, "torch": torch.__version__, "python": platform.python_version()}
         write_provenance(folder, {"versions": versions, **self.provenance})
         config = {
@@ -370,7 +372,7 @@ class NetworkPolicy(Policy):
             "layout": self.layout.fingerprint,
             "learner": to_dict(self._saved_config()),
         }
-        (folder / "config.yaml").write_text(to_yaml(config))
+        write_atomic(folder / "config.yaml", to_yaml(config).encode())
         self.folder = folder
         return folder
 
@@ -434,18 +436,40 @@ def _device(name: str) -> torch.device:
     return device
 
 
+def _weights(network: torch.nn.Module) -> dict[str, Tensor]:
+    """Everything that is saved, by name; a tensor that two modules share has one name."""
+    kept = network.state_dict().keys()
+    buffers = {name: buffer for name, buffer in network.named_buffers() if name in kept}
+    return {**dict(network.named_parameters()), **buffers}
+
+
 def _load_weights(network: torch.nn.Module, path: Path) -> None:
     from safetensors import SafetensorError
-    from safetensors.torch import load_model
+    from safetensors.torch import load_file
 
     if not path.is_file():
         raise CheckpointError(f"{path}: no such file; the policy's weights are missing, copy or train it again")
     try:
-        load_model(network, str(path))
-    except SafetensorError as error:
+        found = load_file(str(path))
+    except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path}: damaged or cut short ({error}); copy or train it again") from error
-    except RuntimeError as error:  # torch's word for missing, unexpected and misshapen tensors
-        raise CheckpointError(f"{path}: its tensors are not those of config.yaml beside it: {error}") from error
+    wanted = _weights(network)
+    odd = [f"{name} is missing" for name in wanted if name not in found]
+    odd += [f"{name} is not known" for name in found if name not in wanted]
+    odd += [
+        f"{name} has shape {list(found[name].shape)}, expected {list(tensor.shape)}"
+        for name, tensor in wanted.items()
+        if name in found and found[name].shape != tensor.shape
+    ]
+    if odd:
+        more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""
+        raise CheckpointError(
+            f"{path}: its tensors are not those that config.yaml beside it describes: {'; '.join(odd[:3])}{more}; "
+            "copy or train it again"
+        )
+    with torch.no_grad():
+        for name, tensor in wanted.items():
+            tensor.copy_(found[name])
 
 
 def _read_provenance(folder: Path) -> dict[str, Any]:

@@ -10,12 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from genpolicy.testing.games import check_game, perft
-    from genpolicy.testing.policies import check_policy
+    from genpolicy.testing.policies import check_learner, check_policy
     from genpolicy.testing.processes import check_process
 
-__all__ = ["check_game", "check_policy", "check_process", "perft"]
+__all__ = ["check_game", "check_learner", "check_policy", "check_process", "perft"]
 
-_HOME = {"check_game": "games", "perft": "games", "check_process": "processes", "check_policy": "policies"}
+_HOME = {
+    "check_game": "games",
+    "perft": "games",
+    "check_process": "processes",
+    "check_policy": "policies",
+    "check_learner": "policies",
+}
 
 
 def __getattr__(name: str) -> Any:
