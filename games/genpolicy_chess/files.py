@@ -30,7 +30,7 @@ ACCEPTED = (
 )
 
 MAX_LINE_CHARS = 1 << 24  # a text without line ends must not fill the memory
-_CHUNK_BYTES = 1 << 16
+_PACKED_CHUNK_BYTES = 1 << 12  # small, since a chunk of packed bytes can unpack to thousands of times its size
 _DAMAGE = (OSError, EOFError, zlib.error, zstandard.ZstdError)
 
 
@@ -87,7 +87,7 @@ class _ZstandardReader(io.RawIOBase):
     def __init__(self, packed: IO[bytes]) -> None:
         self._packed = packed
         self._frame: zstandard.ZstdDecompressionObj | None = None
-        self._pending = b""
+        self._pending = memoryview(b"")
         self._unread = b""
 
     def readable(self) -> bool:
@@ -95,7 +95,7 @@ class _ZstandardReader(io.RawIOBase):
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
         while not self._pending:
-            data = self._unread or self._packed.read(_CHUNK_BYTES)
+            data = self._unread or self._packed.read(_PACKED_CHUNK_BYTES)
             self._unread = b""
             if not data:
                 if self._frame is not None:
@@ -104,7 +104,7 @@ class _ZstandardReader(io.RawIOBase):
             if self._frame is None:
                 # --long archives have windows of up to 2 GiB; smaller files are not charged for it.
                 self._frame = zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
-            self._pending = self._frame.decompress(data)
+            self._pending = memoryview(self._frame.decompress(data))
             if self._frame.eof:
                 self._unread = self._frame.unused_data
                 self._frame = None
@@ -125,7 +125,7 @@ def _open_text(path: Path) -> IO[str]:
     if suffix == ".gz":
         raw = cast(IO[bytes], gzip.GzipFile(fileobj=packed))
     elif suffix == ".zst":
-        raw = io.BufferedReader(_ZstandardReader(packed), _CHUNK_BYTES)
+        raw = io.BufferedReader(_ZstandardReader(packed))
     return io.TextIOWrapper(raw, encoding="utf-8", errors="surrogateescape")
 
 

@@ -32,7 +32,7 @@ _LOOSE_TAG = re.compile(r'\s*\[\s*(\w+)\s+"(.*)"\s*\]\s*$')  # quotes within the
 _NEXT_GAME = re.compile(r'\s*\[\s*Event\s+"')
 _TOKEN = re.compile(r"\{|\}|;|\(|\)|\$\d*|[^\s{}();$]+")
 _MOVE_NUMBER = re.compile(r"\d+\.[.…]*|\d+$|[.…]+")
-_GLYPH = re.compile(r"[-+=/~#!?±∓∞⩲⩱□∆⌓⨀⟳↑→⇆]+|N|D|e\.?p\.?")
+_GLYPH = re.compile(r"[-+=/~#!?±∓∞⩲⩱□∆⌓⨀⟳↑→⇆]+|N|D|e\.?p\.?[+#!?]*")
 _SUFFIX = re.compile(r"(?:e\.?p\.?)?[+#!?]*$")
 _NULL_MOVES = {"--", "Z0", "0000", "@@@@", "null"}
 

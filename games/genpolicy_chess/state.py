@@ -163,9 +163,10 @@ def parse_fen(text: str) -> chess.Board:
     fields = text.split()
     problem = _problem_of_fields(fields)
     if problem is None:
+        castling = "".join(letter for letter in "KQkq" if letter in fields[2]) or "-"
         counters = fields[4:] or ["0", "1"]
         try:
-            board = chess.Board(" ".join([*fields[:4], *counters]))
+            board = chess.Board(" ".join([*fields[:2], castling, fields[3], *counters]))
         except ValueError as error:
             problem = str(error)
     if problem is not None:
