@@ -29,3 +29,7 @@ class EngineError(RuntimeError):
 
 class CheckpointError(ValueError):
     """A checkpoint is damaged, of another game or tokenizer, or newer than this code."""
+
+
+class TrainingError(ValueError):
+    """Training cannot go on: the loss or its gradient is not a finite number any more."""

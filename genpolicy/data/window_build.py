@@ -27,6 +27,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from genpolicy.data.records import Dataset, Record
 from genpolicy.data.window_encoder import Arrays, Labelled, WindowEncoder
 from genpolicy.errors import DatasetError, RegistryError
+from genpolicy.game import Game
 from genpolicy.sequence import Layout
 
 PARALLEL_RECORDS = 20_000  # below, starting processes takes longer than it saves
@@ -80,7 +81,7 @@ def encode_split(
     Raises:
         DatasetError: a record that the game cannot read; the message names it.
     """
-    total = sum(b.num_rows for b in dataset.batches(["split"], split))
+    total = _num_records(dataset, split)
     total = total if limit is None else min(total, limit)
     workers = min(_num_cores(), -(-total // BATCH_ROWS))
     parallel = total >= PARALLEL_RECORDS and workers > 1 and _can_be_made_again(encoder)
@@ -110,10 +111,14 @@ def held_out_keys(dataset: Dataset, split: str, encoder: WindowEncoder) -> NDArr
 
 def key_sample(dataset: Dataset, split: str) -> list[Labelled]:
     """Records from all over a split, some thousands at most."""
-    total = sum(b.num_rows for b in dataset.batches(["split"], split))
+    total = _num_records(dataset, split)
     every = max(1, total // _SAMPLE)
     records = (record for chunk in _chunks(dataset, split, None) for record in chunk)
     return list(islice(records, 0, None, every))
+
+
+def _num_records(dataset: Dataset, split: str) -> int:
+    return sum(int(batch.num_rows) for batch in dataset.batches(["split"], split))
 
 
 def _chunks(
@@ -153,12 +158,15 @@ def _can_be_made_again(encoder: WindowEncoder) -> bool:
         again = load_game(encoder.game.spec)
     except (ValueError, RegistryError):
         return False
-    return type(again) is type(encoder.game) and _layout_like(again, encoder.layout) == encoder.layout.fingerprint
+    layout = encoder.layout
+    like = _layout(again, layout.paradigm, layout.horizon, layout.num_value_bins)
+    return type(again) is type(encoder.game) and like.fingerprint == layout.fingerprint
 
 
-def _layout_like(game: Any, layout: Layout) -> str:
-    bins = {"num_value_bins": layout.num_value_bins} if layout.num_value_bins else {}
-    return Layout(game, layout.paradigm, layout.horizon, **bins).fingerprint
+def _layout(game: Game[Any], paradigm: str, horizon: int, num_value_bins: int) -> Layout:
+    if num_value_bins:
+        return Layout(game, paradigm, horizon, num_value_bins=num_value_bins)
+    return Layout(game, paradigm, horizon)
 
 
 def _encode_elsewhere(
@@ -226,8 +234,7 @@ def _work(task: dict[str, Any]) -> None:
     scratch = Path(task["scratch"])
     try:
         game = load_game(task["game"])
-        bins = {"num_value_bins": task["num_value_bins"]} if task["num_value_bins"] else {}
-        layout = Layout(game, task["paradigm"], task["horizon"], **bins)
+        layout = _layout(game, task["paradigm"], task["horizon"], task["num_value_bins"])
         encoder = WindowEncoder(game, layout, task["viewer"], choices=task["choices"])
         dataset = Dataset.open(task["dataset"], verify=False)
         chunks = _chunks(dataset, task["split"], task["limit"], task["worker"], task["workers"])
@@ -235,7 +242,8 @@ def _work(task: dict[str, Any]) -> None:
             number = task["worker"] + i * task["workers"]
             unfinished = scratch / f"unfinished-{number}.npz"
             with unfinished.open("wb") as file:
-                np.savez(file, num_records=np.array(len(chunk)), **encoder.encode(chunk))
+                arrays: dict[str, Any] = {**encoder.encode(chunk), "num_records": np.array(len(chunk))}
+                np.savez(file, **arrays)
             unfinished.rename(scratch / f"part-{number}.npz")
     except (ValueError, OSError) as error:
         (scratch / f"error-{task['worker']}.txt").write_text(str(error))

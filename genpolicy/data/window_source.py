@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from genpolicy.data.counter import draw
 from genpolicy.data.records import Dataset
 from genpolicy.data.window_cache import HELD_OUT, WindowCache, open_cache
 from genpolicy.data.window_encoder import VIEWERS
@@ -178,31 +179,6 @@ class CachedWindows(WindowSource):
                 images = moves[pick, viewers, np.where(is_move, ids, 0)]
                 turned[:, slot.start] = np.where(is_move, layout.move_offset + images, rows[:, slot.start])
         return turned
-
-
-def draw(seed: int, epoch: int, windows: NDArray[np.int64], stream: int, count: NDArray[Any]) -> NDArray[np.int64]:
-    """Uniform draws in 0..count-1 that depend on nothing but the arguments: splitmix64 over their chain.
-
-    Args:
-        seed: Of the run.
-        epoch: Passes over the data so far.
-        windows: [B] window indices.
-        stream: Which of the draws of a window.
-        count: [B] numbers of outcomes, at least 1 and below 2**31.
-    """
-    key = _mix(_mix(np.uint64(seed % 2**64)) ^ np.uint64(epoch))
-    bits = _mix(_mix(key ^ windows.astype(np.uint64)) ^ np.uint64(stream)) >> np.uint64(32)
-    chosen: NDArray[np.int64] = ((bits * count.astype(np.uint64)) >> np.uint64(32)).astype(np.int64)
-    return chosen
-
-
-def _mix(x: Any) -> Any:
-    """The finaliser of splitmix64 (Steele, Lea, Flood 2014), elementwise on uint64."""
-    with np.errstate(over="ignore"):
-        x = x + np.uint64(0x9E3779B97F4A7C15)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return x ^ (x >> np.uint64(31))
 
 
 def _symmetries(cache: WindowCache, game: Game[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

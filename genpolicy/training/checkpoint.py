@@ -149,10 +149,16 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     return Checkpoint(step, tensors, state, folder)
 
 
-def prune(folder: Path, keep: int, best: int | None) -> None:
-    """Delete all but the ``keep`` newest checkpoints and the one of step ``best``, and what a kill left behind."""
+def newest(folder: Path) -> Path | None:
+    """The newest finished checkpoint, whole or not; None where there is none."""
+    there = _folders(folder)
+    return there[0] if there else None
+
+
+def prune(folder: Path, keep: int, best: int) -> None:
+    """Delete all but the ``keep`` newest checkpoints and the one of update ``best``, and what a kill left behind."""
     for unwanted in _folders(folder)[keep:]:
-        if best is None or _step_of(unwanted) != best:
+        if _step_of(unwanted) != best:
             shutil.rmtree(unwanted)
     for leftover in [*folder.glob(f"{_UNFINISHED}*"), *folder.glob(f"{_REPLACED}*")]:
         shutil.rmtree(leftover)

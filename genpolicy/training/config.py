@@ -20,12 +20,6 @@ class DataConfig:
     """Split that is trained on."""
     validation: str | None = "validation"
     """Split that is measured on the way; null measures nothing. One that the data set lacks is left out and said so."""
-    limit: int | None = None
-    """Train on this many windows of the split, chosen by the seed; null is all."""
-
-    def __post_init__(self) -> None:
-        if self.limit is not None and self.limit < 1:
-            raise ValueError(f"data.limit must be at least 1 window, got {self.limit}; null is all of them")
 
 
 @dataclass

@@ -1,0 +1,79 @@
+"""``genpolicy train``: from a configuration to a saved policy, whose folder is the last line of stdout."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from genpolicy.config import compose, read_yaml, structured, to_yaml
+from genpolicy.errors import ConfigError
+from genpolicy.training.config import RunConfig
+
+HELP = """\
+Train a policy from a configuration. Keys are set by defaults, then --config files, then key=value, for example
+
+  genpolicy train --config configs/chess/demo.yaml trainer.max_minutes=5 optim.lr=1e-3 --out runs/mine
+
+The last line of stdout is the folder of the saved policy. An interrupted run goes on with
+
+  genpolicy train --resume --out runs/mine
+
+and ends with the same weights as if nothing had happened (on the CPU, to the bit; a budget in minutes, whose learning
+rate follows the clock, is the exception)."""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``train`` to the command line."""
+    parser = subparsers.add_parser(
+        "train",
+        help="train a policy from a configuration",
+        description=HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--config", action="append", default=[], type=Path, metavar="F", help="YAML file; a later one overrides"
+    )
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="one setting, e.g. optim.lr=1e-3")
+    parser.add_argument("--out", metavar="FOLDER", help="folder of the run (also out=FOLDER)")
+    parser.add_argument("--resume", action="store_true", help="go on where the run in the folder stopped")
+    parser.add_argument("--overwrite", action="store_true", help="delete an earlier run in the folder")
+    parser.add_argument("--print-config", action="store_true", help="print the whole configuration and stop")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """The subcommand."""
+    config = configuration(arguments.config, arguments.overrides, arguments.out, resume=arguments.resume)
+    if arguments.print_config:
+        from genpolicy.training.setup import filled_in
+
+        print(to_yaml(filled_in(config)), end="")
+        return 0
+    if not config.out:
+        name = arguments.config[-1].stem if arguments.config else str(config.learner.get("kind", "run"))
+        config.out = str(Path("runs") / name)
+    from genpolicy.training.loop import train
+
+    print(train(config, resume=arguments.resume, overwrite=arguments.overwrite))
+    return 0
+
+
+def configuration(files: list[Path], overrides: list[str], out: str | None, *, resume: bool) -> RunConfig:
+    """The configuration of a command line; without a file, a resumed run's own is taken.
+
+    Raises:
+        ConfigError: a file, key or value that does not exist or is wrong, or nothing to train.
+    """
+    if resume and not files:
+        own = Path(out) / "config.yaml" if out else None
+        if own is None or not own.is_file():
+            raise ConfigError(f"--resume: {f'no {own}' if own else '--out FOLDER is missing'}; say which run goes on")
+        structured(RunConfig, read_yaml(own), where=str(own))
+        files = [own]
+    if not files and not overrides:
+        raise ConfigError("nothing to train: give --config F, for example --config configs/chess/demo.yaml")
+    config = compose(RunConfig, files, overrides)
+    if out:
+        config.out = out
+    return config

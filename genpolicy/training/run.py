@@ -1,0 +1,296 @@
+"""A run: everything that training works on, how it is set up, saved and taken up again.
+
+Axes: W processes.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState, PartialState
+from torch import Tensor, nn
+
+from genpolicy.config import to_dict
+from genpolicy.data.windows import Batch
+from genpolicy.errors import CheckpointError, ConfigError
+from genpolicy.policies.base import write_provenance
+from genpolicy.policies.learner import Learner
+from genpolicy.training import checkpoint as checkpoints
+from genpolicy.training import optim, randomness, setup
+from genpolicy.training.batches import BatchStream
+from genpolicy.training.budget import Budget
+from genpolicy.training.checkpoint import Checkpoint
+from genpolicy.training.config import RunConfig, TrainerConfig
+from genpolicy.training.journal import METRICS_FILE
+from genpolicy.training.measure import Validation, questions
+
+POLICY_FOLDER, BEST_FOLDER, CHECKPOINTS, CONFIG_FILE = "policy", "policy-best", "checkpoints", "config.yaml"
+OF_A_RUN = (POLICY_FOLDER, BEST_FOLDER, CHECKPOINTS, "tensorboard", METRICS_FILE, CONFIG_FILE)
+
+
+class Loss(nn.Module):
+    """A learner's loss as a forward pass, which is what data-parallel training wraps."""
+
+    def __init__(self, learner: Learner) -> None:
+        super().__init__()
+        self.learner = learner
+
+    def forward(self, batch: Batch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
+        """The learner's loss of one batch."""
+        return self.learner.loss(batch, generator)
+
+
+class Run:
+    """What one training run consists of.
+
+    Args:
+        config: The run.
+        resume: Take over the newest whole checkpoint of ``config.out``, if there is one.
+        overwrite: Delete what an earlier run left there.
+
+    Raises:
+        ConfigError: a configuration that cannot be run.
+        CheckpointError: the folder holds a run and neither flag is set, or a run of other settings, data or tokens.
+        DatasetError: the data set cannot be used.
+    """
+
+    def __init__(self, config: RunConfig, *, resume: bool, overwrite: bool) -> None:
+        if not config.out:
+            raise ConfigError("out is empty: name a folder for the run, e.g. out=runs/first")
+        config = setup.filled_in(config)
+        self.config, options = config, config.trainer
+        self.out = Path(config.out)
+        self.accelerator = _accelerator(options)
+        self.device: torch.device = self.accelerator.device
+        self.is_main: bool = self.accelerator.is_main_process
+        self.process: int = self.accelerator.process_index
+        self.num_processes: int = self.accelerator.num_processes
+        self.notes: list[str] = []
+        """Lines for the person who started it."""
+        if self.is_main:
+            _claim_folder(self.out, resume, overwrite)
+        self.dataset, self.game = setup.open_data(config)
+        randomness.seed_all(options.seed)  # the same initial weights in every process
+        self.learner = setup.make_learner(self.game, config.learner)
+        if config.init_from:
+            setup.take_weights(self.learner, config.init_from)
+        self.learner.to(self.device)
+        with self.accelerator.main_process_first():  # the others then find the windows in the cache
+            self.source = self.learner.windows(self.dataset, config.data.train, seed=options.seed)
+            self.validation = self._make_validation()
+        self.budget = Budget.of(options, len(self.source))
+        self.stream = BatchStream(
+            self.source,
+            options.batch_size,
+            options.seed,
+            accumulate=options.accumulate,
+            process=self.process,
+            num_processes=self.num_processes,
+            prefetch=options.prefetch,
+            pin=self.device.type == "cuda",
+        )
+        groups = self.learner.param_groups(config.optim.weight_decay)
+        self.optimizers = optim.make_optimizers(groups, self.learner, config.optim)
+        self.average = optim.WeightAverage(self.learner, config.optim.ema) if config.optim.ema else None
+        # Each process has draws of its own; process 0 has the same ones however many there are.
+        randomness.seed_all(options.seed + self.process)
+        self.generator = torch.Generator(self.device).manual_seed(options.seed + self.process)
+        self.identity = setup.identity(config, self.dataset, self.learner)
+        self.step = 0
+        """Updates made."""
+        self.best_loss, self.best_step = math.inf, 0
+        """Lowest validation loss, and after which update; 0 for none yet."""
+        self._seconds_before, self._began = 0.0, time.perf_counter()
+        if resume:
+            self._resume()
+        if options.compile:
+            for part in self.learner.children():
+                part.compile()
+        self.module = self.accelerator.prepare_model(Loss(self.learner))
+
+    @property
+    def seconds(self) -> float:
+        """Time spent, before the last resume too."""
+        return self._seconds_before + time.perf_counter() - self._began
+
+    def start_clock(self) -> None:
+        """Begin to count."""
+        self._began = time.perf_counter()
+
+    def records(self) -> int:
+        """Windows drawn so far."""
+        return self.step * self.config.trainer.batch_size
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Inside, the learner has the averaged weights, where there are some."""
+        if self.average is None:
+            yield
+            return
+        self.average.swap(self.learner)
+        try:
+            yield
+        finally:
+            self.average.swap(self.learner)
+
+    def save(self) -> None:
+        """Write a checkpoint, and delete those that are not kept.
+
+        Raises:
+            CheckpointError: it cannot be written; the earlier ones are untouched.
+        """
+        randoms = self._gather_random_states()
+        if self.is_main:
+            tensors: dict[str, dict[str, Tensor]] = {"model": self.learner.state_dict(), "random": randoms}
+            tensors["optimizer"], plain = {}, {}
+            for name, optimizer in self.optimizers.items():
+                packed, plain[name] = checkpoints.pack_optimizer(optimizer.state_dict(), name)
+                tensors["optimizer"] |= packed
+            if self.average is not None:
+                tensors["ema"] = self.average.average
+            state = {
+                "identity": self.identity,
+                "optimizer": plain,
+                "seconds": self.seconds,
+                "best": {"loss": self.best_loss, "step": self.best_step} if self.best_step else None,
+                "ema_updates": self.average.num_updates if self.average else 0,
+                "records": self.records(),
+                "epoch": self.records() / len(self.source),
+                "num_processes": self.num_processes,
+                "versions": setup.versions(),
+                "run": to_dict(self.config),
+            }
+            folder = self.out / CHECKPOINTS
+            checkpoints.save_checkpoint(folder, Checkpoint(self.step, tensors, state))
+            checkpoints.prune(folder, self.config.trainer.keep, self.best_step)
+        self.accelerator.wait_for_everyone()
+
+    def save_policy(self, name: str) -> Path:
+        """Write the policy (of the averaged weights, where there are some) beside the checkpoints; its folder.
+
+        Raises:
+            CheckpointError: it cannot be written; an earlier one is untouched.
+        """
+        final = self.out / name
+        if self.is_main:
+            unfinished = self.out / f".unfinished-{name}"
+            facts = {
+                "step": self.step,
+                "records_seen": self.records(),
+                "epochs": self.records() / len(self.source),
+                "averaged_weights": self.average is not None,
+            }
+            try:
+                shutil.rmtree(unfinished, ignore_errors=True)
+                with self.averaged():
+                    self.learner.policy().save_pretrained(unfinished)
+                write_provenance(unfinished, setup.provenance(self.config, self.dataset, facts))
+                checkpoints.replace_folder(unfinished, final)
+            except OSError as error:
+                shutil.rmtree(unfinished, ignore_errors=True)
+                raise CheckpointError(
+                    f"{final}: the policy cannot be written ({error.strerror or error}); the checkpoints are safe: "
+                    "make room, then go on with --resume"
+                ) from error
+        self.accelerator.wait_for_everyone()
+        return final
+
+    def _make_validation(self) -> Validation | None:
+        split, options = self.config.data.validation, self.config.trainer
+        if split is None or options.eval_records == options.accuracy_records == 0:
+            return None
+        if not self.dataset.splits.get(split):
+            self.notes.append(f"{self.dataset.folder}: split {split!r} is empty, so nothing is measured on the way")
+            return None
+        return Validation(
+            self.learner.windows(self.dataset, split, seed=options.seed),
+            questions(self.dataset, split, self.game, options.accuracy_records),
+            options.eval_records,
+            max(1, options.batch_size // options.accumulate // self.num_processes),
+            self.process,
+            self.num_processes,
+        )
+
+    def _resume(self) -> None:
+        """Take over the newest whole checkpoint."""
+        found = checkpoints.load_latest(self.out / CHECKPOINTS, self.notes.append)
+        if found is None:
+            self.notes.append(f"{self.out}: no checkpoint yet, so the run begins at the beginning")
+            return
+        checkpoints.forbid_differences(found.state["identity"], self.identity, found.folder)
+        self.learner.load_state_dict(found.tensors["model"])
+        for name, optimizer in self.optimizers.items():
+            plain = found.state["optimizer"][name]
+            optimizer.load_state_dict(checkpoints.unpack_optimizer(found.tensors["optimizer"], plain, name))
+        if self.average is not None:
+            self.average.load(found.tensors["ema"], found.state["ema_updates"])
+        self._restore_random_states(found)
+        best = found.state["best"] or {"loss": math.inf, "step": 0}
+        self.step, self._seconds_before = found.step, found.state["seconds"]
+        self.best_loss, self.best_step = best["loss"], best["step"]
+        self.notes.append(f"going on from {found.folder}")
+
+    def _gather_random_states(self) -> dict[str, Tensor]:
+        """The generators of all processes, names beginning with the process's number."""
+        mine = randomness.capture(self.generator)
+        if self.num_processes == 1:
+            return {f"0.{name}": tensor for name, tensor in mine.items()}
+        gathered: dict[str, Tensor] = {}
+        for name, tensor in mine.items():
+            every = self.accelerator.gather(tensor[None].to(self.device)).cpu()
+            gathered |= {f"{process}.{name}": every[process].clone() for process in range(self.num_processes)}
+        return gathered
+
+    def _restore_random_states(self, found: Checkpoint) -> None:
+        prefix = f"{self.process}."
+        saved = found.tensors["random"].items()
+        mine = {name.removeprefix(prefix): tensor for name, tensor in saved if name.startswith(prefix)}
+        num_saved = found.state["num_processes"]
+        same_device = mine and mine["generator"].shape == self.generator.get_state().shape
+        if same_device:
+            randomness.restore(mine, self.generator)
+        if num_saved != self.num_processes or not same_device:
+            self.notes.append(
+                f"{found.folder}: made on other devices ({num_saved} processes there, {self.num_processes} here), so "
+                "what is drawn from here on differs from an uninterrupted run"
+            )
+
+
+def _accelerator(options: TrainerConfig) -> Accelerator:
+    """The accelerator for a device and precision; ``accelerate launch`` and torchrun say how many processes."""
+    if PartialState().num_processes == 1:
+        # Accelerate remembers a process's first device and precision; a second run may want others.
+        AcceleratorState._reset_state(reset_partial_state=True)
+    kind = options.device.partition(":")[0]
+    if kind not in ("auto", "cpu", "cuda", "mps"):
+        raise ConfigError(f"trainer.device is auto, cpu, cuda or mps; got {options.device!r}")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("trainer.device=cuda, but torch sees no CUDA device here; use trainer.device=auto or cpu")
+    if kind == "mps" and not torch.backends.mps.is_available():
+        raise ConfigError("trainer.device=mps, but torch sees no such device here; use trainer.device=auto or cpu")
+    on_gpu = torch.cuda.is_available() and kind in ("auto", "cuda")
+    wanted = options.precision
+    if wanted == "auto":
+        wanted = "bf16" if on_gpu and torch.cuda.is_bf16_supported() else "float32"
+    return Accelerator(cpu=kind == "cpu", mixed_precision="bf16" if wanted == "bf16" else "no")
+
+
+def _claim_folder(out: Path, resume: bool, overwrite: bool) -> None:
+    """See that the run's folder is free, or that it may be used."""
+    there = [out / name for name in OF_A_RUN if (out / name).exists()]
+    if there and not (resume or overwrite):
+        raise CheckpointError(
+            f"{out}: holds a run already ({there[0].name}); go on with --resume, delete it with --overwrite, or name "
+            "another folder with --out"
+        )
+    if overwrite and not resume:
+        for path in there:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    out.mkdir(parents=True, exist_ok=True)

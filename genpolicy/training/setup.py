@@ -1,0 +1,174 @@
+"""From a configuration to what the loop works on: game, data set, learner, and what identifies the run."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+
+import genpolicy
+from genpolicy import registry
+from genpolicy.config import structured, to_dict
+from genpolicy.data.records import Dataset
+from genpolicy.errors import CheckpointError, ConfigError, DatasetError
+from genpolicy.game import Game
+from genpolicy.policies.learner import Learner
+from genpolicy.training.config import RunConfig
+
+# A resumed run may differ in these: where things lie, how long it goes, what is written down, on what it runs.
+FREE_KEYS = {
+    "": ("out", "init_from"),
+    "data": ("folder",),
+    "trainer": (
+        "max_steps",
+        "max_epochs",
+        "max_records",
+        "max_minutes",
+        "eval_every",
+        "eval_records",
+        "accuracy_records",
+        "checkpoint_every",
+        "keep",
+        "log_every",
+        "tensorboard",
+        "device",
+        "compile",
+        "prefetch",
+    ),
+}
+
+
+def open_data(config: RunConfig) -> tuple[Dataset, Game[Any]]:
+    """The data set and the game of a configuration.
+
+    Raises:
+        ConfigError: no data set is named.
+        DatasetError: it is damaged, of another game, or lacks the training split.
+    """
+    if not config.data.folder:
+        raise ConfigError("data.folder is empty: name a data set (genpolicy data import|label|selfplay makes one)")
+    dataset = Dataset.open(config.data.folder)
+    game = registry.load_game(config.game or dataset.game_spec)
+    if game.spec != registry.load_game(dataset.game_spec).spec:
+        raise DatasetError(f"{dataset.folder}: records of {dataset.game_spec!r}; the configuration says {game.spec!r}")
+    splits = dataset.splits
+    if not splits.get(config.data.train):
+        there = ", ".join(f"{name} {count}" for name, count in splits.items())
+        raise DatasetError(f"{dataset.folder}: no record in split {config.data.train!r}; it has: {there}")
+    return dataset, game
+
+
+def make_learner(game: Game[Any], section: dict[str, Any]) -> Learner:
+    """The learner of a ``learner:`` section.
+
+    Raises:
+        ConfigError: no ``kind``, or a key that the learner does not have.
+        RegistryError: no such learner is installed.
+    """
+    options = dict(section)
+    kind = options.pop("kind", None)
+    if not isinstance(kind, str):
+        raise ConfigError(f"learner.kind must name a learner: {', '.join(registry.available('learners'))}")
+    learner_class = registry.load("learners", kind)
+    learner: Learner = learner_class(game, structured(learner_class.Config, options, prefix="learner"))
+    return learner
+
+
+def take_weights(learner: Learner, folder: str) -> None:
+    """Start from the weights of a saved policy.
+
+    Raises:
+        CheckpointError: it has no weights, or not the same tensors; the message names those that differ.
+    """
+    from genpolicy.policies.base import load_policy
+
+    source = getattr(load_policy(folder), "learner", None)
+    if not isinstance(source, Learner):
+        raise CheckpointError(f"init_from: the policy {folder} has no weights to start from")
+    if source.game.spec != learner.game.spec:
+        raise CheckpointError(f"init_from: {folder} plays {source.game.spec!r}, this run {learner.game.spec!r}")
+    theirs, ours = source.state_dict(), learner.state_dict()
+    odd = [name for name in ours if name not in theirs or theirs[name].shape != ours[name].shape]
+    odd += [name for name in theirs if name not in ours]
+    if odd:
+        raise CheckpointError(
+            f"init_from: {folder} and this learner differ in {len(odd)} tensors, such as {odd[0]!r}; "
+            "give the learner the same layout and network"
+        )
+    learner.load_state_dict(theirs)
+
+
+def identity(config: RunConfig, dataset: Dataset, learner: Learner) -> dict[str, Any]:
+    """What a checkpoint and the run that goes on from it must agree in."""
+    settings = to_dict(config)
+    for section, keys in FREE_KEYS.items():
+        for key in keys:
+            (settings[section] if section else settings).pop(key)
+    settings["game"] = learner.game.spec
+    return {
+        "tokenizer": tokenizer_fingerprint(learner.game),
+        "layout": getattr(getattr(learner, "layout", None), "fingerprint", None),
+        "dataset": dataset.checksum,
+        "config": settings,
+    }
+
+
+def tokenizer_fingerprint(game: Game[Any]) -> str:
+    """Sixteen hex digits of the state symbols, where each may stand, and the moves."""
+    text = "\n".join([*game.tokens.symbols, "|", *game.moves])
+    return hashlib.sha256(text.encode() + game.tokens.admitted.tobytes()).hexdigest()[:16]
+
+
+def provenance(config: RunConfig, dataset: Dataset, facts: dict[str, Any]) -> dict[str, Any]:
+    """Where a saved policy's weights come from."""
+    return {
+        **facts,
+        "dataset": {"folder": str(dataset.folder), "checksum": dataset.checksum, "records": dataset.num_records},
+        "oracle": dataset.info.oracle,
+        "config": to_dict(config),
+        "versions": versions(),
+        "commit": commit(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Of genpolicy, Python, torch and NumPy."""
+    return {
+        "genpolicy": genpolicy.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+    }
+
+
+def commit() -> str | None:
+    """The commit that this code was checked out at, with ``+`` where it was changed since; None outside a checkout."""
+    folder = Path(genpolicy.__file__).parent
+    if not (folder.parent / ".git").exists():
+        return None
+    try:
+        call = ["git", "-C", str(folder), "describe", "--always", "--abbrev=12", "--dirty=+"]
+        done = subprocess.run(call, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def filled_in(config: RunConfig) -> RunConfig:
+    """The configuration with every key of its learner written out and checked.
+
+    Raises:
+        ConfigError, RegistryError: as ``make_learner``.
+    """
+    options = dict(config.learner)
+    kind = options.pop("kind", None)
+    if not isinstance(kind, str):
+        raise ConfigError(f"learner.kind must name a learner: {', '.join(registry.available('learners'))}")
+    made = structured(registry.load("learners", kind).Config, options, prefix="learner")
+    return dataclasses.replace(config, learner={"kind": kind, **to_dict(made)})
