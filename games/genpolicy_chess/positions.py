@@ -21,7 +21,7 @@ from genpolicy_chess.state import has_legal_move, is_legal, parse_fen
 
 Row = Mapping[str, Any]
 
-_BATCH_ROWS = 2048
+_BATCH_ROWS = 1024
 _MATE_CENTIPAWNS = 30_000  # EPD's ce counts a mate in n plies as 32767 - n
 _OPERATION = re.compile(r'\s*([A-Za-z][A-Za-z0-9_]{0,14})((?:\s+(?:"[^"]*"|[^;"]+)+)?)\s*(?:;|$)')
 _COUNTERS = re.compile(r"(\d+)\s+(\d+)(?=[\s;]|$)")
@@ -59,12 +59,9 @@ def read_positions(path: Path, on_bad: OnBad | None) -> Iterator[Position]:
 
 
 def split_of(path: Path) -> str | None:
-    """``"train"`` or ``"test"`` where a file's name, or else its folder's name, says one of the two."""
-    for name in (path.name.lower(), path.parent.name.lower()):
-        said = set(_SPLIT.findall(name))
-        if said:
-            return said.pop() if len(said) == 1 else None
-    return None
+    """``"train"`` or ``"test"`` where the file's name holds the word, or its folder is called so; None otherwise."""
+    said = set(_SPLIT.findall(path.name.lower())) or {path.parent.name.lower()} & {"train", "test"}
+    return said.pop() if len(said) == 1 else None
 
 
 def _list_items(path: Path) -> Iterator[tuple[str, Callable[[], Position]]]:
