@@ -25,6 +25,7 @@ class Absorbing(Process):
     """
 
     kind = "absorbing"
+    noise_is_visible = True
 
     @property
     def input_symbols(self) -> int:
@@ -101,10 +102,6 @@ class Absorbing(Process):
         """The mask everywhere."""
         del admitted
         return torch.full(uniform.shape, self.mask, dtype=torch.int64, device=uniform.device)
-
-    def undecided(self, xt: Tensor) -> Tensor:
-        """[B, N] bool, the masked tokens."""
-        return xt == self.mask
 
     def draw_previous(
         self,

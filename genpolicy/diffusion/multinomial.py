@@ -55,6 +55,7 @@ class Multinomial(Process):
     """
 
     kind = "multinomial"
+    noise_is_visible = False
 
     def __init__(
         self,
@@ -153,10 +154,6 @@ class Multinomial(Process):
     def pure_noise(self, uniform: Tensor, *, admitted: Tensor | None = None) -> Tensor:
         """A uniform admitted symbol for each ``uniform`` [B, N]."""
         return admitted_uniform(admitted, self.num_symbols, uniform)
-
-    def undecided(self, xt: Tensor) -> Tensor:
-        """Everything: noise cannot be told from data."""
-        return torch.ones_like(xt, dtype=torch.bool)
 
     def trained_tokens(self, xt: Tensor, x0: Tensor, noised: Tensor) -> Tensor:
         """[B, N] bool, by ``trained_on``."""

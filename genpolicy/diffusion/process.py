@@ -68,6 +68,8 @@ class Process(ABC):
 
     kind: ClassVar[str]
     """Entry-point name in group ``genpolicy.processes``."""
+    noise_is_visible: ClassVar[bool] = False
+    """Whether a noised token can be told from a clean one, as a mask can."""
 
     def __init__(
         self,
@@ -155,9 +157,9 @@ class Process(ABC):
     def pure_noise(self, uniform: Tensor, *, admitted: Tensor | None = None) -> Tensor:
         """A fully noised token for each ``uniform`` [B, N] in [0, 1): the mask, or a uniform symbol."""
 
-    @abstractmethod
     def undecided(self, xt: Tensor) -> Tensor:
         """[B, N] bool, tokens that hold noise for certain; all of them where noise cannot be told from data."""
+        return xt == self.mask if self.noise_is_visible else torch.ones_like(xt, dtype=torch.bool)
 
     @abstractmethod
     def draw_previous(

@@ -13,7 +13,7 @@ from torch import Tensor
 from genpolicy.diffusion.draws import categorical
 from genpolicy.diffusion.logits import LogitGroup, TypedLogits
 
-RATES = ("linear", "cosine")
+RATES = ("linear", "cosine", "even")
 SCORES = ("log_prob", "entropy", "margin")
 
 
@@ -68,11 +68,19 @@ def confidence(clean: TypedLogits, sampled: Tensor, score: str) -> Tensor:
 
 
 def num_noised(num: Tensor, s: int, num_timesteps: int, rate: str) -> Tensor:
-    """[B] how many of ``num`` [B] tokens are noise at time s: all at T, none at 0."""
-    if rate == "linear":
-        return num * s // max(num_timesteps, 1)
-    share = math.cos((num_timesteps - s) / max(num_timesteps, 1) * math.pi / 2) if s > 0 else 0.0
-    return (num.double() * share).floor().long()
+    """[B] how many of ``num`` [B] tokens are noise at time s: all at T, none at 0.
+
+    ``linear``: floor(n s/T). ``cosine``: floor(n cos(pi/2 (1 - s/T))). ``even``: floor(n/T) fewer at each time, and one
+    fewer still at the first n mod T of them.
+    """
+    if s == 0:
+        return torch.zeros_like(num)
+    if rate == "cosine":
+        return (num.double() * math.cos((num_timesteps - s) / num_timesteps * math.pi / 2)).floor().long()
+    if rate == "even":
+        done = num_timesteps - s
+        return num - done * (num // num_timesteps) - (num % num_timesteps).clamp(max=done)
+    return num * s // num_timesteps
 
 
 def least_sure(scores: Tensor, excluded: Tensor, count: Tensor) -> Tensor:

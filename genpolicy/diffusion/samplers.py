@@ -104,8 +104,17 @@ class Sampler(SchedulerMixin, ConfigMixin):  # type: ignore[misc]  # diffusers i
         if self._process is None:
             if self.config.process is None:
                 raise ConfigError("a sampler needs a process: make_sampler(name, process), or process=process.config()")
-            self._process = process_of(dict(self.config.process))
+            self.adopt(process_of(dict(self.config.process)))
+        assert self._process is not None
         return self._process
+
+    def adopt(self, process: Process) -> None:
+        """Undo the noise of ``process``, which ``config.process`` describes.
+
+        Raises:
+            ConfigError: the sampler cannot work with its noise.
+        """
+        self._process = process
 
     def set_timesteps(self, num_steps: int | None = None) -> None:
         """Lay the grid: ``num_steps`` network calls from T to 0, evenly spread and rounded.
@@ -181,13 +190,14 @@ class EasyFirstSampler(Sampler):
     """Keeps the surest tokens and returns the others to noise (Ye et al. 2025, arXiv:2502.19805).
 
     After a step to s, floor(n s/T) of a row's n undecided-at-first tokens are noise again (``linear``), or
-    floor(n cos(pi/2 (1 - s/T))) (``cosine``). Ties go to the earlier token.
+    floor(n cos(pi/2 (1 - s/T))) (``cosine``), or as evenly as whole numbers go (``even``). Of tied tokens the earlier
+    ones are kept.
 
     Args:
         process: ``Process.config()``.
         commit: False: all tokens compete anew at every step, so one that was decided can return to noise, as in the
             paper. True: what is decided stays.
-        rate: ``linear`` or ``cosine``.
+        rate: ``linear``, ``cosine`` or ``even``.
         score: ``log_prob`` of the symbol held; ``entropy``, negative; ``margin`` of the two likeliest symbols'
             probabilities.
         temperature: 0 takes the likeliest symbol, else symbols are drawn.
@@ -215,6 +225,23 @@ class EasyFirstSampler(Sampler):
         if not 0 <= noise < math.inf:
             raise ConfigError(f"noise must be 0 (deterministic ranking) or above, got {noise}")
         self._set_up(temperature)
+
+    def adopt(self, process: Process) -> None:
+        """Undo the noise of ``process``.
+
+        Raises:
+            ConfigError: what is decided must stay, but noise cannot be told from data.
+        """
+        if self._keeps_decisions and not process.noise_is_visible:
+            raise ConfigError(
+                f"{type(self).__name__} keeps what is decided, but the noise of process {process.kind!r} looks like "
+                "data; take easy_first with commit=False, or ancestral"
+            )
+        super().adopt(process)
+
+    @property
+    def _keeps_decisions(self) -> bool:
+        return bool(self.config.commit)
 
     def _advance(self, step: _Step) -> SamplerOutput:
         config, clean, xt, frozen = self.config, step.clean, step.xt, step.frozen
@@ -250,7 +277,7 @@ class A0LastSampler(EasyFirstSampler):
         process: ``Process.config()``, an absorbing one.
         last: Places in the sequence that are decided last.
         commit: As in ``EasyFirstSampler``; so are the others.
-        rate: ``linear`` or ``cosine``.
+        rate: ``linear``, ``cosine`` or ``even``.
         score: ``log_prob``, ``entropy`` or ``margin``.
         temperature: 0 takes the likeliest symbol.
         noise: Scale of the ranking noise.
@@ -273,6 +300,10 @@ class A0LastSampler(EasyFirstSampler):
         if not last:
             raise ConfigError("a0_last needs the places to decide last, e.g. last=[layout.first_action]")
         self._set_up_ranking(rate, score, temperature, noise)
+
+    @property
+    def _keeps_decisions(self) -> bool:
+        return True
 
     def _noise_again(self, rank_by: Tensor, frozen: Tensor, s: int) -> Tensor:
         if s == 0:
@@ -360,7 +391,7 @@ def make_sampler(name: str, process: Process, **options: Any) -> Sampler:
             hint = f" Did you mean: {near[0]!r}?" if near else ""
             raise ConfigError(f"sampler {name!r} has no option {key!r}.{hint} It has: {', '.join(known)}")
     sampler = SAMPLERS[name](process=process.config(), **{**PRESETS.get(name, {}), **options})
-    sampler._process = process
+    sampler.adopt(process)
     return sampler
 
 

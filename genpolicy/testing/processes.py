@@ -1,0 +1,297 @@
+"""The laws of discrete diffusion processes, by explicit matrices and full enumeration.
+
+Axes: S states of a token, K symbols, M states of a pair of tokens (S squared).
+"""
+
+from __future__ import annotations
+
+import itertools
+from types import SimpleNamespace
+
+import torch
+from torch import Tensor
+
+from genpolicy.diffusion.process import Process, broadcast
+
+MAX_SYMBOLS = 8
+MAX_TIMESTEPS = 200
+TOLERANCE = 1e-10  # float64 sums of a few hundred terms
+SIGMAS = 5.0
+
+
+def check_process(process: Process, *, num_draws: int = 20_000, seed: int = 0) -> None:
+    """Check that a process keeps every law; a few seconds for 5 symbols and 20 timesteps.
+
+    The closed form is the product of the one-step matrices at every time; all rows sum to 1; time 0 is the identity and
+    time T the prior; the posterior is Bayes' rule for every pair of times; noise has the frequencies of the marginal,
+    keeps frozen tokens and admitted sets, and depends on nothing but its generator; losses are not negative; the bound
+    is not below the exact negative log-likelihood and its estimate is unbiased; samples end without noise.
+
+    Args:
+        process: A small instance: at most 8 symbols and 200 timesteps.
+        num_draws: Draws behind each frequency.
+        seed: Of all draws.
+
+    Raises:
+        AssertionError: a law is broken; the message says which, where and by how much.
+        ValueError: the instance is too large to enumerate.
+    """
+    if process.num_symbols > MAX_SYMBOLS or process.num_timesteps > MAX_TIMESTEPS:
+        raise ValueError(
+            f"check_process enumerates: give at most {MAX_SYMBOLS} symbols and {MAX_TIMESTEPS} timesteps, "
+            f"got {process.num_symbols} and {process.num_timesteps}"
+        )
+    _check_marginals(process)
+    _check_posteriors(process)
+    _check_reverse(process)
+    _check_noise(process, num_draws, seed)
+    _check_constraints(process, seed)
+    _check_bound(process)
+    _check_estimates(process, num_draws, seed)
+    _check_samples(process, num_draws, seed)
+
+
+def _check_marginals(process: Process) -> None:
+    symbols, identity = torch.arange(process.num_symbols), torch.eye(process.input_symbols, dtype=torch.float64)
+    product = identity
+    _law("marginal at time 0 is the identity", process, process.marginal(symbols, 0), identity[symbols])
+    for t in range(1, process.num_timesteps + 1):
+        step = process.transition(t)
+        _law(f"rows of the one-step matrix at t={t} sum to 1", process, step.sum(1), torch.ones_like(step[0]))
+        _require(bool((step >= 0).all()), f"the one-step matrix at t={t} has no negative entry", process)
+        product = product @ step
+        _law(
+            f"marginal at t={t} is the product of one-step matrices",
+            process,
+            process.marginal(symbols, t),
+            product[symbols],
+        )
+    last, prior = process.marginal(symbols, process.num_timesteps), process.prior()
+    leak = float(process.alpha[-1])
+    _require(
+        bool(((last - prior).abs() <= leak + TOLERANCE).all()),
+        f"marginal at t=T is the prior, but for alpha_T={leak}",
+        process,
+    )
+
+
+def _check_posteriors(process: Process) -> None:
+    num, steps = process.input_symbols, process.num_timesteps
+    matrices = [process.transition(t) for t in range(1, steps + 1)]
+    upto = list(itertools.accumulate(matrices, torch.matmul, initial=torch.eye(num, dtype=torch.float64)))
+    xt, x0 = torch.arange(num)[:, None], torch.arange(process.num_symbols)[None, :]
+    grid_t, grid_0 = broadcast(xt, x0)
+    for s in range(steps):
+        between = torch.eye(num, dtype=torch.float64)
+        for t in range(s + 1, steps + 1):
+            between = between @ matrices[t - 1]
+            joint = between.T[:, None, :] * upto[s][: process.num_symbols][None, :, :]  # [x_t, x_0, x_s]
+            evidence = joint.sum(-1, keepdim=True)
+            possible = evidence[..., 0] > 1e-300
+            ours = process.posterior(grid_t, grid_0, t, s)
+            expected = joint / evidence.clamp(min=1e-300)
+            _law(f"posterior at t={t}, s={s} is Bayes' rule", process, ours[possible], expected[possible])
+            _law(f"posterior at t={t}, s={s} sums to 1", process, ours.sum(-1), torch.ones_like(ours[..., 0]))
+
+
+def _check_reverse(process: Process) -> None:
+    states = _pairs(process)
+    for t, s in {(process.num_timesteps, 0), (process.num_timesteps, process.num_timesteps - 1), (1, 0)}:
+        table = process.reverse(_toy(process)(states, states), states, t, s)
+        where = f"reverse kernel from t={t} to s={s}"
+        _law(f"{where} sums to 1", process, table.sum(-1), torch.ones_like(table[..., 0]))
+        _require(bool((table >= 0).all()), f"{where} has no negative entry", process)
+        if s == 0:
+            noise = process.undecided(states)
+            ended = table[..., process.num_symbols :].sum(-1)[noise]
+            _law(f"{where} leaves no token outside the symbols", process, ended, torch.zeros_like(ended))
+
+
+def _check_noise(process: Process, num_draws: int, seed: int) -> None:
+    x0 = torch.arange(process.num_symbols).expand(num_draws, -1)
+    last = process.num_timesteps
+    for t in sorted({1, (last + 1) // 2, last}):
+        drawn = process.noise(x0, t, generator=_stream(seed))
+        again = process.noise(x0, t, generator=_stream(seed))
+        _require(bool(torch.equal(drawn, again)), f"noise at t={t} is the same for the same generator", process)
+        expected = process.marginal(x0[0], t)
+        _frequencies(process, f"noise at t={t}", drawn, expected)
+    rows = [
+        process.noise(x0[:3], last, generator=[_stream(seed + i) for i in order]) for order in ((0, 1, 2), (9, 1, 8))
+    ]
+    _require(bool(torch.equal(rows[0][1], rows[1][1])), "noise of a row depends on its own generator alone", process)
+
+
+def _check_constraints(process: Process, seed: int) -> None:
+    num, last = process.num_symbols, process.num_timesteps
+    frozen = torch.rand(64, 6, generator=_stream(seed + 1)) < 0.5
+    admitted = torch.eye(num, dtype=torch.bool)[torch.arange(6) % num] | torch.eye(num, dtype=torch.bool)[0]
+    inside = torch.cat([admitted, torch.ones(6, process.input_symbols - num, dtype=torch.bool)], dim=1)
+    x0 = torch.where(torch.rand(64, 6, generator=_stream(seed + 2)) < 0.5, torch.arange(6) % num, 0)
+    for t in sorted({1, (last + 1) // 2, last}):
+        xt = process.noise(x0, t, frozen=frozen, admitted=admitted, generator=_stream(seed))
+        _require(bool((xt == x0)[frozen].all()), f"noise at t={t} leaves frozen tokens as they are", process)
+        kept = inside.expand(64, -1, -1).gather(-1, xt[..., None]).all()
+        _require(bool(kept), f"noise at t={t} draws admitted symbols alone", process)
+        table = process.marginal(x0, t, admitted=admitted)
+        _law(f"marginal at t={t} within admitted sets sums to 1", process, table.sum(-1), torch.ones(64, 6).double())
+        outside = table.masked_fill(inside, 0.0)
+        _law(f"marginal at t={t} has nothing outside admitted sets", process, outside, torch.zeros_like(outside))
+    unlabelled = process.noise(torch.full_like(x0, process.mask), 1, generator=_stream(seed))
+    whole = process.noise(x0, last, generator=_stream(seed)) if float(process.alpha[-1]) == 0 else unlabelled
+    _require(bool(torch.equal(unlabelled, whole)), "an unlabelled token is pure noise at every time", process)
+    for bad in (0, last + 1, -1):
+        try:
+            process.noise(x0, bad, generator=_stream(seed))
+        except ValueError:
+            continue
+        raise AssertionError(f"{_name(process)}: noise at t={bad} must be a ValueError")
+
+
+def _check_bound(process: Process) -> None:
+    states, model = _pairs(process), _toy(process)
+    num, prior = process.num_symbols, process.prior()
+    mass = torch.outer(prior, prior).flatten()  # p(x_T) of the pair, then p(x_{t-1}) and so on
+    x0 = torch.tensor(list(itertools.product(range(num), repeat=2)))
+    bound = process.prior_term(x0).sum(1)
+    logits = model(states, states)
+    for t in range(process.num_timesteps, 0, -1):
+        kernel = process.reverse(logits, states, t, t - 1)
+        mass = torch.einsum("m,mi,mj->ij", mass, kernel[:, 0], kernel[:, 1]).flatten()
+        for i, target in enumerate(x0):
+            bound[i] += _term(process, logits, states, target, t)
+    _law("the reverse chain's p(x_0) sums to 1", process, mass.sum(), torch.ones(()).double())
+    nll = -mass.reshape(process.input_symbols, -1)[x0[:, 0], x0[:, 1]].log()
+    worst = int((bound - nll).argmin())
+    found = f"{float(bound[worst])} < {float(nll[worst])} at {x0[worst].tolist()}"
+    _require(bool((bound >= nll - TOLERANCE).all()), f"bound not below the exact -log p(x_0): {found}", process)
+
+
+def _term(process: Process, logits: Tensor, states: Tensor, target: Tensor, t: int) -> Tensor:
+    """The expectation over x_t of the bound's term at t for one pair x_0."""
+    q = process.marginal(target, t)
+    chance = q[0, states[:, 0]] * q[1, states[:, 1]]
+    possible = chance > 0
+    terms = process.elbo_term(logits[possible], states[possible], target.expand(int(possible.sum()), -1), t).sum(1)
+    _require(bool((terms >= -TOLERANCE).all()), f"the bound's term at t={t} is not negative", process)
+    return (chance[possible] * terms).sum()
+
+
+def _check_estimates(process: Process, num_draws: int, seed: int) -> None:
+    states, toy = _pairs(process), _toy(process)
+    target = torch.tensor([0, process.num_symbols - 1])
+    exact = process.prior_term(target[None])[0].sum()
+    for t in range(1, process.num_timesteps + 1):
+        exact = exact + _term(process, toy(states, states), states, target, t)
+    tokens = target.expand(num_draws, -1)
+    batch = SimpleNamespace(
+        tokens=tokens, frozen=torch.zeros_like(tokens).bool(), target=torch.ones_like(tokens).bool()
+    )
+
+    loss = process.loss(toy, batch, _stream(seed))
+    _require(
+        bool(torch.isfinite(loss)) and float(loss) >= 0, f"loss is finite and not negative, got {float(loss)}", process
+    )
+    estimates = process.elbo(toy, batch, _stream(seed))
+    error = float((estimates.mean() - exact).abs())
+    # Low-discrepancy times make the mean surer than independent draws would, so this spread is an upper limit.
+    allowed = SIGMAS * float(estimates.std()) / num_draws**0.5 + TOLERANCE
+    _require(
+        error <= allowed, f"elbo is unbiased: {float(estimates.mean())} against {float(exact)} ± {allowed}", process
+    )
+    for nothing in (
+        SimpleNamespace(tokens=tokens[:4], frozen=batch.target[:4], target=batch.target[:4]),
+        SimpleNamespace(tokens=tokens[:4], frozen=batch.frozen[:4], target=batch.frozen[:4]),
+    ):
+        none = process.elbo(toy, nothing, _stream(seed))
+        _law("tokens that are frozen or no target carry no bound", process, none, torch.zeros_like(none))
+        zero = process.loss(toy, nothing, _stream(seed))
+        _law("tokens that are frozen or no target carry no loss", process, zero, torch.zeros_like(zero))
+
+
+def _check_samples(process: Process, num_draws: int, seed: int) -> None:
+    from genpolicy.diffusion.samplers import make_sampler, sample
+
+    toy, last = _toy(process), process.num_timesteps
+
+    sampler = make_sampler("ancestral", process)
+    start = torch.tensor([[process.num_symbols - 1, process.num_symbols - 1]])
+    xt = process.prior_sample(start, torch.zeros_like(start).bool(), generator=_stream(seed))
+    table = process.reverse(toy(xt, xt), xt, last, last // 2)[0]
+    many, free = xt.expand(num_draws, -1), torch.zeros(num_draws, 2).bool()
+    out = sampler.step(toy(many, many), last, last // 2, many, frozen=free, generator=_stream(seed))
+    _frequencies(process, f"ancestral step from t={last} to s={last // 2}", out.prev_sample, table)
+
+    tokens = torch.randint(process.num_symbols, (16, 2), generator=_stream(seed))
+    frozen = torch.tensor([[True, False]]).expand(16, -1)
+    begun = process.prior_sample(tokens, frozen, generator=_stream(seed))
+    admitted = torch.ones(2, process.num_symbols, dtype=torch.bool)
+    admitted[1, 1:] = process.num_symbols == 1
+    for name in ("ancestral", "easy_first", "one_call"):
+        sampler = make_sampler(name, process)
+        ends = [
+            sample(toy, process, sampler, begun, frozen, generator=[_stream(seed + i) for i in range(16)]) for _ in "ab"
+        ]
+        _require(bool(torch.equal(ends[0], ends[1])), f"{name}: the same generators give the same sample", process)
+        _require(bool((ends[0] < process.num_symbols).all()), f"{name}: no noise state is left at time 0", process)
+        _require(bool((ends[0] == tokens)[frozen].all()), f"{name}: frozen tokens never change", process)
+        alone = sample(toy, process, sampler, begun[5:6], frozen[5:6], generator=[_stream(seed + 5)])
+        _require(bool(torch.equal(alone[0], ends[0][5])), f"{name}: a row does not depend on the others", process)
+        begun_inside = process.prior_sample(tokens, frozen, admitted=admitted, generator=_stream(seed))
+        inside = sample(toy, process, sampler, begun_inside, frozen, admitted=admitted, generator=_stream(seed))
+        _require(bool((inside[:, 1] == 0).all()), f"{name}: only admitted symbols are produced", process)
+
+
+class _Toy:
+    """A fixed prediction of two tokens, each from both, that no process could have been fitted to."""
+
+    def __init__(self, num_symbols: int) -> None:
+        self.num_symbols = num_symbols
+
+    def __call__(self, tokens: Tensor, t: Tensor) -> Tensor:
+        """[M, 2, K] logits; the same at all times."""
+        del t
+        first, second = tokens[:, 0, None, None].double(), tokens[:, 1, None, None].double()
+        place, symbol = torch.arange(2.0).double()[:, None], torch.arange(self.num_symbols).double()
+        return torch.sin(1.7 * symbol + 2.3 * place + 0.8 * first + 1.9 * second * (place + 1)) + 0.3 * symbol * place
+
+
+def _toy(process: Process) -> _Toy:
+    return _Toy(process.num_symbols)
+
+
+def _pairs(process: Process) -> Tensor:
+    return torch.tensor(list(itertools.product(range(process.input_symbols), repeat=2)))
+
+
+def _stream(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def _frequencies(process: Process, what: str, drawn: Tensor, expected: Tensor) -> None:
+    num = drawn.shape[0]
+    counts = torch.nn.functional.one_hot(drawn, process.input_symbols).sum(0).double()
+    spread = SIGMAS * (num * expected * (1 - expected)).clamp(min=0).sqrt()
+    # One count of grace: five standard deviations of a rare event are less than one event.
+    grace = (expected > TOLERANCE).double()
+    off = (counts - num * expected).abs() - spread - grace
+    _require(
+        bool((off <= num * TOLERANCE).all()),
+        f"{what} has the frequencies of its probabilities: {(counts / num).tolist()} against {expected.tolist()}",
+        process,
+    )
+
+
+def _law(law: str, process: Process, got: Tensor, expected: Tensor) -> None:
+    error = float((got - expected).abs().max()) if got.numel() else 0.0
+    _require(error <= TOLERANCE, f"{law} (largest difference {error:.3g})", process)
+
+
+def _require(holds: bool, law: str, process: Process) -> None:
+    if not holds:
+        raise AssertionError(f"{_name(process)}: broken law: {law}")
+
+
+def _name(process: Process) -> str:
+    config = ", ".join(f"{key}={value!r}" for key, value in process.config().items() if key != "kind")
+    return f"{type(process).__name__}({config})"
