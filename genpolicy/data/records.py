@@ -17,8 +17,10 @@ import pyarrow.parquet as pq
 import yaml  # type: ignore[import-untyped]
 
 import genpolicy
+from genpolicy.data.oracle import Line
 from genpolicy.data.storage import sha256_of
 from genpolicy.errors import DatasetError
+from genpolicy.game import Game
 
 FORMAT_VERSION = 1
 """Raised when a data set written by this code could not be read by older code."""
@@ -94,6 +96,40 @@ class Record:
     def from_row(row: Mapping[str, Any]) -> Record:
         """The record of a row as ``to_row`` or Parquet gives it."""
         return Record(**{**row, "scores": tuple(row["scores"] or ())})
+
+
+def make_record(
+    game: Game[Any],
+    state: Any,
+    line: Line,
+    *,
+    state_text: str | None = None,
+    game_id: str | None = None,
+    ply: int | None = None,
+    played: int | None = None,
+) -> Record:
+    """The record of a position and what an oracle said of it.
+
+    Args:
+        game: The game.
+        state: The position; not looked at where ``state_text`` is given.
+        line: The oracle's answer; with ``error`` set the record has no line.
+        state_text: Its text, where it is known.
+        game_id: Game that it comes from.
+        ply: Its ply there.
+        played: Id of the move that was played.
+    """
+    by_move = [f"{game.moves[move]}={score}" for move, score in sorted(line.move_values.items())]
+    return Record(
+        state=game.format(state) if state_text is None else state_text,
+        game_id=game_id,
+        ply=ply,
+        line=None if line.error is not None else " ".join(game.moves[move] for move in line.moves),
+        ended=line.ended,
+        scores=line.scores,
+        move_values=" ".join(by_move) or None,
+        played=None if played is None else game.moves[played],
+    )
 
 
 @dataclass
@@ -190,7 +226,7 @@ class Dataset:
         folder = Path(folder)
         dataset = Dataset(folder, DatasetInfo.read(folder))
         for shard in dataset.info.shards:
-            _check_shard(folder / shard["file"], shard, verify)
+            check_shard(folder / shard["file"], shard, verify)
         if dataset.num_records == 0:
             way_out = f"go on with: {dataset.info.command}" if not dataset.info.complete else "make it again"
             raise DatasetError(f"{folder}: holds no finished records; {way_out}")
@@ -267,7 +303,12 @@ class Dataset:
                 yield Record.from_row(row)
 
 
-def _check_shard(path: Path, shard: Mapping[str, Any], verify: bool) -> None:
+def check_shard(path: Path, shard: Mapping[str, Any], verify: bool) -> None:
+    """See that a shard is as its entry in ``dataset.yaml`` says.
+
+    Raises:
+        DatasetError: missing, damaged, truncated, or of other columns; the message names the file and the way out.
+    """
     way_out = f"restore it from a copy, or make the data set again (the command stands in {INFO_FILE})"
     if not path.is_file():
         raise DatasetError(f"{path}: shard is missing; {way_out}")

@@ -1,0 +1,202 @@
+"""Takes positions from files (games, position lists, others' records) or from a game that can list all of its own."""
+
+from __future__ import annotations
+
+import glob
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from genpolicy.data.records import Record
+from genpolicy.data.splits import SplitFractions, checked_split
+from genpolicy.data.storage import sha256_of
+from genpolicy.data.writer import DatasetWriter
+from genpolicy.errors import SourceError
+from genpolicy.game import Game, PlayedGame, Position
+
+ALL = "all"
+"""Stands for every position of a game that can list them."""
+MAX_SHOWN = 5
+"""Bad entries that are shown; the others are counted."""
+
+
+@dataclass
+class ImportReport:
+    """What an import met on its way."""
+
+    num_games: int = 0
+    num_positions: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+    """Entries left out, by reason."""
+    shown: list[str] = field(default_factory=list)
+    """The first bad entries, with file and line."""
+
+
+def describe_sources(sources: Sequence[str]) -> list[dict[str, Any]]:
+    """File and SHA-256 of every source; a folder or a glob stands for its files.
+
+    Raises:
+        SourceError: no such file.
+    """
+    described: list[dict[str, Any]] = []
+    for source in sources:
+        if source == ALL:
+            described.append({"file": ALL})
+            continue
+        files = _files(Path(source))
+        if not files:
+            raise SourceError(f"{source}: no such file")
+        described += [{"file": str(file), "sha256": sha256_of(file)} for file in files]
+    return described
+
+
+def import_sources(
+    game: Game[Any],
+    sources: Sequence[str],
+    writer: DatasetWriter,
+    splits: SplitFractions,
+    *,
+    skip_bad: bool = False,
+    max_games: int | None = None,
+    max_positions: int | None = None,
+    progress: Callable[[ImportReport], None] = lambda report: None,
+) -> ImportReport:
+    """Write one record for each position of the sources, in their order.
+
+    Of a game, every position in which a move was played becomes a record. A position in which the game is over holds
+    nothing to learn and is left out and counted.
+
+    Args:
+        game: Whose positions they are.
+        sources: Files, folders, globs, or ``"all"``.
+        writer: Where they go; unit i is entry i of the sources.
+        splits: Of the games; a position without a game keeps its source's split, else symmetric copies go together.
+        skip_bad: Leave unreadable entries out and count them; otherwise the first one is an error.
+        max_games: Stop after so many games.
+        max_positions: Stop after so many records (whole games, the last one over the mark).
+        progress: Called with each entry.
+
+    Raises:
+        SourceError: an unreadable entry (without ``skip_bad``), an unknown kind of file, or nothing to import.
+    """
+    report = ImportReport()
+
+    def on_bad(error: SourceError) -> None:
+        report.skipped["unreadable"] += 1
+        if len(report.shown) < MAX_SHOWN:
+            report.shown.append(str(error))
+
+    entries = _entries(game, sources, on_bad if skip_bad else None)
+    for unit, (prefix, entry) in enumerate(entries):
+        if isinstance(entry, PlayedGame):
+            records = list(_game_records(game, prefix, entry, splits))
+            report.num_games += 1
+        else:
+            records = _position_records(game, prefix, entry, splits, report)
+        if not writer.is_done(unit):
+            writer.add(unit, records)
+        report.num_positions += len(records)
+        progress(report)
+        if report.num_games == max_games or (max_positions is not None and report.num_positions >= max_positions):
+            break
+    if report.num_positions == 0:
+        reasons = ", ".join(f"{number} {reason}" for reason, number in report.skipped.items())
+        raise SourceError(f"{', '.join(sources)}: nothing to import" + (f" (left out: {reasons})" if reasons else ""))
+    return report
+
+
+Entry = PlayedGame | Position
+
+
+def _entries(
+    game: Game[Any], sources: Sequence[str], on_bad: Callable[[SourceError], None] | None
+) -> Iterator[tuple[str, Entry]]:
+    """Entries with a prefix that keeps game ids of several sources apart."""
+    for number, source in enumerate(sources):
+        # One source keeps its own ids; of several, two files may have one name.
+        prefix = f"{number}/" if len(sources) > 1 else ""
+        if source == ALL:
+            for state in game.positions():
+                yield prefix, Position(game.format(state), where=ALL)
+            continue
+        path = Path(source)
+        kind = game.source_kind(path)
+        opened: Iterator[Entry] = (
+            game.open_games(path, on_bad) if kind == "games" else game.open_positions(path, on_bad)
+        )
+        for entry in opened:
+            yield prefix, entry
+
+
+def _game_records(game: Game[Any], prefix: str, played: PlayedGame, splits: SplitFractions) -> Iterator[Record]:
+    # By content, so that a game which two files hold falls into one split.
+    split = splits.of(f"game|{played.start}|{' '.join(map(str, played.moves))}")
+    state = game.parse(played.start)
+    for ply, move in enumerate(played.moves):
+        yield Record(
+            state=game.format(state),
+            game_id=prefix + played.game_id,
+            ply=ply,
+            played=game.moves[move],
+            result=played.result,
+            split=split,
+        )
+        state = game.play(state, move)
+
+
+def _position_records(
+    game: Game[Any], prefix: str, position: Position, splits: SplitFractions, report: ImportReport
+) -> list[Record]:
+    state = game.parse(position.text)
+    if len(game.legal(state)) == 0:
+        report.skipped["game over"] += 1
+        return []
+    if position.game_id is not None:
+        split: str | None = splits.of(f"game|{prefix}{position.game_id}")
+    else:
+        try:
+            split = checked_split(position.split) or splits.of_position(game, state)
+        except ValueError as error:
+            raise SourceError(f"{position.where}: {error}") from error
+    return [
+        Record(
+            state=position.text,
+            game_id=None if position.game_id is None else prefix + position.game_id,
+            ply=position.ply,
+            line=" ".join(position.line) or None,
+            ended=position.ended and bool(position.line),
+            scores=position.scores,
+            split=split,
+        )
+    ]
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        return sorted(file for file in path.rglob("*") if file.is_file())
+    if path.is_file():
+        return [path]
+    return sorted(Path(found) for found in glob.glob(str(path)) if Path(found).is_file())
+
+
+def read_openings(game: Game[Any], source: str) -> tuple[str, ...]:
+    """Texts of the positions of a file; of games, the position in which each one ends.
+
+    Raises:
+        SourceError: unreadable, or empty.
+    """
+    texts: dict[str, None] = {}
+    for _, entry in _entries(game, [source], None):
+        if isinstance(entry, Position):
+            texts[entry.text] = None
+            continue
+        state = game.parse(entry.start)
+        for move in entry.moves:
+            state = game.play(state, move)
+        texts[game.format(state)] = None
+    playable = tuple(text for text in texts if game.outcome(game.parse(text)) is None)
+    if not playable:
+        raise SourceError(f"{source}: holds no position in which a game can begin")
+    return playable

@@ -1,0 +1,73 @@
+"""What a data set holds: records, games, splits, repeated positions, and test positions that occur in training."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from genpolicy.data.records import SPLITS, Dataset
+from genpolicy.game import Game
+
+
+def count(dataset: Dataset, game: Game[Any], progress: Callable[[int], None] = lambda rows: None) -> dict[str, Any]:
+    """Counts for ``dataset.yaml``, from one pass over the records.
+
+    A position is the same where ``game.key`` is (move counters left out). Eight bytes a record are held in memory.
+
+    Args:
+        dataset: The records.
+        game: Their game.
+        progress: Called with the number of rows of each piece.
+
+    Returns:
+        ``records``; ``games``; ``labelled``; ``splits`` (records of each); ``duplicates`` (records whose position stood
+        in an earlier one, in whatever split); ``leakage``: for validation and test the number of records whose
+        position occurs in training, and of all.
+    """
+    keys: dict[str, list[NDArray[np.uint64]]] = {}
+    games: set[bytes] = set()
+    splits: Counter[str] = Counter()
+    num_labelled = 0
+    for batch in dataset.batches(["state", "game_id", "split", "line"]):
+        rows = batch.to_pydict()
+        found: dict[str, list[int]] = {}
+        for text, split in zip(rows["state"], rows["split"], strict=True):
+            found.setdefault(split or "none", []).append(position_hash(game, game.parse(text)))
+        for split, hashes in found.items():
+            keys.setdefault(split, []).append(np.array(hashes, dtype=np.uint64))
+            splits[split] += len(hashes)
+        games.update(_digest(name) for name in rows["game_id"] if name is not None)
+        num_labelled += sum(line is not None for line in rows["line"])
+        progress(batch.num_rows)
+    whole = {split: np.concatenate(parts) for split, parts in keys.items()}
+    num_records = sum(splits.values())
+    distinct = len(np.unique(np.concatenate([*whole.values()]))) if whole else 0
+    training = np.unique(whole.get("train", np.array([], dtype=np.uint64)))
+    leakage = {
+        split: {"records": len(whole[split]), "in_training": int(np.isin(whole[split], training).sum())}
+        for split in SPLITS[1:]
+        if split in whole
+    }
+    return {
+        "records": num_records,
+        "games": len(games),
+        "labelled": num_labelled,
+        "splits": {split: splits[split] for split in (*SPLITS, "none") if splits[split]},
+        "duplicates": num_records - distinct,
+        "leakage": leakage,
+    }
+
+
+def position_hash(game: Game[Any], state: Any) -> int:
+    """64 bits that stand for a position; two of ten million positions share them with a chance of 3 in a million."""
+    key = game.key(state)
+    return int.from_bytes(_digest(key if isinstance(key, bytes) else str(key)), "big")
+
+
+def _digest(key: str | bytes) -> bytes:
+    return hashlib.blake2b(key.encode() if isinstance(key, str) else key, digest_size=8).digest()

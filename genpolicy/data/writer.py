@@ -1,0 +1,331 @@
+"""Writes a data set so that a kill at any moment loses no finished unit and repeats none.
+
+A unit is what is finished at once: one position that was labelled, one game that was played. Units end in any order;
+shards hold them in order, so the records do not depend on the number of processes nor on interruptions. What is
+finished but in no shard yet stands in a journal, a line each, which the next run reads.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import io
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from genpolicy.data.records import INFO_FILE, SCHEMA, DatasetInfo, Record, check_shard
+from genpolicy.data.storage import full_disk_named, write_atomic
+from genpolicy.errors import DatasetError
+
+JOURNAL_FILE = "journal.jsonl"
+LOCK_FILE = ".lock"
+ROWS_PER_SHARD = 50_000
+SYNC_S = 2.0  # a power cut, as against a kill, may cost so many seconds of work
+ZSTD_LEVEL = 12
+
+
+@dataclass
+class _Unit:
+    rows: list[dict[str, Any]]
+    tallies: dict[str, int] = field(default_factory=dict)
+
+
+class DatasetWriter:
+    """One data set that is being made; a context manager. Leaving it early keeps what is finished.
+
+    Args:
+        folder: New, empty, or holding the unfinished part of the same data set.
+        info: Identity of the data set; ``self.info`` is the one on the disk where there is one.
+        rows_per_shard: A shard is written when so many rows are finished in order.
+        max_rows: The unit that reaches so many rows is the last one; later ones are dropped.
+        journal: Keep a journal. Without one, units after the last shard are done again after a kill.
+
+    Raises:
+        DatasetError: the folder holds something else, another data set, a damaged shard, or somebody writes there.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        info: DatasetInfo,
+        rows_per_shard: int = ROWS_PER_SHARD,
+        *,
+        max_rows: int | None = None,
+        journal: bool = True,
+    ) -> None:
+        self.folder = folder
+        self._rows_per_shard = rows_per_shard
+        self._max_rows = max_rows
+        self._pending: dict[int, _Unit] = {}
+        self._parts: dict[int, list[dict[str, Any]]] = {}
+        self._journal: IO[bytes] | None = None
+        self._synced = time.monotonic()
+        with full_disk_named(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        self._lock = _lock(folder)
+        try:
+            self.info = self._resume(info)
+            self.tallies: Counter[str] = Counter(self.info.counts.get("tallies", {}))
+            self._num_committed = sum(int(shard["rows"]) for shard in self.info.shards)
+            self._num_pending = self._ready_rows = 0
+            self._ready_to = self.info.units
+            if journal and not self.info.complete:
+                self._open_journal()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def complete(self) -> bool:
+        """Nothing is left to do."""
+        return self.info.complete
+
+    @property
+    def num_units(self) -> int:
+        """Finished units, in shards or in the journal."""
+        return self.info.units + len(self._pending)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of finished units."""
+        return self._num_committed + self._num_pending
+
+    def is_done(self, unit: int) -> bool:
+        """Whether a unit is finished."""
+        return unit < self.info.units or unit in self._pending
+
+    def parts(self, unit: int) -> list[Record]:
+        """Records that ``add_part`` kept of a unit that was not finished."""
+        return [Record.from_row(row) for row in self._parts.get(unit, [])]
+
+    def add_part(self, unit: int, record: Record) -> None:
+        """Keep a record of a unit in work, so that it need not be made again.
+
+        Raises:
+            DiskFullError: no space; what was kept before is safe.
+        """
+        row = record.to_row()
+        self._note({"unit": unit, "part": row})
+        self._parts.setdefault(unit, []).append(row)
+
+    def add(self, unit: int, records: Sequence[Record], tallies: Mapping[str, int] | None = None) -> None:
+        """Finish a unit.
+
+        Args:
+            unit: Its number, counted from 0 without gaps over the whole work; units may end in any order.
+            records: Its rows; may be none.
+            tallies: What to count for it in ``dataset.yaml``.
+
+        Raises:
+            DiskFullError: no space; what was finished before is safe.
+        """
+        done = _Unit([record.to_row() for record in records], dict(tallies or {}))
+        self._note({"unit": unit, "rows": done.rows, "tallies": done.tallies})
+        self._keep(unit, done)
+        self._commit(last=False)
+
+    def commit_all(self) -> None:
+        """Write all units that are finished in order into shards.
+
+        Raises:
+            DiskFullError: no space; what was finished before is safe.
+        """
+        self._commit(last=True)
+
+    def finish(self, counts: Mapping[str, Any] | None = None) -> None:
+        """Write what is left, with the final counts, and mark the data set complete.
+
+        Raises:
+            DiskFullError: no space; call it again, or start the work again, which goes on here.
+        """
+        self._commit(last=True)
+        self.info.complete = True
+        self.set_counts(counts or {})
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+        (self.folder / JOURNAL_FILE).unlink(missing_ok=True)
+
+    def set_counts(self, counts: Mapping[str, Any]) -> None:
+        """Replace the counts of ``dataset.yaml``."""
+        self.info.counts = {"tallies": dict(self.tallies), **counts}
+        write_atomic(self.folder / INFO_FILE, self.info.to_yaml())
+
+    def close(self) -> None:
+        """Close the files; safe to call twice."""
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+        if not self._lock.closed:
+            self._lock.close()
+
+    def __enter__(self) -> DatasetWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _resume(self, info: DatasetInfo) -> DatasetInfo:
+        path = self.folder / INFO_FILE
+        if not path.exists():
+            strangers = [p.name for p in self.folder.iterdir() if p.name not in (LOCK_FILE, f".{INFO_FILE}.tmp")]
+            if strangers:
+                raise DatasetError(
+                    f"{self.folder}: holds {', '.join(sorted(strangers)[:3])} and no {INFO_FILE}; choose a new folder"
+                )
+            write_atomic(path, info.to_yaml())
+            return info
+        old = DatasetInfo.read(self.folder)
+        if not old.shards and not (self.folder / JOURNAL_FILE).exists():
+            write_atomic(path, info.to_yaml())  # begun and given up before anything was finished
+            return info
+        mine, theirs = info.identity(), old.identity()
+        for key in [*theirs, *(key for key in mine if key not in theirs)]:
+            if mine.get(key) != theirs.get(key):
+                raise DatasetError(
+                    f"{self.folder}: holds a data set whose {key} is {theirs.get(key)!r}, not {mine.get(key)!r}; "
+                    "choose another folder, or the same settings to go on"
+                )
+        listed = {str(shard["file"]) for shard in old.shards}
+        for stray in self.folder.glob("*.parquet"):
+            if stray.name not in listed:
+                stray.unlink()  # killed between writing a shard and listing it; the journal still has its rows
+        for shard in old.shards:
+            check_shard(self.folder / shard["file"], shard, verify=True)
+        return old
+
+    def _open_journal(self) -> None:
+        path = self.folder / JOURNAL_FILE
+        whole = 0
+        if path.exists():
+            with path.open("rb") as file:
+                for number, line in enumerate(file, 1):
+                    if not line.endswith(b"\n"):
+                        break  # torn by a kill or a full disk
+                    whole += len(line)
+                    self._read_entry(path, number, line)
+            with path.open("r+b") as file:
+                file.truncate(whole)
+        with full_disk_named(path):
+            self._journal = path.open("ab", buffering=0)
+        self._commit(last=False)
+
+    def _read_entry(self, path: Path, number: int, line: bytes) -> None:
+        try:
+            entry = json.loads(line)
+            unit = int(entry["unit"])
+            if unit < self.info.units:
+                return
+            if "part" in entry:
+                self._parts.setdefault(unit, []).append(Record.from_row(entry["part"]).to_row())
+            else:
+                rows = [Record.from_row(row).to_row() for row in entry["rows"]]
+                self._keep(unit, _Unit(rows, dict(entry["tallies"])))
+        except (ValueError, KeyError, TypeError) as error:
+            raise DatasetError(
+                f"{path}:{number}: damaged journal entry ({error}); delete the line to have its unit made again"
+            ) from error
+
+    def _keep(self, unit: int, done: _Unit) -> None:
+        self._pending[unit] = done
+        self._num_pending += len(done.rows)
+        self._parts.pop(unit, None)
+
+    def _note(self, entry: Mapping[str, Any]) -> None:
+        if self._journal is None:
+            return
+        data = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+        with full_disk_named(self.folder / JOURNAL_FILE):
+            start = self._journal.tell()
+            try:
+                written = self._journal.write(data)
+                while written < len(data):  # the disk is full, or nearly: the next write says which
+                    written += self._journal.write(data[written:])
+            except OSError:
+                self._journal.truncate(start)
+                raise
+            if time.monotonic() - self._synced > SYNC_S:
+                os.fsync(self._journal.fileno())
+                self._synced = time.monotonic()
+
+    def _commit(self, *, last: bool) -> None:
+        """Write shards of the units that are finished without a gap."""
+        while True:
+            while self._ready_to in self._pending and self._ready_rows < self._rows_per_shard and not self._is_full():
+                self._ready_rows += len(self._pending[self._ready_to].rows)
+                self._ready_to += 1
+            if self._ready_to == self.info.units or (self._ready_rows < self._rows_per_shard and not last):
+                return
+            self._write_shard([self._pending[number] for number in range(self.info.units, self._ready_to)])
+
+    def _is_full(self) -> bool:
+        return self._max_rows is not None and self._num_committed + self._ready_rows >= self._max_rows
+
+    def _write_shard(self, units: Sequence[_Unit]) -> None:
+        rows = [row for unit in units for row in unit.rows]
+        tallies = Counter(self.tallies)
+        for unit in units:
+            tallies.update(unit.tallies)
+        shards = list(self.info.shards)
+        if rows:
+            name = f"records-{len(shards):05d}.parquet"
+            data = to_parquet(rows)
+            write_atomic(self.folder / name, data)
+            shards.append({"file": name, "rows": len(rows), "sha256": hashlib.sha256(data).hexdigest()})
+        updated = DatasetInfo(**{**vars(self.info), "shards": shards, "units": self.info.units + len(units)})
+        updated.counts = {**self.info.counts, "tallies": dict(tallies)}
+        write_atomic(self.folder / INFO_FILE, updated.to_yaml())
+        self.info, self.tallies = updated, tallies
+        self._num_committed += len(rows)
+        self._num_pending -= len(rows)
+        self._ready_rows = 0
+        for number in range(self.info.units - len(units), self.info.units):
+            del self._pending[number]
+        if self._journal is not None:
+            self._rewrite_journal()
+
+    def _rewrite_journal(self) -> None:
+        """Leave in the journal only what is in no shard."""
+        entries: list[dict[str, Any]] = [
+            {"unit": number, "rows": unit.rows, "tallies": unit.tallies} for number, unit in self._pending.items()
+        ]
+        entries += [{"unit": number, "part": row} for number, rows in self._parts.items() for row in rows]
+        text = "".join(json.dumps(entry, separators=(",", ":")) + "\n" for entry in entries)
+        path = self.folder / JOURNAL_FILE
+        write_atomic(path, text.encode())
+        assert self._journal is not None
+        self._journal.close()
+        self._journal = path.open("ab", buffering=0)
+
+
+def to_parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """A shard's bytes; the same rows give the same bytes with the same pyarrow."""
+    buffer = io.BytesIO()
+    table = pa.Table.from_pylist(list(rows), schema=SCHEMA)
+    pq.write_table(table, buffer, compression="zstd", compression_level=ZSTD_LEVEL)
+    return buffer.getvalue()
+
+
+def _lock(folder: Path) -> IO[bytes]:
+    """Hold the folder for this process; a kill frees it."""
+    file = (folder / LOCK_FILE).open("ab")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise DatasetError(
+            f"{folder}: another process is writing there; wait for it, or choose another folder"
+        ) from None
+    return file
