@@ -11,6 +11,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from genpolicy.data.storage import write_atomic
+
 METRICS_FILE = "metrics.jsonl"
 
 
@@ -30,7 +32,7 @@ class Journal:
         if folder is not None:
             path = folder / METRICS_FILE
             kept = [line for line in _lines(path) if line["step"] <= step]
-            path.write_text("".join(json.dumps(line) + "\n" for line in kept))
+            write_atomic(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
             self._file = path.open("a", buffering=1)
             if tensorboard:
                 from torch.utils.tensorboard import SummaryWriter

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from genpolicy.config import to_yaml
+from genpolicy.data.storage import write_atomic
 from genpolicy.data.windows import Batch
 from genpolicy.errors import TrainingError
 from genpolicy.training import checkpoint as checkpoints
@@ -44,7 +45,7 @@ def train(config: RunConfig, *, resume: bool = False, overwrite: bool = False) -
     with randomness.kept():
         run = Run(config, resume=resume, overwrite=overwrite)
         if run.is_main:
-            (run.out / CONFIG_FILE).write_text(to_yaml(run.config))
+            write_atomic(run.out / CONFIG_FILE, to_yaml(run.config).encode())
         journal = Journal(run.out if run.is_main else None, run.step, tensorboard=config.trainer.tensorboard)
         with journal, wished() as wish:
             for note in run.notes:

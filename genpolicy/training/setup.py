@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import platform
 import subprocess
 from pathlib import Path
@@ -111,12 +112,14 @@ def identity(config: RunConfig, dataset: Dataset, learner: Learner) -> dict[str,
         for key in keys:
             (settings[section] if section else settings).pop(key)
     settings["game"] = learner.game.spec
-    return {
+    facts = {
         "tokenizer": tokenizer_fingerprint(learner.game),
         "layout": getattr(getattr(learner, "layout", None), "fingerprint", None),
         "dataset": dataset.checksum,
         "config": settings,
     }
+    plain: dict[str, Any] = json.loads(json.dumps(facts))  # as a checkpoint gives it back: tuples are lists
+    return plain
 
 
 def tokenizer_fingerprint(game: Game[Any]) -> str:

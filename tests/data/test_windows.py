@@ -1,0 +1,349 @@
+"""Windows against the rules of the game: a row says what its record says, drawn fairly and from nowhere else."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from genpolicy import load_game
+from genpolicy.data import window_build
+from genpolicy.data.counter import Shuffle, draw
+from genpolicy.data.records import Dataset, Record
+from genpolicy.data.window_source import build_windows
+from genpolicy.data.windows import WindowSource
+from genpolicy.errors import ConfigError, DatasetError
+from genpolicy.game import Game
+from genpolicy.sequence import Layout
+from tests.small_datasets import CONNECT, solved_connect, write_dataset
+
+EMPTY = "3/3/3 x"
+
+
+@pytest.fixture(scope="module")
+def game() -> Game[Any]:
+    return load_game(CONNECT)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return solved_connect(tmp_path_factory.mktemp("connect"))
+
+
+def windows(dataset: Dataset, game: Game[Any], layout: Layout, split: str = "train", **options: Any) -> WindowSource:
+    defaults: dict[str, Any] = {"viewer": "mover", "redraw": False, "train_pad": False, "seed": 0}
+    return build_windows(dataset, split, game, layout, **{**defaults, **options})
+
+
+def record(game: Game[Any], moves: str, line: str, **rest: Any) -> Record:
+    """The position after some moves from the start, and what was found there."""
+    state = game.parse()
+    for move in moves.split():
+        state = game.play(state, game.moves.index(move))
+    return Record(state=game.format(state), line=line, split="train", **rest)
+
+
+def read_row(game: Game[Any], layout: Layout, row: Any, viewer: int) -> dict[tuple[str, int], Any]:
+    """A row in words: state texts, absolute move texts, "PAD" or "MASK", by kind and ply."""
+    said: dict[tuple[str, int], Any] = {}
+    for slot in layout.slots:
+        ids = row[slot.start : slot.stop].numpy()
+        names = {layout.pad: "PAD", layout.mask: "MASK"}
+        if (ids == ids[0]).all() and int(ids[0]) in names:
+            said[slot.kind, slot.ply] = names[int(ids[0])]
+        elif slot.kind == "state":
+            said[slot.kind, slot.ply] = game.format(game.tokens.decode(ids, viewer))
+        elif slot.kind == "action":
+            move = int(game.moves.seen_by(ids - layout.move_offset, viewer)[0])
+            said[slot.kind, slot.ply] = game.moves[move]
+        else:
+            said[slot.kind, slot.ply] = int(ids[0]) - layout.value_offset
+    return said
+
+
+@pytest.mark.parametrize("viewer", ["mover", "absolute"])
+@pytest.mark.parametrize("spec", [CONNECT, "chess"])
+def test_a_row_is_the_line_played_on_the_board(spec: str, viewer: str, tmp_path: Path) -> None:
+    if spec == "chess":
+        pytest.importorskip("chess")
+    game = load_game(spec)
+    random = np.random.default_rng(3)
+    records, truth = [], []
+    for _ in range(20):
+        state = game.parse()
+        for _ in range(int(random.integers(0, 4))):
+            state = game.play(state, int(random.choice(game.legal(state))))
+        states, moves = [state], list[str]()
+        while len(moves) < 4 and game.outcome(states[-1]) is None and len(game.legal(states[-1])):
+            move = int(random.choice(game.legal(states[-1])))
+            moves.append(game.moves[move])
+            states.append(game.play(states[-1], move))
+        records.append(Record(state=game.format(state), line=" ".join(moves), split="train"))
+        truth.append(([game.format(s) for s in states], moves, game.player(state) if viewer == "mover" else 0))
+    layout = Layout(game, "s-asa", 4)
+    source = windows(write_dataset(tmp_path, game.spec, records), game, layout, viewer=viewer)
+    batch = source.batch(np.arange(len(source)), 0)
+    assert len(source) == 20
+    for row, (states, moves, seen_by) in zip(batch.tokens, truth, strict=True):
+        said = read_row(game, layout, row, seen_by)
+        for ply, move in enumerate(moves):
+            assert said["action", ply] == move
+        for ply, text in enumerate(states[:4]):
+            assert said["state", ply] == text
+    assert bool((batch.frozen == torch.from_numpy(layout.given)).all())
+
+
+def test_pad_after_the_end_and_mask_after_a_cut(game: Game[Any], tmp_path: Path) -> None:
+    layout = Layout(game, "s-asa", 4)
+    line = "c1"  # X has a1 b1, wins at once
+    ended = record(game, "a1 a2 b1 b2", line, ended=True)
+    cut = record(game, "a1", "b2 a2")
+    dataset = write_dataset(tmp_path, game.spec, [ended, cut])
+    batch = windows(dataset, game, layout).batch(np.arange(2), 0)
+    said = read_row(game, layout, batch.tokens[0], 0)
+    assert said["action", 0] == "c1"
+    assert said["state", 1] == game.format(game.play(game.parse(ended.state), game.moves.index("c1")))
+    assert [said[key] for key in [("action", 1), ("state", 2), ("action", 2), ("state", 3)]] == ["PAD"] * 4
+    said = read_row(game, layout, batch.tokens[1], 1)
+    assert [said["action", 0], said["action", 1]] == ["b2", "a2"]
+    assert said["state", 2] not in ("PAD", "MASK")
+    assert [said[key] for key in [("action", 2), ("state", 3), ("action", 3)]] == ["MASK"] * 3
+
+    length = game.tokens.length
+    assert batch.target.sum(1).tolist() == [1 + length, 2 + 2 * length]  # neither PAD nor what is unlabelled
+    padded = windows(dataset, game, layout, train_pad=True).batch(np.arange(2), 0)
+    assert padded.target.sum(1).tolist() == [4 + 3 * length, 2 + 2 * length]
+
+
+def test_values_are_bins_of_the_win_probability(game: Game[Any], tmp_path: Path) -> None:
+    layout = Layout(game, "s-avsav", 2)
+    scores = ("value:1", None)
+    dataset = write_dataset(tmp_path, game.spec, [record(game, "a1", "b2 a2", scores=scores)])
+    said = read_row(game, layout, windows(dataset, game, layout).batch(np.arange(1), 0).tokens[0], 1)
+    assert said["value", 0] == 127
+    assert said["value", 1] == "MASK"
+    even = write_dataset(tmp_path / "even", game.spec, [record(game, "a1", "b2 a2", scores=("value:0", "value:-1"))])
+    said = read_row(game, layout, windows(even, game, layout).batch(np.arange(1), 0).tokens[0], 1)
+    assert (said["value", 0], said["value", 1]) == (63, 0)  # Ruoss et al.: an even position is in bin 63 of 128
+
+
+def best_of(dataset: Dataset) -> dict[str, dict[str, set[str]]]:
+    """Best moves by split and state text, straight from the records."""
+    found: dict[str, dict[str, set[str]]] = {"train": {}, "test": {}}
+    for r in dataset.records():
+        values = {move: float(score.removeprefix("value:")) for move, score in r.scored_moves.items()}
+        found[str(r.split)][r.state] = {m for m, v in values.items() if v == max(values.values())}
+    return found
+
+
+@pytest.mark.parametrize("viewer", ["mover", "absolute"])
+@pytest.mark.parametrize("augment", [False, True])
+def test_redrawn_windows_are_best_play_and_stay_in_their_split(
+    dataset: Dataset, game: Game[Any], viewer: str, augment: bool
+) -> None:
+    layout = Layout(game, "s-asa", 4)
+    source = windows(dataset, game, layout, viewer=viewer, redraw=True, augment=augment)
+    train, held_out = best_of(dataset)["train"], best_of(dataset)["test"]
+    first = source.batch(np.arange(len(source)), 0)
+    cut = full = 0
+    states = [r.state for r in dataset.records("train")]
+    for row, text in zip(source.batch(np.arange(len(source)), 1).tokens, states, strict=True):
+        mover = game.player(game.parse(text))  # no symmetry changes it
+        said = read_row(game, layout, row, 0 if viewer == "absolute" else mover)
+        assert augment or said["state", 0] == text
+        for ply in range(4):
+            state, move = said["state", ply], said["action", ply]
+            if state in ("PAD", "MASK"):
+                assert move == state
+                continue
+            board = game.parse(state)
+            if game.outcome(board) is not None:
+                assert move == "PAD"
+            elif move == "MASK":
+                assert state in held_out  # every position has a record, so only those are unlabelled
+                cut += 1
+                break
+            else:
+                assert move in train[state]
+                if ply < 3:
+                    assert said["state", ply + 1] == game.format(game.play(board, game.moves.index(move)))
+                full += 1
+    assert cut
+    assert full > 5000
+    assert not bool((first.tokens == source.batch(np.arange(len(source)), 1).tokens).all())
+
+
+def test_every_tied_move_is_drawn_as_often(dataset: Dataset, game: Game[Any]) -> None:
+    layout = Layout(game, "s-a", 1)
+    source = windows(dataset, game, layout, redraw=True)
+    best = best_of(dataset)["train"]
+    states = [r.state for r in dataset.records("train")]
+    index = max(range(len(states)), key=lambda i: len(best[states[i]]))
+    counts: Counter[str] = Counter()
+    for epoch in range(900):
+        row = source.batch(np.array([index]), epoch).tokens[0]
+        viewer = game.player(game.parse(states[index]))
+        counts[read_row(game, layout, row, viewer)["action", 0]] += 1
+    expected = 900 / len(best[states[index]])
+    assert set(counts) == best[states[index]]
+    # Chi-square with at most 8 degrees of freedom exceeds 26.1 once in a thousand draws; the draws are fixed.
+    assert sum((n - expected) ** 2 / expected for n in counts.values()) < 26.1
+
+
+def test_a_window_does_not_depend_on_the_rest_of_its_batch(dataset: Dataset, game: Game[Any]) -> None:
+    source = windows(dataset, game, Layout(game, "s-asa", 3), redraw=True, augment=True)
+    together = source.batch(np.arange(200), 5)
+    alone = source.batch(np.array([17]), 5)
+    assert bool((together.tokens[17] == alone.tokens[0]).all())
+    assert bool((together.target[17] == alone.target[0]).all())
+
+
+def test_augmentation_shows_every_symmetric_copy(dataset: Dataset, game: Game[Any]) -> None:
+    layout = Layout(game, "s-a", 1)
+    source = windows(dataset, game, layout, augment=True)
+    states = [r.state for r in dataset.records("train")]
+    state = game.parse(states[40])
+    copies = {game.format(state), *(game.format(s.state(state)) for s in game.symmetries)}
+    viewer = game.player(state)
+    seen = {read_row(game, layout, source.batch(np.array([40]), e).tokens[0], viewer)["state", 0] for e in range(100)}
+    assert seen == copies
+
+
+def test_without_move_values_redrawing_keeps_the_line(game: Game[Any], tmp_path: Path) -> None:
+    layout = Layout(game, "s-asa", 2)
+    dataset = write_dataset(tmp_path, game.spec, [record(game, "a1", "b2 a2"), record(game, "", "b2 a1")])
+    plain = windows(dataset, game, layout).batch(np.arange(2), 3)
+    redrawn = windows(dataset, game, layout, redraw=True).batch(np.arange(2), 3)
+    assert bool((plain.tokens == redrawn.tokens).all())
+
+
+def test_own_line_goes_on_where_no_split_knows_the_position(game: Game[Any], tmp_path: Path) -> None:
+    layout = Layout(game, "s-asa", 3)
+    values = {"a1": "value:0", "b2": "value:0"}
+    lone = record(game, "c3", "b2 a1 c1", move_values=" ".join(f"{m}={v}" for m, v in values.items()))
+    source = windows(write_dataset(tmp_path, game.spec, [lone]), game, layout, redraw=True)
+    seen = set()
+    for epoch in range(30):
+        said = read_row(game, layout, source.batch(np.array([0]), epoch).tokens[0], 1)
+        assert said["state", 1] not in ("PAD", "MASK")  # the rules say what it is
+        seen.add((said["action", 0], said["action", 1], said["state", 2] == "MASK", said["action", 2]))
+    assert seen == {("b2", "a1", False, "c1"), ("a1", "MASK", True, "MASK")}
+
+
+def test_illegal_line_is_named(game: Game[Any], tmp_path: Path) -> None:
+    dataset = write_dataset(tmp_path, game.spec, [record(game, "", "b2"), record(game, "a1", "a1")])
+    with pytest.raises(DatasetError, match=r"record train 1 .*illegal"):
+        windows(dataset, game, Layout(game, "s-a", 1))
+
+
+def test_unlabelled_records_give_no_window(game: Game[Any], tmp_path: Path) -> None:
+    records = [record(game, "", "b2"), Record(state=record(game, "a1", "").state, split="train")]
+    assert len(windows(write_dataset(tmp_path / "a", game.spec, records), game, Layout(game, "s-a", 1))) == 1
+    with pytest.raises(DatasetError, match="none of them labelled"):
+        windows(write_dataset(tmp_path / "b", game.spec, records[1:]), game, Layout(game, "s-a", 1))
+
+
+def test_wrong_game_viewer_or_split(dataset: Dataset, game: Game[Any], tmp_path: Path) -> None:
+    other = load_game("connect:rows=4,cols=4,k=4,gravity=true")
+    with pytest.raises(DatasetError, match="records of game"):
+        windows(dataset, other, Layout(other, "s-a", 1))
+    with pytest.raises(ConfigError, match="viewer"):
+        windows(dataset, game, Layout(game, "s-a", 1), viewer="white")
+    with pytest.raises(DatasetError, match="no records"):
+        windows(dataset, game, Layout(game, "s-a", 1), split="validation")
+
+
+def fresh(tmp_path: Path) -> tuple[Dataset, Path]:
+    return solved_connect(tmp_path / "data", every=20), tmp_path / "data" / ".cache"
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "meta", "missing"])
+def test_a_damaged_cache_is_built_again(game: Game[Any], tmp_path: Path, damage: str) -> None:
+    dataset, cache = fresh(tmp_path)
+    layout = Layout(game, "s-asa", 2)
+    before = windows(dataset, game, layout, redraw=True).batch(np.arange(50), 0).tokens
+    (folder,) = cache.iterdir()
+    file = folder / ("meta.json" if damage == "meta" else "tokens.bin")
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    if damage == "missing":
+        file.unlink()
+    else:
+        file.write_bytes({"flip": data, "truncate": data[:-1], "meta": b"{"}[damage])
+    assert bool((windows(dataset, game, layout, redraw=True).batch(np.arange(50), 0).tokens == before).all())
+    assert json.loads((folder / "meta.json").read_text())["arrays"]["tokens"]["shape"][1] == layout.length
+
+
+def test_the_cache_is_used_again_and_left_alone(game: Game[Any], tmp_path: Path) -> None:
+    dataset, cache = fresh(tmp_path)
+    windows(dataset, game, Layout(game, "s-asa", 2))
+    (folder,) = cache.iterdir()
+    written = (folder / "tokens.bin").stat().st_mtime_ns
+    windows(dataset, game, Layout(game, "s-asa", 2))
+    assert (folder / "tokens.bin").stat().st_mtime_ns == written
+    windows(dataset, game, Layout(game, "s-asa", 3))
+    windows(dataset, game, Layout(game, "s-asa", 2), viewer="absolute")
+    assert len(list(cache.iterdir())) == 3
+
+
+def test_where_the_data_is_read_only_the_users_cache_serves(
+    game: Game[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset, cache = fresh(tmp_path)
+    cache.write_text("a file, so no folder can be made here (root may write anywhere)")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    assert len(windows(dataset, game, Layout(game, "s-a", 1))) > 0
+    assert list((tmp_path / "user" / "genpolicy" / "windows").iterdir())
+
+
+def test_several_processes_give_the_same_cache(
+    game: Game[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = solved_connect(tmp_path / "data")
+    layout = Layout(game, "s-asa", 4)
+    alone = windows(dataset, game, layout, redraw=True, cache_dir=tmp_path / "alone")
+    monkeypatch.setattr(window_build, "PARALLEL_RECORDS", 1)
+    monkeypatch.setattr(window_build, "_num_cores", lambda: 2)
+    together = windows(dataset, game, layout, redraw=True, cache_dir=tmp_path / "together")
+    (a,), (b,) = (tmp_path / "alone").iterdir(), (tmp_path / "together").iterdir()
+    assert (a / "meta.json").read_text() == (b / "meta.json").read_text()  # it holds the checksums
+    assert len(alone) == len(together)
+
+
+def test_a_bad_record_in_a_worker_is_named_too(
+    game: Game[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = [record(game, "", "b2")] * window_build.BATCH_ROWS + [record(game, "a1", "a1")]
+    monkeypatch.setattr(window_build, "PARALLEL_RECORDS", 1)
+    monkeypatch.setattr(window_build, "_num_cores", lambda: 2)
+    dataset = write_dataset(tmp_path, game.spec, records)
+    with pytest.raises(DatasetError, match=r"record train 2048 .*illegal"):
+        windows(dataset, game, Layout(game, "s-a", 1))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 16, 17, 1000, 4097])
+def test_shuffle_is_a_permutation_that_epochs_and_seeds_change(n: int) -> None:
+    shuffle = Shuffle(n, seed=1)
+    images = [shuffle(np.arange(n), epoch) for epoch in range(3)]
+    assert all(sorted(image) == list(range(n)) for image in images)
+    one_by_one = [int(shuffle(np.array([i]), 2)[0]) for i in range(min(n, 50))]
+    assert one_by_one == images[2][:50].tolist()
+    if n > 10:
+        others = [images[1], Shuffle(n, seed=2)(np.arange(n), 0), np.arange(n)]
+        # Two random permutations agree in one place on average.
+        assert all((images[0] == other).sum() < 10 for other in others)
+
+
+def test_draws_are_uniform_and_unrelated() -> None:
+    windows_, n = np.arange(60_000), 6
+    first = draw(1, 0, windows_, 0, np.full(60_000, n))
+    second = draw(1, 0, windows_, 1, np.full(60_000, n))
+    pairs = np.bincount(first * n + second, minlength=n * n)
+    expected = 60_000 / (n * n)
+    # 35 degrees of freedom: above 66.6 once in a thousand.
+    assert ((pairs - expected) ** 2 / expected).sum() < 66.6
