@@ -68,6 +68,8 @@ def structured(schema: type[ConfigT], data: Mapping[str, Any], where: str = "", 
         hint = f" Did you mean: {near[0].rpartition('.')[2]!r}?" if near else ""
         siblings = [k for k in known if k.rpartition(".")[0] == path.rpartition(".")[0]]
         raise ConfigError(f"{at}key {path!r} does not exist.{hint} Keys here: {', '.join(siblings)}")
+    for path, value in _not_sections(schema, data, prefix):
+        raise ConfigError(f"{at}key {path!r} is a section of keys, got {value!r}; write {path}.<key>=<value>")
     try:
         made = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.create(dict(data))))
     except OmegaConfBaseException as error:
@@ -151,3 +153,15 @@ def _unknown_keys(schema: type[Any], data: Mapping[str, Any], prefix: str = "") 
             yield path
         elif isinstance(value, Mapping) and (nested := _nested(fields[key])):
             yield from _unknown_keys(nested, value, path)
+
+
+def _not_sections(schema: type[Any], data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    # OmegaConf reports these too, but names no key.
+    fields = _fields(schema)
+    for key, value in data.items():
+        path = f"{prefix}.{key}".strip(".")
+        nested = _nested(fields[key])
+        if nested and isinstance(value, Mapping):
+            yield from _not_sections(nested, value, path)
+        elif nested and isinstance(value, bool | int | float | str):
+            yield path, value
