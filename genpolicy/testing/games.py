@@ -54,19 +54,33 @@ def check_game(
     Raises:
         AssertionError: a law does not hold; the message says which, of which game, in which position.
     """
+    laws = _Laws(game, np.random.default_rng(seed), colour_swap)
+    try:
+        _check_all(laws, num_games, positions_per_game, texts, bad_texts, perft or {})
+    except AssertionError:
+        raise
+    except Exception as error:  # what a broken game raises is part of the report, whatever it is
+        raise AssertionError(
+            f"{game.spec}: law broken in or after {laws.at!r}: what is legal works ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _check_all(
+    laws: _Laws, num_games: int, num_positions: int, texts: Sequence[str], bad_texts: Sequence[str], counts: Perft
+) -> None:
+    game = laws.game
     check_moves(game)
     check_tokens(game)
-    laws = _Laws(game, np.random.default_rng(seed), colour_swap)
     laws.start()
     for bad in ("", "this is no position", *bad_texts):
         laws.bad_text(bad)
-    _check_perft(game, perft or {})
+    _check_perft(game, counts)
     starts = [None, *texts]
     for text in texts:
         laws.hold("a text of the game is written as it was read", text, game.format(game.parse(text)) == text)
         laws.everything(game.parse(text))
     for number in range(num_games):
-        _check_random_game(laws, game.parse(starts[number % len(starts)]), positions_per_game)
+        _check_random_game(laws, game.parse(starts[number % len(starts)]), num_positions)
 
 
 def _check_perft(game: Game[Any], counts: Perft) -> None:
@@ -101,12 +115,14 @@ class _Laws:
 
     def __init__(self, game: Game[Any], random: np.random.Generator, colour_swap: Callable[[Any], Any] | None) -> None:
         self.game, self.random, self.colour_swap = game, random, colour_swap
+        self.at = "the start"
+        """Text of the position that is being looked at, for what a broken game raises."""
         self.swaps: dict[str, bool] = {}  # symmetry -> whether it exchanges the players
 
     def hold(self, law: str, text: str, holds: object, detail: object = "") -> None:
         if not holds:
             raise AssertionError(
-                f"{self.game.spec}: law broken in {text!r}: {law}" + (f" ({detail})" if detail else "")
+                f"{self.game.spec}: law broken in {text!r}: {law}" + (f" ({detail})" if str(detail) else "")
             )
 
     def start(self) -> None:
@@ -139,7 +155,8 @@ class _Laws:
     def cheap(self, state: Any) -> np.ndarray[Any, Any]:
         """What is tried on every position; the legal ids."""
         game = self.game
-        text, legal = game.format(state), game.legal(state)
+        text = self.at = game.format(state)
+        legal = game.legal(state)
         self.hold("legal gives int64 ids", text, legal.dtype == np.int64 and legal.ndim == 1, legal.dtype)
         self.hold("legal ids are sorted and each there once", text, bool((np.diff(legal) > 0).all()), legal)
         inside = len(legal) == 0 or (legal[0] >= 0 and legal[-1] < len(game.moves))

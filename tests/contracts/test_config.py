@@ -1,0 +1,115 @@
+"""Configurations: defaults < files < key=value, and every mistake named."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from genpolicy.config import compose, read_yaml, structured, to_dict, to_yaml
+from genpolicy.errors import ConfigError
+
+
+@dataclass
+class Optimiser:
+    lr: float = 3e-4
+    betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
+    warmup_updates: int = 100
+
+    def __post_init__(self) -> None:
+        if self.lr <= 0:
+            raise ValueError(f"lr must be above 0, got {self.lr}")
+
+
+@dataclass
+class Run:
+    game: str = "chess"
+    seed: int = 0
+    device: str | None = None
+    optim: Optimiser = field(default_factory=Optimiser)
+    learner: dict[str, Any] = field(default_factory=dict)
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    (folder / name).write_text(text)
+    return folder / name
+
+
+def test_defaults_then_files_then_overrides(tmp_path: Path) -> None:
+    first = write(tmp_path, "a.yaml", "seed: 1\ngame: shogi\noptim: {lr: 0.1, warmup_updates: 5}\n")
+    second = write(tmp_path, "b.yaml", "optim: {lr: 0.2}\n")
+    config = compose(Run, [first, second], ["seed=7", "learner.kind=diffusion", "learner.net.width=64"])
+    assert config == Run("shogi", 7, None, Optimiser(0.2, [0.9, 0.999], 5), {"kind": "diffusion", "net": {"width": 64}})
+    assert compose(Run) == Run()
+
+
+def test_bases_are_read_first_and_from_beside_the_file(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    write(tmp_path, "root.yaml", "seed: 1\ngame: shogi\noptim: {lr: 0.5}\n")
+    write(tmp_path, "other.yaml", "game: go\n")
+    leaf = write(tmp_path / "sub", "leaf.yaml", "base: [../root.yaml, ../other.yaml]\nseed: 3\n")
+    config = compose(Run, [leaf])
+    assert (config.seed, config.game, config.optim.lr) == (3, "go", 0.5)
+    single = write(tmp_path / "sub", "single.yaml", "base: leaf.yaml\n")
+    assert compose(Run, [single]) == config
+
+
+def test_a_base_that_leads_back_is_an_error(tmp_path: Path) -> None:
+    write(tmp_path, "a.yaml", "base: b.yaml\n")
+    write(tmp_path, "b.yaml", "base: a.yaml\n")
+    with pytest.raises(ConfigError, match="leads back to itself"):
+        compose(Run, [tmp_path / "a.yaml"])
+
+
+def test_misspelt_key_is_named_with_the_near_one() -> None:
+    with pytest.raises(ConfigError, match=r"'optim\.lrr' does not exist.*Did you mean: 'lr'.*Keys here: optim\.betas"):
+        compose(Run, overrides=["optim.lrr=1e-3"])
+    with pytest.raises(ConfigError, match=r"'sead' does not exist.*Did you mean: 'seed'"):
+        compose(Run, overrides=["sead=1"])
+
+
+def test_misspelt_key_of_a_file_names_the_file(tmp_path: Path) -> None:
+    file = write(tmp_path, "run.yaml", "optim: {warmup_update: 3}\n")
+    with pytest.raises(ConfigError, match=r"run\.yaml.*'optim\.warmup_update'.*Did you mean: 'warmup_updates'"):
+        compose(Run, [file])
+
+
+def test_a_free_section_is_checked_by_its_owner() -> None:
+    with pytest.raises(ConfigError, match=r"key 'learner\.lrr' does not exist.*Did you mean: 'lr'"):
+        structured(Optimiser, {"lrr": 1.0}, prefix="learner")
+
+
+@pytest.mark.parametrize(
+    ("override", "reason"),
+    [
+        ("seed=many", r"'seed'.*many"),
+        ("optim.lr=fast", r"'optim\.lr'.*fast"),
+        ("optim.betas=[a]", r"optim\.betas"),
+        ("optim=3", r"'optim' is a section of keys, got 3"),
+        ("optim.lr=-1", "lr must be above 0, got -1"),
+        ("seed", "'seed' is not key=value"),
+        ("=3", "'=3' is not key=value"),
+    ],
+)
+def test_wrong_values_are_errors_that_name_the_key(override: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        compose(Run, overrides=[override])
+
+
+def test_unreadable_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"missing\.yaml: no such file"):
+        compose(Run, [tmp_path / "missing.yaml"])
+    with pytest.raises(ConfigError, match=r"list\.yaml: expected keys and values"):
+        compose(Run, [write(tmp_path, "list.yaml", "- 1\n")])
+    with pytest.raises(ConfigError, match=r"broken\.yaml: not readable as YAML"):
+        read_yaml(write(tmp_path, "broken.yaml", "a: [1\nb: }\n"))
+    with pytest.raises(ConfigError, match=r"dangling\.yaml"):
+        compose(Run, [write(tmp_path, "dangling.yaml", "seed: ${nowhere}\n")])
+
+
+def test_written_out_and_read_again(tmp_path: Path) -> None:
+    config = compose(Run, overrides=["seed=4", "optim.lr=0.25", "learner.kind=one_step"])
+    assert compose(Run, [write(tmp_path, "out.yaml", to_yaml(config))]) == config
+    assert structured(Run, to_dict(config)) == config

@@ -1,0 +1,181 @@
+"""Layout: every paradigm written out by hand, over a game of two squares and three moves."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from genpolicy import load_game
+from genpolicy.errors import ConfigError
+from genpolicy.sequence import PARADIGMS, Layout
+
+
+def tiny_game(symbols: tuple[str, ...] = (".", "X", "x")) -> Any:
+    """Two squares that hold ``.`` or ``X`` and a side token that holds ``x``; moves a, b, c."""
+    tokens = SimpleNamespace(
+        symbols=symbols,
+        length=3,
+        admitted=np.array([[True, True, False], [True, True, False], [False, False, True]]),
+        rows=np.array([0, 0, -1], np.int16),
+        cols=np.array([0, 1, -1], np.int16),
+        hands=np.array([-1, -1, 0], np.int16),
+    )
+    return SimpleNamespace(tokens=tokens, moves=load_game("connect:rows=1,cols=3,k=2").moves)
+
+
+# The tokens of each paradigm: s, a or v, with the ply behind it. A state is three tokens long.
+EXPECTED = {
+    ("s-a", 1): "s0 s0 s0 | a0",
+    ("s-v", 1): "s0 s0 s0 | v0",
+    ("sa-v", 1): "s0 s0 s0 a0 | v0",
+    ("s-aa", 3): "s0 s0 s0 | a0 a1 a2",
+    ("s-asa", 1): "s0 s0 s0 | a0",
+    ("s-asa", 3): "s0 s0 s0 | a0 s1 s1 s1 a1 s2 s2 s2 a2",
+    ("s-ass", 3): "s0 s0 s0 | a0 s1 s1 s1 s2 s2 s2",
+    ("s-avav", 3): "s0 s0 s0 | a0 v0 a1 v1 a2 v2",
+    ("s-avsav", 2): "s0 s0 s0 | a0 v0 s1 s1 s1 a1 v1",
+}
+DESCRIBED = {
+    ("s-a", 1): "s | a",
+    ("s-v", 1): "s | v",
+    ("sa-v", 1): "s a | v",
+    ("s-aa", 3): "s | a a a",
+    ("s-asa", 3): "s | a s a s a",
+    ("s-ass", 3): "s | a s s",
+    ("s-avav", 3): "s | a v a v a v",
+    ("s-avsav", 2): "s | a v s a v",
+}
+
+
+def test_every_paradigm_is_written_out_here() -> None:
+    assert {paradigm for paradigm, _ in EXPECTED} == set(PARADIGMS)
+
+
+@pytest.mark.parametrize(("paradigm", "horizon"), EXPECTED)
+def test_tokens_of_a_paradigm(paradigm: str, horizon: int) -> None:
+    layout = Layout(tiny_game(), paradigm, horizon, num_value_bins=4)
+    tokens = [f"{'sav'[kind]}{ply}" for kind, ply in zip(layout.kinds, layout.plies, strict=True)]
+    tokens.insert(int(layout.given.sum()), "|")
+    assert " ".join(tokens) == EXPECTED[paradigm, horizon]
+    assert layout.given.tolist() == sorted(layout.given, reverse=True)  # what is given comes first
+    assert layout.length == len(tokens) - 1
+    slots = "".join(slot.kind[0] * (slot.stop - slot.start) for slot in layout.slots)
+    assert slots == "".join(token[0] for token in tokens if token != "|")
+
+
+@pytest.mark.parametrize(("paradigm", "horizon"), DESCRIBED)
+def test_described_as_in_the_paper(paradigm: str, horizon: int) -> None:
+    assert Layout(tiny_game(), paradigm, horizon).describe() == DESCRIBED[paradigm, horizon]
+
+
+def test_the_papers_layout() -> None:
+    # DiffuSearch's S-ASA at horizon 4 over chess: 77 state tokens, four moves, three imagined states.
+    chess = load_game("chess")
+    layout = Layout(chess, "s-asa", 4)
+    assert layout.length == 4 * 77 + 4
+    assert layout.describe() == "s | a s a s a s a"
+    assert layout.first_action == 77
+    assert layout.num_symbols == len(chess.tokens.symbols) + 1968 + 1
+
+
+def test_places_on_the_board() -> None:
+    layout = Layout(tiny_game(), "s-asa", 2)  # s s s | a s s s a
+    assert layout.places.tolist() == [0, 1, 2, -1, 0, 1, 2, -1]
+    assert layout.rows.tolist() == [0, 0, -1, -1, 0, 0, -1, -1]
+    assert layout.cols.tolist() == [0, 1, -1, -1, 0, 1, -1, -1]
+    assert layout.hands.tolist() == [-1, -1, 0, -1, -1, -1, 0, -1]
+
+
+def test_symbols_and_what_each_token_admits() -> None:
+    # 3 state symbols, 3 moves, 2 value bins, PAD: ids 0-2, 3-5, 6-7, 8; the mask is 9.
+    layout = Layout(tiny_game(), "s-avsav", 2, num_value_bins=2)
+    assert (layout.move_offset, layout.value_offset, layout.pad, layout.num_symbols, layout.mask) == (3, 6, 8, 9, 9)
+    square, side, move, value = {0, 1}, {2}, {3, 4, 5}, {6, 7}
+    expected = [square, square, side, move, value, square, square, side, move, value]
+    assert [set(np.flatnonzero(row)) for row in layout.admitted] == expected
+    with_pad = Layout(tiny_game(), "s-avsav", 2, num_value_bins=2, admit_pad=True)
+    expected = [symbols | ({8} if i >= 3 else set()) for i, symbols in enumerate(expected)]
+    assert [set(np.flatnonzero(row)) for row in with_pad.admitted] == expected
+    texts = layout.texts([0, 1, 2, 3, 5, 6, 7, 8, 9])
+    assert texts == [".", "X", "x", "a", "c", "v0", "v1", "PAD", "MASK"]
+
+
+def test_groups_hold_the_same_as_the_table() -> None:
+    layout = Layout(tiny_game(), "s-avsav", 2, num_value_bins=2, admit_pad=True)
+    table = np.zeros_like(layout.admitted)
+    for group in layout.groups:
+        for position, row in zip(group.positions, group.admitted, strict=True):
+            table[position, group.symbols[row]] = True
+        assert group.symbols[-1] == layout.pad
+    assert np.array_equal(table, layout.admitted)
+    assert sorted(p for group in layout.groups for p in group.positions) == list(range(layout.length))
+
+
+def test_without_values_there_are_no_value_symbols() -> None:
+    layout = Layout(tiny_game(), "s-asa", 2, num_value_bins=128)
+    assert (layout.num_value_bins, layout.num_symbols) == (0, 3 + 3 + 1)
+
+
+@pytest.mark.parametrize(
+    ("paradigm", "horizon", "first"), [("s-a", 1, 3), ("s-aa", 2, 3), ("s-asa", 4, 3), ("s-avav", 2, 3)]
+)
+def test_first_action(paradigm: str, horizon: int, first: int) -> None:
+    assert Layout(tiny_game(), paradigm, horizon).first_action == first
+
+
+@pytest.mark.parametrize("paradigm", ["s-v", "sa-v"])
+def test_a_paradigm_without_imagined_action_says_so(paradigm: str) -> None:
+    with pytest.raises(ConfigError, match="imagines no action"):
+        _ = Layout(tiny_game(), paradigm, 1).first_action
+
+
+@pytest.mark.parametrize(
+    ("paradigm", "horizon", "squares"),
+    [
+        ("s-a", 1, [[0, 1, 2]]),
+        ("s-asa", 2, [[0, 1, 2], [4, 5, 6]]),  # s s s a s s s a
+        ("s-aa", 2, [[0, 1, 2], [0, 1, 2]]),  # no imagined state: every move is made in the root
+        ("s-avsav", 2, [[0, 1, 2], [5, 6, 7]]),  # s s s a v s s s a v
+        ("s-ass", 3, [[0, 1, 2]]),
+        ("sa-v", 1, [[0, 1, 2]]),
+    ],
+)
+def test_the_state_that_each_move_is_made_in(paradigm: str, horizon: int, squares: list[list[int]]) -> None:
+    assert Layout(tiny_game(), paradigm, horizon).head_squares.tolist() == squares
+
+
+def test_slots_by_kind_and_ply() -> None:
+    layout = Layout(tiny_game(), "s-asa", 2)
+    found = layout.slot("state", 1)
+    assert found is not None
+    assert (found.start, found.stop, found.given) == (4, 7, False)
+    assert layout.slot("value", 0) is None
+    assert layout.slot("state", 2) is None
+
+
+@pytest.mark.parametrize(
+    ("paradigm", "horizon", "reason"),
+    [
+        ("s-asas", 4, "'s-asas' does not exist; there are: s-a, "),
+        ("s-asa", 0, "at least 1 ply, got 0"),
+        ("s-a", 2, "set horizon=1, got 2"),
+    ],
+)
+def test_layouts_that_cannot_be(paradigm: str, horizon: int, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        Layout(tiny_game(), paradigm, horizon)
+
+
+def test_the_fingerprint_changes_with_the_meaning_of_ids() -> None:
+    base = Layout(tiny_game(), "s-asa", 2)
+    assert Layout(tiny_game(), "s-asa", 2).fingerprint == base.fingerprint
+    others = [
+        Layout(tiny_game(), "s-asa", 3),
+        Layout(tiny_game(), "s-aa", 2),
+        Layout(tiny_game(("_", "X", "x")), "s-asa", 2),
+        Layout(load_game("connect:rows=1,cols=3,k=2"), "s-asa", 2),
+    ]
+    assert len({base.fingerprint, *(other.fingerprint for other in others)}) == 5

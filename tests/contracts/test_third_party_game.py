@@ -1,0 +1,187 @@
+"""A game that somebody else wrote: one class and one entry point, and the core and its laws take it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from genpolicy import load_game, registry
+from genpolicy.errors import IllegalMoveError
+from genpolicy.game import Game, IntArray, MoveVocabulary, StateTokenizer
+from genpolicy.sequence import Layout
+from genpolicy.testing import check_game
+
+
+class NimTokens(StateTokenizer[tuple[int, int]]):
+    symbols = (*(str(n) for n in range(13)), "A", "B")
+    rows = cols = np.full(2, -1, np.int16)
+    hands = np.array([0, -1], np.int16)
+    admitted = np.array([[True] * 13 + [False] * 2, [False] * 13 + [True] * 2])
+
+    def encode(self, states: Sequence[tuple[int, int]], viewers: Sequence[int] | IntArray | None = None) -> Any:
+        seen = np.zeros(len(states), int) if viewers is None else np.asarray(viewers)
+        return np.array([[n, 13 + (p ^ v)] for (n, p), v in zip(states, seen, strict=True)], np.int16).reshape(-1, 2)
+
+    def decode(self, row: IntArray, viewer: int = 0) -> tuple[int, int]:
+        if len(row) != 2 or not 0 <= row[0] <= 12 or not 13 <= row[1] <= 14:
+            raise ValueError(f"{list(row)} is no row of Nim")
+        return int(row[0]), (int(row[1]) - 13) ^ viewer
+
+
+class NimGame(Game[tuple[int, int]]):
+    """Twelve matches; take one, two or three; who takes the last one wins."""
+
+    name, spec, protocol, players = "nim", "nim", "none", ("A", "B")
+    tokens = NimTokens()
+    moves = MoveVocabulary(
+        texts=("1", "2", "3"),
+        source=np.zeros(3, np.int16),
+        target=np.full(3, -1, np.int16),
+        kind=np.arange(3, dtype=np.int16),
+        num_kinds=3,
+        mirrored=np.arange(3),
+    )
+
+    def parse(self, text: str | None = None) -> tuple[int, int]:
+        number, _, player = (text if text is not None else "12 A").partition(" ")
+        if not number.isdecimal() or str(int(number)) != number or int(number) > 12 or player not in ("A", "B"):
+            raise ValueError(f"{text!r} is no position of Nim; write '12 A'")
+        return int(number), "AB".index(player)
+
+    def format(self, state: tuple[int, int]) -> str:
+        return f"{state[0]} {'AB'[state[1]]}"
+
+    def legal(self, state: tuple[int, int]) -> NDArray[np.int64]:
+        return np.arange(min(3, state[0]))
+
+    def play(self, state: tuple[int, int], move_id: int) -> tuple[int, int]:
+        if move_id not in self.legal(state):
+            name = self.moves[move_id] if 0 <= move_id < 3 else move_id
+            raise IllegalMoveError(f"move {name} is illegal in {self.format(state)!r}")
+        return state[0] - int(move_id) - 1, 1 - state[1]
+
+    def player(self, state: tuple[int, int]) -> int:
+        return state[1]
+
+    def outcome(self, state: tuple[int, int]) -> float | None:
+        return -1.0 if state[0] == 0 else None
+
+    def key(self, state: tuple[int, int]) -> str:
+        return self.format(state)
+
+
+@pytest.fixture
+def nim(monkeypatch: pytest.MonkeyPatch) -> Game[Any]:
+    """Nim as ``genpolicy.load_game`` finds it, once a package names it in its entry points."""
+    point = EntryPoint("nim", f"{__name__}:NimGame", "genpolicy.games")
+    monkeypatch.setattr(EntryPoint, "load", lambda self: NimGame)
+    monkeypatch.setattr(registry, "entry_points", lambda *, group: [point])
+    registry.load_game.cache_clear()
+    yield load_game("nim")  # type: ignore[misc]
+    registry.load_game.cache_clear()
+
+
+def test_it_is_found_and_keeps_the_laws(nim: Game[Any]) -> None:
+    assert type(nim) is NimGame
+    check_game(nim, perft={1: 3, 2: 9, "4 B": {1: 3, 2: 6}}, texts=["1 B", "0 A"], bad_texts=["13 A", "4 C", "04 A"])
+
+
+def test_the_core_lays_it_out(nim: Game[Any]) -> None:
+    layout = Layout(nim, "s-asa", 3)
+    assert layout.length == 3 * 2 + 3
+    assert layout.num_symbols == 15 + 3 + 1
+
+
+# Each law is seen to fail: a game broken in one place, and the words that name it.
+
+
+def mutated(**methods: Any) -> Game[Any]:
+    return type("BrokenNim", (NimGame,), methods)()
+
+
+def vocabulary(**changes: Any) -> MoveVocabulary:
+    base = NimGame.moves
+    fields = {name: getattr(base, name) for name in ("texts", "source", "target", "kind", "num_kinds", "mirrored")}
+    return MoveVocabulary(**{**fields, **changes})
+
+
+class ForgetfulTokens(NimTokens):
+    def decode(self, row: IntArray, viewer: int = 0) -> tuple[int, int]:
+        return super().decode(row, 0)
+
+
+class RepairingTokens(NimTokens):
+    def decode(self, row: IntArray, viewer: int = 0) -> tuple[int, int]:
+        return int(np.clip(row[0], 0, 12)), (int(row[1] == 14)) ^ viewer
+
+
+class WideTokens(NimTokens):
+    def encode(self, states: Sequence[tuple[int, int]], viewers: Sequence[int] | IntArray | None = None) -> Any:
+        return super().encode(states, viewers).astype(np.int64)
+
+
+class NarrowTokens(NimTokens):
+    admitted = NimTokens.admitted & (np.arange(15) != 12)
+
+
+class BatchTokens(NimTokens):
+    def encode(self, states: Sequence[tuple[int, int]], viewers: Sequence[int] | IntArray | None = None) -> Any:
+        rows = super().encode(states, viewers)
+        rows[1:, 0] = rows[0, 0]
+        return rows
+
+
+@pytest.mark.parametrize(
+    ("game", "law"),
+    [
+        (mutated(moves=vocabulary(texts=("1", "2", "2"))), "move texts are all different"),
+        (mutated(moves=vocabulary(mirrored=np.array([1, 2, 0]))), "its own inverse"),
+        (
+            mutated(moves=vocabulary(kind=np.zeros(3, np.int16), num_kinds=1)),
+            "no two moves share source, target and kind",
+        ),
+        (mutated(moves=vocabulary(source=np.full(3, 2, np.int16))), "moves.source is a state token or -1"),
+        (mutated(tokens=ForgetfulTokens()), "decode\\(encode\\(s\\)\\) has the text of s, viewer 1"),
+        (mutated(tokens=RepairingTokens()), "decode refuses"),
+        (mutated(tokens=WideTokens()), "encode gives int16 rows"),
+        (mutated(tokens=NarrowTokens()), "every symbol is admitted somewhere"),
+        (mutated(tokens=BatchTokens()), "does not depend on the others"),
+        (mutated(legal=lambda self, s: np.arange(min(3, s[0]))[::-1]), "legal ids are sorted"),
+        (mutated(legal=lambda self, s: np.arange(3) if s[0] else np.arange(0)), "what is legal works"),
+        (mutated(outcome=lambda self, s: None), "without a legal move there is an outcome"),
+        (mutated(outcome=lambda self, s: -2.0 if s[0] == 0 else None), r"outcome lies in \[-1, 1\]"),
+        (mutated(format=lambda self, s: f"{s[0]} A"), "a text keeps the player to move|legal works"),
+        (mutated(play=lambda self, s, m: (max(0, s[0] - int(m) - 1), 1 - s[1])), "an illegal move is a ValueError"),
+        (mutated(parse=lambda self, t=None: NimGame.parse(self, t) if t != "" else (12, 0)), "is a ValueError"),
+        (mutated(key=lambda self, s: object()), "makes the same position"),
+        (mutated(player=lambda self, s: 1 - s[1]), "player 0 moves first"),
+        (mutated(spec="other"), "spec begins with the game's name"),
+    ],
+)
+def test_a_broken_game_is_told_which_law(game: Game[Any], law: str) -> None:
+    with pytest.raises(AssertionError, match=law):
+        check_game(game)
+
+
+def test_a_wrong_perft_is_told() -> None:
+    with pytest.raises(AssertionError, match=r"perft\(2\) of 'the start' is 9, not 8"):
+        check_game(NimGame(), perft={2: 8})
+
+
+def test_a_play_that_changes_its_argument_is_told() -> None:
+    class ListNim(NimGame):
+        def parse(self, text: str | None = None) -> Any:
+            return list(NimGame.parse(self, text))
+
+        def play(self, state: Any, move_id: int) -> Any:
+            after = list(NimGame.play(self, state, move_id))
+            state[0] = after[0]
+            return after
+
+    with pytest.raises(AssertionError, match=r"law broken in .*(each time|nothing changes)"):
+        check_game(ListNim())
