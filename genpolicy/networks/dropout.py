@@ -7,9 +7,13 @@ On other devices, and under ``torch.compile``, torch's own dropout is used.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from genpolicy.networks.threads import in_parallel
 
 _LEVELS = 1 << 16
 """A choice compares 16 random bits with a threshold, so the keep probability is a multiple of 1/65536."""
@@ -25,45 +29,72 @@ def keep_threshold(p: float) -> tuple[int, float]:
     return kept - _LEVELS // 2, kept / _LEVELS
 
 
-def random_int16(num: int) -> Tensor:
-    """``num`` uniform int16 numbers from torch's default CPU generator, shape [num]."""
+def keep_probability(p: float) -> float:
+    """The exact probability of keeping at a nominal probability ``p`` of dropping."""
+    return keep_threshold(p)[1]
+
+
+def draw_seeds(num: int) -> list[int]:
+    """Seeds for ``draw_keep`` from torch's default CPU generator."""
+    seeds: list[int] = torch.empty(num, dtype=torch.int64).random_().tolist()
+    return seeds
+
+
+def draw_keep(kept: Tensor, p: float, seed: int) -> Tensor:
+    """Draw keep-or-drop choices.
+
+    Args:
+        kept: uint8 of any shape, contiguous; filled with 1 where an element is kept and 0 where it is dropped.
+        p: Probability of dropping, in [0, 1).
+        seed: Same seed, same choices.
+
+    Returns:
+        The choices as int16, in the shape of ``kept``.
+    """
+    num = kept.numel()
     words = torch.empty((num + 3) // 4, dtype=torch.int64)
-    words.random_(-(2**63), None)  # without bounds random_ leaves the sign bit 0
-    return words.view(torch.int16)[:num]
+    # Without bounds random_ leaves the sign bit 0.
+    words.random_(-(2**63), None, generator=torch.Generator().manual_seed(seed))
+    bits = words.view(torch.int16)[:num].view(kept.shape)
+    bits.lt_(keep_threshold(p)[0])  # in place and to the same type, which is several times as fast as to bool
+    kept.copy_(bits)
+    return bits
 
 
-def keep_mask(shape: torch.Size, p: float) -> tuple[Tensor, float]:
-    """A bool mask that is True where an element is kept, and 1 / (exact probability of keeping)."""
-    threshold, keep = keep_threshold(p)
-    return (random_int16(shape.numel()) < threshold).view(shape), 1.0 / keep
-
-
-def uses_own_dropout(x: Tensor) -> bool:
-    """Whether the cheap CPU form applies to this tensor."""
+def uses_own_kernels(x: Tensor) -> bool:
+    """Whether the forms written for a CPU apply: not elsewhere, and not where ``torch.compile`` sees the code."""
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 class _Dropout(torch.autograd.Function):
-    """x * mask / keep, the mask stored as bool."""
+    """x * mask / keep; the mask is kept as bytes."""
 
     @staticmethod
-    def forward(ctx: torch.autograd.function.FunctionCtx, x: Tensor, p: float) -> Tensor:
-        mask, scale = keep_mask(x.shape, p)
-        ctx.save_for_backward(mask)
-        ctx.scale = scale  # type: ignore[attr-defined]
-        return (x * mask).mul_(scale)
+    def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
+        kept = torch.empty(x.shape, dtype=torch.uint8)
+        out = torch.empty(x.shape, dtype=x.dtype)
+        ctx.scale = scale = 1.0 / keep_probability(p)
+        seeds = draw_seeds(len(x))
+
+        def work(rows: range) -> None:
+            for row in rows:
+                torch.mul(x[row], draw_keep(kept[row], p, seeds[row]).to(x.dtype).mul_(scale), out=out[row])
+
+        in_parallel(work, len(x))
+        ctx.save_for_backward(kept)
+        return out
 
     @staticmethod
-    def backward(ctx: torch.autograd.function.FunctionCtx, *grads: Tensor) -> tuple[Tensor, None]:
-        (mask,) = ctx.saved_tensors  # type: ignore[attr-defined]
-        return (grads[0] * mask).mul_(ctx.scale), None  # type: ignore[attr-defined]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (kept,) = ctx.saved_tensors
+        return kept.to(grads[0].dtype).mul_(ctx.scale).mul_(grads[0]), None
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     """Zero each element with probability ``p`` and divide the others by the probability of keeping."""
     if not training or p == 0.0:
         return x
-    if uses_own_dropout(x):
+    if uses_own_kernels(x):
         out: Tensor = _Dropout.apply(x, p)  # type: ignore[no-untyped-call]
         return out
     return F.dropout(x, p, training=True)

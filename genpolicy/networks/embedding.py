@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from genpolicy.networks.linear import Linear
 from genpolicy.sequence import KINDS, Layout
 
 
@@ -78,8 +79,8 @@ class BoardEmbedding(nn.Module):
         actions = np.flatnonzero(layout.kinds == KINDS.index("action"))
         self.register_buffer("action_tokens", index_buffer(actions), persistent=False)
         self.has_actions = len(actions) > 0
-        self.source = nn.Linear(width, width, bias=False)
-        self.target = nn.Linear(width, width, bias=False)
+        self.source = Linear(width, width, bias=False)
+        self.target = Linear(width, width, bias=False)
         self.move_kinds = nn.Parameter(torch.empty(moves.num_kinds + 1, width))
         ids = layout.move_offset + np.arange(len(moves))
         for name, of_move, none in (

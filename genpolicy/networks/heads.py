@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from genpolicy.diffusion.logits import NEGATIVE_INFINITY, LogitGroup, TypedLogits
 from genpolicy.networks.embedding import index_buffer
+from genpolicy.networks.linear import linear
 from genpolicy.networks.moves import MoveHead
 from genpolicy.sequence import Layout
 
@@ -69,14 +70,14 @@ class UnifiedHead(nn.Module):
 
     def forward(self, hidden: Tensor) -> TypedLogits:
         """One group from features [B, N, W]."""
-        logits = F.linear(hidden, *self.table.select(None))
+        logits = linear(hidden, *self.table.select(None))
         return TypedLogits((LogitGroup(self.positions, self.symbols, logits),), self.num_tokens, self.num_symbols)
 
     def nll(self, hidden: Tensor, targets: Tensor, where: Tensor) -> Tensor:
         """-log p(targets [B, N]) at the tokens of ``where`` [B, N], flat in row-major order."""
         flat = where.reshape(-1).nonzero()[:, 0]
         chosen = hidden.reshape(-1, hidden.shape[-1]).index_select(0, flat)
-        return _nll(F.linear(chosen, *self.table.select(None)), targets.reshape(-1).index_select(0, flat))
+        return _nll(linear(chosen, *self.table.select(None)), targets.reshape(-1).index_select(0, flat))
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ class _GroupHead(nn.Module):
 
     def linear(self, chosen: Tensor, table: OutputTable) -> Tensor:
         """Logits [..., G] of features [..., W]."""
-        return F.linear(chosen, *table.select(self.rows))
+        return linear(chosen, *table.select(self.rows))
 
     def nll(self, logits: Tensor, tokens: Tensor, targets: Tensor) -> Tensor:
         """[n] from logits [n, G] of tokens [n] (places in the sequence) and target ids [n]."""

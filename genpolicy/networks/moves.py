@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from genpolicy.errors import ConfigError
 from genpolicy.networks.embedding import index_buffer
+from genpolicy.networks.linear import Linear
 from genpolicy.sequence import KINDS, Layout
 
 
@@ -52,9 +53,9 @@ class _KindHead(nn.Module):
         self.rank = rank
         self.register_buffer("sources", index_buffer(sources), persistent=False)
         self.register_buffer("targets", index_buffer(targets), persistent=False)
-        self.query = nn.Linear(width, rank)
-        self.key = nn.Linear(width, rank)
-        self.of_action = nn.Linear(width, 2 * rank, bias=False)
+        self.query = Linear(width, rank)
+        self.key = Linear(width, rank)
+        self.of_action = Linear(width, 2 * rank, bias=False)
 
     def forward(self, places: Tensor, action: Tensor) -> Tensor:
         """[n, S * T] from place features [n, L + 1, W] and action features [n, W]."""
@@ -114,7 +115,7 @@ class MoveHead(nn.Module):
         ):
             self.register_buffer(name, index_buffer(table), persistent=False)
         self.bias = nn.Parameter(torch.zeros(len(moves)))
-        self.pad = nn.Linear(width, 1)
+        self.pad = Linear(width, 1)
 
     def forward(self, hidden: Tensor, rows: Tensor, tokens: Tensor, with_pad: bool) -> Tensor:
         """[n, M] or [n, M + 1] logits, PAD last.

@@ -21,6 +21,7 @@ from genpolicy.networks.config import NetworkConfig
 from genpolicy.networks.dropout import Dropout
 from genpolicy.networks.embedding import BoardEmbedding, SequenceEmbedding
 from genpolicy.networks.heads import TypedHead, UnifiedHead
+from genpolicy.networks.linear import Linear
 from genpolicy.networks.relations import RelativeBias
 from genpolicy.sequence import Layout
 
@@ -32,8 +33,8 @@ class FeedForward(nn.Module):
 
     def __init__(self, width: int, inner: int) -> None:
         super().__init__()
-        self.inner = nn.Linear(width, inner)
-        self.out = nn.Linear(inner, width)
+        self.inner = Linear(width, inner)
+        self.out = Linear(inner, width)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, N, W] in and out."""
@@ -64,8 +65,8 @@ class TimeEmbedding(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.inner = nn.Linear(TIME_FEATURES, width)
-        self.out = nn.Linear(width, width)
+        self.inner = Linear(TIME_FEATURES, width)
+        self.out = Linear(width, width)
 
     def forward(self, t: Tensor) -> Tensor:
         """[B, 1, W] from times [B]."""

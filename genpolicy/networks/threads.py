@@ -1,0 +1,46 @@
+"""Work on the rows of a batch in as many threads as torch uses, each running its own operations alone.
+
+A loop of small operations that torch splits over its threads makes those meet after each one; on a machine with other
+work every meeting waits for the slowest. Here the threads meet once, at the end.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import TypeVar
+
+import torch
+
+ResultT = TypeVar("ResultT")
+
+_pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
+"""By process (threads do not survive a fork) and number of threads."""
+
+
+def _pool(num_threads: int) -> ThreadPoolExecutor:
+    key = (os.getpid(), num_threads)
+    if key not in _pools:
+        _pools[key] = ThreadPoolExecutor(num_threads, "genpolicy", initializer=torch.set_num_threads, initargs=(1,))
+    return _pools[key]
+
+
+def in_parallel(work: Callable[[range], ResultT], num_rows: int) -> list[ResultT]:
+    """The results of ``work`` on ranges that together are 0 .. num_rows - 1, in order.
+
+    The ranges depend on ``num_rows`` and ``torch.get_num_threads()`` alone, so results are reproducible. ``work`` runs
+    without gradients and must not draw from a shared generator.
+    """
+    num_threads = min(torch.get_num_threads(), num_rows)
+    if num_threads <= 1:
+        return [work(range(num_rows))]
+    bounds = [num_rows * i // num_threads for i in range(num_threads + 1)]
+
+    def alone(rows: range) -> ResultT:
+        with torch.no_grad():  # a thread has its own gradient mode
+            return work(rows)
+
+    ranges = [range(start, stop) for start, stop in pairwise(bounds)]
+    return list(_pool(num_threads).map(alone, ranges))

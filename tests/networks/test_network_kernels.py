@@ -1,0 +1,200 @@
+"""The forms written for a CPU against torch's own: dropout, attention, linear."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from genpolicy.networks.attention import Rotary, attend
+from genpolicy.networks.dropout import dropout, keep_probability
+from genpolicy.networks.linear import Linear, linear
+from genpolicy.networks.threads import in_parallel
+
+
+@pytest.fixture(params=[1, 2], ids=["one thread", "two threads"])
+def num_threads(request: pytest.FixtureRequest):
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def qkv_and_bias(b: int, n: int, h: int, d: int, dtype: torch.dtype = torch.float64):
+    g = generator()
+    qkv = torch.randn(b, n, 3, h, d, generator=g, dtype=dtype, requires_grad=True)
+    bias = torch.randn(h, n, n, generator=g, dtype=dtype, requires_grad=True)
+    return qkv, bias
+
+
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize("shape", [(3, 5, 2, 4), (5, 210, 2, 4), (1, 1, 1, 2)])
+def test_attention_and_its_gradients_equal_the_formula(num_threads: int, shape, with_bias: bool) -> None:
+    qkv, bias = qkv_and_bias(*shape)
+    b = bias if with_bias else None
+    query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+    scores = query @ key.mT / math.sqrt(shape[3])
+    expected = ((scores + b if b is not None else scores).softmax(-1) @ value).transpose(1, 2)
+    got = attend(qkv, b, 0.0)
+    torch.testing.assert_close(got, expected)
+    weights = torch.randn(expected.shape, generator=generator(1), dtype=torch.float64)
+    wrt = [qkv, bias] if with_bias else [qkv]
+    for mine, theirs in zip(
+        torch.autograd.grad((got * weights).sum(), wrt),
+        torch.autograd.grad((expected * weights).sum(), wrt),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_attention_without_gradients_equals_attention_with_them() -> None:
+    qkv, bias = qkv_and_bias(2, 6, 2, 4)
+    with torch.no_grad():
+        torch.testing.assert_close(attend(qkv, bias, 0.0), attend(qkv.detach().requires_grad_(), bias, 0.0))
+    torch.testing.assert_close(attend(qkv.detach(), bias.detach(), 0.0), attend(qkv, bias, 0.0).detach())
+
+
+def test_gradcheck_of_attention_with_dropout(num_threads: int) -> None:
+    qkv, bias = qkv_and_bias(3, 4, 2, 2)
+
+    def same_draws(qkv: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        with torch.random.fork_rng(devices=[]):
+            torch.random.default_generator.manual_seed(7)
+            return attend(qkv, bias, 0.4)
+
+    assert torch.autograd.gradcheck(same_draws, (qkv, bias))
+
+
+def test_attention_dropout_drops_whole_probabilities_at_the_right_rate() -> None:
+    # With value = identity the output is the attention matrix itself: uniform 1/n, dropped or divided by keep.
+    n = 128
+    qkv = torch.zeros(8, n, 3, 1, n)
+    qkv[:, :, 2, 0] = torch.eye(n)
+    qkv.requires_grad_()
+    out = attend(qkv, None, 0.1).detach()
+    dropped = out == 0
+    keep = keep_probability(0.1)
+    torch.testing.assert_close(out[~dropped], torch.full_like(out[~dropped], 1 / n / keep))
+    trials = dropped.numel()
+    assert abs(dropped.double().mean().item() - 0.1) < 5 * math.sqrt(0.09 / trials)
+    # Rows of the batch, queries and keys are drawn independently: their own means spread as binomials do.
+    for means in (dropped.double().mean((1, 2, 3)), dropped.double().mean((0, 2, 3)), dropped.double().mean((0, 1, 2))):
+        sigma = math.sqrt(0.09 / (trials / len(means)))
+        assert (means - 0.1).abs().max() < 5 * sigma
+    assert not torch.equal(dropped[0], dropped[1])
+
+
+@pytest.mark.parametrize("p", [0.1, 0.25, 0.9])
+def test_dropout_keeps_rate_and_mean(p: float) -> None:
+    x = torch.ones(50, 4001)
+    out = dropout(x, p, training=True)
+    kept = (out != 0).double()
+    sigma = math.sqrt(p * (1 - p) / x.numel())
+    assert abs(kept.mean().item() - (1 - p)) < 5 * sigma
+    assert abs(out.double().mean().item() - 1) < 5 * sigma / (1 - p)
+    # What is kept is one number, the inverse of the exact probability of keeping.
+    torch.testing.assert_close(out[out != 0].unique(), torch.tensor([1 / keep_probability(p)]))
+    # Neighbours are independent, within a 64-bit word and across.
+    for lag in (1, 2, 3, 4, 5):
+        both = (kept[:, lag:] * kept[:, :-lag]).mean().item()
+        assert abs(both - (1 - p) ** 2) < 6 * math.sqrt(1 / x.numel())
+
+
+def test_keep_probability_is_within_16_bits() -> None:
+    for p in (0.0, 0.05, 0.1, 0.3, 0.5, 0.99):
+        assert abs(keep_probability(p) - (1 - p)) <= 0.5 / 65536
+
+
+def test_dropout_follows_torchs_default_generator(num_threads: int) -> None:
+    qkv, bias = qkv_and_bias(5, 30, 2, 4)
+    x = torch.ones(7, 33)
+    state = torch.get_rng_state()
+    first = dropout(x, 0.5, True), attend(qkv, bias, 0.5)
+    second = dropout(x, 0.5, True), attend(qkv, bias, 0.5)
+    torch.set_rng_state(state)
+    again = dropout(x, 0.5, True), attend(qkv, bias, 0.5)
+    for a, b, c in zip(first, second, again, strict=True):
+        assert torch.equal(a, c)
+        assert not torch.equal(a, b)
+
+
+def test_dropout_does_not_depend_on_the_number_of_threads() -> None:
+    x, before, state = torch.ones(7, 33), torch.get_num_threads(), torch.get_rng_state()
+    outs = []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        torch.set_rng_state(state)
+        outs.append(dropout(x, 0.5, True))
+    torch.set_num_threads(before)
+    assert torch.equal(outs[0], outs[1])
+    assert torch.equal(outs[0], outs[2])
+
+
+def test_gradient_of_dropout_is_its_mask() -> None:
+    x = torch.randn(6, 9, dtype=torch.float64, generator=generator()).requires_grad_()
+    out = dropout(x, 0.3, True)
+    (grad,) = torch.autograd.grad(out.sum(), x)
+    torch.testing.assert_close(grad, (out / x).detach())
+    assert dropout(x, 0.3, training=False) is x
+    assert dropout(x, 0.0, training=True) is x
+
+
+@pytest.mark.parametrize(("n", "inner", "outer"), [(7, 5, 3), (40, 16, 64), (40, 64, 16), (1, 1, 1), (0, 4, 5)])
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_linear_and_its_gradients_equal_torchs(n: int, inner: int, outer: int, with_bias: bool) -> None:
+    g = generator()
+    x = torch.randn(2, n, inner, generator=g, requires_grad=True)
+    weight = torch.randn(outer, inner, generator=g, requires_grad=True)
+    bias = torch.randn(outer, generator=g, requires_grad=True) if with_bias else None
+    wrt = [x, weight] + ([bias] if bias is not None else [])
+    mine, theirs = linear(x, weight, bias), F.linear(x, weight, bias)
+    torch.testing.assert_close(mine, theirs)
+    weights = torch.randn(theirs.shape, generator=g)
+    for a, b in zip(
+        torch.autograd.grad((mine * weights).sum(), wrt),
+        torch.autograd.grad((theirs * weights).sum(), wrt),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)  # float32 sums in another order
+
+
+def test_linear_takes_float64_and_strided_input() -> None:
+    layer = Linear(6, 4).double()
+    x = torch.randn(6, 9, 5, dtype=torch.float64, generator=generator()).permute(2, 1, 0)
+    torch.testing.assert_close(layer(x), F.linear(x, layer.weight, layer.bias))
+    single = Linear(6, 4)
+    torch.testing.assert_close(single(x.float()), F.linear(x.float(), single.weight, single.bias))
+
+
+def test_rotary_scores_depend_on_the_distance_alone() -> None:
+    rotary = Rotary(20, 8)
+    query, key = torch.randn(8, generator=generator()), torch.randn(8, generator=generator(1))
+    at = rotary(torch.stack([query, key]).expand(1, 20, 2, 8)[:, :, :, None])[0, :, :, 0]
+    scores = at[:, 0] @ at[:, 1].T
+    for distance in range(-19, 20):
+        diagonal = scores.diagonal(distance)
+        torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal), rtol=1e-4, atol=1e-4)
+    assert (scores[0, 0] - scores[0, 5]).abs() > 1e-3
+
+
+def test_work_is_split_in_order(num_threads: int) -> None:
+    ranges = in_parallel(lambda rows: rows, 5)
+    assert [i for rows in ranges for i in rows] == [0, 1, 2, 3, 4]
+    assert len(ranges) == num_threads
+    assert in_parallel(lambda rows: (torch.is_grad_enabled(), torch.get_num_threads()), 2)[0] == (
+        (True, 1) if num_threads == 1 else (False, 1)
+    )
+
+
+def test_an_error_in_a_thread_is_raised(num_threads: int) -> None:
+    def fail(rows: range) -> None:
+        raise RuntimeError(f"rows {rows}")
+
+    with pytest.raises(RuntimeError, match="rows"):
+        in_parallel(fail, 4)
