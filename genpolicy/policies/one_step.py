@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from genpolicy.data.windows import Batch
-from genpolicy.diffusion.absorbing import draw_clean
 from genpolicy.diffusion.draws import uniforms
 from genpolicy.diffusion.process import nll_per_row
+from genpolicy.diffusion.ranking import draw_tokens
 from genpolicy.game import Game
 from genpolicy.policies.neural import FirstAction, NetworkLearner, NetworkLearnerConfig, NetworkPolicy
 from genpolicy.sequence import Layout
@@ -102,7 +102,7 @@ class OneStepPolicy(NetworkPolicy):
         else:
             generators = [torch.Generator().manual_seed(seed) for seed in seeds]
             (uniform,) = uniforms(1, tuple(tokens.shape), generators, tokens.device)
-            drawn = draw_clean(logits.map(lambda g: g.logits / self.temperature), uniform)
+            drawn = draw_tokens(logits, uniform, tokens == self.layout.mask, self.temperature)
         return torch.where(tokens == self.layout.mask, drawn, tokens)
 
 
