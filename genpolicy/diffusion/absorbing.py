@@ -12,9 +12,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from genpolicy.diffusion.draws import Generators, categorical
+from genpolicy.diffusion.draws import Generators
 from genpolicy.diffusion.logits import Denoiser, TypedLogits
 from genpolicy.diffusion.process import Process, WindowBatch, broadcast, log_probabilities, nll_per_row
+from genpolicy.diffusion.ranking import draw_tokens
 
 
 class Absorbing(Process):
@@ -117,7 +118,7 @@ class Absorbing(Process):
         del admitted
         coin, symbol = uniform
         revealed = (xt == self.mask) & (coin < self._reveal(torch.tensor(t), torch.tensor(s)).to(xt.device))
-        return torch.where(revealed, draw_clean(logits, symbol), xt)
+        return torch.where(revealed, draw_tokens(logits, symbol, revealed), xt)
 
     def elbo_term(
         self,
@@ -147,12 +148,3 @@ class Absorbing(Process):
     def _reveal(self, t: Tensor, s: Tensor) -> Tensor:
         alpha = self.alpha.to(t.device)
         return (alpha[s] - alpha[t]) / (1 - alpha[t])
-
-
-def draw_clean(logits: TypedLogits, uniform: Tensor) -> Tensor:
-    """[B, N] a symbol for each token, drawn in float64 from the softmax of its logits by ``uniform`` [B, N]."""
-    out = torch.zeros(uniform.shape, dtype=torch.int64, device=uniform.device)
-    for g in logits.groups:
-        chosen = categorical(g.logits.double().softmax(-1), uniform[:, g.positions])
-        out[:, g.positions] = g.symbols[chosen]
-    return out

@@ -24,45 +24,53 @@ def usable_logits(logits: Tensor | TypedLogits, num_symbols: int, admitted: Tens
     return TypedLogits.of(logits).restrict(admitted)
 
 
-def draw_symbols(clean: TypedLogits, uniform: Tensor, temperature: float) -> Tensor:
-    """[B, N] the likeliest symbol of each token at temperature 0, else one drawn by ``uniform`` [B, N]."""
+def draw_symbols(clean: TypedLogits, uniform: Tensor, where: Tensor, temperature: float) -> Tensor:
+    """[B, N] the likeliest symbol of each token at temperature 0, else as ``draw_tokens``."""
     if temperature == 0:
-        return likeliest_symbols(clean)[0]
+        return likeliest_symbols(clean)
+    return draw_tokens(clean, uniform, where, temperature)
+
+
+def draw_tokens(clean: TypedLogits, uniform: Tensor, where: Tensor, temperature: float = 1.0) -> Tensor:
+    """[B, N] a symbol drawn by ``uniform`` [B, N] where ``where`` [B, N] is set, in float64; 0 elsewhere.
+
+    Only the tokens asked for are computed: of a large vocabulary this is most of a step's work.
+    """
     out = torch.zeros(uniform.shape, dtype=torch.int64, device=uniform.device)
     for g in clean.groups:
-        chosen = categorical((g.logits.double() / temperature).softmax(-1), uniform[:, g.positions])
-        out[:, g.positions] = g.symbols[chosen]
+        wanted = where[:, g.positions]
+        chosen = categorical((g.logits[wanted].double() / temperature).softmax(-1), uniform[:, g.positions][wanted])
+        symbols = torch.zeros(wanted.shape, dtype=torch.int64, device=uniform.device)
+        symbols[wanted] = g.symbols[chosen]
+        out[:, g.positions] = symbols
     return out
 
 
-def likeliest_symbols(clean: TypedLogits) -> tuple[Tensor, Tensor]:
-    """[B, N] the likeliest symbol of each token and its float64 log-probability; ties go to the smaller id."""
-    shape = (clean.batch_size, clean.num_tokens)
-    symbols = torch.zeros(shape, dtype=torch.int64, device=clean.device)
-    scores = torch.zeros(shape, dtype=torch.float64, device=clean.device)
+def likeliest_symbols(clean: TypedLogits) -> Tensor:
+    """[B, N] the likeliest symbol of each token; ties go to the smaller id."""
+    out = torch.zeros((clean.batch_size, clean.num_tokens), dtype=torch.int64, device=clean.device)
     for g in clean.groups:
-        top, index = g.logits.max(-1)
-        symbols[:, g.positions] = g.symbols[index]
-        scores[:, g.positions] = (top - g.logits.logsumexp(-1)).double()
-    return symbols, scores
+        out[:, g.positions] = g.symbols[g.logits.argmax(-1)]
+    return out
 
 
 def confidence(clean: TypedLogits, sampled: Tensor, score: str) -> Tensor:
     """[B, N] float64, higher is surer: ``log_prob`` of ``sampled``, negative ``entropy``, or ``margin``."""
 
     def compute(g: LogitGroup) -> Tensor:
-        logits = g.logits.double()
+        # Half precision would tie what differs; float32 keeps the memory of a large vocabulary at once its size.
+        logits = g.logits.float() if g.logits.dtype.itemsize < 4 else g.logits
         if score == "log_prob":
             local, known = clean.local_ids(g, sampled)
             chosen = logits.gather(-1, local[..., None])[..., 0] - logits.logsumexp(-1)
-            return chosen.masked_fill(~known, -math.inf)
+            return chosen.double().masked_fill(~known, -math.inf)
         p = logits.softmax(-1)
         if score == "entropy":
-            return torch.xlogy(p, p).sum(-1)
+            return torch.xlogy(p, p).sum(-1).double()
         if p.shape[-1] == 1:
-            return p[..., 0]
+            return p[..., 0].double()
         top = p.topk(2, dim=-1).values
-        return top[..., 0] - top[..., 1]
+        return (top[..., 0] - top[..., 1]).double()
 
     return clean.per_token(compute)
 

@@ -179,11 +179,12 @@ class AncestralSampler(Sampler):
         logits = tempered(step.logits, self.config.temperature)
         drawn = self.process.draw_previous(logits, xt, step.t, step.s, step.draws(2), admitted=step.admitted)
         prev = torch.where(frozen, xt, drawn)
-        likeliest, score = likeliest_symbols(step.clean)
+        likeliest = likeliest_symbols(step.clean)
         # What the step did reveal is what it imagined; the rest is the likeliest guess.
         open_before, open_now = self.process.undecided(xt), self.process.undecided(prev)
         sampled = torch.where(frozen | ~open_before, xt, torch.where(open_now, likeliest, prev))
-        return SamplerOutput(prev_sample=prev, sampled=sampled, scores=score)
+        scores = confidence(step.clean, sampled, "log_prob")
+        return SamplerOutput(prev_sample=prev, sampled=sampled, scores=scores)
 
 
 class EasyFirstSampler(Sampler):
@@ -247,7 +248,7 @@ class EasyFirstSampler(Sampler):
         config, clean, xt, frozen = self.config, step.clean, step.xt, step.frozen
         symbol, ranking, noise = step.draws(3)
         undecided = self.process.undecided(xt) & ~frozen
-        drawn = draw_symbols(clean, symbol, config.temperature)
+        drawn = draw_symbols(clean, symbol, undecided, config.temperature)
         sampled = torch.where(undecided, drawn, xt)
         scores = confidence(clean, sampled, config.score)
         rank_by = scores
@@ -355,7 +356,7 @@ class OneCallSampler(Sampler):
             raise ValueError(f"one_call goes straight to time 0, got a step from {step.t} to {step.s}")
         (symbol,) = step.draws(1)
         undecided = self.process.undecided(step.xt) & ~step.frozen
-        sampled = torch.where(undecided, draw_symbols(step.clean, symbol, self.config.temperature), step.xt)
+        sampled = torch.where(undecided, draw_symbols(step.clean, symbol, undecided, self.config.temperature), step.xt)
         scores = confidence(step.clean, sampled, self.config.score)
         return SamplerOutput(prev_sample=sampled, sampled=sampled, scores=scores)
 
