@@ -48,7 +48,7 @@ _STATUS_TEXTS = {
 
 
 class ChessState:
-    """A position and the keys of those before it since the last capture, pawn move or loss of a castling right.
+    """A position and the keys of those before it since the last capture or pawn move.
 
     Immutable by contract: nobody changes ``board`` after construction; ``play`` copies it.
     """
@@ -58,7 +58,7 @@ class ChessState:
     board: chess.Board
     """The position, without a move stack; its en-passant square is set only where a capture is legal."""
     history: tuple[bytes, ...]
-    """``position_key`` of the positions since the last irreversible move, this one last."""
+    """``position_key`` of the positions since the last capture or pawn move, this one last."""
 
     def __init__(self, board: chess.Board, history: tuple[bytes, ...]) -> None:
         self.board = board
@@ -94,8 +94,7 @@ def after(state: ChessState, move: chess.Move) -> ChessState:
     board.clear_stack()
     drop_idle_en_passant(board)
     key = position_key(board)
-    lost_castling = board.castling_rights != state.board.castling_rights
-    past = () if board.halfmove_clock == 0 or lost_castling else state.history
+    past = state.history if board.halfmove_clock else ()
     return ChessState(board, (*past, key))
 
 

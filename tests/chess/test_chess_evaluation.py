@@ -45,6 +45,7 @@ def test_more_material_is_worth_more_and_the_start_is_even() -> None:
         ("4k3/8/8/8/8/8/4r3/4K3 w - - 0 1", False),  # in check
         ("4k3/8/8/3p4/8/8/8/3RK3 w - - 0 1", False),  # a pawn hangs
         ("4k3/8/2p5/3p4/8/8/8/3RK3 w - - 0 1", True),  # it is defended
+        ("4k3/8/2p5/3n4/8/2N5/8/4K3 w - - 0 1", True),  # an even trade
         ("4k3/8/2p5/3r4/4P3/8/8/4K3 w - - 0 1", False),  # a pawn takes a defended rook
         ("4k3/P7/8/8/8/8/8/4K3 w - - 0 1", False),  # a pawn promotes
         ("n3k3/P7/1p6/8/8/8/8/4K3 w - - 0 1", True),  # it is blocked

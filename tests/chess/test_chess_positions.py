@@ -172,7 +172,7 @@ def test_published_position_strings() -> None:
 
 def test_position_strings_round_trip_through_random_games() -> None:
     rng = random.Random(7)
-    for _ in range(20):
+    for _ in range(6):
         board = chess.Board()
         while not board.is_game_over() and board.halfmove_clock < 100:
             assert parse_state_string(state_string(board)).fen() == board.fen()
@@ -221,7 +221,7 @@ def test_position_strings_that_are_none(text: object) -> None:
     "name", ["train.jsonl", "chess_test.jsonl.gz", "test-00000-of-00001-d1e1.parquet", "x.jsonl.zst"]
 )
 def test_published_records_round_trip(tmp_path: Path, name: str) -> None:
-    rows = records(300)
+    rows = records(100)
     text = "".join(json.dumps(row) + "\n" for row in rows).encode()
     if name.endswith(".parquet"):
         pq.write_table(pa.Table.from_pylist(rows), tmp_path / name)

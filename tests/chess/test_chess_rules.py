@@ -169,6 +169,13 @@ def test_castling_rights_and_en_passant_make_positions_differ() -> None:
     assert GAME.key(GAME.parse(pinned)) == GAME.key(GAME.parse(pinned.replace("d3", "-")))
 
 
+def test_a_double_step_nobody_can_take_counts_as_the_same_position() -> None:
+    state = play(GAME.parse(), "e2e4")
+    dance = ("g8f6", "g1f3", "f6g8", "f3g1")
+    assert GAME.outcome(play(state, *dance)) is None
+    assert GAME.outcome(play(state, *dance, *dance)) == 0.0
+
+
 def test_fifty_moves_draw_unless_it_is_mate() -> None:
     ninety_nine = GAME.parse("7k/8/8/8/8/8/R7/K7 w - - 99 80")
     assert GAME.outcome(ninety_nine) is None
@@ -329,10 +336,11 @@ def test_play_leaves_the_state_as_it_was() -> None:
     before = (GAME.format(state), GAME.key(state), state.history, len(state.board.move_stack))
     for move in GAME.legal(state):
         GAME.play(state, int(move))
-    GAME.legal(state)[:] = 0  # the caller's copy
+    legal = GAME.legal(state).tolist()
+    GAME.legal(state)[:] = 0  # the caller's own copy
+    assert GAME.legal(state).tolist() == legal
     assert (GAME.format(state), GAME.key(state), state.history, len(state.board.move_stack)) == before
     assert GAME.legal(state).dtype == np.int64
-    assert len(GAME.legal(state)) == 48
 
 
 def test_board_text_and_svg_show_the_position() -> None:
