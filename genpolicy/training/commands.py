@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from genpolicy.config import compose, read_yaml, structured, to_yaml
+from genpolicy.config import compose, to_yaml
 from genpolicy.errors import ConfigError
 from genpolicy.training.config import RunConfig
 
@@ -40,6 +40,19 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--overwrite", action="store_true", help="delete an earlier run in the folder")
     parser.add_argument("--print-config", action="store_true", help="print the whole configuration and stop")
     parser.set_defaults(run=run)
+    _take_settings_anywhere(parser)
+
+
+def _take_settings_anywhere(parser: argparse.ArgumentParser) -> None:
+    """Let ``key=value`` stand on both sides of an option; argparse takes the first group only and refuses the rest."""
+    parse = parser.parse_known_args
+
+    def parse_known_args(args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        found, rest = parse(args, namespace)
+        found.overrides += [argument for argument in rest if "=" in argument and not argument.startswith("-")]
+        return found, [argument for argument in rest if argument not in found.overrides]
+
+    parser.parse_known_args = parse_known_args  # type: ignore[method-assign]
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -60,17 +73,17 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def configuration(files: list[Path], overrides: list[str], out: str | None, *, resume: bool) -> RunConfig:
-    """The configuration of a command line; without a file, a resumed run's own is taken.
+    """The configuration of a command line; a resumed run's own file is taken where no other is given.
 
     Raises:
         ConfigError: a file, key or value that does not exist or is wrong, or nothing to train.
     """
     if resume and not files:
-        own = Path(out) / "config.yaml" if out else None
-        if own is None or not own.is_file():
-            raise ConfigError(f"--resume: {f'no {own}' if own else '--out FOLDER is missing'}; say which run goes on")
-        structured(RunConfig, read_yaml(own), where=str(own))
-        files = [own]
+        own = Path(out or "") / "config.yaml"
+        if out and own.is_file():
+            files = [own]
+        elif not overrides:
+            raise ConfigError(f"--resume: {f'no {own}' if out else '--out FOLDER is missing'}; say which run goes on")
     if not files and not overrides:
         raise ConfigError("nothing to train: give --config F, for example --config configs/chess/demo.yaml")
     config = compose(RunConfig, files, overrides)

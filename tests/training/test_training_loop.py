@@ -1,0 +1,396 @@
+"""The training loop: killed and resumed runs, checkpoints that are damaged or not ours, and what it refuses."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import genpolicy
+from genpolicy.config import compose
+from genpolicy.data.records import Dataset
+from genpolicy.errors import CheckpointError, ConfigError, DatasetError, TrainingError
+from genpolicy.training import checkpoint as checkpoints
+from genpolicy.training.config import RunConfig
+from genpolicy.training.journal import read_metrics
+from genpolicy.training.loop import train
+from tests.small_datasets import solved_connect, write_dataset
+from tests.training import toy
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return solved_connect(tmp_path_factory.mktemp("connect"), every=10)
+
+
+@pytest.fixture
+def toy_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = toy.register(tmp_path / "site")
+    monkeypatch.syspath_prepend(str(folder))
+    return folder
+
+
+def configuration(data: Dataset, out: Path, *overrides: str) -> RunConfig:
+    defaults = [
+        f"data.folder={data.folder}",
+        "data.validation=test",
+        "learner.kind=toy",
+        "optim.ema=0.9",
+        "trainer.device=cpu",
+        "trainer.batch_size=16",
+        "trainer.max_steps=12",
+        "trainer.checkpoint_every=4",
+        "trainer.eval_every=5",
+        "trainer.accuracy_records=8",
+        "trainer.log_every=2",
+        "trainer.tensorboard=false",
+        f"out={out}",
+    ]
+    return compose(RunConfig, overrides=[*defaults, *overrides])
+
+
+def weights(policy: Path) -> bytes:
+    return (policy / "model.safetensors").read_bytes()
+
+
+def steps(out: Path) -> list[int]:
+    return sorted(int(p.name.removeprefix("step-")) for p in (out / "checkpoints").iterdir())
+
+
+@pytest.mark.usefixtures("toy_path")
+class TestInProcess:
+    def test_a_run_leaves_a_policy_its_provenance_and_its_numbers(self, data: Dataset, tmp_path: Path) -> None:
+        folder = train(configuration(data, tmp_path / "run"))
+        assert folder == tmp_path / "run" / "policy"
+        game = genpolicy.load_game(data.game_spec)
+        assert genpolicy.load_policy(folder).decide([game.parse()])[0].move in game.legal(game.parse())
+        facts = json.loads((folder / "provenance.json").read_text())
+        assert facts["records_seen"] == 12 * 16
+        assert facts["dataset"]["checksum"] == data.checksum
+        assert facts["config"]["trainer"]["max_steps"] == 12
+        assert facts["config"]["learner"] == {"kind": "toy", "width": 16, "dropout": 0.2, "poison_at": 0}
+        assert {"genpolicy", "torch", "python"} <= set(facts["versions"])
+        lines = read_metrics(tmp_path / "run")
+        assert [line["step"] for line in lines if "train/loss" in line] == [2, 4, 6, 8, 10, 12]
+        measured = [line for line in lines if "validation/loss" in line]
+        assert [line["step"] for line in measured] == [5, 10, 12]
+        assert all(0 <= line["validation/accuracy"] <= 1 for line in measured)
+        assert "validation/elbo_nats" not in measured[0]  # the toy has none
+
+    def test_newest_checkpoints_and_the_best_are_kept(self, data: Dataset, tmp_path: Path) -> None:
+        out = tmp_path / "run"
+        train(configuration(data, out, "trainer.checkpoint_every=1", "trainer.keep=3", "trainer.max_steps=11"))
+        measured = {line["step"]: line["validation/loss"] for line in read_metrics(out) if "validation/loss" in line}
+        best = min(measured, key=lambda step: measured[step])
+        assert steps(out) == sorted({9, 10, 11, best})
+        assert (out / "policy-best" / "config.yaml").is_file()
+
+    def test_resuming_from_any_checkpoint_ends_the_same(self, data: Dataset, tmp_path: Path) -> None:
+        out = tmp_path / "run"
+        often = ("optim.name=muon", "trainer.keep=99", "trainer.checkpoint_every=1")
+        whole = weights(train(configuration(data, out, *often)))
+        for stop in (11, 7, 4, 1):
+            for step in steps(out):
+                if step > stop:
+                    shutil.rmtree(out / "checkpoints" / f"step-{step:08d}")
+            assert weights(train(configuration(data, out, *often), resume=True)) == whole
+
+    def test_parts_prefetching_and_measuring_change_nothing(self, data: Dataset, tmp_path: Path) -> None:
+        plain = weights(train(configuration(data, tmp_path / "plain")))
+        for i, override in enumerate(["trainer.prefetch=0", "trainer.eval_every=1", "trainer.log_every=1"]):
+            assert weights(train(configuration(data, tmp_path / str(i), override))) == plain
+
+    def test_accumulated_parts_make_the_same_update(self, data: Dataset, tmp_path: Path) -> None:
+        one, many = (
+            load_file(
+                train(
+                    configuration(
+                        data, tmp_path / str(parts), "learner.dropout=0", "trainer.max_steps=1", f"trainer.{parts}"
+                    )
+                )
+                / "model.safetensors"
+            )
+            for parts in ("accumulate=1", "accumulate=4")
+        )
+        # The noise is drawn per part and so the same; means of four means differ from one mean by rounding. Adam's
+        # first update is lr times the sign of the gradient, so what is compared is the sign (tiny gradients aside).
+        for name, tensor in one.items():
+            torch.testing.assert_close(tensor, many[name], atol=3e-5, rtol=0)
+
+    def test_more_budget_goes_on_and_training_leaves_the_callers_generators_alone(
+        self, data: Dataset, tmp_path: Path
+    ) -> None:
+        torch.manual_seed(5)
+        random.seed(5)
+        expected = (torch.rand(1).item(), random.random())
+        torch.manual_seed(5)
+        random.seed(5)
+        train(configuration(data, tmp_path / "run"))
+        assert (torch.rand(1).item(), random.random()) == expected
+        train(configuration(data, tmp_path / "run", "trainer.max_steps=14"), resume=True)
+        assert max(steps(tmp_path / "run")) == 14
+        lines = [line["step"] for line in read_metrics(tmp_path / "run") if "train/loss" in line]
+        assert lines == sorted(set(lines))
+
+    def test_averaged_weights_are_the_formula(self, data: Dataset, tmp_path: Path) -> None:
+        """Two updates: average = w0, then d w + (1 - d) w' with d = min(0.9, (1 + n) / (10 + n))."""
+        options = ("trainer.checkpoint_every=1", "trainer.keep=9", "trainer.max_steps=2", "trainer.eval_every=0")
+        folder = train(configuration(data, tmp_path / "run", *options))
+        first, second = (
+            load_file(tmp_path / "run" / "checkpoints" / f"step-0000000{i}" / "model.safetensors") for i in (1, 2)
+        )
+        averages = [
+            load_file(tmp_path / "run" / "checkpoints" / f"step-0000000{i}" / "ema.safetensors") for i in (1, 2)
+        ]
+        for name in first:
+            expected = 2 / 11 * averages[0][name] + 9 / 11 * second[name]
+            torch.testing.assert_close(averages[1][name], expected)
+            assert torch.equal(load_file(folder / "model.safetensors")[name], averages[1][name])
+
+    def test_it_learns(self, data: Dataset, tmp_path: Path) -> None:
+        train(
+            configuration(
+                data,
+                tmp_path / "run",
+                "trainer.max_steps=150",
+                "trainer.eval_every=0",
+                "trainer.checkpoint_every=0",
+                "optim.lr=1e-2",
+                "learner.dropout=0",
+            )
+        )
+        losses = [line["train/loss"] for line in read_metrics(tmp_path / "run") if "train/loss" in line]
+        assert losses[-1] < 0.8 * losses[0]
+
+    def test_init_from(self, data: Dataset, tmp_path: Path) -> None:
+        source = train(configuration(data, tmp_path / "a"))
+        tiny = ("optim.lr=1e-12", "optim.weight_decay=0", "trainer.max_steps=1", f"init_from={source}")
+        started = load_file(train(configuration(data, tmp_path / "b", *tiny)) / "model.safetensors")
+        for name, tensor in load_file(source / "model.safetensors").items():
+            torch.testing.assert_close(started[name], tensor)
+        with pytest.raises(CheckpointError, match=r"init_from.*differ in"):
+            train(configuration(data, tmp_path / "c", *tiny, "learner.width=8"))
+
+    def test_no_number_stops_with_the_update_and_the_last_good_checkpoint(self, data: Dataset, tmp_path: Path) -> None:
+        with pytest.raises(TrainingError, match=r"update 7: .*step-00000004"):
+            train(configuration(data, tmp_path / "run", "learner.poison_at=7", "trainer.eval_every=0"))
+        assert max(steps(tmp_path / "run")) == 4
+
+    @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "random.safetensors", "state.json"])
+    @pytest.mark.parametrize("damage", ["cut", "flip", "gone"])
+    def test_a_damaged_checkpoint_gives_way_to_the_one_before(
+        self, data: Dataset, tmp_path: Path, name: str, damage: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        out = tmp_path / "run"
+        whole = weights(train(configuration(data, out)))
+        file = out / "checkpoints" / "step-00000012" / name
+        content = bytearray(file.read_bytes())
+        if damage == "gone":
+            file.unlink()
+        else:
+            content[len(content) // 2] ^= 255
+            file.write_bytes(content if damage == "flip" else content[: len(content) // 2])
+        assert weights(train(configuration(data, out), resume=True)) == whole
+        said = capsys.readouterr().err
+        assert "step-00000012" in said
+        assert "damaged" in said
+        assert re.search(r"going on from .*step-0000000[58]|step-00000010", said.replace("\n", ""))
+
+    def test_all_damaged_is_an_error(self, data: Dataset, tmp_path: Path) -> None:
+        train(configuration(data, tmp_path / "run"))
+        for folder in (tmp_path / "run" / "checkpoints").iterdir():
+            (folder / "state.json").write_text("{")
+        with pytest.raises(CheckpointError, match="no checkpoint is whole"):
+            train(configuration(data, tmp_path / "run"), resume=True)
+
+    def test_a_newer_checkpoint_is_refused(self, data: Dataset, tmp_path: Path) -> None:
+        train(configuration(data, tmp_path / "run"))
+        file = tmp_path / "run" / "checkpoints" / "step-00000012" / "state.json"
+        state = json.loads(file.read_text())
+        file.write_text(json.dumps({**state, "format": state["format"] + 1}))
+        with pytest.raises(CheckpointError, match="upgrade genpolicy"):
+            train(configuration(data, tmp_path / "run"), resume=True)
+
+    @pytest.mark.parametrize(
+        ("override", "named"),
+        [("learner.width=8", "config.learner.width was 16 and is 8"), ("trainer.seed=1", "config.trainer.seed")],
+    )
+    def test_another_configuration_is_refused_by_name(
+        self, data: Dataset, tmp_path: Path, override: str, named: str
+    ) -> None:
+        train(configuration(data, tmp_path / "run"))
+        with pytest.raises(CheckpointError, match=re.escape(named)):
+            train(configuration(data, tmp_path / "run", override), resume=True)
+
+    def test_other_data_and_another_game_are_refused_by_name(self, data: Dataset, tmp_path: Path) -> None:
+        train(configuration(data, tmp_path / "run"))
+        fewer = write_dataset(tmp_path / "fewer", data.game_spec, list(data.records())[1:])
+        with pytest.raises(CheckpointError, match="dataset was"):
+            train(configuration(fewer, tmp_path / "run"), resume=True)
+        other = genpolicy.load_game("connect:rows=3,cols=4,k=3,gravity=false")
+        record = genpolicy.data.records.Record(state=other.format(other.parse()), line=other.moves[0], split="train")
+        elsewhere = write_dataset(tmp_path / "other", other.spec, [record])
+        with pytest.raises(CheckpointError, match=r"config.game was .*cols=3.* and is .*cols=4.*tokenizer was"):
+            train(configuration(elsewhere, tmp_path / "run"), resume=True)
+        with pytest.raises(DatasetError, match="the configuration says"):
+            train(configuration(data, tmp_path / "new", f"game='{other.spec}'"))
+
+    def test_a_run_is_not_overwritten_unasked(self, data: Dataset, tmp_path: Path) -> None:
+        train(configuration(data, tmp_path / "run"))
+        with pytest.raises(CheckpointError, match=r"--resume.*--overwrite"):
+            train(configuration(data, tmp_path / "run"))
+        train(configuration(data, tmp_path / "run", "trainer.max_steps=3"), overwrite=True)
+        assert max(steps(tmp_path / "run")) == 3
+
+    def test_a_full_disk_leaves_the_checkpoint_before(
+        self, data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write = checkpoints.write_durably
+
+        def full(path: Path, content: bytes) -> None:
+            if "step-00000008" in str(path) and path.name == "optimizer.safetensors":
+                path.write_bytes(content[:100])
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+            write(path, content)
+
+        monkeypatch.setattr(checkpoints, "write_durably", full)
+        out = tmp_path / "run"
+        with pytest.raises(CheckpointError, match=r"step-00000008: .*No space left.*untouched.*--resume"):
+            train(configuration(data, out))
+        assert max(steps(out)) == 5  # the best so far, after the first measurement
+        monkeypatch.undo()
+        toy_path = str(tmp_path / "site")
+        monkeypatch.syspath_prepend(toy_path)
+        assert weights(train(configuration(data, out), resume=True)) == weights(
+            train(configuration(data, tmp_path / "undisturbed"))
+        )
+
+    def test_what_cannot_be_run_is_said(self, data: Dataset, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match="no end"):
+            train(configuration(data, tmp_path / "a", "trainer.max_steps=null"))
+        with pytest.raises(ConfigError, match=r"learner\.widht.*Did you mean: 'width'"):
+            train(configuration(data, tmp_path / "b", "learner.widht=3"))
+        with pytest.raises(ConfigError, match=r"optim\.lrr.*Did you mean: 'lr'"):
+            configuration(data, tmp_path / "c", "optim.lrr=3")
+        with pytest.raises(ConfigError, match="accumulate"):
+            configuration(data, tmp_path / "d", "trainer.accumulate=3")
+        with pytest.raises(DatasetError, match=r"no record in split 'training'.*train"):
+            train(configuration(data, tmp_path / "e", "data.train=training"))
+
+
+def environment(toy_path: Path) -> dict[str, str]:
+    path = os.pathsep.join([str(toy_path), str(REPOSITORY), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+
+
+def command(data: Dataset, out: Path, *rest: str) -> list[str]:
+    settings = [
+        f"data.folder={data.folder}",
+        "data.validation=test",
+        "learner.kind=diffusion",
+        "learner.network.geometry=board",
+        "learner.network.head=typed",
+        "learner.network.num_layers=1",
+        "learner.network.width=32",
+        "learner.network.num_heads=2",
+        "learner.network.dropout=0.1",
+        "optim.ema=0.9",
+        "trainer.device=cpu",
+        "trainer.batch_size=16",
+        "trainer.max_steps=60",
+        "trainer.eval_every=13",
+        "trainer.eval_records=16",
+        "trainer.accuracy_records=4",
+        "trainer.checkpoint_every=1",
+        "trainer.keep=2",
+    ]
+    start = "from genpolicy.cli import main; raise SystemExit(main())"
+    return [sys.executable, "-c", start, "train", *settings, "--out", str(out), *rest]
+
+
+def wait_for_update(out: Path, update: int, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 120
+    while process.poll() is None and time.monotonic() < deadline:
+        if any(int(p.name[5:]) >= update for p in (out / "checkpoints").glob("step-*")):
+            return
+        time.sleep(0.002)
+    raise AssertionError(f"update {update} was never reached: {process.communicate()}")
+
+
+def test_a_killed_run_ends_with_the_same_bits(data: Dataset, tmp_path: Path, toy_path: Path) -> None:
+    env = environment(toy_path)
+    undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
+    done = subprocess.run(command(data, undisturbed), env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == str(undisturbed / "policy")
+    moment = random.Random(11)
+    for update in (5, 30):
+        process = subprocess.Popen(
+            command(data, killed, "--resume"), env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        wait_for_update(killed, update, process)
+        time.sleep(moment.uniform(0, 0.1))
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+        process.communicate()
+        assert not (killed / "policy").exists()
+    done = subprocess.run(command(data, killed, "--resume"), env=env, capture_output=True, text=True, check=True)
+    assert "going on from" in done.stderr
+    assert weights(killed / "policy") == weights(undisturbed / "policy")
+    assert weights(killed / "policy-best") == weights(undisturbed / "policy-best")
+    numbers = [
+        [(line["step"], line["validation/loss"]) for line in read_metrics(out) if "validation/loss" in line]
+        for out in (undisturbed, killed)
+    ]
+    assert numbers[0] == numbers[1]
+    assert not list((killed / "checkpoints").glob(".*"))
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(data: Dataset, tmp_path: Path, toy_path: Path) -> None:
+    out, env = tmp_path / "run", environment(toy_path)
+    process = subprocess.Popen(
+        command(data, out, "trainer.max_steps=100000", "trainer.checkpoint_every=0", "trainer.eval_every=10"),
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for_update(out, 10, process)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert stdout == ""
+    found = re.search(r"stopped after update (\d+); go on with: genpolicy train --resume --out (\S+)", stderr)
+    assert found
+    assert found[2] == str(out)
+    assert int(found[1]) in steps(out)
+
+
+def test_print_config_prints_what_is_run(data: Dataset, tmp_path: Path, toy_path: Path) -> None:
+    done = subprocess.run(
+        command(data, tmp_path / "run", "--print-config"),
+        env=environment(toy_path),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    (tmp_path / "printed.yaml").write_text(done.stdout)
+    config: Any = compose(RunConfig, [tmp_path / "printed.yaml"])
+    assert config.learner["network"]["width"] == 32
+    assert config.learner["process"]["kind"] == "absorbing"
+    assert config.trainer.max_steps == 60
+    assert not (tmp_path / "run").exists()
