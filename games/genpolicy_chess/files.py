@@ -67,7 +67,7 @@ def find_files(path: Path) -> tuple[Kind, list[Path]]:
     if path.is_dir():
         inside = sorted(child for child in path.iterdir() if child.is_file() and not child.name.startswith("."))
     else:
-        inside = sorted(Path(name) for name in glob.glob(str(path)) if Path(name).is_file())
+        inside = sorted(Path(name) for name in glob.glob(str(path), recursive=True) if Path(name).is_file())
         if not inside:
             raise SourceError(f"{path}: no such file or folder")
     files = [child for child in inside if kind_of(child) is not None]
@@ -96,18 +96,15 @@ class _ZstandardReader(io.RawIOBase):
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
         while not self._pending:
             data = self._unread or self._packed.read(_PACKED_CHUNK_BYTES)
-            self._unread = b""
             if not data:
                 if self._frame is not None:
                     raise EOFError("the compressed data ends within a frame")
                 return 0
-            if self._frame is None:
-                # --long archives have windows of up to 2 GiB; smaller files are not charged for it.
-                self._frame = zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
-            self._pending = memoryview(self._frame.decompress(data))
-            if self._frame.eof:
-                self._unread = self._frame.unused_data
-                self._frame = None
+            # --long archives have windows of up to 2 GiB; smaller files are not charged for it.
+            frame = self._frame or zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
+            self._pending = memoryview(frame.decompress(data))
+            self._unread = frame.unused_data if frame.eof else b""
+            self._frame = None if frame.eof else frame
         size = min(len(buffer), len(self._pending))
         buffer[:size] = self._pending[:size]
         self._pending = self._pending[size:]

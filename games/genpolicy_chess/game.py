@@ -161,8 +161,9 @@ class ChessGame(Game[ChessState]):
         kind, files = find_files(path)
         if kind != "games":
             raise SourceError(f"{path}: holds positions, not games; games come as .pgn, .pgn.gz or .pgn.zst")
+        unlike = len({file.name for file in files}) == len(files)
         for file in files:
-            yield from read_games(file, on_bad)
+            yield from read_games(file, on_bad, file.name if unlike else str(file))
 
     def open_positions(self, path: Path, on_bad: OnBad | None = None) -> Iterator[Position]:
         """Positions of EPD or FEN lists, DiffuSearch's records and tables of searched positions, streamed.

@@ -61,8 +61,9 @@ class _Entry:
 class _Reader:
     """Takes lines, gives games."""
 
-    def __init__(self, path: Path, on_bad: OnBad | None) -> None:
+    def __init__(self, path: Path, label: str, on_bad: OnBad | None) -> None:
         self.path = path
+        self.label = label
         self.on_bad = on_bad
         self.count = 0
         self.entry: _Entry | None = None
@@ -199,11 +200,11 @@ class _Reader:
             return False
         fen = entry.headers.get("FEN", "")
         try:
-            entry.board = parse_fen(fen) if fen.strip(" ?") else chess.Board()
+            board = parse_fen(fen) if fen.strip(" ?") else chess.Board()
         except ValueError as error:
             entry.fail(entry.line, f"tag FEN: {error}")
             return False
-        entry.start = entry.board.fen()
+        entry.board, entry.start = board, board.fen()
         return True
 
     def _close(self, line: int, terminator: str | None) -> Iterator[PlayedGame]:
@@ -219,7 +220,7 @@ class _Reader:
         self.entry, self.depth = None, 0
         if entry.error is None:
             result = results.pop() if results else None
-            game_id = f"{self.path.name}:{entry.number}"
+            game_id = f"{self.label}:{entry.number}"
             yield PlayedGame(game_id, entry.start, tuple(entry.moves), result, entry.headers)
             return
         names = " - ".join(entry.headers.get(colour, "?") for colour in ("White", "Black"))
@@ -243,13 +244,13 @@ def _tags(text: str) -> list[tuple[str, str]] | None:
     return [(loose.group(1), loose.group(2))] if loose else None
 
 
-def read_games(path: Path, on_bad: OnBad | None) -> Iterator[PlayedGame]:
-    """Games of a PGN file, streamed.
+def read_games(path: Path, on_bad: OnBad | None, label: str | None = None) -> Iterator[PlayedGame]:
+    """Games of a PGN file, streamed; their ids are ``label`` (by default the file's name) and a number from 1.
 
     Raises:
         SourceError: an unreadable game (only without ``on_bad``), a damaged file, or no game in it.
     """
-    reader = _Reader(path, on_bad)
+    reader = _Reader(path, label or path.name, on_bad)
     line = 0
     for line, text in read_lines(path):
         yield from reader.feed(line, text)

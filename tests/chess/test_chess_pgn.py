@@ -323,6 +323,9 @@ def test_kind_and_folders(tmp_path: Path) -> None:
     assert GAME.source_kind(tmp_path) == GAME.source_kind(tmp_path / "b.pgn") == "games"
     assert [game.game_id for game in GAME.open_games(tmp_path)] == ["a.PGN:1", "b.pgn:1"]
     assert len(list(GAME.open_games(tmp_path / "*.pgn"))) == 1
+    (tmp_path / "more").mkdir()
+    write(tmp_path / "more", MORPHY, "b.pgn")
+    assert len({game.game_id for game in GAME.open_games(tmp_path / "**" / "b.pgn")}) == 2
     with pytest.raises(SourceError, match="games, not positions"):
         list(GAME.open_positions(tmp_path))
     write(tmp_path, "", "c.epd")
