@@ -123,7 +123,9 @@ class _Reader:
 
     def _take_tags(self, line: int, tags: list[tuple[str, str]], blank: bool) -> Iterator[PlayedGame]:
         entry = self.entry
-        if entry is not None and (entry.started or (blank and tags[0][0] in entry.headers)):
+        first = tags[0][0]
+        # Some files have blank lines among the tags of one game, some have none between games of tags alone.
+        if entry is not None and (entry.started or ((blank or first == "Event") and first in entry.headers)):
             yield from self._close(line, None)
         self._current(line).headers.update(tags)
 

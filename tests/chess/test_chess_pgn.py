@@ -175,6 +175,11 @@ def test_games_of_headers_alone_and_without_headers(tmp_path: Path) -> None:
     ]
 
 
+def test_games_of_headers_alone_need_no_blank_line_between(tmp_path: Path) -> None:
+    games = read(tmp_path, '[Event "a"]\n[Site "x"]\n[Event "b"]\n[Event "c"]\n\n1. e4 *\n')
+    assert [(g.headers["Event"], len(g.moves)) for g in games] == [("a", 0), ("b", 0), ("c", 1)]
+
+
 def test_a_blank_line_among_the_headers_splits_nothing(tmp_path: Path) -> None:
     (game,) = read(tmp_path, '[Event "a"]\n\n[Site "b"]\n\n1. e4 *\n')
     assert (game.headers, len(game.moves)) == ({"Event": "a", "Site": "b"}, 1)
