@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -95,6 +100,23 @@ def test_the_core_lays_it_out(nim: Game[Any]) -> None:
     layout = Layout(nim, "s-asa", 3)
     assert layout.length == 3 * 2 + 3
     assert layout.num_symbols == 15 + 3 + 1
+
+
+def test_a_package_with_an_entry_point_is_all_it_takes(tmp_path: Path) -> None:
+    """The same game as an installed distribution, in a process that knows nothing of this test."""
+    shutil.copy(__file__, tmp_path / "third_party_nim.py")
+    info = tmp_path / "third_party_nim-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: third-party-nim\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[genpolicy.games]\nnim = third_party_nim:NimGame\n")
+    found = subprocess.run(
+        [sys.executable, "-m", "genpolicy", "perft", "--game", "nim", "--depth", "2"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.split() == ["9"]
 
 
 # Each law is seen to fail: a game broken in one place, and the words that name it.

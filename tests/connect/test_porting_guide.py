@@ -1,0 +1,46 @@
+"""What docs/porting.md quotes from k-in-a-row stands there, word for word; its shell lines name what exists."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs/porting.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", GUIDE, flags=re.DOTALL)
+
+
+def test_quotations_are_true() -> None:
+    sources = [path.read_text() for path in sorted((ROOT / "games/genpolicy_connect").glob("*.py"))]
+    quoted = [block for block in blocks("python") if not block.startswith("# tests/")]
+    assert len(quoted) >= 5
+    for block in quoted:
+        assert any(block in source for source in sources), block
+
+
+def test_the_readers_own_test_is_python() -> None:
+    own = [block for block in blocks("python") if block.startswith("# tests/")]
+    assert len(own) == 1
+    compile(own[0], "porting.md", "exec")
+
+
+def test_commands_have_the_options_that_are_shown() -> None:
+    lines = [line for block in blocks("sh") for line in block.splitlines()]
+    assert len(lines) == 5
+    for line in lines:
+        words = line.split()
+        command = [
+            word for word in words[1:3] if word in ("data", "import", "label", "train", "evaluate", "accuracy", "play")
+        ]
+        shown = subprocess.run(
+            [sys.executable, "-m", "genpolicy", *command, "--help"], capture_output=True, text=True, check=True
+        ).stdout
+        for option in (word for word in words if word.startswith("--")):
+            assert option in shown, line
+    for config in re.findall(r"configs/\S+\.yaml", GUIDE):
+        assert (ROOT / config).is_file(), config
