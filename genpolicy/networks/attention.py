@@ -35,13 +35,13 @@ class _CachedAttention(torch.autograd.Function):
         kept = torch.empty((b, h, n, n) if p > 0.0 else (0,), dtype=torch.uint8)
         seeds = draw_seeds(b) if p > 0.0 else [0] * b
         keep = keep_probability(p)
-        bias = None if bias is None else bias.contiguous()
+        repeated = _repeated(bias, n)
 
         def work(rows: range) -> None:
             for start, stop in _pieces(rows, h * n * n):
                 count = stop - start
                 query, key, value = _heads(qkv[start:stop])
-                probabilities = _probabilities(query, key, bias)
+                probabilities = _probabilities(query, key, repeated)
                 if p > 0.0:
                     for i, row in enumerate(range(start, stop)):
                         bits = draw_keep(kept[row], p, seeds[row])
@@ -62,13 +62,15 @@ class _CachedAttention(torch.autograd.Function):
         grad_out, keep, scale = grads[0], keep_probability(ctx.p), d**-0.5
         grad_qkv = torch.empty_like(qkv, memory_format=torch.contiguous_format)
 
+        repeated = _repeated(bias, n)
+
         def work(rows: range) -> Tensor | None:
             of_bias = None if bias is None else torch.zeros_like(bias)
             for start, stop in _pieces(rows, h * n * n):
                 count = stop - start
                 query, key, value = _heads(qkv[start:stop])
                 of_out = grad_out[start:stop].transpose(1, 2).reshape(count * h, n, d)
-                probabilities = _probabilities(query, key, bias)
+                probabilities = _probabilities(query, key, repeated)
                 of_scores = torch.bmm(of_out, value.mT)
                 if ctx.p > 0.0:
                     mask = kept[start:stop].view(count * h, n, n).to(qkv.dtype)
@@ -91,6 +93,11 @@ class _CachedAttention(torch.autograd.Function):
         return grad_qkv, sum(parts[1:], start=parts[0]) if parts else None, None
 
 
+def _repeated(bias: Tensor | None, n: int) -> Tensor | None:
+    """The bias [H, N, N] once for each row of the largest piece, [b H, N, N]."""
+    return None if bias is None else bias.repeat(max(1, _SCRATCH_SCORES // (len(bias) * n * n)), 1, 1)
+
+
 def _pieces(rows: range, scores: int) -> Iterator[tuple[int, int]]:
     """Start and stop of pieces of some rows of which each needs ``scores`` numbers."""
     size = max(1, _SCRATCH_SCORES // scores)
@@ -106,14 +113,12 @@ def _heads(qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _probabilities(query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
-    """softmax(query key^T / sqrt(D) + bias), shape [b H, N, N]."""
+    """softmax(query key^T / sqrt(D) + bias), shape [b H, N, N]; ``bias`` is repeated for at least b rows."""
     scale = query.shape[-1] ** -0.5
     if bias is None:
         scores = torch.baddbmm(query.new_zeros(()).expand(1, 1, 1), query, key.mT, beta=0, alpha=scale)
     else:
-        count = len(query) // len(bias)
-        start = bias if count == 1 else bias.repeat(count, 1, 1)
-        scores = torch.baddbmm(start, query, key.mT, alpha=scale)
+        scores = torch.baddbmm(bias[: len(query)], query, key.mT, alpha=scale)
     return scores.softmax(-1)
 
 
