@@ -179,8 +179,10 @@ class DatasetWriter:
 
     def _resume(self, info: DatasetInfo) -> DatasetInfo:
         path = self.folder / INFO_FILE
+        for torn in self.folder.glob(".*.tmp"):
+            torn.unlink()
         if not path.exists():
-            strangers = [p.name for p in self.folder.iterdir() if p.name not in (LOCK_FILE, f".{INFO_FILE}.tmp")]
+            strangers = [p.name for p in self.folder.iterdir() if p.name != LOCK_FILE]
             if strangers:
                 raise DatasetError(
                     f"{self.folder}: holds {', '.join(sorted(strangers)[:3])} and no {INFO_FILE}; choose a new folder"
@@ -198,6 +200,8 @@ class DatasetWriter:
                     f"{self.folder}: holds a data set whose {key} is {theirs.get(key)!r}, not {mine.get(key)!r}; "
                     "choose another folder, or the same settings to go on"
                 )
+        if old.complete:
+            (self.folder / JOURNAL_FILE).unlink(missing_ok=True)
         listed = {str(shard["file"]) for shard in old.shards}
         for stray in self.folder.glob("*.parquet"):
             if stray.name not in listed:

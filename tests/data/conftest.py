@@ -1,0 +1,42 @@
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from genpolicy.data.engine_oracle import find_engine
+from genpolicy.errors import EngineError
+
+FAKE = Path(__file__).with_name("fake_engine.py")
+
+
+@pytest.fixture
+def fake_engine(tmp_path: Path) -> Callable[..., Path]:
+    """Makes an engine's program that behaves as told; its logs lie beside it."""
+
+    def make(mode: str = "good", *, sleep_s: float = 0.0) -> Path:
+        folder = tmp_path / f"engine {mode}"
+        folder.mkdir()
+        text = FAKE.read_text()
+        for old, new in (
+            ('MODE = "good"', f"MODE = {mode!r}"),
+            ('FOLDER = Path(".")', f"FOLDER = Path({str(folder)!r})"),
+            ("SLEEP_S = 0.0", f"SLEEP_S = {sleep_s}"),
+        ):
+            assert old in text
+            text = text.replace(old, new)
+        path = folder / "engine"
+        path.write_text(f"#!{sys.executable}\n{text}")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        return path
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def stockfish() -> str:
+    try:
+        return find_engine("stockfish")
+    except EngineError as error:
+        pytest.skip(f"needs Stockfish: {error}")

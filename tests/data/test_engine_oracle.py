@@ -1,0 +1,276 @@
+"""The engine oracle against engines that behave and that do not."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import chess
+import pytest
+
+import genpolicy
+from genpolicy.data.engine_oracle import EngineOracle, find_engine
+from genpolicy.data.engine_process import parse_search
+from genpolicy.data.oracle import Line, make_oracle
+from genpolicy.errors import EngineError
+
+GAME = genpolicy.load_game("chess")
+FENS = [
+    "rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq - 0 1",
+    "r1bqkbnr/pppp1ppp/2n5/4p3/2B1P3/5N2/PPPP1PPP/RNBQK2R b KQkq - 3 3",
+    "8/5k2/8/8/3K4/8/4P3/8 w - - 0 1",
+    "8/2p5/3p4/KP5r/1R3p1k/8/4P1P1/8 w - - 0 1",
+]
+
+
+def states(fens=FENS):
+    return [GAME.parse(fen) for fen in fens]
+
+
+def check_lines(lines: list[Line], fens: list[str], horizon: int) -> None:
+    """By the rules library alone: moves legal, full unless the game ended, scores where a search began."""
+    for fen, line in zip(fens, lines, strict=True):
+        board = chess.Board(fen)
+        assert line.error is None
+        assert 1 <= len(line.moves) <= horizon
+        assert line.scores[0] is not None
+        assert len(line.scores) <= len(line.moves)
+        for move in line.moves:
+            parsed = chess.Move.from_uci(GAME.moves[move])
+            assert parsed in board.legal_moves
+            board.push(parsed)
+        over = board.is_game_over() or board.can_claim_draw()
+        assert line.ended == over
+        assert line.ended or len(line.moves) == horizon
+
+
+@pytest.mark.parametrize("mode", ["good", "garbage", "floods stderr", "multipv", "string", "illegal line", "bounds"])
+@pytest.mark.parametrize("line", ["pv", "searched"])
+def test_lines_are_legal_and_reach_the_horizon(fake_engine, mode, line) -> None:
+    with EngineOracle(GAME, str(fake_engine(mode)), nodes=10, line=line, processes=2) as oracle:
+        lines = oracle.analyse(states(), 5)
+        check_lines(lines, FENS, 5)
+        assert oracle.num_restarts == 0
+        if line == "searched":
+            assert all(len(each.scores) == len(each.moves) and None not in each.scores for each in lines)
+
+
+def test_scores_are_those_of_the_last_exact_line(fake_engine) -> None:
+    plain = fake_engine("good")
+    with EngineOracle(GAME, str(plain), nodes=10) as oracle:
+        expected = oracle.analyse(states(), 4)
+    for mode in ("bounds", "multipv", "string", "garbage"):
+        with EngineOracle(GAME, str(fake_engine(mode)), nodes=10) as oracle:
+            assert oracle.analyse(states(), 4) == expected, mode
+
+
+@pytest.mark.parametrize(
+    ("output", "move", "line", "score", "nodes"),
+    [
+        ("info depth 1 score cp 13 nodes 20 pv e2e4 e7e5\nbestmove e2e4\n", "e2e4", ("e2e4", "e7e5"), "cp:13", 20),
+        # The move changed in an unfinished iteration: the line is the one that begins with it, the score the last.
+        (
+            "info score cp 5 nodes 9 pv d2d4 d7d5\ninfo score cp 7 nodes 12 pv e2e4\nbestmove d2d4\n",
+            "d2d4",
+            ("d2d4", "d7d5"),
+            "cp:7",
+            12,
+        ),
+        ("info score cp 5 pv d2d4\nbestmove e2e4\n", "e2e4", ("e2e4",), "cp:5", 0),
+        ("info score cp 5 upperbound pv e2e4 c7c5\nbestmove e2e4\n", "e2e4", ("e2e4", "c7c5"), "cp:5", 0),
+        ("info score mate -3 pv e2e4\nbestmove e2e4\n", "e2e4", ("e2e4",), "mate:-3", 0),
+        ("info score mate + pv 7g7f\nbestmove 7g7f\n", "7g7f", ("7g7f",), "mate:1", 0),
+        ("bestmove e2e4\n", "e2e4", ("e2e4",), None, 0),
+        ("bestmove\n", "", (), None, 0),
+    ],
+)
+def test_parsing_of_a_search(output, move, line, score, nodes) -> None:
+    result = parse_search(output.encode())
+    assert (result.move, result.line, result.score, result.num_nodes) == (move, line, score, nodes)
+
+
+def test_an_engine_that_dies_is_restarted_and_its_position_retried(fake_engine) -> None:
+    path = fake_engine("dies twice")
+    with EngineOracle(GAME, str(path), nodes=10) as oracle:
+        lines = oracle.analyse(states(), 4)
+        assert oracle.num_restarts == 2
+    check_lines(lines, FENS, 4)
+    searched = (path.parent / "searches").read_text().splitlines()
+    assert searched[:3] == [FENS[0]] * 3
+
+
+def test_three_deaths_on_one_position_skip_it_alone(fake_engine) -> None:
+    path = fake_engine("dies on rooks")
+    with EngineOracle(GAME, str(path), nodes=10, processes=2) as oracle:
+        lines = oracle.analyse(states(), 1)
+        assert oracle.num_restarts == 3
+    assert [line.error is None for line in lines] == [True, True, False, True]
+    assert FENS[2] in lines[2].error
+    assert "status 7" in lines[2].error
+    assert lines[2].moves == ()
+    assert (path.parent / "searches").read_text().splitlines().count(FENS[2]) == 3
+
+
+def test_a_hanging_engine_is_killed_and_the_position_retried(fake_engine) -> None:
+    path = fake_engine("hangs once")
+    start = time.monotonic()
+    with EngineOracle(GAME, str(path), nodes=10, timeout_s=1.5) as oracle:
+        check_lines(oracle.analyse(states(), 2), FENS, 2)
+        assert oracle.num_restarts == 1
+    assert time.monotonic() - start < 30
+
+
+def test_illegal_answers(fake_engine) -> None:
+    with EngineOracle(GAME, str(fake_engine("illegal twice")), nodes=10) as oracle:
+        check_lines(oracle.analyse(states(), 2), FENS, 2)
+    with EngineOracle(GAME, str(fake_engine("illegal move")), nodes=10) as oracle:
+        (line,) = oracle.analyse(states(FENS[:1]), 2)
+        assert "illegal moves: a1h8, a1h8, a1h8" in line.error
+    with EngineOracle(GAME, str(fake_engine("no move")), nodes=10) as oracle:
+        (line,) = oracle.analyse(states(FENS[:1]), 2)
+        assert "(none)" in line.error
+
+
+@pytest.mark.parametrize(
+    ("mode", "message"), [("exits", "ended with status 3"), ("silent", "uciok"), ("dies when ready", "status 9")]
+)
+def test_a_program_that_is_no_engine(fake_engine, mode, message) -> None:
+    with pytest.raises(EngineError, match=message):
+        EngineOracle(GAME, str(fake_engine(mode)), nodes=10, timeout_s=3)
+
+
+def test_a_missing_engine_names_the_way_out(tmp_path, monkeypatch) -> None:
+    with pytest.raises(EngineError, match=r"apt install nosuchengine.*path"):
+        find_engine("nosuchengine")
+    with pytest.raises(EngineError, match="no such file"):
+        find_engine(str(tmp_path / "nothing"))
+    (tmp_path / "text").write_text("no program")
+    with pytest.raises(EngineError, match="no program that can be run"):
+        find_engine(str(tmp_path / "text"))
+    (tmp_path / "text").chmod(0o755)
+    with pytest.raises(EngineError, match="text"):
+        EngineOracle(GAME, str(tmp_path / "text"), nodes=10)
+
+
+def test_options_reach_the_engine_and_unknown_ones_are_named(fake_engine) -> None:
+    path = fake_engine()
+    with make_oracle(f"uci?engine={path}&depth=3&nodes=20&hash_mb=4&Skill Level=5", GAME) as oracle:
+        oracle.analyse(states(FENS[:1]), 1)
+        assert oracle.describe()["limits"] == {"nodes": 20, "depth": 3}
+        assert oracle.describe()["name"] == "Fake 1.0"
+    assert (path.parent / "options").read_text().splitlines() == [
+        "setoption name Hash value 4",
+        "setoption name Skill Level value 5",
+    ]
+    assert (path.parent / "limits").read_text().splitlines() == ["go nodes 20 depth 3"]
+    with pytest.raises(EngineError, match=r"no option 'Skil Level'.*Did you mean: 'Skill Level'"):
+        make_oracle(f"{path}?nodes=1&Skil Level=5", GAME)
+
+
+@pytest.mark.parametrize(
+    ("spelling", "message"),
+    [
+        ("stockfish", "needs a limit"),
+        ("stockfish?nodes=0", "nodes must be a whole number"),
+        ("stockfish?nodes=5&line=best", "pv or searched"),
+        ("stockfish?nodes=5&timeout_s=0", "timeout_s"),
+        ("solver?depth=x", "solver"),
+    ],
+)
+def test_bad_options(spelling, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_oracle(spelling, GAME)
+
+
+def test_a_game_without_an_engine_protocol() -> None:
+    with pytest.raises(ValueError, match="no engine protocol"):
+        make_oracle("stockfish?nodes=5", genpolicy.load_game("connect:rows=3,cols=3,k=3,gravity=false"))
+
+
+def test_move_values_search_each_legal_move_alone(fake_engine) -> None:
+    path = fake_engine()
+    with EngineOracle(GAME, str(path), nodes=10, processes=2) as oracle:
+        lines = oracle.analyse(states(), 1, move_values=True)
+    for fen, line in zip(FENS, lines, strict=True):
+        assert {GAME.moves[move] for move in line.move_values} == {m.uci() for m in chess.Board(fen).legal_moves}
+    searched = (path.parent / "limits").read_text()
+    assert searched.count("searchmoves") == sum(chess.Board(fen).legal_moves.count() for fen in FENS)
+
+
+def test_a_run_that_is_given_up_leaves_usable_engines(fake_engine) -> None:
+    def one(state):
+        return (yield state)
+
+    with EngineOracle(GAME, str(fake_engine(sleep_s=0.05)), nodes=10, processes=2) as oracle:
+        run = oracle.run((one(state) for state in states() * 3), 2)
+        next(run)
+        run.close()
+        check_lines(oracle.analyse(states(), 2), FENS, 2)
+
+
+def test_no_engine_outlives_a_killed_parent(fake_engine) -> None:
+    path = fake_engine("hangs once")
+    code = f"""
+import genpolicy
+from genpolicy.data.engine_oracle import EngineOracle
+game = genpolicy.load_game("chess")
+oracle = EngineOracle(game, {str(path)!r}, nodes=1)
+print("ready", flush=True)
+oracle.analyse([game.parse()], 1)
+"""
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout.readline() == "ready\n"
+    while not (path.parent / "searches").exists():
+        time.sleep(0.02)
+    parent.kill()
+    parent.wait()
+    pid = int((path.parent / "starts").read_text())
+    for _ in range(100):
+        if not running(pid):
+            return
+        time.sleep(0.05)
+    os.kill(pid, 9)
+    pytest.fail("the engine outlived its parent")
+
+
+def running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_unclosed_oracles_end_their_engines(fake_engine) -> None:
+    path = fake_engine()
+    oracle = EngineOracle(GAME, str(path), nodes=1)
+    del oracle
+    pid = int((path.parent / "starts").read_text())
+    assert not running(pid)
+
+
+# Real Stockfish.
+
+
+def test_stockfish_labels_do_not_depend_on_processes_or_order(stockfish) -> None:
+    spelling = "stockfish?nodes=400"
+    with make_oracle(spelling, GAME) as one, make_oracle(spelling, GAME, processes=2) as two:
+        expected = one.analyse(states(), 6)
+        check_lines(expected, FENS, 6)
+        assert two.analyse(states()[::-1], 6)[::-1] == expected
+        assert one.analyse(states(), 6) == expected
+
+
+def test_stockfish_mates_and_ends(stockfish) -> None:
+    back_rank = "6k1/5ppp/8/8/8/8/8/R3K3 w - - 0 1"
+    mate_in_two = "k7/8/2K5/8/8/8/8/1R6 w - - 0 1"
+    stalemating = "7k/5Q2/8/8/8/8/8/K7 b - - 0 1"
+    with make_oracle("stockfish?nodes=5000&line=searched", GAME) as oracle:
+        first, second, third = oracle.analyse(states([back_rank, mate_in_two, stalemating]), 8, move_values=False)
+    assert [GAME.moves[m] for m in first.moves] == ["a1a8"]
+    assert first.ended
+    assert first.scores == ("mate:1",)
+    assert second.ended
+    assert len(second.moves) == 3
+    assert second.scores == ("mate:2", "mate:-1", "mate:1")
+    assert "(none)" in third.error  # stalemate: nothing to play

@@ -1,0 +1,257 @@
+"""Labelling and self-play through the command: killed at any moment they go on without loss or repetition."""
+
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import chess
+import pytest
+
+import genpolicy
+from genpolicy import cli
+from genpolicy.data.records import Dataset
+from genpolicy.data.selfplay import SelfplayConfig
+from genpolicy.values import score_to_value
+
+GAME = genpolicy.load_game("chess")
+TIC_TAC_TOE = "connect:rows=3,cols=3,k=3,gravity=false"
+
+
+def command(*words: object) -> list[str]:
+    return [sys.executable, "-m", "genpolicy", *map(str, words)]
+
+
+def run(*words: object) -> None:
+    done = subprocess.run(command(*words), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def lines_of(path: Path) -> int:
+    return len(path.read_bytes().splitlines()) if path.exists() else 0
+
+
+def run_with_kills(words: list[object], folder: Path, every: int) -> int:
+    """Run a command, kill -9 each time ``every`` more entries stand in the journal; how many kills it took."""
+    num_kills = 0
+    while True:
+        process = subprocess.Popen(command(*words), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        before = lines_of(folder / "journal.jsonl")
+        while process.poll() is None and lines_of(folder / "journal.jsonl") < before + every:
+            time.sleep(0.005)
+        if process.poll() is not None:
+            assert process.returncode == 0, process.stderr.read()
+            return num_kills
+        process.kill()
+        process.wait()
+        num_kills += 1
+
+
+@pytest.fixture
+def positions(tmp_path) -> Path:
+    """Sixty distinct positions, imported."""
+    file = tmp_path / "positions.epd"
+    board = chess.Board()
+    texts = []
+    for i in range(60):
+        moves = sorted(map(str, board.legal_moves))
+        board.push_uci(moves[i * 7 % len(moves)])
+        texts.append(board.fen())
+    file.write_text("\n".join(texts))
+    run("data", "import", file, "--game", "chess", "--out", tmp_path / "positions")
+    return tmp_path / "positions"
+
+
+def test_killed_labelling_goes_on(tmp_path, positions, fake_engine) -> None:
+    oracle = f"{fake_engine(sleep_s=0.01)}?nodes=5&processes=2"
+    words = ["data", "label", positions, "--oracle", oracle, "--horizon", 4, "--out"]
+    run(*words, tmp_path / "whole")
+    log = Path(oracle.partition("?")[0]).parent / "searches"
+    once = Counter(log.read_text().splitlines())
+    log.unlink()
+    assert run_with_kills([*words, tmp_path / "killed"], tmp_path / "killed", 20) >= 2
+    whole, killed = Dataset.open(tmp_path / "whole"), Dataset.open(tmp_path / "killed")
+    assert killed.checksum == whole.checksum
+    records = list(killed.records())
+    assert [r.state for r in records] == [r.state for r in Dataset.open(positions).records()]
+    assert all(record.line for record in records)
+    # What was in work when it was killed (a few positions) was searched again, nothing else was.
+    twice = Counter(log.read_text().splitlines()) - once
+    assert sum(twice.values()) < sum(once.values()) / 3
+
+
+def test_killed_selfplay_goes_on(tmp_path, fake_engine) -> None:
+    oracle = f"{fake_engine(sleep_s=0.005)}?nodes=5&processes=2"
+    words = ["data", "selfplay", "--game", "chess", "--oracle", oracle, "--games", 4, "--horizon", 2]
+    words += ["--max-plies", 30, "--error-rate", "0.1:0.4", "--seed", 5, "--split", "0.5/0.25/0.25", "--out"]
+    run(*words, tmp_path / "whole")
+    assert run_with_kills([*words, tmp_path / "killed"], tmp_path / "killed", 40) >= 1
+    whole, killed = Dataset.open(tmp_path / "whole"), Dataset.open(tmp_path / "killed")
+    assert killed.checksum == whole.checksum
+    records = list(killed.records())
+    ids = [(record.game_id, record.ply) for record in records]
+    assert len(set(ids)) == len(ids)
+    assert len({game for game, _ in ids}) == 4
+    check_games(records, 30)
+
+
+def check_games(records, max_plies: int) -> None:
+    """By the rules library alone: each game's rows replay, and its result is that of its last position."""
+    games: dict[str, list] = {}
+    for record in records:
+        games.setdefault(record.game_id, []).append(record)
+    for rows in games.values():
+        assert [row.ply for row in rows] == list(range(len(rows)))
+        assert len({row.split for row in rows}) == 1
+        assert len({row.result for row in rows}) == 1
+        board = chess.Board(rows[0].state)
+        for row in rows:
+            assert row.state == board.fen(en_passant="legal")
+            board.push_uci(row.played)
+        if board.is_checkmate():
+            assert rows[0].result == (-1.0 if board.turn == chess.WHITE else 1.0)
+        elif board.is_game_over() or board.can_claim_draw():
+            assert rows[0].result == 0.0
+        else:
+            assert len(rows) == max_plies
+            value = score_to_value(rows[-1].scores[0]) * (1 if board.turn == chess.BLACK else -1)
+            assert rows[0].result == (0.0 if abs(value) < 0.98 else (1.0 if value > 0 else -1.0))
+
+
+def test_one_search_serves_the_move_and_the_label(tmp_path, fake_engine) -> None:
+    path = fake_engine()
+    out = tmp_path / "d"
+    words = ["data", "selfplay", "--game", "chess", "--oracle", f"{path}?nodes=5", "--games", 2, "--horizon", 1]
+    run(*words, "--max-plies", 20, "--error-rate", "0:0", "--out", out)
+    records = list(Dataset.open(out).records())
+    assert all(record.played == record.line for record in records)  # horizon 1, no errors
+    assert lines_of(path.parent / "searches") == len(records)
+
+
+def test_error_rate_is_the_rate_of_random_moves(tmp_path, fake_engine) -> None:
+    words = ["data", "selfplay", "--game", "chess", "--oracle", f"{fake_engine()}?nodes=5", "--positions", 300]
+    run(*words, "--horizon", 1, "--max-plies", 40, "--error-rate", "0.5:0.5", "--out", tmp_path / "d")
+    records = list(Dataset.open(tmp_path / "d").records())
+    assert 300 <= len(records) < 300 + 40
+    # A random move is the best one now and then: about one in thirty.
+    differs = sum(record.played != record.line for record in records) / len(records)
+    assert 0.38 < differs < 0.58
+
+
+def test_selfplay_is_the_same_with_any_number_of_processes(tmp_path, fake_engine) -> None:
+    engine = fake_engine()
+    checksums = set()
+    for processes in (1, 3):
+        words = ["data", "selfplay", "--game", "chess", "--oracle", f"{engine}?nodes=5", "--processes", processes]
+        run(*words, "--positions", 120, "--max-plies", 25, "--horizon", 2, "--out", tmp_path / f"d{processes}")
+        checksums.add(Dataset.open(tmp_path / f"d{processes}").checksum)
+    assert len(checksums) == 1
+
+
+def test_positions_without_a_label_are_kept_counted_and_said(tmp_path, fake_engine, capsys) -> None:
+    file = tmp_path / "p.epd"
+    file.write_text("8/5k2/8/8/3K4/8/4P3/8 w - - 0 1\nr3k3/8/8/8/8/8/8/4K2R w - - 0 1\n")
+    assert cli.main(["data", "import", str(file), "--game", "chess", "--out", str(tmp_path / "p")]) == 0
+    words = ["data", "label", str(tmp_path / "p"), "--horizon", "1", "--out", str(tmp_path / "d")]
+    assert cli.main([*words, "--oracle", f"{fake_engine('dies on rooks')}?nodes=5"]) == 0
+    assert "failed 3 times" in capsys.readouterr().err
+    dataset = Dataset.open(tmp_path / "d")
+    assert [record.line is None for record in dataset.records()] == [True, False]
+    assert dataset.info.counts["tallies"] == {"unlabelled": 1}
+    assert dataset.info.counts["labelled"] == 1
+    words = ["data", "label", str(tmp_path / "p"), "--horizon", "1", "--out", str(tmp_path / "e")]
+    assert cli.main([*words, "--oracle", f"{fake_engine('always dies')}?nodes=5"]) == 2
+    assert "no position could be labelled" in capsys.readouterr().err
+
+
+def test_equal_positions_are_searched_once(tmp_path, fake_engine) -> None:
+    file = tmp_path / "p.epd"
+    file.write_text(f"{chess.STARTING_FEN}\n" * 20)
+    run("data", "import", file, "--game", "chess", "--out", tmp_path / "p")
+    engine = fake_engine("one move")
+    run("data", "label", tmp_path / "p", "--oracle", f"{engine}?nodes=5", "--horizon", 1, "--out", tmp_path / "d")
+    assert lines_of(engine.parent / "searches") <= 2  # two tasks begin together
+    assert len({record.line for record in Dataset.open(tmp_path / "d").records()}) == 1
+
+
+def test_solver_labels_a_whole_game(tmp_path, capsys) -> None:
+    out = tmp_path / "all"
+    assert cli.main(["data", "import", "all", "--game", TIC_TAC_TOE, "--out", str(out)]) == 0
+    words = ["data", "label", str(out), "--oracle", "solver", "--horizon", "9", "--out", str(tmp_path / "d")]
+    assert cli.main([*words, "--json", str(tmp_path / "counts.json")]) == 0
+    dataset = Dataset.open(tmp_path / "d")
+    assert dataset.num_records == 4520  # 5478 positions less 958 in which the game is over
+    game = genpolicy.load_game(TIC_TAC_TOE)
+    for record in dataset.records():
+        state = game.parse(record.state)
+        for move in record.moves:
+            state = game.play(state, game.moves.index(move))
+        assert record.ended
+        assert game.outcome(state) is not None
+        scores = {move: score_to_value(score) for move, score in record.scored_moves.items()}
+        assert scores[record.moves[0]] == max(scores.values()) == score_to_value(record.scores[0])
+    facts = json.loads((tmp_path / "counts.json").read_text())
+    assert facts["records"] == 4520
+    assert facts["counts"]["leakage"]["test"]["in_training"] == 0
+
+
+def test_finished_work_is_not_done_again(tmp_path, fake_engine) -> None:
+    engine = fake_engine()
+    words = ["data", "selfplay", "--game", "chess", "--oracle", f"{engine}?nodes=5", "--games", 1, "--max-plies", 5]
+    run(*words, "--out", tmp_path / "d")
+    before = lines_of(engine.parent / "searches")
+    run(*words, "--out", tmp_path / "d")
+    assert lines_of(engine.parent / "searches") == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"error_rate": (0.5, 0.2)}, "error rate"),
+        ({"error_rate": (0.5, 1.2)}, "error rate"),
+        ({"random_plies": (-1, 2)}, "random plies"),
+        ({"horizon": 0}, "horizon"),
+        ({"adjudicate": (1.5, 2)}, "adjudicate"),
+    ],
+)
+def test_bad_selfplay_settings(changes, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        SelfplayConfig(**changes)
+
+
+def test_adjudication_ends_decided_games(tmp_path, capsys) -> None:
+    words = ["data", "selfplay", "--game", TIC_TAC_TOE, "--oracle", "solver", "--games", "30", "--random-plies", "3:4"]
+    assert cli.main([*words, "--adjudicate", "1:2", "--out", str(tmp_path / "d")]) == 0
+    game = genpolicy.load_game(TIC_TAC_TOE)
+    games: dict[str, list] = {}
+    for record in Dataset.open(tmp_path / "d").records():
+        games.setdefault(record.game_id, []).append(record)
+    num_cut = 0
+    for rows in games.values():
+        last = game.parse(rows[-1].state)
+        end = game.play(last, game.moves.index(rows[-1].played))
+        if game.outcome(end) is None:
+            num_cut += 1
+            for row in rows[-2:]:
+                player = game.player(game.parse(row.state))
+                assert score_to_value(row.scores[0]) * (1 if player == 0 else -1) == row.result
+    assert num_cut > 3
+
+
+def test_real_games_go_through(tmp_path, stockfish, capsys) -> None:
+    pgn = '[Event "a"]\n[Result "1-0"]\n\n1. e4 e5 2. Bc4 Nc6 3. Qh5 Nf6 4. Qxf7# 1-0\n'
+    (tmp_path / "games.pgn").write_text(pgn)
+    folder, out = str(tmp_path / "games"), str(tmp_path / "labelled")
+    assert cli.main(["data", "import", str(tmp_path / "games.pgn"), "--game", "chess", "--out", folder]) == 0
+    assert cli.main(["data", "label", folder, "--oracle", "stockfish?nodes=3000", "--horizon", "4", "--out", out]) == 0
+    records = list(Dataset.open(out).records())
+    assert [record.played for record in records] == ["e2e4", "e7e5", "f1c4", "b8c6", "d1h5", "g8f6", "h5f7"]
+    assert [record.result for record in records] == [1.0] * 7
+    assert records[-1].line == "h5f7"
+    assert records[-1].ended
+    assert records[-1].scores == ("mate:1",)
+    assert all(len(record.moves) == 4 for record in records[:5])
+    assert cli.main(["data", "info", out, "--json", str(tmp_path / "info.json")]) == 0
+    assert json.loads((tmp_path / "info.json").read_text())["oracle"]["limits"] == {"nodes": 3000}

@@ -1,0 +1,343 @@
+"""Data sets on the disk: round trips, damage, full disks, kills between any two writes."""
+
+import errno
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from genpolicy.data import storage, writer
+from genpolicy.data.records import SCHEMA, Dataset, DatasetInfo, Record
+from genpolicy.data.storage import DiskFullError, write_atomic
+from genpolicy.data.writer import DatasetWriter
+from genpolicy.errors import DatasetError
+
+
+def make_info(**changes) -> DatasetInfo:
+    fields = {"game": "chess", "made_by": "label", "oracle": {"name": "none", "nodes": 5}, "options": {"horizon": 4}}
+    return DatasetInfo(**{**fields, "command": "genpolicy data label x", **changes})
+
+
+def make_records(number: int) -> list[Record]:
+    full = Record(
+        state="text 1",
+        game_id="g",
+        ply=3,
+        line="a b c",
+        ended=True,
+        scores=("cp:1", None, "mate:-2"),
+        move_values="a=cp:1 b=cp:-5",
+        played="b",
+        result=-1.0,
+        split="test",
+        policy="a=0.5 b=0.5",
+        value=0.25,
+    )
+    bare = Record(state="text é")
+    return [full, bare, *(Record(state=f"s{i}", split=("train", "test")[i % 2]) for i in range(2, number))]
+
+
+def write(folder: Path, records: list[Record], rows_per_shard: int = 4, **options) -> Dataset:
+    with DatasetWriter(folder, make_info(), rows_per_shard, **options) as out:
+        for unit, record in enumerate(records):
+            out.add(unit, [record])
+        out.finish({"records": len(records)})
+    return Dataset.open(folder)
+
+
+def test_round_trip(tmp_path) -> None:
+    records = make_records(11)
+    dataset = write(tmp_path / "d", records)
+    assert list(dataset.records()) == records
+    assert [shard["rows"] for shard in dataset.info.shards] == [4, 4, 3]
+    assert dataset.num_records == 11
+    assert dataset.game_spec == "chess"
+    assert dataset.splits == {"test": 5, "none": 1, "train": 5}
+    assert list(dataset.records("test")) == [record for record in records if record.split == "test"]
+    assert records[0].moves == ("a", "b", "c")
+    assert records[0].scored_moves == {"a": "cp:1", "b": "cp:-5"}
+    assert records[1].moves == ()
+    table = dataset.columns(["state", "ply"], "train")
+    assert table.column_names == ["state", "ply"]
+    assert table.column("state").to_pylist() == ["s2", "s4", "s6", "s8", "s10"]
+    assert pa.Table.from_batches(dataset.batches(batch_rows=3)).to_pylist() == [record.to_row() for record in records]
+    # What stands on the disk is plain Parquet with plain columns.
+    assert pq.read_table(tmp_path / "d" / "records-00000.parquet").schema.equals(SCHEMA)
+    with pytest.raises(DatasetError, match="no column fen"):
+        dataset.columns(["fen"])
+    with pytest.raises(DatasetError, match="no split 'training'"):
+        list(dataset.records("training"))
+
+
+def test_checksum_is_of_the_records(tmp_path) -> None:
+    first, again = write(tmp_path / "a", make_records(9)), write(tmp_path / "b", make_records(9))
+    other = write(tmp_path / "c", make_records(10))
+    assert first.checksum == again.checksum != other.checksum
+
+
+@pytest.mark.parametrize("where", [0, 1, 100, -9, -1])
+def test_a_truncated_shard_is_named(tmp_path, where) -> None:
+    write(tmp_path / "d", make_records(8))
+    shard = tmp_path / "d" / "records-00001.parquet"
+    shard.write_bytes(shard.read_bytes()[:where])
+    for verify in (True, False):
+        with pytest.raises(DatasetError, match=r"records-00001.parquet: damaged or truncated.*restore"):
+            Dataset.open(tmp_path / "d", verify=verify)
+
+
+@pytest.mark.parametrize("part", [0.01, 0.3, 0.6, 0.99])
+def test_a_flipped_byte_is_noticed(tmp_path, part) -> None:
+    write(tmp_path / "d", make_records(8))
+    shard = tmp_path / "d" / "records-00001.parquet"
+    data = bytearray(shard.read_bytes())
+    data[int(part * len(data))] ^= 0x10
+    shard.write_bytes(data)
+    with pytest.raises(DatasetError, match=r"records-00001.parquet: damaged"):
+        Dataset.open(tmp_path / "d")
+
+
+def test_other_damage(tmp_path) -> None:
+    folder = tmp_path / "d"
+    with pytest.raises(DatasetError, match="no such folder"):
+        Dataset.open(folder)
+    folder.mkdir()
+    with pytest.raises(DatasetError, match=r"holds no dataset\.yaml"):
+        Dataset.open(folder)
+    folder.rmdir()
+    write(folder, make_records(8))
+    info = yaml.safe_load((folder / "dataset.yaml").read_text())
+
+    def say(data) -> None:
+        (folder / "dataset.yaml").write_text(yaml.safe_dump(data) if isinstance(data, dict) else data)
+
+    say({**info, "format": 99})
+    with pytest.raises(DatasetError, match=r"format 99.*upgrade"):
+        Dataset.open(folder)
+    say({**info, "colour": "blue"})
+    with pytest.raises(DatasetError, match="colour"):
+        Dataset.open(folder)
+    say("a: [unclosed")
+    with pytest.raises(DatasetError, match=r"dataset.yaml: unreadable"):
+        Dataset.open(folder)
+    say("just text")
+    with pytest.raises(DatasetError, match="format"):
+        Dataset.open(folder)
+    say({**info, "shards": []})
+    with pytest.raises(DatasetError, match="no finished records"):
+        Dataset.open(folder)
+    say(info)
+    shard = folder / "records-00000.parquet"
+    pq.write_table(pa.table({"fen": ["x"] * 4}), shard)
+    info["shards"][0]["sha256"] = storage.sha256_of(shard)
+    say(info)
+    with pytest.raises(DatasetError, match=r"records-00000.parquet: columns are fen"):
+        Dataset.open(folder)
+    shard.unlink()
+    with pytest.raises(DatasetError, match=r"records-00000.parquet: shard is missing"):
+        Dataset.open(folder)
+
+
+def test_units_end_in_any_order(tmp_path) -> None:
+    records = make_records(40)
+    expected = write(tmp_path / "a", records)
+    with DatasetWriter(tmp_path / "b", make_info(), 4) as out:
+        for unit in sorted(range(40), key=lambda unit: unit * 17 % 40):
+            out.add(unit, [records[unit]])
+        out.finish()
+    assert Dataset.open(tmp_path / "b").checksum == expected.checksum
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing after it runs."""
+
+
+def killed_after(monkeypatch, number: int) -> None:
+    """Let the writer die at its n-th write of any kind, half of the bytes on the disk."""
+    count = 0
+
+    def die(data: bytes, put) -> None:
+        nonlocal count
+        count += 1
+        if count == number:
+            put(data[: len(data) // 2])
+            raise Killed
+
+    def dying_atomic(path: Path, data: bytes) -> None:
+        die(data, path.with_name(f".{path.name}.tmp").write_bytes)
+        write_atomic(path, data)
+        die(b"", lambda data: None)
+
+    note = DatasetWriter._note
+
+    def dying_note(self, entry) -> None:
+        if self._journal is not None:
+            die(json.dumps(entry).encode(), self._journal.write)
+        note(self, entry)
+
+    monkeypatch.setattr(writer, "write_atomic", dying_atomic)
+    monkeypatch.setattr(DatasetWriter, "_note", dying_note)
+
+
+def test_a_kill_at_any_write_loses_and_repeats_nothing(tmp_path, monkeypatch) -> None:
+    records = make_records(12)
+    expected = write(tmp_path / "expected", records, rows_per_shard=3)
+    order = sorted(range(12), key=lambda unit: unit * 7 % 12)
+    num_killed = 0
+    for number in range(1, 60):
+        folder = tmp_path / f"killed {number}"
+        finished: list[int] = []
+        with monkeypatch.context() as patch:
+            killed_after(patch, number)
+            try:
+                with DatasetWriter(folder, make_info(), 3) as out:
+                    for unit in order:
+                        out.add(unit, [records[unit]])
+                        finished.append(unit)
+                    out.finish()
+            except Killed:
+                num_killed += 1
+        if len(finished) == 12 and num_killed < number:
+            break
+        with DatasetWriter(folder, make_info(), 3) as out:
+            missing = [unit for unit in order if not out.is_done(unit)]
+            assert not set(missing) & set(finished), "a finished unit was lost"
+            for unit in missing:
+                out.add(unit, [records[unit]])
+            out.finish()
+        assert Dataset.open(folder).checksum == expected.checksum
+        assert sorted(p.name for p in folder.iterdir()) == sorted(
+            [".lock", "dataset.yaml", *(f"records-{i:05d}.parquet" for i in range(4))]
+        )
+    else:
+        pytest.fail("the loop did not cover every write")
+    assert num_killed > 25
+
+
+def test_parts_of_a_unit_survive(tmp_path) -> None:
+    records = make_records(6)
+    with DatasetWriter(tmp_path / "d", make_info(), 2) as out:
+        out.add_part(1, records[1])
+        out.add_part(3, records[3])
+        out.add_part(1, records[2])
+        out.add(0, records[:2])  # a full shard: the journal is written anew
+    with DatasetWriter(tmp_path / "d", make_info(), 2) as out:
+        assert out.parts(1) == records[1:3]
+        assert out.parts(3) == records[3:4]
+        assert out.parts(0) == []
+        out.add(1, records[1:3])
+        assert out.parts(1) == []
+
+
+def test_max_rows_keeps_whole_units_and_drops_later_ones(tmp_path) -> None:
+    records = make_records(12)
+    with DatasetWriter(tmp_path / "d", make_info(), 50, max_rows=5) as out:
+        for unit in (3, 0, 2, 1):
+            out.add(unit, records[3 * unit : 3 * unit + 3])
+        out.finish()
+    assert list(Dataset.open(tmp_path / "d").records()) == records[:6]
+
+
+def test_other_data_sets_are_never_mixed(tmp_path) -> None:
+    write(tmp_path / "d", make_records(4))
+    for changes, message in [
+        ({"game": "connect"}, "game is 'chess', not 'connect'"),
+        ({"oracle": {"name": "none", "nodes": 6}}, "oracle is"),
+        ({"options": {"horizon": 8}}, "option horizon is 4, not 8"),
+        ({"sources": [{"file": "x", "sha256": "y"}]}, "sources is"),
+        ({"made_by": "selfplay"}, "made_by is"),
+    ]:
+        with pytest.raises(DatasetError, match=message):
+            DatasetWriter(tmp_path / "d", make_info(**changes))
+    (tmp_path / "e").mkdir()
+    (tmp_path / "e" / "thesis.tex").write_text("dear")
+    with pytest.raises(DatasetError, match=r"holds thesis\.tex"):
+        DatasetWriter(tmp_path / "e", make_info())
+
+
+def test_two_writers_at_once(tmp_path) -> None:
+    with DatasetWriter(tmp_path / "d", make_info()), pytest.raises(DatasetError, match="another process"):
+        DatasetWriter(tmp_path / "d", make_info())
+
+
+def test_a_damaged_shard_stops_the_resuming(tmp_path) -> None:
+    with DatasetWriter(tmp_path / "d", make_info(), 2) as out:
+        for unit, record in enumerate(make_records(4)):
+            out.add(unit, [record])
+    shard = tmp_path / "d" / "records-00000.parquet"
+    shard.write_bytes(shard.read_bytes()[:-3])
+    with pytest.raises(DatasetError, match=r"records-00000\.parquet: damaged"):
+        DatasetWriter(tmp_path / "d", make_info(), 2)
+
+
+def test_damage_inside_the_journal_is_named_by_line(tmp_path) -> None:
+    with DatasetWriter(tmp_path / "d", make_info()) as out:
+        for unit, record in enumerate(make_records(4)):
+            out.add(unit, [record])
+    journal = tmp_path / "d" / "journal.jsonl"
+    lines = journal.read_text().splitlines()
+    journal.write_text("\n".join([lines[0], lines[1][:-5], *lines[2:]]) + "\n")
+    with pytest.raises(DatasetError, match=r"journal\.jsonl:2: damaged.*delete the line"):
+        DatasetWriter(tmp_path / "d", make_info())
+
+
+def test_a_full_disk_by_a_failing_write(tmp_path, monkeypatch) -> None:
+    def full(path: Path, data: bytes) -> None:
+        with storage.full_disk_named(path):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    records = make_records(8)
+    with DatasetWriter(tmp_path / "d", make_info(), 4) as out:
+        for unit in range(3):
+            out.add(unit, [records[unit]])
+        with monkeypatch.context() as patch:
+            patch.setattr(writer, "write_atomic", full)
+            with pytest.raises(DiskFullError, match="free some space"):
+                out.add(3, [records[3]])
+    with DatasetWriter(tmp_path / "d", make_info(), 4) as out:
+        assert [out.is_done(unit) for unit in range(5)] == [True] * 4 + [False]
+        for unit in range(4, 8):
+            out.add(unit, [records[unit]])
+        out.finish()
+    assert list(Dataset.open(tmp_path / "d").records()) == records
+
+
+@pytest.fixture
+def tiny_disk(tmp_path) -> Iterator[Path]:
+    """A file system of 64 KiB; only root can make one."""
+    if os.name != "posix" or os.geteuid() != 0:
+        pytest.skip("only root can mount a tiny disk")
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder], capture_output=True, text=True)
+    if made.returncode != 0:
+        pytest.skip(f"cannot mount a tiny disk: {made.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_a_disk_that_is_full(tiny_disk) -> None:
+    records = [Record(state=os.urandom(200).hex(), line=str(i)) for i in range(400)]
+    finished = -1
+    with DatasetWriter(tiny_disk / "d", make_info(), 20) as out:
+        try:
+            for unit, record in enumerate(records):
+                out.add(unit, [record])
+                finished = unit
+        except DiskFullError as error:
+            assert "free some space" in str(error)  # noqa: PT017
+    assert 20 < finished < 399
+    (tiny_disk / "d" / "records-00000.parquet").read_bytes()
+    subprocess.run(["mount", "-o", "remount,size=4m", tiny_disk], check=True)
+    with DatasetWriter(tiny_disk / "d", make_info(), 20) as out:
+        assert all(out.is_done(unit) for unit in range(finished + 1))
+        for unit, record in enumerate(records):
+            if not out.is_done(unit):
+                out.add(unit, [record])
+        out.finish()
+    assert list(Dataset.open(tiny_disk / "d").records()) == records
