@@ -295,9 +295,15 @@ class Game(ABC, Generic[StateT]):
     def source_kind(self, path: Path) -> Literal["games", "positions"]:
         """Which of ``open_games`` and ``open_positions`` reads a file or folder, by its name and content.
 
+        A game that supplies only one of the two need not say.
+
         Raises:
             SourceError: it does not exist, or is of no kind that the game reads; the message names those.
         """
+        reads_games = type(self).open_games is not Game.open_games
+        reads_positions = type(self).open_positions is not Game.open_positions
+        if reads_games != reads_positions:
+            return "games" if reads_games else "positions"
         raise SourceError(f"{path}: game {self.spec!r} reads no files of games or positions")
 
     def open_games(self, path: Path, on_bad: OnBad | None = None) -> Iterator[PlayedGame]:
