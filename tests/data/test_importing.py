@@ -1,0 +1,248 @@
+"""Imports: what becomes a record, how splits fall, what leaks, and what bad input says."""
+
+import json
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import chess
+import chess.pgn
+import pytest
+
+import genpolicy
+from genpolicy import cli
+from genpolicy.data.records import Dataset, DatasetInfo, Record
+from genpolicy.data.splits import SplitFractions
+from genpolicy.data.summary import count
+from genpolicy.data.writer import DatasetWriter
+from genpolicy.errors import SourceError
+
+GAME = genpolicy.load_game("chess")
+TIC_TAC_TOE = "connect:rows=3,cols=3,k=3,gravity=false"
+
+
+def write_pgn(path: Path, num_games: int, first: int = 0, plies: int = 12) -> list[chess.pgn.Game]:
+    """Games whose moves follow a fixed rule; the same numbers give the same games."""
+    games = []
+    for number in range(first, first + num_games):
+        board = chess.Board()
+        for ply in range(plies):
+            moves = sorted(map(str, board.legal_moves))
+            board.push_uci(moves[(number * 31 + ply * 7) % len(moves)])
+        game = chess.pgn.Game.from_board(board)
+        game.headers["Result"] = ("1-0", "0-1", "1/2-1/2", "*")[number % 4]
+        games.append(game)
+    path.write_text("\n\n".join(map(str, games)) + "\n")
+    return games
+
+
+def import_to(folder: Path, *words: object, game: str = "chess", status: int = 0) -> Dataset:
+    assert cli.main(["data", "import", *map(str, words), "--game", game, "--out", str(folder)]) == status
+    return Dataset.open(folder)
+
+
+def test_games_become_records(tmp_path, capsys) -> None:
+    games = write_pgn(tmp_path / "g.pgn", 9)
+    records = list(import_to(tmp_path / "d", tmp_path / "g.pgn").records())
+    expected = []
+    for number, game in enumerate(games):
+        board = game.board()
+        for move in game.mainline_moves():
+            expected.append((board.fen(en_passant="legal"), move.uci(), (1.0, -1.0, 0.0, None)[number % 4]))
+            board.push(move)
+    assert [(r.state, r.played, r.result) for r in records] == expected
+    assert [r.ply for r in records] == [ply for _ in games for ply in range(12)]
+    assert len({r.game_id for r in records}) == 9
+    assert all(r.line is None and r.scores == () and not r.ended for r in records)
+
+
+def test_splits_are_by_game_and_seeded(tmp_path, capsys) -> None:
+    write_pgn(tmp_path / "g.pgn", 150, plies=3)
+    splits_of: dict[str, set] = defaultdict(set)
+    for record in import_to(tmp_path / "d", tmp_path / "g.pgn", "--split", "0.6/0.2/0.2").records():
+        splits_of[record.game_id].add(record.split)
+    assert all(len(splits) == 1 for splits in splits_of.values())
+    counts = Counter(split for splits in splits_of.values() for split in splits)
+    # Means 90, 30, 30 with standard deviations 6, 4.9, 4.9.
+    assert abs(counts["train"] - 90) < 24
+    assert abs(counts["validation"] - 30) < 20
+    assert abs(counts["test"] - 30) < 20
+    other = import_to(tmp_path / "e", tmp_path / "g.pgn", "--split", "0.6/0.2/0.2", "--split-seed", 1)
+    assert [r.split for r in other.records()] != [r.split for r in Dataset.open(tmp_path / "d").records()]
+
+
+def test_one_game_in_two_files_falls_into_one_split(tmp_path, capsys) -> None:
+    write_pgn(tmp_path / "a.pgn", 40, plies=5)
+    write_pgn(tmp_path / "b.pgn", 40, plies=5)
+    dataset = import_to(tmp_path / "d", tmp_path / "a.pgn", tmp_path / "b.pgn", "--split", "0.5/0.25/0.25")
+    records = list(dataset.records())
+    half = len(records) // 2
+    assert [r.split for r in records[:half]] == [r.split for r in records[half:]]
+    assert not {r.game_id for r in records[:half]} & {r.game_id for r in records[half:]}
+
+
+def test_symmetric_positions_fall_into_one_split(tmp_path, capsys) -> None:
+    dataset = import_to(tmp_path / "d", "all", "--split", "0.5/0.25/0.25", game=TIC_TAC_TOE)
+    game = genpolicy.load_game(TIC_TAC_TOE)
+    splits_of: dict[str, set] = defaultdict(set)
+    for record in dataset.records():
+        state = game.parse(record.state)
+        for symmetry in game.symmetries:
+            splits_of[game.format(symmetry.state(state))].add(record.split)
+    assert all(len(splits) == 1 for splits in splits_of.values())
+    assert dataset.num_records == 4520
+    assert set(dataset.splits) == {"train", "validation", "test"}
+
+
+def test_a_source_keeps_its_own_split_where_there_are_no_games(tmp_path, capsys) -> None:
+    for name, fen in [("mine_test.epd", chess.STARTING_FEN), ("mine_train.epd", "8/5k2/8/8/3K4/8/4P3/8 w - - 0 1")]:
+        (tmp_path / name).write_text(fen + "\n")
+    dataset = import_to(tmp_path / "d", tmp_path / "mine_test.epd", tmp_path / "mine_train.epd")
+    assert [record.split for record in dataset.records()] == ["test", "train"]
+
+
+def test_labelled_tables_keep_their_labels(tmp_path, capsys) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    fen = "6k1/5ppp/8/8/8/8/8/R3K3 w - - 0 1"
+    rows = [
+        {"game": 7, "ply": 0, "fen": chess.STARTING_FEN, "line": "e2e4 e7e5", "cp": 31, "mate": None},
+        {"game": 8, "ply": 4, "fen": fen, "line": "a1a8", "cp": None, "mate": 1},
+        {"game": 8, "ply": 5, "fen": "8/5k2/8/8/3K4/8/4P3/8 w - - 0 1", "line": None, "cp": None, "mate": None},
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
+    first, second, third = import_to(tmp_path / "d", tmp_path / "t.parquet").records()
+    assert (first.game_id, first.ply, first.line, first.ended, first.scores) == ("7", 0, "e2e4 e7e5", False, ("cp:31",))
+    assert (second.line, second.ended, second.scores) == ("a1a8", True, ("mate:1",))
+    assert (third.line, third.ended, third.scores) == (None, False, ())
+    assert second.split == third.split
+    assert (first.played, first.result, first.value) == (None, None, None)
+
+
+def test_leakage_is_counted_as_brute_force_counts_it(tmp_path, capsys) -> None:
+    write_pgn(tmp_path / "g.pgn", 60, plies=6)
+    dataset = import_to(tmp_path / "d", tmp_path / "g.pgn", "--split", "0.5/0.25/0.25")
+
+    def position(record: Record) -> str:
+        return " ".join(record.state.split()[:4])  # without the move counters
+
+    records = list(dataset.records())
+    training = {position(r) for r in records if r.split == "train"}
+    for split in ("validation", "test"):
+        mine = [r for r in records if r.split == split]
+        leaked = sum(position(r) in training for r in mine)
+        assert 0 < leaked < len(mine)
+        assert dataset.info.counts["leakage"][split] == {"records": len(mine), "in_training": leaked}
+    assert dataset.info.counts["duplicates"] == len(records) - len({position(r) for r in records})
+    assert dataset.info.counts["records"] == len(records) == 360
+    assert dataset.info.counts["games"] == 60
+    assert f"{leaked} of {len(mine)}" in capsys.readouterr().out
+
+
+def test_counts_without_any_training_record(tmp_path) -> None:
+    info = DatasetInfo(game="chess", made_by="import")
+    with DatasetWriter(tmp_path / "d", info) as out:
+        out.add(0, [Record(state=chess.STARTING_FEN, split="test"), Record(state=chess.STARTING_FEN)])
+        out.finish()
+    found = count(Dataset.open(tmp_path / "d"), GAME)
+    assert found["splits"] == {"test": 1, "none": 1}
+    assert found["leakage"] == {"test": {"records": 1, "in_training": 0}}
+    assert found["duplicates"] == 1
+
+
+def test_positions_in_which_the_game_is_over_are_left_out(tmp_path, capsys) -> None:
+    file = tmp_path / "p.epd"
+    file.write_text("7k/5Q2/6K1/8/8/8/8/8 b - - 0 1\n8/5k2/8/8/3K4/8/4P3/8 w - - 0 1\n")
+    dataset = import_to(tmp_path / "d", file)
+    assert dataset.num_records == 1
+    assert dataset.info.counts["skipped"] == {"game over": 1}
+
+
+def test_bad_entries_are_fatal_or_counted(tmp_path, capsys) -> None:
+    file = tmp_path / "p.epd"
+    good = ["8/5k2/8/8/3K4/8/4P3/8 w - - 0 1", chess.STARTING_FEN]
+    file.write_text("\n".join([good[0], *["8/8/8/9/8/8/8/8 w - - 0 1"] * 7, good[1]]) + "\n")
+    words = ["data", "import", str(file), "--game", "chess", "--out", str(tmp_path / "d")]
+    assert cli.main(words) == 2
+    error = capsys.readouterr().err
+    assert f"{file}:2: " in error
+    assert "8/8/8/9/8/8/8/8" in error
+    assert "Traceback" not in error
+    assert cli.main([*words, "--skip-bad", "--json", str(tmp_path / "j.json")]) == 0
+    error = capsys.readouterr().err
+    assert error.count("skipped: ") == 6  # five shown, one line for the rest
+    assert "2 more" in error
+    facts = json.loads((tmp_path / "j.json").read_text())
+    assert facts["counts"]["skipped"] == {"unreadable": 7}
+    assert facts["records"] == 2
+
+
+def test_an_illegal_move_names_file_line_and_move(tmp_path, capsys) -> None:
+    write_pgn(tmp_path / "g.pgn", 2)
+    with (tmp_path / "g.pgn").open("a") as file:
+        file.write('\n[Event "x"]\n\n1. e4 e5 2. Ke3 *\n')
+    words = ["data", "import", str(tmp_path / "g.pgn"), "--game", "chess", "--out", str(tmp_path / "d")]
+    assert cli.main(words) == 2
+    error = capsys.readouterr().err
+    assert "g.pgn:" in error
+    assert "Ke3" in error
+    assert cli.main([*words, "--skip-bad"]) == 0
+    assert Dataset.open(tmp_path / "d").info.counts["games"] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("missing.pgn", None, "no such file"),
+        ("empty.pgn", "", "empty.pgn"),
+        ("empty.epd", "", "empty.epd"),
+        ("notes.docx", "hello", "notes.docx"),
+    ],
+)
+def test_sources_that_hold_nothing(tmp_path, capsys, name, content, message) -> None:
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    words = ["data", "import", str(tmp_path / name), "--game", "chess", "--out", str(tmp_path / "d")]
+    assert cli.main(words) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+
+
+def test_limits(tmp_path, capsys) -> None:
+    write_pgn(tmp_path / "g.pgn", 9)
+    assert import_to(tmp_path / "a", tmp_path / "g.pgn", "--max-games", 4).info.counts["games"] == 4
+    assert import_to(tmp_path / "b", tmp_path / "g.pgn", "--max-positions", 30).num_records == 36  # three whole games
+
+
+def test_openings_from_a_file(tmp_path, capsys) -> None:
+    openings = tmp_path / "o.txt"
+    openings.write_text("X../.O./... X\nXOX/.../... O\n")
+    words = ["data", "selfplay", "--game", TIC_TAC_TOE, "--oracle", "solver", "--games", "12", "--random-plies", "0:0"]
+    assert cli.main([*words, "--openings", str(openings), "--out", str(tmp_path / "d")]) == 0
+    firsts = {record.state for record in Dataset.open(tmp_path / "d").records() if record.ply == 0}
+    assert firsts == {"X../.O./... X", "XOX/.../... O"}
+
+
+def test_changed_settings_do_not_mix(tmp_path, capsys) -> None:
+    write_pgn(tmp_path / "g.pgn", 3)
+    import_to(tmp_path / "d", tmp_path / "g.pgn")
+    write_pgn(tmp_path / "g.pgn", 4)
+    words = ["data", "import", str(tmp_path / "g.pgn"), "--game", "chess", "--out", str(tmp_path / "d")]
+    assert cli.main(words) == 2
+    assert "choose another folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["0.9/0.1", "a/b/c", "0.5/0.5/0.5", "1.2/-0.1/-0.1"])
+def test_bad_split_fractions(text) -> None:
+    with pytest.raises(ValueError, match="split"):
+        SplitFractions.parse(text)
+
+
+def test_an_unknown_split_of_a_source_is_named(tmp_path) -> None:
+    from genpolicy.data.splits import checked_split
+
+    assert checked_split("valid") == "validation"
+    with pytest.raises(ValueError, match="'other'"):
+        checked_split("other")
+    assert issubclass(SourceError, ValueError)
