@@ -89,6 +89,7 @@ class DiffusionLearner(NetworkLearner):
         """The process's loss at one random time a row."""
         return self.process.loss(self.network, batch, generator, admitted=self.admitted), {}
 
+    @torch.no_grad()
     def elbo(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """[B] bound on -log p(future | position) in nats, one random time a row: unbiased, so average many."""
         return self.process.elbo(self.network, batch, generator, admitted=self.admitted)

@@ -371,6 +371,7 @@ class NetworkPolicy(Policy):
             "game": self.game.spec,
             "layout": self.layout.fingerprint,
             "learner": to_dict(self._saved_config()),
+            "play": {key: value for key, value in self.own_options().items() if key not in ("seed", "batch_size")},
         }
         write_atomic(folder / "config.yaml", to_yaml(config).encode())
         self.folder = folder
@@ -392,9 +393,10 @@ class NetworkPolicy(Policy):
         device = _device(str(options.pop("device", "cpu")))
         wanted = options.pop("game", None)
         check_options(cls.kind, options, cls.option_names())
-        for key, kind in (("game", str), ("layout", str), ("learner", dict)):
+        for key, kind in (("game", str), ("layout", str), ("learner", dict), ("play", dict)):
             if not isinstance(config.get(key), kind):
                 raise CheckpointError(f"{folder}/config.yaml: no {key!r} in it; the file is damaged")
+        check_options(cls.kind, config["play"], cls.option_names())
         game = registry.load_game(config["game"])
         if wanted is not None:
             asked = registry.load_game(wanted) if isinstance(wanted, str) else wanted
@@ -415,7 +417,7 @@ class NetworkPolicy(Policy):
             )
         _load_weights(learner.network, folder / "model.safetensors")
         learner.to(device).eval()
-        policy = cls(learner, **options)
+        policy = cls(learner, **{**config["play"], **options})
         policy.folder = folder
         policy.provenance = _read_provenance(folder)
         return policy

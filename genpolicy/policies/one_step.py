@@ -50,6 +50,7 @@ class OneStepLearner(NetworkLearner):
         del generator
         return self._nll(batch).sum() / batch.target.any(1).sum().clamp(min=1), {}
 
+    @torch.no_grad()
     def elbo(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """[B] -log p(move | position) in nats: exact, no bound."""
         del generator

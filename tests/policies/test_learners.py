@@ -1,0 +1,195 @@
+"""Learners: they fit what they are shown, learn more than chance, and their numbers are what they say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import genpolicy
+from genpolicy.data.records import Dataset, Record
+from genpolicy.data.windows import Batch
+from genpolicy.evaluation.accuracy import measure_accuracy
+from genpolicy.evaluation.positions import labelled_positions
+from genpolicy.game import Game
+from genpolicy.networks import NetworkConfig
+from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
+from genpolicy.policies.learner import Learner
+from genpolicy.policies.one_step import OneStepConfig, OneStepLearner
+from genpolicy.testing import check_learner
+from tests.small_datasets import CONNECT, solved_connect, write_dataset
+
+SMALL = NetworkConfig(num_layers=2, width=64, num_heads=4, geometry="board", head="typed", init_std=0.05)
+TINY = NetworkConfig(num_layers=1, width=32, num_heads=2, geometry="board", head="typed", init_std=0.1)
+
+
+@pytest.fixture(scope="module")
+def connect_data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return solved_connect(tmp_path_factory.mktemp("connect"))
+
+
+@pytest.fixture(scope="module")
+def chess_data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """32 positions of one game of seeded random moves, labelled with the four moves that came next in it."""
+    pytest.importorskip("chess")
+    game = genpolicy.load_game("chess")
+    random = np.random.default_rng(7)
+    states, moves = [game.parse()], list[int]()
+    while len(moves) < 40:
+        moves.append(int(random.choice(game.legal(states[-1]))))
+        states.append(game.play(states[-1], moves[-1]))
+    records = [
+        Record(state=game.format(states[i]), line=" ".join(game.moves[m] for m in moves[i : i + 4]), split="train")
+        for i in range(32)
+    ]
+    return write_dataset(tmp_path_factory.mktemp("chess"), "chess", records)
+
+
+def diffusion(game: Game[Any], **options: Any) -> DiffusionLearner:
+    return DiffusionLearner(game, DiffusionConfig(**{"network": SMALL, "process": {"kind": "absorbing"}, **options}))
+
+
+def one_step(game: Game[Any], **options: Any) -> OneStepLearner:
+    return OneStepLearner(game, OneStepConfig(**{"network": SMALL, **options}))
+
+
+def test_one_step_fits_32_chess_records(chess_data: Dataset) -> None:
+    game = genpolicy.load_game("chess")
+    check_learner(lambda: one_step(game, network=TINY), chess_data, max_updates=300, lr=1e-2)
+
+
+def test_diffusion_fits_32_chess_records(chess_data: Dataset) -> None:
+    """By the full sampler, three network calls."""
+    game = genpolicy.load_game("chess")
+    options = {"network": TINY, "horizon": 2, "process": {"kind": "absorbing", "num_timesteps": 3}}
+    check_learner(lambda: diffusion(game, **options), chess_data, max_updates=500, lr=1e-2)
+
+
+def test_tied_labels_are_all_right_in_the_check(connect_data: Dataset) -> None:
+    game = genpolicy.load_game(CONNECT)
+    check_learner(lambda: one_step(game, network=TINY), connect_data, max_updates=400, lr=1e-2)
+
+
+def test_a_learner_that_cannot_learn_is_caught(connect_data: Dataset) -> None:
+    def deaf() -> Learner:
+        learner = one_step(genpolicy.load_game(CONNECT), network=TINY)
+        learner.param_groups = lambda weight_decay: [{"params": [torch.nn.Parameter(torch.zeros(1))]}]  # type: ignore[method-assign]
+        return learner
+
+    with pytest.raises(AssertionError, match="of 32 records learnt after 25 updates"):
+        check_learner(deaf, connect_data, max_updates=25)
+
+
+def train(learner: Learner, data: Dataset, num_updates: int, batch_size: int) -> None:
+    windows = learner.windows(data, "train", seed=0)
+    optimiser = torch.optim.AdamW(learner.param_groups(0.01), lr=5e-3)
+    decay = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.01, num_updates)
+    generator = torch.Generator().manual_seed(0)
+    random = np.random.default_rng(0)
+    learner.train()
+    for update in range(num_updates):
+        loss, _ = learner.loss(windows.batch(random.integers(0, len(windows), batch_size), update), generator)
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(learner.parameters(), 1.0)
+        optimiser.step()
+        decay.step()
+
+
+@pytest.mark.parametrize(("make", "options", "batch_size"), [(one_step, {}, 64), (diffusion, {"horizon": 2}, 128)])
+def test_seconds_of_training_beat_a_random_mover(
+    make: Callable[..., Learner], options: dict[str, Any], batch_size: int, connect_data: Dataset
+) -> None:
+    """On held-out positions of 3x3x3 whose symmetric copies were held out too, by every way of playing."""
+    torch.manual_seed(0)
+    game = genpolicy.load_game(CONNECT)
+    learner = make(game, **options)
+    train(learner, connect_data, 150, batch_size)
+    positions = labelled_positions(connect_data, game, "test")
+    for mode, policy in learner.policy().modes().items():
+        faster = policy.with_options(num_steps=6) if mode.startswith("easy_first") else policy
+        figures = measure_accuracy(faster, positions, mode=mode, raw=False)
+        assert figures.times_random_interval[0] > 1.0, (mode, figures)
+
+
+def one_batch(learner: Learner, data: Dataset, num: int) -> Batch:
+    return learner.windows(data, "train", seed=0).batch(np.arange(num), 0)
+
+
+def test_one_step_loss_is_the_cross_entropy_of_the_move(connect_data: Dataset) -> None:
+    """Against the policy's own probabilities: with every legal move scored, p(move | legal) x legal mass = p(move)."""
+    torch.manual_seed(0)
+    game = genpolicy.load_game(CONNECT)
+    learner = one_step(game)
+    learner.eval()
+    records = list(connect_data.records("train"))[:16]
+    batch = one_batch(learner, connect_data, 16)
+    policy = learner.policy()
+    nll = []
+    for row, record in zip(batch.tokens, records, strict=True):
+        state = game.parse(record.state)
+        decision = policy.decide([state])[0]
+        assert decision.policy is not None
+        token = int(row[learner.layout.first_action]) - learner.layout.move_offset
+        move = int(game.moves.seen_by(np.array([token]), game.player(state))[0])
+        nll.append(-math.log(decision.policy[move] * decision.stats["legal_mass"]))
+    loss, _ = learner.loss(batch, torch.Generator())
+    assert float(loss.detach()) == pytest.approx(np.mean(nll), rel=1e-5)
+    assert learner.elbo(batch, torch.Generator()).tolist() == pytest.approx(nll, rel=1e-5)
+
+
+def test_diffusion_bound_of_an_untrained_network_is_near_uniform(connect_data: Dataset) -> None:
+    """Where every logit is 0, each admitted symbol has the same chance at any time, so that the bound is exactly the
+    sum of log(number of admitted symbols) over the imagined tokens, in expectation."""
+    game = genpolicy.load_game(CONNECT)
+    learner = diffusion(game, horizon=2, redraw=False)
+    with torch.no_grad():
+        for parameter in learner.network.parameters():
+            parameter.zero_()
+    batch = one_batch(learner, connect_data, 64)
+    generator = torch.Generator().manual_seed(0)
+    estimates = torch.stack([learner.elbo(batch, generator) for _ in range(50)]).mean(1)
+    sizes = torch.from_numpy(learner.layout.admitted.sum(1)).double().log()
+    exact = float((batch.target * sizes).sum(1).mean())
+    error = float(estimates.std()) / len(estimates) ** 0.5
+    assert error < 0.05 * exact
+    assert abs(float(estimates.mean()) - exact) < 4 * error
+
+
+def test_unlabelled_plies_carry_no_loss(tmp_path: Path) -> None:
+    """A line cut after one move trains one action token and no state."""
+    game = genpolicy.load_game(CONNECT)
+    state = game.parse()
+    data = write_dataset(
+        tmp_path, game.spec, [Record(state=game.format(state), line=game.moves[4], split="train", ended=False)]
+    )
+    learner = diffusion(game)
+    batch = one_batch(learner, data, 1)
+    # s | a s a ...: the move is known and, being played, so is the position after it.
+    first, second = learner.layout.slot("action", 0), learner.layout.slot("action", 1)
+    assert first is not None
+    assert second is not None
+    assert bool(batch.target[0, first.start])
+    assert not bool(batch.target[0, second.start :].any())
+
+
+def test_absolute_and_mover_views_agree_on_the_policy_of_player_0(connect_data: Dataset) -> None:
+    game = genpolicy.load_game(CONNECT)
+    answers = []
+    for viewer in ("absolute", "mover"):
+        torch.manual_seed(0)
+        answers.append(one_step(game, viewer=viewer).policy().decide([game.parse()])[0].policy)
+    assert answers[0] == answers[1]
+
+
+def test_entry_points_name_the_learners() -> None:
+    from genpolicy import registry
+
+    assert registry.load("learners", "diffusion") is DiffusionLearner
+    assert registry.load("learners", "one_step") is OneStepLearner
+    assert DiffusionLearner.Config is DiffusionConfig
