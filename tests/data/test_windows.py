@@ -178,6 +178,30 @@ def test_redrawn_windows_are_best_play_and_stay_in_their_split(
     assert not bool((first.tokens == source.batch(np.arange(len(source)), 1).tokens).all())
 
 
+def test_redrawn_chess_moves_are_seen_by_the_viewer(tmp_path: Path) -> None:
+    pytest.importorskip("chess")
+    chess = load_game("chess")
+    start = chess.parse()
+    after = chess.play(start, chess.moves.index("e2e4"))
+    equal = "c7c5=cp:-30 e7e5=cp:-30 a7a6=cp:-90"
+    records = [
+        Record(chess.format(start), line="e2e4", move_values="e2e4=cp:30 d2d4=cp:29", split="train"),
+        Record(chess.format(after), line="e7e5", move_values=equal, split="train"),
+    ]
+    layout = Layout(chess, "s-asa", 2)
+    source = windows(write_dataset(tmp_path, "chess", records), chess, layout, redraw=True)
+    for viewer, first, index in [(0, "e2e4", 0), (1, None, 1)]:
+        answers = set()
+        for epoch in range(40):
+            said = read_row(chess, layout, source.batch(np.array([index]), epoch).tokens[0], viewer)
+            board = chess.parse(said["state", 0])
+            child = chess.play(board, chess.moves.index(said["action", 0]))
+            assert said["state", 1] == chess.format(child)
+            answers.add(said["action", 1 - index])
+        assert answers == {"c7c5", "e7e5"}  # White's answer is Black's own draw, walked to from White's record
+        assert first is None or said["action", 0] == first
+
+
 def test_every_tied_move_is_drawn_as_often(dataset: Dataset, game: Game[Any]) -> None:
     layout = Layout(game, "s-a", 1)
     source = windows(dataset, game, layout, redraw=True)
@@ -266,7 +290,7 @@ def fresh(tmp_path: Path) -> tuple[Dataset, Path]:
 def test_a_damaged_cache_is_built_again(game: Game[Any], tmp_path: Path, damage: str) -> None:
     dataset, cache = fresh(tmp_path)
     layout = Layout(game, "s-asa", 2)
-    before = windows(dataset, game, layout, redraw=True).batch(np.arange(50), 0).tokens
+    before = windows(dataset, game, layout).batch(np.arange(150), 0).tokens
     (folder,) = cache.iterdir()
     file = folder / ("meta.json" if damage == "meta" else "tokens.bin")
     data = bytearray(file.read_bytes())
@@ -275,7 +299,7 @@ def test_a_damaged_cache_is_built_again(game: Game[Any], tmp_path: Path, damage:
         file.unlink()
     else:
         file.write_bytes({"flip": data, "truncate": data[:-1], "meta": b"{"}[damage])
-    assert bool((windows(dataset, game, layout, redraw=True).batch(np.arange(50), 0).tokens == before).all())
+    assert bool((windows(dataset, game, layout).batch(np.arange(150), 0).tokens == before).all())
     assert json.loads((folder / "meta.json").read_text())["arrays"]["tokens"]["shape"][1] == layout.length
 
 

@@ -312,7 +312,7 @@ def command(data: Dataset, out: Path, *rest: str) -> list[str]:
         "optim.ema=0.9",
         "trainer.device=cpu",
         "trainer.batch_size=16",
-        "trainer.max_steps=60",
+        "trainer.max_steps=30",
         "trainer.eval_every=13",
         "trainer.eval_records=16",
         "trainer.accuracy_records=4",
@@ -338,7 +338,7 @@ def test_a_killed_run_ends_with_the_same_bits(data: Dataset, tmp_path: Path, toy
     done = subprocess.run(command(data, undisturbed), env=env, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == str(undisturbed / "policy")
     moment = random.Random(11)
-    for update in (5, 30):
+    for update in (4, 16):
         process = subprocess.Popen(
             command(data, killed, "--resume"), env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -392,5 +392,5 @@ def test_print_config_prints_what_is_run(data: Dataset, tmp_path: Path, toy_path
     config: Any = compose(RunConfig, [tmp_path / "printed.yaml"])
     assert config.learner["network"]["width"] == 32
     assert config.learner["process"]["kind"] == "absorbing"
-    assert config.trainer.max_steps == 60
+    assert config.trainer.max_steps == 30
     assert not (tmp_path / "run").exists()
