@@ -1,0 +1,91 @@
+"""Intervals against published values and exact enumeration; tables as text."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from genpolicy.evaluation.intervals import cluster_bootstrap, wilson
+from genpolicy.evaluation.report import Report, percent, percent_with_interval, write_json, write_markdown
+
+
+@pytest.mark.parametrize(
+    ("hits", "trials", "low", "high"),
+    [
+        # Newcombe 1998 (Statistics in Medicine 17:857-872), Table I, method 3: 81/263, 15/148, 0/20, 1/29.
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0.0, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+    ],
+)
+def test_wilson_matches_published_intervals(hits: int, trials: int, low: float, high: float) -> None:
+    assert wilson(hits, trials) == pytest.approx((low, high), abs=5e-5)
+
+
+def test_wilson_of_nothing_and_nonsense() -> None:
+    assert all(math.isnan(end) for end in wilson(0, 0))
+    with pytest.raises(ValueError, match=r"hits must lie in 0\.\.3, got 4"):
+        wilson(4, 3)
+
+
+def test_bootstrap_percentiles_match_exact_enumeration() -> None:
+    """Four games of unequal length: all 4^4 draws of games, each equally likely."""
+    hits = [1, 0, 1, 1, 0, 0, 0, 1, 1, 1]
+    games = ["a", "a", "a", "b", "b", "c", "d", "d", "d", "d"]
+    by_game = {g: [h for h, name in zip(hits, games, strict=True) if name == g] for g in "abcd"}
+    ratios = []
+    for draw in product("abcd", repeat=4):
+        pooled = [h for g in draw for h in by_game[g]]
+        ratios.append(sum(pooled) / len(pooled))
+    exact = np.percentile(ratios, [2.5, 97.5])
+    found = cluster_bootstrap(hits, games, num_resamples=20000)
+    assert found == pytest.approx(tuple(exact), abs=0.03)
+
+
+def test_positions_of_one_game_do_not_count_as_independent() -> None:
+    """Ten games that are all right or all wrong: the interval is that of ten trials and not of a thousand."""
+    hits = np.repeat([1, 0, 1, 0, 1, 0, 1, 0, 1, 0], 100)
+    games = [str(i // 100) for i in range(1000)]
+    low, high = cluster_bootstrap(hits, games)
+    assert high - low > 0.5
+    low, high = cluster_bootstrap(hits, [str(i) for i in range(1000)])
+    assert high - low < 0.08
+
+
+def test_bootstrap_of_a_ratio() -> None:
+    hits, chance = [1, 1, 0, 1], [0.5, 0.5, 0.25, 0.25]
+    low, high = cluster_bootstrap(hits, list("abcd"), chance)
+    assert low <= 3 / 1.5 <= high
+
+
+def test_bootstrap_is_reproducible_and_checks_lengths() -> None:
+    hits, games = [1, 0, 1, 1], list("aabc")
+    assert cluster_bootstrap(hits, games, seed=1) == cluster_bootstrap(hits, games, seed=1)
+    assert all(math.isnan(end) for end in cluster_bootstrap([], []))
+    with pytest.raises(ValueError, match="4 hits, 4 weights and 3 games"):
+        cluster_bootstrap(hits, games[:3])
+
+
+def test_tables_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = Report("A | B", ["policy", "hits"], notes=["two games"])
+    report.add("a|b", percent_with_interval(0.5, (0.25, 0.75)))
+    report.add("c", percent(math.nan))
+    with pytest.raises(ValueError, match="1 cells for 2 columns"):
+        report.add("only one")
+    write_markdown(tmp_path / "new" / "t.md", [report])
+    lines = (tmp_path / "new" / "t.md").read_text().splitlines()
+    assert lines[2:6] == ["| policy | hits |", "| :-- | --: |", "| a\\|b | 50.0 [25.0, 75.0] |", "| c | - |"]
+    assert lines[-1] == "- two games"
+    report.print()
+    assert "50.0 [25.0, 75.0]" in capsys.readouterr().out
+
+
+def test_json_has_null_for_what_was_not_counted(tmp_path: Path) -> None:
+    write_json(tmp_path / "f.json", {"a": math.nan, "b": [1.0, (math.inf, 2)]})
+    assert json.loads((tmp_path / "f.json").read_text()) == {"a": None, "b": [1.0, [None, 2]]}
