@@ -7,6 +7,7 @@ work every meeting waits for the slowest. Here the threads meet once, at the end
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -23,7 +24,19 @@ _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
 def _pool(num_threads: int) -> ThreadPoolExecutor:
     key = (os.getpid(), num_threads)
     if key not in _pools:
-        _pools[key] = ThreadPoolExecutor(num_threads, "genpolicy", initializer=torch.set_num_threads, initargs=(1,))
+        everybody = threading.Barrier(num_threads)
+
+        def work_alone() -> None:
+            # torch gives a thread its number on first use, which must not come after ours.
+            torch.get_num_threads()
+            torch.set_num_threads(1)
+            everybody.wait()
+
+        pool = ThreadPoolExecutor(num_threads, "genpolicy")
+        for started in [pool.submit(work_alone) for _ in range(num_threads)]:
+            started.result()
+        torch.set_num_threads(num_threads)  # threads that others start later take the last number that was set
+        _pools[key] = pool
     return _pools[key]
 
 
