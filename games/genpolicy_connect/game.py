@@ -262,7 +262,9 @@ class ConnectGame(Game[Board]):
         number = 0
         try:
             # A byte that is no UTF-8 becomes an escape, which parse then names.
-            with (gzip.open if path.suffix == ".gz" else open)(path, "rt", errors="backslashreplace") as file:
+            with (gzip.open if path.suffix == ".gz" else open)(
+                path, "rt", encoding="utf-8", errors="backslashreplace"
+            ) as file:
                 for number, line in enumerate(file, 1):
                     if not line.strip() or line.startswith("#"):
                         continue

@@ -11,6 +11,7 @@ value.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,6 +51,9 @@ class SolverOracle(Oracle):
         if str(distance).lower() not in ("true", "false"):
             raise ValueError(f"distance must be true or false, got {distance!r}")
         self.game: ConnectGame = game
+        for name, value in (("seed", seed), ("node_limit", node_limit)):
+            if not re.fullmatch(r"-?\d+", str(value)):
+                raise ValueError(f"{name} must be a whole number, got {value!r}")
         self.seed, self.node_limit = int(seed), int(node_limit)
         if self.node_limit < 1:
             raise ValueError(f"node_limit must be at least 1, got {node_limit}")
