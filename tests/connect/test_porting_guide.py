@@ -1,4 +1,4 @@
-"""What docs/porting.md quotes from k-in-a-row stands there, word for word; its shell lines name what exists."""
+"""What docs/porting-a-game.md quotes from k-in-a-row stands there, word for word; its shell lines name what exists."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-GUIDE = (ROOT / "docs/porting.md").read_text()
+GUIDE = (ROOT / "docs/porting-a-game.md").read_text()
 
 
 def blocks(language: str) -> list[str]:
@@ -26,7 +26,7 @@ def test_quotations_are_true() -> None:
 def test_the_readers_own_test_is_python() -> None:
     own = [block for block in blocks("python") if block.startswith("# tests/")]
     assert len(own) == 1
-    compile(own[0], "porting.md", "exec")
+    compile(own[0], "porting-a-game.md", "exec")
 
 
 def test_commands_have_the_options_that_are_shown() -> None:

@@ -331,6 +331,29 @@ def test_reselecting_returns_a_token_to_the_mask_and_committing_does_not() -> No
     assert kept.prev_sample.tolist() == [[0, 0, 2, 2]]
 
 
+def test_committing_keeps_more_than_the_grid_asks_for() -> None:
+    process = Absorbing(2, 4)
+    xt, free = torch.tensor([[0, 1, 0, 2]]), torch.zeros(1, 4).bool()
+    logits = torch.tensor([[[-3.0, 3.0], [2.0, 0.0], [1.0, 0.0], [0.5, 0.0]]]).double()
+    # At s = 3 three of four tokens would be masked, but three are decided already.
+    kept = make_sampler("easy_first_commit", process).step(logits, 4, 3, xt, frozen=free)
+    assert kept.prev_sample.tolist() == [[0, 1, 0, 2]]
+
+
+@pytest.mark.parametrize("name", ["ancestral", "easy_first", "one_call"])
+def test_temperature_divides_the_logits(name: str) -> None:
+    process = Absorbing(3, 4)
+    logits = torch.tensor([[1.0, 0.0, -1.0]], dtype=torch.float64).expand(NUM_DRAWS, 1, 3)
+    xt, free = torch.full((NUM_DRAWS, 1), 3), torch.zeros(NUM_DRAWS, 1).bool()
+    for temperature in (0.5, 2.0):
+        sampler = make(name, process, temperature=temperature)
+        out = sampler.step(logits, 4, 0, xt, frozen=free, generator=stream(0))
+        share = torch.nn.functional.one_hot(out.prev_sample[:, 0], 3).double().mean(0)
+        torch.testing.assert_close(share, (logits[0, 0] / temperature).softmax(-1), rtol=0, atol=0.0125)  # 5 sigma
+    coldest = make(name, process, temperature=0.0)
+    assert bool((coldest.step(logits, 4, 0, xt, frozen=free, generator=stream(0)).prev_sample == 0).all())
+
+
 def test_counts_are_of_each_rows_own_targets() -> None:
     process = Absorbing(2, 4)
     frozen = torch.tensor([[False] * 8, [True] * 4 + [False] * 4])
@@ -422,6 +445,30 @@ def test_bad_options_are_named() -> None:
         sampler.step(logits, 5, 4, xt, frozen=free, generator=streams(0, 1))
     with pytest.raises(ValueError, match="made for"):
         sample(mixing_model(4), Absorbing(4, 20), sampler, xt, free)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", NAMES)
+def test_a_gpu_samples_what_a_cpu_does(name: str) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    for process in processes():
+        if not allowed_here(name, process):
+            continue
+        frozen = torch.zeros(4, 9).bool()
+        frozen[:, :2] = True
+        admitted = torch.rand(9, 6, generator=stream(3)) < 0.6
+        admitted[:, 5] = True
+        ends = []
+        for device in ("cpu", "cuda"):
+            held, allowed = frozen.to(device), admitted.to(device)
+            tokens = torch.zeros(4, 9, dtype=torch.int64, device=device)
+            start = process.prior_sample(tokens, held, admitted=allowed, generator=streams(1, 2, 3, 4))
+            model = fixed_model(torch.randn(9, 6, generator=stream(5), dtype=torch.float64).to(device))
+            sampler = make(name, process)
+            done = sample(model, process, sampler, start, held, admitted=allowed, generator=streams(5, 6, 7, 8))
+            ends.append(done.cpu())
+        assert torch.equal(ends[0], ends[1])
 
 
 # Draws.
