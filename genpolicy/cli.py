@@ -15,12 +15,9 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from genpolicy import __version__
-
-if TYPE_CHECKING:
-    from genpolicy.game import Game
 
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells count
@@ -141,25 +138,23 @@ def _add_games(subparsers: Any) -> None:
 
 
 def _games(arguments: argparse.Namespace) -> int:
-    from rich.console import Console
-    from rich.table import Table
-
     from genpolicy import registry
-    from genpolicy.evaluation.report import write_json
+    from genpolicy.evaluation.report import Report, write_json
 
-    table = Table("game", "moves", "state tokens", "state symbols", "protocol", "specification")
+    columns = ["game", "moves", "state tokens", "state symbols", "protocol", "specification"]
+    table = Report("Installed games", columns, words=True)
     rows: list[dict[str, Any]] = []
     for name in registry.available("games"):
         try:
             game = registry.load_game(name)
         except (LookupError, ValueError) as error:
             rows.append({"game": name, "error": str(error)})
-            table.add_row(name, "-", "-", "-", "-", str(error))
+            table.add(name, "-", "-", "-", "-", str(error))
             continue
         numbers = {"moves": len(game.moves), "state_tokens": game.tokens.length, "symbols": len(game.tokens.symbols)}
         rows.append({"game": name, **numbers, "protocol": game.protocol, "spec": game.spec})
-        table.add_row(name, *map(str, numbers.values()), game.protocol, game.spec)
-    Console().print(table)
+        table.add(name, *map(str, numbers.values()), game.protocol, game.spec)
+    table.print()
     write_json(arguments.json, {"games": rows})
     return 0
 
@@ -171,25 +166,22 @@ def _add_policies(subparsers: Any) -> None:
 
 
 def _policies(arguments: argparse.Namespace) -> int:
-    from rich.console import Console
-    from rich.table import Table
-
     from genpolicy import registry
-    from genpolicy.evaluation.report import write_json
+    from genpolicy.evaluation.report import Report, write_json
 
-    table = Table("policy", "write it as", "what it does")
+    table = Report("Installed policies", ["policy", "write it as", "what it does"], words=True)
     rows = []
     for name in registry.available("policies"):
         try:
             policy = registry.load("policies", name)
         except LookupError as error:
             rows.append({"policy": name, "error": str(error)})
-            table.add_row(name, "-", str(error))
+            table.add(name, "-", str(error))
             continue
         about = (policy.__doc__ or "").strip().splitlines()[0]
         rows.append({"policy": name, "spelling": policy.spelling, "about": about})
-        table.add_row(name, policy.spelling, about)
-    Console().print(table)
+        table.add(name, policy.spelling, about)
+    table.print()
     write_json(arguments.json, {"policies": rows})
     return 0
 
@@ -207,6 +199,7 @@ def _add_perft(subparsers: Any) -> None:
 def _perft(arguments: argparse.Namespace) -> int:
     from genpolicy import registry
     from genpolicy.evaluation.report import write_json
+    from genpolicy.testing import perft
 
     if arguments.depth < 1:
         raise ValueError(f"--depth must be at least 1, got {arguments.depth}")
@@ -224,16 +217,6 @@ def _perft(arguments: argparse.Namespace) -> int:
     facts = {"game": game.spec, "position": game.format(state), "depth": arguments.depth, "nodes": total}
     write_json(arguments.json, {**facts, "divide": below})
     return 0
-
-
-def perft(game: Game[Any], state: Any, depth: int) -> int:
-    """Number of move sequences of length ``depth`` from a position; 1 at depth 0."""
-    if depth == 0:
-        return 1
-    legal = game.legal(state)
-    if depth == 1:
-        return len(legal)
-    return sum(perft(game, game.play(state, int(move)), depth - 1) for move in legal)
 
 
 _OWN: dict[str, Callable[[Any], None]] = {"games": _add_games, "policies": _add_policies, "perft": _add_perft}

@@ -17,12 +17,16 @@ WIDE = 200
 
 @dataclass
 class Report:
-    """Rows of text under columns, with a title and notes that say what was counted."""
+    """Rows of text under columns, with a title and notes that say what was counted.
+
+    The first column is flush left, the others flush right unless ``words``.
+    """
 
     title: str
     columns: list[str]
     rows: list[list[str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    words: bool = False
 
     def add(self, *cells: str) -> None:
         """Add a row.
@@ -41,7 +45,7 @@ class Report:
             console = Console(file=console.file, width=WIDE)
         table = Table(title=self.title, title_justify="left")
         for index, column in enumerate(self.columns):
-            table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
+            table.add_column(column, justify="left" if index == 0 or self.words else "right", overflow="fold")
         for row in self.rows:
             table.add_row(*row)
         console.print(table)

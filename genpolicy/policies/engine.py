@@ -15,7 +15,9 @@ from genpolicy.values import score_to_value
 
 
 class OraclePolicy(Policy):
-    """Plays the first move of an oracle's line; spelled ``oracle:solver`` or ``oracle:stockfish?nodes=1000``.
+    """Plays the first move of an oracle's line.
+
+    Spelled ``oracle:solver`` or ``oracle:stockfish?nodes=1000``.
 
     Args:
         oracle: What is asked; closed with the policy.
@@ -93,7 +95,10 @@ class OraclePolicy(Policy):
 
 
 class EnginePolicy(OraclePolicy):
-    """Plays an engine's best move; spelled ``engine:stockfish?nodes=1000`` or ``engine:/path/to/engine?nodes=1000``."""
+    """Plays an engine's best move.
+
+    Spelled ``engine:stockfish?nodes=1000`` or ``engine:/path/to/engine?nodes=1000``.
+    """
 
     kind: ClassVar[str] = "engine"
     spelling: ClassVar[str] = "engine:NAME_OR_PATH?nodes=N"

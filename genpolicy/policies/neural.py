@@ -393,10 +393,11 @@ class NetworkPolicy(Policy):
         device = _device(str(options.pop("device", "cpu")))
         wanted = options.pop("game", None)
         check_options(cls.kind, options, cls.option_names())
-        for key, kind in (("game", str), ("layout", str), ("learner", dict), ("play", dict)):
+        for key, kind in (("game", str), ("layout", str), ("learner", dict)):
             if not isinstance(config.get(key), kind):
                 raise CheckpointError(f"{folder}/config.yaml: no {key!r} in it; the file is damaged")
-        check_options(cls.kind, config["play"], cls.option_names())
+        play = config.get("play") or {}
+        check_options(cls.kind, play, cls.option_names())
         game = registry.load_game(config["game"])
         if wanted is not None:
             asked = registry.load_game(wanted) if isinstance(wanted, str) else wanted
@@ -417,7 +418,7 @@ class NetworkPolicy(Policy):
             )
         _load_weights(learner.network, folder / "model.safetensors")
         learner.to(device).eval()
-        policy = cls(learner, **{**config["play"], **options})
+        policy = cls(learner, **{**play, **options})
         policy.folder = folder
         policy.provenance = _read_provenance(folder)
         return policy

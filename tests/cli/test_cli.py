@@ -1,0 +1,258 @@
+"""The command: what it imports, what it says when something is wrong, and its small subcommands."""
+
+from __future__ import annotations
+
+import errno
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import genpolicy
+from genpolicy import cli
+from tests.small_datasets import CONNECT, solved_connect
+
+
+def run(*arguments: str, code: str | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code] if code else [sys.executable, "-m", "genpolicy"]
+    return subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=120, check=False)
+
+
+def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Run in this process; it must fail with one message on stderr, which is returned."""
+    assert cli.main(arguments) == 2
+    out = capsys.readouterr()
+    assert out.out == ""
+    assert len(out.err.splitlines()) == 1, out.err
+    assert out.err.startswith("genpolicy: error: ")
+    return out.err
+
+
+@pytest.mark.parametrize("arguments", ["['--help']", "['--version']", "['evaluate', '--help']", "['play', '--help']"])
+def test_help_imports_no_torch_and_no_game(arguments: str) -> None:
+    heavy = "{'torch', 'diffusers', 'pyarrow', 'chess', 'genpolicy_chess', 'genpolicy_connect'}"
+    done = run(
+        code=f"import sys; from genpolicy import cli; code = cli.main({arguments}); "
+        f"print(sorted({heavy} & set(sys.modules))); sys.exit(code)"
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_help_names_every_subcommand_and_each_has_its_own() -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    assert all(f"    {name}" in done.stdout for name in cli.COMMANDS)
+    assert run("--version").stdout.strip() == f"genpolicy {genpolicy.__version__}"
+
+
+@pytest.mark.parametrize("name", list(cli.COMMANDS))
+def test_each_subcommand_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([name, "--help"]) == 0
+    assert f"usage: genpolicy {name}" in capsys.readouterr().out
+
+
+def test_no_subcommand_shows_help_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 2
+    assert "usage: genpolicy" in capsys.readouterr().out
+
+
+def test_misspelt_subcommand_names_the_near_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no subcommand 'evalaute'. Did you mean: 'evaluate'?" in fails(capsys, "evalaute")
+
+
+def test_usage_errors_are_exit_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["perft", "--game", "chess"]) == 2
+    assert "--depth" in capsys.readouterr().err
+    assert cli.main(["evaluate"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ValueError("bad thing"), "bad thing"),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "x.pgn"), "x.pgn: No such file or directory"),
+        (PermissionError(errno.EACCES, "Permission denied", "y"), "y: Permission denied"),
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
+        (genpolicy.errors.EngineError("engine 'z' hangs"), "engine 'z' hangs"),
+        (genpolicy.errors.RegistryError("no game 'q'"), "no game 'q'"),
+    ],
+)
+def test_errors_a_user_can_meet_are_one_message(
+    error: Exception, message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raises(arguments: list[str]) -> int:
+        raise error
+
+    monkeypatch.setattr(cli, "_dispatch", raises)
+    assert message in fails(capsys, "games")
+    assert cli.main(["games", "--traceback"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_our_own_bugs_show_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    def raises(arguments: list[str]) -> int:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(cli, "_dispatch", raises)
+    with pytest.raises(KeyError):
+        cli.main(["games"])
+
+
+def test_ctrl_c_is_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(arguments: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_dispatch", interrupted)
+    assert cli.main(["games"]) == 130
+    assert "interrupted" in capsys.readouterr().err
+
+
+def test_a_closed_pipe_is_quiet() -> None:
+    """The reader leaves after one line of thousands."""
+    play = "play --policy random --game connect --self-play 4000"
+    script = f"set -o pipefail; {sys.executable} -m genpolicy {play} | head -n 1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.startswith("game 1")
+    assert done.stderr == ""
+    assert done.returncode == 141
+
+
+def test_games_and_policies_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["games", "--json", str(tmp_path / "games.json")]) == 0
+    games = {row["game"]: row for row in json.loads((tmp_path / "games.json").read_text())["games"]}
+    assert (games["connect"]["moves"], games["connect"]["state_tokens"]) == (7, 43)  # columns; squares and the side
+    if "error" not in games["chess"]:
+        assert games["chess"]["moves"] == 1968
+    assert "1968" in capsys.readouterr().out
+    assert cli.main(["policies", "--json", str(tmp_path / "policies.json")]) == 0
+    rows = json.loads((tmp_path / "policies.json").read_text())["policies"]
+    assert {"diffusion", "one_step", "random", "engine", "oracle"} <= {row["policy"] for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("game", "position", "depth", "nodes"),
+    [
+        ("chess", None, 3, 8902),  # https://www.chessprogramming.org/Perft_Results
+        ("chess", "r3k2r/p1ppqpb1/bn2pnp1/3PN3/1p2P3/2N2Q1p/PPPBBPPP/R3K2R w KQkq - 0 1", 2, 2039),  # the same page
+        (CONNECT, None, 5, 9 * 8 * 7 * 6 * 5),  # no line of three can be complete before the fifth stone
+    ],
+)
+def test_perft(
+    game: str, position: str | None, depth: int, nodes: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if game == "chess":
+        pytest.importorskip("chess")
+    file = tmp_path / "perft.json"
+    at = [] if position is None else ["--position", position]
+    assert cli.main(["perft", "--game", game, "--depth", str(depth), *at, "--divide", "--json", str(file)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == str(nodes)
+    figures = json.loads(file.read_text())
+    assert figures["nodes"] == nodes == sum(figures["divide"].values())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["perft", "--game", "ches", "--depth", "1"], "Did you mean: 'chess'"),
+        (["perft", "--game", CONNECT, "--depth", "0"], "--depth must be at least 1, got 0"),
+        (["perft", "--game", CONNECT, "--depth", "1", "--position", "nonsense"], "nonsense"),
+        (["evaluate", "accuracy", "--policy", "random", "--data", "no/such"], "no/such"),
+        (["play", "--policy", "random"], "say which"),
+        (["play", "--policy", "random", "--game", CONNECT, "--color", "green"], "--color 'green' is no side"),
+        (["play", "--policy", "random", "--game", CONNECT, "--opponent", "random"], "--self-play"),
+        (["play", "--policy", "random", "--game", CONNECT, "--self-play", "0"], "at least 1 game"),
+        (["play", "--policy", "no/such/policy"], "no/such/policy: no such folder"),
+    ],
+)
+def test_bad_arguments_are_named(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert message in fails(capsys, *arguments)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return solved_connect(tmp_path_factory.mktemp("data"), every=20).folder
+
+
+@pytest.fixture(scope="module")
+def policies(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Untrained policies of both kinds."""
+    from genpolicy.networks import NetworkConfig
+    from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner, SamplerConfig
+    from genpolicy.policies.one_step import OneStepConfig, OneStepLearner
+
+    game = genpolicy.load_game(CONNECT)
+    folder = tmp_path_factory.mktemp("policies")
+    network = NetworkConfig(num_layers=1, width=16, num_heads=2)
+    sampler = SamplerConfig(num_steps=3)
+    diffusion = DiffusionLearner(game, DiffusionConfig(network=network, horizon=2, sampler=sampler))
+    diffusion.policy().save_pretrained(folder / "s-asa")
+    OneStepLearner(game, OneStepConfig(network=network)).policy().save_pretrained(folder / "s-a")
+    return [str(folder / "s-asa"), str(folder / "s-a")]
+
+
+def test_evaluate_accuracy(data: Path, policies: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The solver is always right; each way of playing has a row; the same seed gives the same figures."""
+    files = [tmp_path / name for name in ("a.json", "b.json")]
+    for file in files:
+        arguments = ["--data", str(data), "--limit", "30", "--json", str(file), "--markdown", str(tmp_path / "t.md")]
+        assert cli.main(["evaluate", "accuracy", "--policy", *policies, "oracle:solver", *arguments]) == 0
+    figures = json.loads(files[0].read_text())
+    rows = {(row["policy"], row["mode"]): row for row in figures["policies"]}
+    assert set(rows) == {("s-asa", "one_call"), ("s-asa", "easy_first 3"), ("s-a", ""), ("oracle:solver", "")}
+    assert rows["oracle:solver", ""]["best"]["accuracy"] == 1.0
+    assert rows["oracle:solver", ""]["raw_legal"] is None
+    assert rows["s-asa", "easy_first 3"]["network_calls"] == 3.0
+    assert 0 <= rows["s-asa", "one_call"]["raw_legal"]["accuracy"] <= 1
+    assert figures["data"]["positions"] == 30
+    assert rows["oracle:solver", ""]["times_random"] == pytest.approx(1 / figures["random"]["best"])
+    markdown = (tmp_path / "t.md").read_text()
+    assert "| random legal move |" in markdown
+    assert "s-asa (easy_first 3)" in capsys.readouterr().out
+
+    def without_clock(file: Path) -> Any:
+        made = json.loads(file.read_text())
+        for row in made["policies"]:
+            del row["ms_per_position"]
+        return made
+
+    assert without_clock(files[0]) == without_clock(files[1])
+
+
+def test_evaluate_with_other_samplers(data: Path, policies: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    options = ["--sampler", "ancestral", "--sampler", "a0_last", "--num-steps", "2", "--limit", "5", "--no-raw"]
+    command = ["evaluate", "accuracy", "--policy", *policies, "--data", str(data)]
+    assert cli.main([*command, *options, "--json", str(file)]) == 0
+    rows = json.loads(file.read_text())["policies"]
+    assert [row["mode"] for row in rows] == ["one_call", "ancestral 2", "a0_last 2", ""]
+    assert rows[1]["raw_legal"] is None
+
+
+def test_evaluate_futures(data: Path, policies: list[str], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    file, plot = tmp_path / "f.json", tmp_path / "f.svg"
+    options = ["--data", str(data), "--limit", "12", "--oracle", "solver", "--json", str(file), "--plot", str(plot)]
+    assert cli.main(["evaluate", "futures", "--policy", policies[0], "oracle:solver?horizon=3", *options]) == 0
+    rows = {(row["policy"], row["mode"]): row["steps"] for row in json.loads(file.read_text())["policies"]}
+    assert len(rows["s-asa", "easy_first 3"]) == 2
+    perfect = rows["oracle:solver", ""]
+    for step in perfect[1:]:
+        assert {step[name]["accuracy"] for name in ("valid_state", "match", "match_board")} == {1.0}
+    for step in perfect:
+        assert {step[name]["accuracy"] for name in ("valid_action", "best_action")} <= {1.0, None}
+    assert plot.read_text().startswith("<?xml")
+
+
+def test_a_policy_of_another_game_is_refused(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from genpolicy.networks import NetworkConfig
+    from genpolicy.policies.one_step import OneStepConfig, OneStepLearner
+
+    other = genpolicy.load_game("connect:rows=4,cols=4,k=3")
+    network = NetworkConfig(num_layers=1, width=16, num_heads=2)
+    OneStepLearner(other, OneStepConfig(network=network)).policy().save_pretrained(tmp_path / "other")
+    message = fails(capsys, "evaluate", "accuracy", "--policy", str(tmp_path / "other"), "--data", str(data))
+    assert "this policy plays 'connect:rows=4" in message
