@@ -308,7 +308,7 @@ class Process(ABC):
     def prior_term(self, x0: Tensor, *, admitted: Tensor | None = None) -> Tensor:
         """KL( q(x_T | x_0) || p(x_T) ), float64 [B, N] nats: 0 where alpha_T is 0."""
         q = self.marginal(x0, self.num_timesteps, admitted=admitted)
-        return relative_entropy(q, self.prior(admitted=admitted))
+        return relative_entropy(q, self.prior(admitted=admitted).to(q.device))
 
     def elbo(
         self, model: Denoiser, batch: WindowBatch, generator: Generators, *, admitted: Tensor | None = None
