@@ -39,7 +39,8 @@ UNKNOWN, HELD_OUT = -1, -2
 """In ``next``: no record of the position at all; a record of another split only."""
 _META = "meta.json"
 _BUILDING = "building-"
-_DROP_ROWS = 4096
+_SMALL_BYTES = 1 << 23
+_ROWS_AT_ONCE = 256
 _CHUNK = 1 << 22
 _log = logging.getLogger(__name__)
 
@@ -76,12 +77,11 @@ class WindowCache:
 
 
 class _Column:
-    """One array file; pages that were read are dropped every few thousand rows, so memory does not grow."""
+    """One array file. A large one is read some rows at a time and its pages dropped, so memory does not grow."""
 
     def __init__(self, path: Path, facts: dict[str, Any]) -> None:
         self.shape = tuple(facts["shape"])
         self._map: mmap.mmap | None = None
-        self._read = 0
         dtype = np.dtype(facts["dtype"])
         self._rows = np.empty(self.shape, dtype)
         if self._rows.size:
@@ -93,12 +93,20 @@ class _Column:
         return int(self.shape[0])
 
     def gather(self, indices: NDArray[np.int64], second: NDArray[np.int64] | None = None) -> NDArray[Any]:
-        rows: NDArray[Any] = self._rows[indices] if second is None else self._rows[indices, second]
-        self._read += len(indices)
-        if self._read >= _DROP_ROWS and self._map is not None and hasattr(self._map, "madvise"):
-            self._read = 0
+        if self._map is None or self._rows.nbytes < _SMALL_BYTES or not hasattr(self._map, "madvise"):
+            return self._read(indices, second)
+        inner = self.shape[1:] if second is None else self.shape[2:]
+        rows = np.empty((len(indices), *inner), self._rows.dtype)
+        # A system maps many pages around the one that is read, so even a batch of rows can touch all of a file.
+        for start in range(0, len(indices), _ROWS_AT_ONCE):
+            part = slice(start, start + _ROWS_AT_ONCE)
+            rows[part] = self._read(indices[part], None if second is None else second[part])
             self._map.madvise(mmap.MADV_DONTNEED)
         return rows
+
+    def _read(self, indices: NDArray[np.int64], second: NDArray[np.int64] | None) -> NDArray[Any]:
+        found: NDArray[Any] = self._rows[indices] if second is None else self._rows[indices, second]
+        return found
 
 
 def open_cache(

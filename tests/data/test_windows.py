@@ -15,6 +15,7 @@ from genpolicy import load_game
 from genpolicy.data import window_build
 from genpolicy.data.counter import Shuffle, draw
 from genpolicy.data.records import Dataset, Record
+from genpolicy.data.window_cache import WindowCache
 from genpolicy.data.window_source import build_windows
 from genpolicy.data.windows import WindowSource
 from genpolicy.errors import ConfigError, DatasetError
@@ -371,3 +372,24 @@ def test_draws_are_uniform_and_unrelated() -> None:
     expected = 60_000 / (n * n)
     # 35 degrees of freedom: above 66.6 once in a thousand.
     assert ((pairs - expected) ** 2 / expected).sum() < 66.6
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the memory of a process from /proc")
+def test_reading_a_large_cache_takes_no_memory(tmp_path: Path) -> None:
+    rows = np.arange(200_000 * 256, dtype=np.int16).reshape(-1, 256)  # 98 MiB
+    rows.tofile(tmp_path / "tokens.bin")
+    facts = {"dtype": "<i2", "shape": list(rows.shape)}
+    cache = WindowCache(tmp_path, {"arrays": {"tokens": facts}})
+    shuffle = Shuffle(len(rows), 0)
+    before = resident_mib()
+    highest = before
+    for start in range(0, len(rows), 1000):
+        indices = shuffle(np.arange(start, start + 1000), 0)
+        assert (cache.gather("tokens", indices)[:, 0] == rows[indices, 0]).all()
+        highest = max(highest, resident_mib())
+    assert highest - before < 30
+
+
+def resident_mib() -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS"))
