@@ -18,6 +18,8 @@ from genpolicy.networks.threads import in_parallel
 _LEVELS = 1 << 16
 """A choice compares 16 random bits with a threshold, so the keep probability is a multiple of 1/65536."""
 
+_FULL = (torch.float32, torch.float64)
+
 
 def keep_threshold(p: float) -> tuple[int, float]:
     """The int16 threshold below which an element is kept, and the exact probability that it is.
@@ -62,8 +64,8 @@ def draw_keep(kept: Tensor, p: float, seed: int) -> Tensor:
 
 
 def uses_own_kernels(x: Tensor) -> bool:
-    """Whether the forms written for a CPU apply: not elsewhere, and not where ``torch.compile`` sees the code."""
-    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+    """Whether the forms written for a CPU apply: full precision there, and not where ``torch.compile`` sees the code."""
+    return x.device.type == "cpu" and x.dtype in _FULL and not torch.compiler.is_compiling()
 
 
 class _Dropout(torch.autograd.Function):

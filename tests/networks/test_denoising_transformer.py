@@ -391,6 +391,23 @@ def test_gradients_of_the_whole_network_equal_finite_differences() -> None:
         assert (values[0] - values[1]) / 2e-5 == pytest.approx(slope, rel=1e-4, abs=1e-5), name
 
 
+@every_form
+def test_trains_under_autocast(options: dict[str, Any]) -> None:
+    layout = layout_of("s-avsav", 2, admit_pad=True)
+    net = network(layout, **options).float()
+    clean = clean_tokens(layout)
+    tokens, where = noised(layout, clean)
+    expected = net.token_nll(tokens, TIMES, clean, where)
+    with torch.autocast("cpu", torch.bfloat16):
+        got = net.token_nll(tokens, TIMES, clean, where)
+        logits = net(tokens, TIMES)
+    got.mean().backward()
+    assert got.dtype == torch.float32
+    torch.testing.assert_close(got, expected, rtol=0.1, atol=0.1)  # bfloat16 has 8 bits
+    torch.testing.assert_close(-logits.log_prob(clean)[where].float(), got, rtol=0.05, atol=0.05)
+    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in net.parameters())
+
+
 def test_tokens_with_few_symbols_do_not_pay_for_those_with_many() -> None:
     layout = layout_of()
     clusters = clusters_of(layout)
@@ -454,4 +471,5 @@ def test_compiled_equals_eager(options: dict[str, Any]) -> None:
     torch.testing.assert_close(got, expected)
     got.sum().backward()
     for a, p in zip(gradients, net.parameters(), strict=True):
-        torch.testing.assert_close(p.grad, a)
+        # The sines of the timestep are float32, and a compiler may round them otherwise.
+        torch.testing.assert_close(p.grad, a, rtol=1e-4, atol=1e-5)
