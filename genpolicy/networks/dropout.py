@@ -64,7 +64,7 @@ def draw_keep(kept: Tensor, p: float, seed: int) -> Tensor:
 
 
 def uses_own_kernels(x: Tensor) -> bool:
-    """Whether the forms written for a CPU apply: full precision there, and not where ``torch.compile`` sees the code."""
+    """Whether the forms written for a CPU apply: in full precision, and not where ``torch.compile`` sees the code."""
     return x.device.type == "cpu" and x.dtype in _FULL and not torch.compiler.is_compiling()
 
 

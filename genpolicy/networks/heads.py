@@ -20,11 +20,14 @@ from genpolicy.networks.moves import MoveHead
 from genpolicy.sequence import Layout
 
 
+def _full(logits: Tensor) -> Tensor:
+    """In float32 at least: under autocast the groups come in several types."""
+    return logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
+
+
 def _nll(logits: Tensor, targets: Tensor) -> Tensor:
-    """[n] -log softmax at ``targets`` [n], in float32 at least."""
-    if logits.dtype in (torch.bfloat16, torch.float16):
-        logits = logits.float()
-    return F.cross_entropy(logits, targets, reduction="none")
+    """[n] -log softmax at ``targets`` [n]."""
+    return F.cross_entropy(_full(logits), targets, reduction="none")
 
 
 class OutputTable(nn.Module):
@@ -70,7 +73,7 @@ class UnifiedHead(nn.Module):
 
     def forward(self, hidden: Tensor) -> TypedLogits:
         """One group from features [B, N, W]."""
-        logits = linear(hidden, *self.table.select(None))
+        logits = _full(linear(hidden, *self.table.select(None)))
         return TypedLogits((LogitGroup(self.positions, self.symbols, logits),), self.num_tokens, self.num_symbols)
 
     def nll(self, hidden: Tensor, targets: Tensor, where: Tensor) -> Tensor:
@@ -170,7 +173,7 @@ class _GroupHead(nn.Module):
         """The group of logits [B, n, G], what is not admitted at minus infinity."""
         if self.has_excluded:
             logits = logits.masked_fill(self.excluded, NEGATIVE_INFINITY)
-        return LogitGroup(self.positions, self.symbols, logits)
+        return LogitGroup(self.positions, self.symbols, _full(logits))
 
 
 class TypedHead(nn.Module):
