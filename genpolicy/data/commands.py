@@ -6,7 +6,7 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -195,7 +195,7 @@ def run_label(arguments: argparse.Namespace) -> int:
             if not writer.complete:
                 with _progress() as bar:
                     task = bar.add_task(
-                        "labelling", total=source.num_records, completed=writer.num_units, unit="positions"
+                        "labelling", total=source.num_records, completed=writer.num_rows, unit="positions"
                     )
                     shown = 0
 
@@ -214,7 +214,6 @@ def run_label(arguments: argparse.Namespace) -> int:
                         oracle,
                         arguments.horizon,
                         move_values=arguments.move_values,
-                        remember=getattr(oracle, "reproducible", True),
                         progress=on_label,
                     )
                 _finish(writer, game, {"skipped": source.info.counts.get("skipped", {})})
@@ -226,7 +225,7 @@ def run_selfplay(arguments: argparse.Namespace) -> int:
     from genpolicy.data.importing import describe_sources, read_openings
     from genpolicy.data.oracle import make_oracle
     from genpolicy.data.records import DatasetInfo
-    from genpolicy.data.selfplay import FinishedGame, Selfplay, SelfplayConfig
+    from genpolicy.data.selfplay import Selfplay, SelfplayConfig, num_finished_games
     from genpolicy.data.splits import SplitFractions
     from genpolicy.data.writer import DatasetWriter
     from genpolicy.registry import load_game
@@ -258,18 +257,18 @@ def run_selfplay(arguments: argparse.Namespace) -> int:
             if not writer.complete:
                 with _progress() as bar:
                     unit = "games" if arguments.games else "positions"
-                    done = writer.num_units if arguments.games else writer.num_rows
+                    done = num_finished_games(writer) if arguments.games else writer.num_rows
                     task = bar.add_task(
                         "playing", total=arguments.games or arguments.positions, completed=done, unit=unit
                     )
 
-                    def on_game(played: FinishedGame) -> None:
-                        for error in played.errors[:MAX_SHOWN]:
+                    def on_block(num_games: int, num_positions: int, errors: Sequence[str]) -> None:
+                        for error in errors[:MAX_SHOWN]:
                             bar.console.print(f"not labelled: {error}", markup=False, highlight=False)
-                        bar.advance(task, 1 if arguments.games else len(played.records))
+                        bar.advance(task, num_games if arguments.games else num_positions)
 
                     Selfplay(game, oracle, config, splits, openings).run(
-                        writer, arguments.games, arguments.positions, on_game
+                        writer, arguments.games, arguments.positions, on_block
                     )
                 _finish(writer, game, {})
     return _tell(arguments, game)

@@ -1,18 +1,19 @@
-"""Several engine processes that stay busy: tasks ask for searches, whichever engine is free takes the next.
+"""Several engine processes that stay busy: blocks of tasks ask for searches, an engine that is free takes a block.
 
-A task is a generator that yields a ``Search``, is sent its ``SearchResult``, and returns a value. One thread serves all
-engines: an engine that ends a search gets its next one before the result of the last is looked at.
+A task is a generator that yields a ``Search``, is sent its ``SearchResult``, and returns a value. The tasks of a block
+share one engine, from an empty hash table on; their searches wait in one queue, first come, first served. The order of
+the searches, and with it every answer, therefore depends on the block alone, not on time or on other engines. One
+thread serves all engines: an engine that ends a search gets the next one before the result of the last is looked at.
 """
 
 from __future__ import annotations
 
-import itertools
 import selectors
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from genpolicy.data.engine_process import EngineDiedError, EngineProcess, Search, SearchResult
 from genpolicy.errors import EngineError
@@ -24,8 +25,10 @@ MAX_ATTEMPTS = 3
 
 
 @dataclass(eq=False)
-class _Job(Generic[T]):
-    task: SearchTask[T]
+class _Job:
+    index: int
+    """Of the task in its block."""
+    task: SearchTask[Any]
     search: Search
     num_failures: int = 0
 
@@ -33,7 +36,15 @@ class _Job(Generic[T]):
 @dataclass(eq=False)
 class _Slot:
     engine: EngineProcess
-    job: _Job[Any] | None = None
+    job: _Job | None = None
+    """The search that runs."""
+    queue: deque[_Job] = field(default_factory=deque)
+    values: list[Any] = field(default_factory=list)
+    """What the tasks of the block returned."""
+    num_left: int = 0
+    """Tasks of the block that have not ended; 0: no block."""
+    is_fresh: bool = False
+    """The block's first search is to come."""
     num_idle_deaths: int = 0
     """Deaths in a row while it started or had nothing to do."""
 
@@ -75,10 +86,12 @@ class EnginePool:
         """The processes as they are now."""
         return [slot.engine for slot in self._slots]
 
-    def run(self, tasks: Iterable[SearchTask[T]]) -> Iterator[T]:
-        """Drive the tasks to their ends; their values come in the order in which they end.
+    def run(self, blocks: Iterable[Sequence[SearchTask[T]] | None]) -> Iterator[list[T]]:
+        """Drive blocks of tasks to their ends; each gives its tasks' values, in the order in which blocks end.
 
-        Tasks are taken from the iterable as engines get free, a few ahead.
+        Args:
+            blocks: A block is taken when an engine is free. None says that there is nothing to do until another block
+                has ended.
 
         Raises:
             EngineError: engines cannot be restarted. A search on which they die is a result with ``error`` set.
@@ -86,53 +99,69 @@ class EnginePool:
         for slot in self._slots:
             if slot.engine.stage == "dead":  # a run that was given up left it so
                 self._replace(slot)
-        waiting: deque[_Job[T]] = deque()
-        results: deque[tuple[_Job[T], SearchResult]] = deque()
-        source = iter(tasks)
-        num_active = 0
+        results: deque[tuple[_Slot, _Job, SearchResult]] = deque()
+        source = iter(blocks)
+        exhausted = False
         try:
             while True:
-                num_taken = 0
-                for task in itertools.islice(source, max(0, 2 * len(self._slots) - num_active)):
-                    num_taken += 1
+                while not exhausted and (free := next((s for s in self._slots if not s.num_left), None)):
                     try:
-                        waiting.append(_Job(task, next(task)))
-                        num_active += 1
-                    except StopIteration as stop:
-                        yield stop.value
-                self._dispatch(waiting)
-                if not num_active:
-                    if not num_taken:
-                        return
-                    continue
-                self._collect(waiting, results, block=not results)
+                        block = next(source)
+                    except StopIteration:
+                        exhausted = True
+                        break
+                    if block is None:
+                        break
+                    if not self._begin(free, block):
+                        yield free.values
+                if not any(slot.num_left for slot in self._slots):
+                    return
+                self._dispatch()
+                for slot, job, result in self._collect(block=not results):
+                    results.append((slot, job, result))
+                    self._dispatch()
                 if results:
-                    job, result = results.popleft()
+                    slot, job, result = results.popleft()
                     try:
-                        waiting.append(_Job(job.task, job.task.send(result)))
+                        slot.queue.append(_Job(job.index, job.task, job.task.send(result)))
                     except StopIteration as stop:
-                        num_active -= 1
-                        yield stop.value
+                        slot.values[job.index] = stop.value
+                        slot.num_left -= 1
+                        if not slot.num_left:
+                            yield slot.values
         finally:
             for slot in self._slots:
+                slot.num_left = 0
+                slot.queue.clear()
                 if slot.job is not None:
                     slot.job = None
                     self._forget(slot)
                     slot.engine.kill()
 
-    def _collect(self, waiting: deque[_Job[T]], results: deque[tuple[_Job[T], SearchResult]], *, block: bool) -> None:
-        """Take the searches that ended, and give their engines the next ones."""
+    @staticmethod
+    def _begin(slot: _Slot, block: Sequence[SearchTask[Any]]) -> bool:
+        """Hand a block to a slot; False where none of its tasks asks for anything."""
+        slot.values, slot.num_left, slot.is_fresh = [None] * len(block), 0, True
+        for index, task in enumerate(block):
+            try:
+                slot.queue.append(_Job(index, task, next(task)))
+                slot.num_left += 1
+            except StopIteration as stop:
+                slot.values[index] = stop.value
+        return slot.num_left > 0
+
+    def _collect(self, *, block: bool) -> Iterator[tuple[_Slot, _Job, SearchResult]]:
+        """The searches that ended; those that failed wait again, up to three times."""
         for slot, result in self._wait(block=block):
             job, slot.job = slot.job, None
             assert job is not None
             if result is None:
                 job.num_failures += 1
                 if job.num_failures < MAX_ATTEMPTS:
-                    waiting.appendleft(job)
+                    slot.queue.appendleft(job)
                     continue
                 result = SearchResult(error=f"the engine failed {MAX_ATTEMPTS} times; {self._last_failure}")
-            results.append((job, result))
-            self._dispatch(waiting)
+            yield slot, job, result
 
     def close(self) -> None:
         """Kill every engine; safe to call twice."""
@@ -142,15 +171,16 @@ class EnginePool:
         self._slots.clear()
         self._selector.close()
 
-    def _dispatch(self, waiting: deque[_Job[T]]) -> None:
+    def _dispatch(self) -> None:
         for slot in self._slots:
-            if waiting and slot.job is None and slot.engine.stage == "idle":
-                slot.job = waiting.popleft()
+            if slot.queue and slot.job is None and slot.engine.stage == "idle":
+                job = slot.job = slot.queue.popleft()
                 try:
-                    slot.engine.begin(slot.job.search)
+                    slot.engine.begin(job.search, fresh=slot.is_fresh)
+                    slot.is_fresh = False
                 except EngineDiedError as error:
                     # It died with nothing to do, which says nothing of the search.
-                    waiting.appendleft(slot.job)
+                    slot.queue.appendleft(job)
                     slot.job = None
                     self._restart(slot, error, idle=True)
 

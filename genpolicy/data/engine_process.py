@@ -42,7 +42,7 @@ USI = Dialect("usi", b"usiok", "usinewgame", "position sfen ", "USI_Hash")
 
 @dataclass(frozen=True)
 class Search:
-    """One search, from an empty hash table."""
+    """What an engine is asked."""
 
     position: str
     """Text of the position."""
@@ -107,18 +107,21 @@ class EngineProcess:
         self._deadline = time.monotonic() + min(HANDSHAKE_TIMEOUT_S, timeout_s)
         self._send(dialect.hello)
 
-    def begin(self, search: Search) -> None:
+    def begin(self, search: Search, *, fresh: bool) -> None:
         """Start a search; the engine must be idle.
+
+        Args:
+            search: What to search.
+            fresh: Empty the hash table and all else the engine remembers before.
 
         Raises:
             EngineDiedError: it is gone.
         """
-        # The new game empties hash and histories, so that a label depends on its position alone: not on the positions
-        # before it, nor on the number of processes. It costs less than can be measured here (benchmarks/labelling.py).
+        before = f"{self.dialect.new_game}\nisready\n" if fresh else ""
         only = f" searchmoves {search.only}" if search.only else ""
         self.stage = "searching"
         self._deadline = time.monotonic() + self.timeout_s
-        self._send(f"{self.dialect.new_game}\nisready\n{self.dialect.position}{search.position}\ngo {self.limit}{only}")
+        self._send(f"{before}{self.dialect.position}{search.position}\ngo {self.limit}{only}")
 
     def read(self) -> SearchResult | None:
         """Take what the engine printed; the result when it ends a search.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import itertools
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,20 +13,18 @@ from genpolicy.data.writer import DatasetWriter
 from genpolicy.errors import DatasetError
 from genpolicy.game import Game
 
-MAX_REMEMBERED = 100_000
-"""Labels kept for positions that come up again, as openings do; some 100 MB."""
+BLOCK_RECORDS = 16
+"""Records that an engine labels one after the other, from an empty hash table on, and that are finished together."""
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """One finished position."""
+    """One position and its label."""
 
     number: int
     record: Record
     error: str | None
     """Why it has no label."""
-    remembered: bool
-    """An equal position was labelled before in this run."""
 
 
 def label(
@@ -37,49 +35,45 @@ def label(
     horizon: int,
     *,
     move_values: bool = False,
-    remember: bool = False,
     progress: Callable[[Labelled], None] = lambda labelled: None,
 ) -> None:
     """Label what is missing, in order; a position that cannot be labelled keeps a null line and is counted.
 
     Args:
         source: Records; labels they have are replaced.
-        writer: Where the labelled records go; unit i is record i of the source.
+        writer: Where the labelled records go; unit i is the i-th block of ``BLOCK_RECORDS`` records of the source.
         game: Their game.
         oracle: Who labels.
         horizon: Moves of a line.
         move_values: Also label every legal move.
-        remember: Equal texts are searched once; right where the oracle's labels are reproducible.
-        progress: Called with each finished position.
+        progress: Called with each labelled position.
 
     Raises:
         DatasetError: a record whose position the game does not read, or in which the game is over.
         EngineError: the engine cannot be started.
     """
-    known: OrderedDict[str, Line] = OrderedDict()
 
     def task(number: int, record: Record) -> Generator[Any, Line, Labelled]:
-        line = known.get(record.state) if remember else None
-        remembered = line is not None
-        if line is None:
-            line = yield _parse(game, source, number, record)
-            if remember and line.error is None:
-                known[record.state] = line
-                if len(known) > MAX_REMEMBERED:
-                    known.popitem(last=False)
+        line = yield _parse(game, source, number, record)
         made = make_record(game, None, line, state_text=record.state)
         labels = {name: getattr(made, name) for name in ("line", "ended", "scores", "move_values")}
-        return Labelled(number, replace(record, **labels), line.error, remembered)
+        return Labelled(number, replace(record, **labels), line.error)
 
-    def tasks() -> Iterator[Generator[Any, Line, Labelled]]:
-        for number, record in enumerate(source.records()):
-            if not writer.is_done(number):
-                yield task(number, record)
+    def blocks() -> Iterator[list[Generator[Any, Line, Labelled]]]:
+        records = enumerate(source.records())
+        for unit in itertools.count():
+            block = list(itertools.islice(records, BLOCK_RECORDS))
+            if not block:
+                return
+            if not writer.is_done(unit):
+                yield [task(number, record) for number, record in block]
 
-    for labelled in oracle.run(tasks(), horizon, move_values=move_values):
-        tallies = {"unlabelled": 1} if labelled.error else {}
-        writer.add(labelled.number, [labelled.record], tallies)
-        progress(labelled)
+    for block in oracle.run(blocks(), horizon, move_values=move_values):
+        unlabelled = sum(labelled.error is not None for labelled in block)
+        records = [labelled.record for labelled in block]
+        writer.add(block[0].number // BLOCK_RECORDS, records, {"unlabelled": unlabelled} if unlabelled else {})
+        for labelled in block:
+            progress(labelled)
 
 
 def _parse(game: Game[Any], source: Dataset, number: int, record: Record) -> Any:

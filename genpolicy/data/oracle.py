@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +12,6 @@ from urllib.parse import parse_qsl
 from genpolicy.game import Game
 
 T = TypeVar("T")
-RUN_WIDTH = 32  # tasks side by side where an oracle has no parallelism of its own
 
 
 @dataclass(frozen=True)
@@ -59,36 +57,45 @@ class Oracle(ABC):
                 ``error`` set.
         """
 
-    def run(self, tasks: Iterable[Generator[Any, Line, T]], horizon: int, *, move_values: bool = False) -> Iterator[T]:
-        """Drive tasks that each yield a state, are sent its line, and return a value in the end.
+    def run(
+        self, blocks: Iterable[Sequence[Generator[Any, Line, T]] | None], horizon: int, *, move_values: bool = False
+    ) -> Iterator[list[T]]:
+        """Drive blocks of tasks; a task yields states, is sent their lines, and returns a value in the end.
 
-        A game that plays itself is such a task; so is one position. Values come in the order in which tasks end.
-        Tasks are taken from the iterable as the oracle gets free, a few ahead.
+        A game that plays itself is such a task; so is one position. What an oracle remembers from one search to the
+        next it remembers within a block only, so a block's answers depend on the block alone.
+
+        Args:
+            blocks: A block is taken when the oracle has room. None says that there is nothing to do until another
+                block has ended (an oracle that works on one block at a time never meets it).
+            horizon: As in ``analyse``.
+            move_values: As in ``analyse``.
+
+        Yields:
+            The values of a block's tasks; blocks come in the order in which they end.
 
         Raises:
             EngineError: as ``analyse``.
         """
-        source = iter(tasks)
-        active: list[tuple[Generator[Any, Line, T], Any]] = []
-        while True:
-            num_taken = 0
-            for task in itertools.islice(source, max(0, RUN_WIDTH - len(active))):
-                num_taken += 1
+        for block in blocks:
+            if block is None:
+                raise RuntimeError("there is nothing to do, and nothing to wait for")
+            values: list[Any] = [None] * len(block)
+            asked: list[tuple[int, Any]] = []
+            for index, task in enumerate(block):
                 try:
-                    active.append((task, next(task)))
+                    asked.append((index, next(task)))
                 except StopIteration as stop:
-                    yield stop.value
-            if not active and not num_taken:
-                return
-            if not active:
-                continue
-            lines = self.analyse([state for _, state in active], horizon, move_values=move_values)
-            asked, active = active, []
-            for (task, _), line in zip(asked, lines, strict=True):
-                try:
-                    active.append((task, task.send(line)))
-                except StopIteration as stop:
-                    yield stop.value
+                    values[index] = stop.value
+            while asked:
+                lines = self.analyse([state for _, state in asked], horizon, move_values=move_values)
+                answered, asked = asked, []
+                for (index, _), line in zip(answered, lines, strict=True):
+                    try:
+                        asked.append((index, block[index].send(line)))
+                    except StopIteration as stop:
+                        values[index] = stop.value
+            yield values
 
     def close(self) -> None:
         """End processes and free memory; safe to call twice."""

@@ -155,7 +155,7 @@ class DatasetInfo:
     complete: bool = False
     """False while the work that makes it has not come to its end."""
     units: int = 0
-    """Games or positions whose records are in the shards, for going on after an interruption."""
+    """Units of work whose records are in the shards, for going on after an interruption (``DatasetWriter``)."""
     counts: dict[str, Any] = field(default_factory=dict)
     """Records, games, splits, skipped with reasons, duplicates, test positions that occur in training."""
     shards: list[dict[str, Any]] = field(default_factory=list)

@@ -1,14 +1,18 @@
 """An oracle plays itself, with errors, from varied openings; one search of a position gives its move and its label.
 
-Every draw depends on the seed, the game's number and the ply alone. With an oracle whose labels are reproducible, a
-game therefore comes out the same whatever runs beside it, and goes on after a kill as if nothing had happened.
+Games go in groups of ``GROUP_GAMES``, and a group in blocks of ``BLOCK_PLIES`` plies of each of its games: an engine
+plays a block from an empty hash table on. Every draw depends on the seed, the game's number and the ply alone. With an
+oracle whose labels are reproducible a game therefore comes out the same whatever runs beside it, and after a kill it
+goes on from the last block as if nothing had happened.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, replace
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from genpolicy.data.oracle import Line, Oracle
@@ -22,6 +26,8 @@ from genpolicy.values import score_to_value
 DECIDED_VALUE = 0.98
 """A game cut by ``max_plies`` counts as won from this value on, and as a draw below."""
 MAX_OPENING_TRIES = 100
+GROUP_GAMES = 4
+BLOCK_PLIES = 8
 
 
 @dataclass(frozen=True)
@@ -67,15 +73,39 @@ class SelfplayConfig:
         }
 
 
-@dataclass(frozen=True)
-class FinishedGame:
-    """One game of self-play."""
+@dataclass(eq=False)
+class GameInWork:
+    """One game as far as it is played."""
 
     number: int
-    records: tuple[Record, ...]
-    tallies: dict[str, int]
-    errors: tuple[str, ...]
-    """What the oracle said of positions that it could not label."""
+    game_id: str
+    state: Any
+    error_rate: float
+    records: list[Record] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    """Value of each position for player 0; 0 where it was not labelled."""
+    result: float | None = None
+    """Result for player 0; None while the game runs."""
+
+
+@dataclass(eq=False)
+class _Group:
+    number: int
+    games: list[GameInWork]
+
+    @property
+    def num_records(self) -> int:
+        return sum(len(game.records) for game in self.games)
+
+
+@dataclass(frozen=True)
+class _Played:
+    """What one game added in a block."""
+
+    group: _Group
+    records: list[Record]
+    errors: list[str]
+    """What the oracle said of positions without a label."""
 
 
 class Selfplay:
@@ -108,65 +138,108 @@ class Selfplay:
         writer: DatasetWriter,
         num_games: int | None,
         num_positions: int | None,
-        progress: Callable[[FinishedGame], None] = lambda game: None,
+        progress: Callable[[int, int, Sequence[str]], None] = lambda games, positions, errors: None,
     ) -> None:
         """Play what is missing of so many games, or of so many positions (whole games, the last one over the mark).
 
         Args:
-            writer: Where the games go; made with ``max_rows=num_positions``.
+            writer: Where the games go; made with ``max_rows=num_positions``. Unit i is the i-th group of games.
             num_games: Games in all; None plays until ``num_positions``.
             num_positions: Positions in all; None plays ``num_games``.
-            progress: Called with every game that ends.
+            progress: Called after each block with the games and positions it finished, and with what the oracle said
+                of positions that it could not label.
         """
-        in_work: dict[int, int] = {}
+        waiting: deque[_Group] = deque()
+        in_work: dict[int, _Group] = {}
+        numbers = iter(range(-(-num_games // GROUP_GAMES)) if num_games is not None else itertools.count())
 
-        def numbers() -> Iterator[int]:
-            number = 0
-            while num_games is None or number < num_games:
-                if num_positions is not None and writer.num_rows + sum(in_work.values()) >= num_positions:
+        def blocks() -> Iterator[list[Generator[Any, Line, _Played]] | None]:
+            while True:
+                if not waiting and (group := self._next_group(writer, numbers, in_work, num_games, num_positions)):
+                    waiting.append(group)
+                if waiting:
+                    group = waiting.popleft()
+                    yield [self._play(group, index) for index in range(len(group.games))]
+                elif in_work:
+                    yield None
+                else:
                     return
-                if not writer.is_done(number):
-                    in_work[number] = 0
-                    yield number
-                number += 1
 
-        tasks = (self._game(number, writer, in_work) for number in numbers())
-        for played in self.oracle.run(tasks, self.config.horizon, move_values=self.config.move_values):
-            writer.add(played.number, played.records, played.tallies)
-            del in_work[played.number]
-            progress(played)
+        for played in self.oracle.run(blocks(), self.config.horizon, move_values=self.config.move_values):
+            group = played[0].group
+            records = [record for part in played for record in part.records]
+            if all(game.result is not None for game in group.games):
+                self._finish(writer, group)
+                del in_work[group.number]
+                num_finished = len(group.games)
+            else:
+                writer.add_parts(group.number, records)
+                waiting.append(group)
+                num_finished = 0
+            progress(num_finished, len(records), [error for part in played for error in part.errors])
 
-    def _game(self, number: int, writer: DatasetWriter, in_work: dict[int, int]) -> Generator[Any, Line, FinishedGame]:
-        """Play one game from where it stands; yields positions, is sent their lines."""
-        config, game = self.config, self.game
-        draw = random.Random(f"selfplay|{config.seed}|{number}")
-        state = self._opening(draw)
-        error_rate = draw.uniform(*config.error_rate)
-        game_id = f"selfplay-{config.seed}-{number:07d}"
-        records: list[Record] = []
-        errors: list[str] = []
-        values: list[float] = []  # for player 0
+    def _next_group(
+        self,
+        writer: DatasetWriter,
+        numbers: Iterator[int],
+        in_work: dict[int, _Group],
+        num_games: int | None,
+        num_positions: int | None,
+    ) -> _Group | None:
+        """The next group that is not finished, with what the writer kept of it; None when there are enough."""
+        num_records = writer.num_rows + sum(group.num_records for group in in_work.values())
+        if num_positions is not None and num_records >= num_positions:
+            return None
+        number = next((number for number in numbers if not writer.is_done(number)), None)
+        if number is None:
+            return None
+        last = (number + 1) * GROUP_GAMES if num_games is None else min(num_games, (number + 1) * GROUP_GAMES)
+        group = _Group(number, [self._begin(each) for each in range(number * GROUP_GAMES, last)])
+        by_id = {game.game_id: game for game in group.games}
         for record in writer.parts(number):
-            values.append(self._value(record, state))
-            records.append(record)
-            state = game.play(state, game.moves.index(record.played or ""))
-            in_work[number] = len(records)
-        while (result := self._result(state, values)) is None:
-            line = yield state
-            ply = len(records)
+            game = by_id[record.game_id or ""]
+            self._keep(game, record)
+        in_work[number] = group
+        return group
+
+    def _begin(self, number: int) -> GameInWork:
+        draw = random.Random(f"selfplay|{self.config.seed}|{number}")
+        state = self._opening(draw)
+        error_rate = draw.uniform(*self.config.error_rate)
+        return GameInWork(number, f"selfplay-{self.config.seed}-{number:07d}", state, error_rate)
+
+    def _keep(self, game: GameInWork, record: Record) -> None:
+        """Take a record's move."""
+        score = record.scores[0] if record.scores else None
+        value = 0.0 if score is None else score_to_value(score)
+        game.values.append(value if self.game.player(game.state) == 0 else -value)
+        game.records.append(record)
+        game.state = self.game.play(game.state, self.game.moves.index(record.played or ""))
+        game.result = self._result(game.state, game.values)
+
+    def _play(self, group: _Group, index: int) -> Generator[Any, Line, _Played]:
+        """Play one block of a game; yields positions, is sent their lines."""
+        game = group.games[index]
+        num_before = len(game.records)
+        errors: list[str] = []
+        while game.result is None and len(game.records) < num_before + BLOCK_PLIES:
+            line = yield game.state
             if line.error is not None:
                 errors.append(line.error)
-            move = self._choose(state, line, error_rate, random.Random(f"move|{config.seed}|{number}|{ply}"))
-            record = make_record(game, state, line, game_id=game_id, ply=ply, played=move)
-            writer.add_part(number, record)
-            records.append(record)
-            values.append(self._value(record, state))
-            in_work[number] = len(records)
-            state = game.play(state, move)
-        split = self.splits.of(game_id)
-        whole = tuple(replace(record, result=result, split=split) for record in records)
+            ply = len(game.records)
+            draw = random.Random(f"move|{self.config.seed}|{game.number}|{ply}")
+            move = self._choose(game.state, line, game.error_rate, draw)
+            self._keep(game, make_record(self.game, game.state, line, game_id=game.game_id, ply=ply, played=move))
+        return _Played(group, game.records[num_before:], errors)
+
+    def _finish(self, writer: DatasetWriter, group: _Group) -> None:
+        records = [
+            replace(record, result=game.result, split=self.splits.of(game.game_id))
+            for game in group.games
+            for record in game.records
+        ]
         unlabelled = sum(record.line is None for record in records)
-        return FinishedGame(number, whole, {"unlabelled": unlabelled} if unlabelled else {}, tuple(errors))
+        writer.add(group.number, records, {"unlabelled": unlabelled} if unlabelled else {})
 
     def _opening(self, draw: random.Random) -> Any:
         game = self.game
@@ -188,12 +261,6 @@ class Selfplay:
             return line.moves[0]
         return int(draw.choice(self.game.legal(state).tolist()))
 
-    def _value(self, record: Record, state: Any) -> float:
-        """Value for player 0; 0 where the position was not labelled."""
-        score = record.scores[0] if record.scores else None
-        value = 0.0 if score is None else score_to_value(score)
-        return value if self.game.player(state) == 0 else -value
-
     def _result(self, state: Any, values: list[float]) -> float | None:
         """Result for player 0 when the game is over, by the rules or by adjudication."""
         outcome = self.game.outcome(state)
@@ -208,3 +275,8 @@ class Selfplay:
         if len(values) < self.config.max_plies:
             return None
         return 0.0 if abs(values[-1]) < DECIDED_VALUE else (1.0 if values[-1] > 0 else -1.0)
+
+
+def num_finished_games(writer: DatasetWriter) -> int:
+    """Games of the groups that are finished (the last group may be smaller: then a few too many)."""
+    return GROUP_GAMES * writer.num_units

@@ -1,7 +1,7 @@
 """Writes a data set so that a kill at any moment loses no finished unit and repeats none.
 
-A unit is what is finished at once: one position that was labelled, one game that was played. Units end in any order;
-shards hold them in order, so the records do not depend on the number of processes nor on interruptions. What is
+A unit is what is finished at once: a few positions that were labelled, a few games that were played. Units end in any
+order; shards hold them in order, so the records do not depend on the number of processes nor on interruptions. What is
 finished but in no shard yet stands in a journal, a line each, which the next run reads.
 """
 
@@ -47,7 +47,7 @@ class DatasetWriter:
         folder: New, empty, or holding the unfinished part of the same data set.
         info: Identity of the data set; ``self.info`` is the one on the disk where there is one.
         rows_per_shard: A shard is written when so many rows are finished in order.
-        max_rows: The unit that reaches so many rows is the last one; later ones are dropped.
+        max_rows: The game that reaches so many rows is the last one that is kept.
         journal: Keep a journal. Without one, units after the last shard are done again after a kill.
 
     Raises:
@@ -97,7 +97,7 @@ class DatasetWriter:
 
     @property
     def num_rows(self) -> int:
-        """Rows of finished units."""
+        """Rows of finished units, in shards or in the journal."""
         return self._num_committed + self._num_pending
 
     def is_done(self, unit: int) -> bool:
@@ -105,18 +105,18 @@ class DatasetWriter:
         return unit < self.info.units or unit in self._pending
 
     def parts(self, unit: int) -> list[Record]:
-        """Records that ``add_part`` kept of a unit that was not finished."""
+        """Records that ``add_parts`` kept, in their order, of a unit that was not finished."""
         return [Record.from_row(row) for row in self._parts.get(unit, [])]
 
-    def add_part(self, unit: int, record: Record) -> None:
-        """Keep a record of a unit in work, so that it need not be made again.
+    def add_parts(self, unit: int, records: Sequence[Record]) -> None:
+        """Keep records of a unit in work, all of them or none, so that they need not be made again.
 
         Raises:
             DiskFullError: no space; what was kept before is safe.
         """
-        row = record.to_row()
-        self._note({"unit": unit, "part": row})
-        self._parts.setdefault(unit, []).append(row)
+        rows = [record.to_row() for record in records]
+        self._note({"unit": unit, "parts": rows})
+        self._parts.setdefault(unit, []).extend(rows)
 
     def add(self, unit: int, records: Sequence[Record], tallies: Mapping[str, int] | None = None) -> None:
         """Finish a unit.
@@ -232,8 +232,9 @@ class DatasetWriter:
             unit = int(entry["unit"])
             if unit < self.info.units:
                 return
-            if "part" in entry:
-                self._parts.setdefault(unit, []).append(Record.from_row(entry["part"]).to_row())
+            if "parts" in entry:
+                rows = [Record.from_row(row).to_row() for row in entry["parts"]]
+                self._parts.setdefault(unit, []).extend(rows)
             else:
                 rows = [Record.from_row(row).to_row() for row in entry["rows"]]
                 self._keep(unit, _Unit(rows, dict(entry["tallies"])))
@@ -277,8 +278,20 @@ class DatasetWriter:
     def _is_full(self) -> bool:
         return self._max_rows is not None and self._num_committed + self._ready_rows >= self._max_rows
 
+    def _up_to_max(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        if self._max_rows is None or self._num_committed + len(rows) <= self._max_rows:
+            return rows
+        end = self._max_rows - self._num_committed
+        while (
+            0 < end < len(rows)
+            and rows[end]["game_id"] is not None
+            and rows[end]["game_id"] == rows[end - 1]["game_id"]
+        ):
+            end += 1
+        return rows[:end]
+
     def _write_shard(self, units: Sequence[_Unit]) -> None:
-        rows = [row for unit in units for row in unit.rows]
+        rows = self._up_to_max([row for unit in units for row in unit.rows])
         tallies = Counter(self.tallies)
         for unit in units:
             tallies.update(unit.tallies)
@@ -293,7 +306,7 @@ class DatasetWriter:
         write_atomic(self.folder / INFO_FILE, updated.to_yaml())
         self.info, self.tallies = updated, tallies
         self._num_committed += len(rows)
-        self._num_pending -= len(rows)
+        self._num_pending -= sum(len(unit.rows) for unit in units)
         self._ready_rows = 0
         for number in range(self.info.units - len(units), self.info.units):
             del self._pending[number]
@@ -305,7 +318,7 @@ class DatasetWriter:
         entries: list[dict[str, Any]] = [
             {"unit": number, "rows": unit.rows, "tallies": unit.tallies} for number, unit in self._pending.items()
         ]
-        entries += [{"unit": number, "part": row} for number, rows in self._parts.items() for row in rows]
+        entries += [{"unit": number, "parts": rows} for number, rows in self._parts.items()]
         text = "".join(json.dumps(entry, separators=(",", ":")) + "\n" for entry in entries)
         path = self.folder / JOURNAL_FILE
         write_atomic(path, text.encode())

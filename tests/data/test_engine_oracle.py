@@ -203,7 +203,7 @@ def test_a_run_that_is_given_up_leaves_usable_engines(fake_engine) -> None:
         return (yield state)
 
     with EngineOracle(GAME, str(fake_engine(sleep_s=0.05)), nodes=10, processes=2) as oracle:
-        run = oracle.run((one(state) for state in states() * 3), 2)
+        run = oracle.run(([one(state)] for state in states() * 3), 2)
         next(run)
         run.close()
         check_lines(oracle.analyse(states(), 2), FENS, 2)
@@ -259,6 +259,10 @@ def test_stockfish_labels_do_not_depend_on_processes_or_order(stockfish) -> None
         check_lines(expected, FENS, 6)
         assert two.analyse(states()[::-1], 6)[::-1] == expected
         assert one.analyse(states(), 6) == expected
+        many = [fen for fen in FENS for _ in range(20)]  # in blocks: equal positions meet a filled hash table
+        expected = one.analyse(states(many), 4)
+        check_lines(expected, many, 4)
+        assert two.analyse(states(many), 4) == expected
 
 
 def test_stockfish_mates_and_ends(stockfish) -> None:

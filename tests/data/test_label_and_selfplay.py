@@ -51,11 +51,11 @@ def run_with_kills(words: list[object], folder: Path, every: int) -> int:
 
 @pytest.fixture
 def positions(tmp_path) -> Path:
-    """Sixty distinct positions, imported."""
+    """A hundred distinct positions, imported."""
     file = tmp_path / "positions.epd"
     board = chess.Board()
     texts = []
-    for i in range(60):
+    for i in range(100):
         moves = sorted(map(str, board.legal_moves))
         board.push_uci(moves[i * 7 % len(moves)])
         texts.append(board.fen())
@@ -66,34 +66,38 @@ def positions(tmp_path) -> Path:
 
 def test_killed_labelling_goes_on(tmp_path, positions, fake_engine) -> None:
     oracle = f"{fake_engine(sleep_s=0.01)}?nodes=5&processes=2"
-    words = ["data", "label", positions, "--oracle", oracle, "--horizon", 4, "--out"]
+    words = ["data", "label", positions, "--oracle", oracle, "--horizon", 6, "--out"]
     run(*words, tmp_path / "whole")
     log = Path(oracle.partition("?")[0]).parent / "searches"
     once = Counter(log.read_text().splitlines())
     log.unlink()
-    assert run_with_kills([*words, tmp_path / "killed"], tmp_path / "killed", 20) >= 2
+    num_kills = run_with_kills([*words, tmp_path / "killed"], tmp_path / "killed", 1)
+    assert num_kills >= 2
     whole, killed = Dataset.open(tmp_path / "whole"), Dataset.open(tmp_path / "killed")
     assert killed.checksum == whole.checksum
     records = list(killed.records())
     assert [r.state for r in records] == [r.state for r in Dataset.open(positions).records()]
     assert all(record.line for record in records)
-    # What was in work when it was killed (a few positions) was searched again, nothing else was.
+    # What was in work when it was killed was searched again, nothing else was: a block finishes at once.
     twice = Counter(log.read_text().splitlines()) - once
-    assert sum(twice.values()) < sum(once.values()) / 3
+    assert sum(twice.values()) <= num_kills * 2 * 16 * 6
+    states = [record.state for record in records]
+    assert set(twice) < set(once)
+    assert any(twice[state] == 0 for state in states)
 
 
 def test_killed_selfplay_goes_on(tmp_path, fake_engine) -> None:
     oracle = f"{fake_engine(sleep_s=0.005)}?nodes=5&processes=2"
-    words = ["data", "selfplay", "--game", "chess", "--oracle", oracle, "--games", 4, "--horizon", 2]
+    words = ["data", "selfplay", "--game", "chess", "--oracle", oracle, "--games", 7, "--horizon", 2]
     words += ["--max-plies", 30, "--error-rate", "0.1:0.4", "--seed", 5, "--split", "0.5/0.25/0.25", "--out"]
     run(*words, tmp_path / "whole")
-    assert run_with_kills([*words, tmp_path / "killed"], tmp_path / "killed", 40) >= 1
+    assert run_with_kills([*words, tmp_path / "killed"], tmp_path / "killed", 2) >= 1
     whole, killed = Dataset.open(tmp_path / "whole"), Dataset.open(tmp_path / "killed")
     assert killed.checksum == whole.checksum
     records = list(killed.records())
     ids = [(record.game_id, record.ply) for record in records]
     assert len(set(ids)) == len(ids)
-    assert len({game for game, _ in ids}) == 4
+    assert len({game for game, _ in ids}) == 7
     check_games(records, 30)
 
 
@@ -164,16 +168,6 @@ def test_positions_without_a_label_are_kept_counted_and_said(tmp_path, fake_engi
     words = ["data", "label", str(tmp_path / "p"), "--horizon", "1", "--out", str(tmp_path / "e")]
     assert cli.main([*words, "--oracle", f"{fake_engine('always dies')}?nodes=5"]) == 2
     assert "no position could be labelled" in capsys.readouterr().err
-
-
-def test_equal_positions_are_searched_once(tmp_path, fake_engine) -> None:
-    file = tmp_path / "p.epd"
-    file.write_text(f"{chess.STARTING_FEN}\n" * 20)
-    run("data", "import", file, "--game", "chess", "--out", tmp_path / "p")
-    engine = fake_engine("one move")
-    run("data", "label", tmp_path / "p", "--oracle", f"{engine}?nodes=5", "--horizon", 1, "--out", tmp_path / "d")
-    assert lines_of(engine.parent / "searches") <= 2  # two tasks begin together
-    assert len({record.line for record in Dataset.open(tmp_path / "d").records()}) == 1
 
 
 def test_solver_labels_a_whole_game(tmp_path, capsys) -> None:

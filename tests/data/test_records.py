@@ -222,25 +222,30 @@ def test_a_kill_at_any_write_loses_and_repeats_nothing(tmp_path, monkeypatch) ->
 def test_parts_of_a_unit_survive(tmp_path) -> None:
     records = make_records(6)
     with DatasetWriter(tmp_path / "d", make_info(), 2) as out:
-        out.add_part(1, records[1])
-        out.add_part(3, records[3])
-        out.add_part(1, records[2])
+        out.add_parts(1, records[1:2])
+        out.add_parts(3, records[3:5])
+        out.add_parts(1, records[2:3])
         out.add(0, records[:2])  # a full shard: the journal is written anew
     with DatasetWriter(tmp_path / "d", make_info(), 2) as out:
         assert out.parts(1) == records[1:3]
-        assert out.parts(3) == records[3:4]
+        assert out.parts(3) == records[3:5]
         assert out.parts(0) == []
         out.add(1, records[1:3])
         assert out.parts(1) == []
 
 
-def test_max_rows_keeps_whole_units_and_drops_later_ones(tmp_path) -> None:
-    records = make_records(12)
-    with DatasetWriter(tmp_path / "d", make_info(), 50, max_rows=5) as out:
-        for unit in (3, 0, 2, 1):
-            out.add(unit, records[3 * unit : 3 * unit + 3])
-        out.finish()
-    assert list(Dataset.open(tmp_path / "d").records()) == records[:6]
+@pytest.mark.parametrize("order", [(3, 0, 2, 1), (0, 1, 2, 3)])
+@pytest.mark.parametrize("rows_per_shard", [2, 50])
+def test_max_rows_keeps_whole_games_and_drops_later_ones(tmp_path, order, rows_per_shard) -> None:
+    """Units of two games of two and three records."""
+    records = [Record(state=f"s{i}", game_id=f"g{i // 5 * 2 + (i % 5 >= 2)}") for i in range(20)]
+    for max_rows, num_kept in [(5, 5), (6, 7), (7, 7), (8, 10), (20, 20)]:
+        folder = tmp_path / f"d{max_rows}"
+        with DatasetWriter(folder, make_info(), rows_per_shard, max_rows=max_rows) as out:
+            for unit in order:
+                out.add(unit, records[5 * unit : 5 * unit + 5])
+            out.finish()
+        assert list(Dataset.open(folder).records()) == records[:num_kept]
 
 
 def test_other_data_sets_are_never_mixed(tmp_path) -> None:
