@@ -113,7 +113,7 @@ def test_probabilities_are_the_softmax_over_legal_moves(connect: Game[Any]) -> N
     learner.network = Fixed(learner.layout.num_symbols, scores)  # type: ignore[assignment]
     state = connect.play(connect.parse(), 0)  # square 0 is taken: the likeliest move is illegal
     decision = learner.policy().decide([state])[0]
-    assert decision.move == 1
+    assert (decision.move, decision.line) == (1, (1,))
     assert decision.policy is not None
     weights = {move: np.exp(scores.get(offset + move, -20.0)) for move in range(9)}
     legal_total = sum(weights[move] for move in range(1, 9))
@@ -133,6 +133,16 @@ def test_without_the_mask_the_raw_move_is_shown_and_a_legal_one_played(connect: 
     assert (decision.line[0], decision.move, decision.stats["raw_legal"]) == (4, 7, 0.0)
     decision = policy.decide([connect.parse()])[0]
     assert (decision.line[0], decision.move, decision.stats["raw_legal"]) == (4, 4, 1.0)
+
+
+@pytest.mark.parametrize("sampler", ["one_call", "easy_first", "a0_last", "ancestral"])
+def test_with_the_mask_the_sampler_itself_goes_on_from_a_legal_move(connect: Game[Any], sampler: str) -> None:
+    learner = diffusion(connect, viewer="absolute")
+    offset = learner.layout.move_offset
+    learner.network = Fixed(learner.layout.num_symbols, {offset + 4: 9.0, offset + 7: 2.0})  # type: ignore[assignment]
+    decision = DiffusionPolicy(learner, sampler=sampler, num_steps=3).decide([connect.play(connect.parse(), 4)])[0]
+    assert decision.line[0] == decision.move != 4
+    assert decision.line[1] == 4 or sampler == "ancestral"  # only the first action is held to the rules
 
 
 def test_padding_as_first_action_is_no_move(connect: Game[Any]) -> None:
@@ -200,6 +210,14 @@ def test_more_calls_are_counted(connect: Game[Any]) -> None:
     calls = {name: mode.decide([connect.parse()])[0].stats["network_calls"] for name, mode in policy.modes().items()}
     assert calls == {"one_call": 1.0, "easy_first 20": 20.0}
     assert policy.with_options(num_steps=7).decide([connect.parse()])[0].stats["network_calls"] == 7.0
+
+
+def test_probabilities_are_those_of_the_first_call(connect: Game[Any]) -> None:
+    """However many calls the sampler makes, the policy is the marginal that one call gives."""
+    states = some_states(connect)
+    one, full = (mode.decide(states) for mode in diffusion(connect).policy().modes().values())
+    assert [d.policy for d in one] == [d.policy for d in full]
+    assert [d.stats["raw_legal"] for d in one] == [d.stats["raw_legal"] for d in full]
 
 
 def test_deciding_leaves_training_mode_as_it_was(connect: Game[Any]) -> None:
