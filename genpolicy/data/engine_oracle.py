@@ -1,6 +1,6 @@
 """The oracle that asks an engine over UCI or USI, with several processes side by side.
 
-An engine sees the text of a position alone, and forgets at the start of every block of positions (``BLOCK_POSITIONS``;
+An engine sees a position without its past, and forgets at the start of every block of positions (``BLOCK_POSITIONS``;
 in self-play some plies of some games). With a limit in nodes or depth and one thread, the labels of a block therefore
 depend on the block and the limit alone: the same with one process or eight, before a kill or after. To forget before
 every position would cost Stockfish 15 % of its speed at 4,000 nodes (0.7 ms, whatever the size of its hash table).
@@ -26,7 +26,7 @@ T = TypeVar("T")
 LINES = ("pv", "searched")
 MORE_FOLDERS = ("/usr/games", "/usr/local/games", "/usr/local/bin", "/opt/homebrew/bin", "/snap/bin")
 """Where distributions put engines; Debian's /usr/games is in no server's PATH."""
-BLOCK_POSITIONS = 16
+BLOCK_POSITIONS = 8
 """Positions searched one after the other from one empty hash table."""
 MANY = 64
 """So many positions may be worth a fresh hash table each, as when a policy plays."""
@@ -179,13 +179,16 @@ class EngineOracle(Oracle):
             return value
 
     def _label(self, state: Any, horizon: int, move_values: bool) -> Generator[Search, SearchResult, Line]:
+        root = self.game.format(state)
         moves: list[int] = []
         scores: list[str | None] = []
         at = state
         ended = False
         while len(moves) < horizon and not ended:
             num_wanted = 1 if self.line == "searched" else horizon - len(moves)
-            result, found, after, ended = yield from self._search(at, num_wanted)
+            # The moves, not the position after them: it saves a text, and the engine sees repetitions of the line.
+            played = " ".join(["", "moves", *(self.game.moves[move] for move in moves)]) if moves else ""
+            result, found, after, ended = yield from self._search(root + played, at, num_wanted)
             if result.error is not None:
                 if not moves:
                     return Line((), error=result.error)
@@ -196,22 +199,27 @@ class EngineOracle(Oracle):
         by_move: dict[int, str] = {}
         if move_values:
             for move in self.game.legal(state).tolist():
-                result, _, _, _ = yield from self._search(state, 1, self.game.moves[move])
+                result, _, _, _ = yield from self._search(root, state, 1, self.game.moves[move])
                 if result.error is not None or result.score is None:
                     return Line((), error=result.error or f"the engine gives {self.game.moves[move]} no score")
                 by_move[move] = result.score
         return Line(tuple(moves), tuple(scores), ended, by_move)
 
     def _search(
-        self, state: Any, num_moves: int, only: str | None = None
+        self, text: str, state: Any, num_moves: int, only: str | None = None
     ) -> Generator[Search, SearchResult, tuple[SearchResult, list[int], Any, bool]]:
         """A search whose move is legal (tried again where it is not), and its line as far as that is legal.
 
+        Args:
+            text: The position as the protocol writes it.
+            state: The same.
+            num_moves: Most moves of the line.
+            only: The one move to consider.
+
         Returns:
-            The result; at most ``num_moves`` moves of its line; the state after them; whether the game ends there.
+            The result; the moves of its line; the state after them; whether the game ends there.
         """
         answers = []
-        text = self.game.format(state)
         for _ in range(MAX_ILLEGAL):
             result = yield Search(text, only)
             if result.error is not None:

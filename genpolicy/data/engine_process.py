@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -45,7 +45,7 @@ class Search:
     """What an engine is asked."""
 
     position: str
-    """Text of the position."""
+    """Text of the position, perhaps with ``moves`` and the moves played from there."""
     only: str | None = None
     """The one move that may be considered at the root; None considers all."""
 
@@ -265,15 +265,13 @@ def parse_search(output: bytes) -> SearchResult:
     The line is the last one that begins with the move chosen, exact scores before bounds; the score is the last exact
     one (a bound only where there is no other).
     """
-    lines = output.decode("utf-8", errors="replace").splitlines()
-    end = next(i for i in range(len(lines) - 1, -1, -1) if lines[i].startswith("bestmove"))
-    words = lines[end].split()
+    lines = _lines_backwards(output)
+    words = next(words for words in lines if words[:1] == ["bestmove"])
     move = words[1] if len(words) > 1 else ""
     num_nodes = 0
     scores: dict[bool, str] = {}  # exact or not -> what the last such line says
     variations: dict[bool, tuple[str, ...]] = {}
-    for text in reversed(lines[:end]):
-        words = text.split()
+    for words in lines:
         if words[:1] != ["info"] or words[1:2] == ["string"] or _after(words, "multipv") not in ("", "1"):
             continue
         num_nodes = num_nodes or _number(_after(words, "nodes"))
@@ -288,6 +286,15 @@ def parse_search(output: bytes) -> SearchResult:
             break
     line = variations.get(True) or variations.get(False) or ((move,) if move else ())
     return SearchResult(move, line, scores.get(True, scores.get(False)), num_nodes)
+
+
+def _lines_backwards(output: bytes) -> Iterator[list[str]]:
+    """The words of each line, the last line first; most lines are never looked at."""
+    end = len(output)
+    while end >= 0:
+        start = output.rfind(b"\n", 0, end)
+        yield output[start + 1 : end].decode("utf-8", errors="replace").split()
+        end = start
 
 
 def _after(words: list[str], key: str) -> str:

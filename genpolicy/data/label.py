@@ -13,7 +13,7 @@ from genpolicy.data.writer import DatasetWriter
 from genpolicy.errors import DatasetError
 from genpolicy.game import Game
 
-BLOCK_RECORDS = 16
+BLOCK_RECORDS = 8
 """Records that an engine labels one after the other, from an empty hash table on, and that are finished together."""
 
 

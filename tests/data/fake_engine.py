@@ -103,7 +103,10 @@ def main() -> None:
                 os._exit(9)
             say("readyok")
         elif words[:1] == ["position"]:
-            fen = " ".join(words[2:8])
+            board = chess.Board(" ".join(words[2:8]))
+            for move in words[9:]:
+                board.push(board.parse_uci(move))
+            fen = board.fen(en_passant="legal")
         elif words[:1] == ["go"]:
             note("limits", line.strip())
             search(fen, words[words.index("searchmoves") + 1] if "searchmoves" in words else None)

@@ -80,7 +80,7 @@ def test_killed_labelling_goes_on(tmp_path, positions, fake_engine) -> None:
     assert all(record.line for record in records)
     # What was in work when it was killed was searched again, nothing else was: a block finishes at once.
     twice = Counter(log.read_text().splitlines()) - once
-    assert sum(twice.values()) <= num_kills * 2 * 16 * 6
+    assert sum(twice.values()) <= num_kills * 2 * 8 * 6
     states = [record.state for record in records]
     assert set(twice) < set(once)
     assert any(twice[state] == 0 for state in states)
