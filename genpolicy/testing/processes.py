@@ -6,11 +6,12 @@ Axes: S states of a token, K symbols, M states of a pair of tokens (S squared).
 from __future__ import annotations
 
 import itertools
-from types import SimpleNamespace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.diffusion.process import Process, broadcast
 
 MAX_SYMBOLS = 8
@@ -96,8 +97,14 @@ def _check_posteriors(process: Process) -> None:
 
 def _check_reverse(process: Process) -> None:
     states = _pairs(process)
-    for t, s in {(process.num_timesteps, 0), (process.num_timesteps, process.num_timesteps - 1), (1, 0)}:
-        table = process.reverse(_toy(process)(states, states), states, t, s)
+    logits = _toy(process)(states, states)
+    for t, s in {
+        (process.num_timesteps, 0),
+        (process.num_timesteps, process.num_timesteps - 1),
+        (1, 0),
+        ((process.num_timesteps + 1) // 2, 0),
+    }:
+        table = process.reverse(logits, states, t, s)
         where = f"reverse kernel from t={t} to s={s}"
         _law(f"{where} sums to 1", process, table.sum(-1), torch.ones_like(table[..., 0]))
         _require(bool((table >= 0).all()), f"{where} has no negative entry", process)
@@ -105,6 +112,8 @@ def _check_reverse(process: Process) -> None:
             noise = process.undecided(states)
             ended = table[..., process.num_symbols :].sum(-1)[noise]
             _law(f"{where} leaves no token outside the symbols", process, ended, torch.zeros_like(ended))
+            clean = process.clean_logits(TypedLogits.of(logits), states, t).dense().exp()
+            _law(f"{where} is the clean prediction", process, table[..., : process.num_symbols][noise], clean[noise])
 
 
 def _check_noise(process: Process, num_draws: int, seed: int) -> None:
@@ -184,9 +193,7 @@ def _check_estimates(process: Process, num_draws: int, seed: int) -> None:
     for t in range(1, process.num_timesteps + 1):
         exact = exact + _term(process, toy(states, states), states, target, t)
     tokens = target.expand(num_draws, -1)
-    batch = SimpleNamespace(
-        tokens=tokens, frozen=torch.zeros_like(tokens).bool(), target=torch.ones_like(tokens).bool()
-    )
+    batch = _Windows(tokens=tokens, frozen=torch.zeros_like(tokens).bool(), target=torch.ones_like(tokens).bool())
 
     loss = process.loss(toy, batch, _stream(seed))
     _require(
@@ -200,8 +207,8 @@ def _check_estimates(process: Process, num_draws: int, seed: int) -> None:
         error <= allowed, f"elbo is unbiased: {float(estimates.mean())} against {float(exact)} ± {allowed}", process
     )
     for nothing in (
-        SimpleNamespace(tokens=tokens[:4], frozen=batch.target[:4], target=batch.target[:4]),
-        SimpleNamespace(tokens=tokens[:4], frozen=batch.frozen[:4], target=batch.frozen[:4]),
+        _Windows(tokens=tokens[:4], frozen=batch.target[:4], target=batch.target[:4]),
+        _Windows(tokens=tokens[:4], frozen=batch.frozen[:4], target=batch.frozen[:4]),
     ):
         none = process.elbo(toy, nothing, _stream(seed))
         _law("tokens that are frozen or no target carry no bound", process, none, torch.zeros_like(none))
@@ -240,6 +247,13 @@ def _check_samples(process: Process, num_draws: int, seed: int) -> None:
         begun_inside = process.prior_sample(tokens, frozen, admitted=admitted, generator=_stream(seed))
         inside = sample(toy, process, sampler, begun_inside, frozen, admitted=admitted, generator=_stream(seed))
         _require(bool((inside[:, 1] == 0).all()), f"{name}: only admitted symbols are produced", process)
+
+
+@dataclass(frozen=True)
+class _Windows:
+    tokens: Tensor
+    frozen: Tensor
+    target: Tensor
 
 
 class _Toy:

@@ -101,6 +101,13 @@ class LeavesMasks(Absorbing):
         return torch.where(uniform[0] < 0.1, xt, super().draw_previous(logits, xt, t, s, uniform, **options))
 
 
+class ReadsItsOwnPrediction(Multinomial):
+    """Takes a leave-one-out prediction for the denoiser."""
+
+    def clean_logits(self, logits: Any, xt: Tensor, t: Any, *, admitted: Tensor | None = None) -> Any:
+        return logits
+
+
 class AnyTime(Absorbing):
     def times(self, t: Any, like: Tensor | None, first: int, name: str = "t") -> Tensor:
         return super().times(torch.as_tensor(t).clamp(0, self.num_timesteps), like, 0, name)
@@ -112,7 +119,7 @@ class AnyTime(Absorbing):
         (LateMarginal, "product of one-step matrices"),
         (WrongPosterior, "Bayes"),
         (UnnormalisedKernel, "reverse kernel .* sums to 1"),
-        (lambda *a: WrongKernel(*a, prediction_type="leave_one_out"), "bound not below|frequencies"),
+        (lambda *a: WrongKernel(*a, prediction_type="leave_one_out"), "clean prediction"),
         (NoisyFrozen, "leaves frozen tokens"),
         (AnySymbol, "admitted symbols"),
         (TooLittleNoise, "frequencies"),
@@ -121,6 +128,7 @@ class AnyTime(Absorbing):
         (BiasedElbo, "elbo is unbiased"),
         (MissingPrior, "bound not below"),
         (LeavesMasks, "frequencies|no noise state"),
+        (lambda *a: ReadsItsOwnPrediction(*a, prediction_type="leave_one_out"), "is the clean prediction"),
         (AnyTime, "must be a ValueError"),
     ],
 )
