@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,9 @@ def run(arguments: argparse.Namespace) -> int:
         config.out = str(Path("runs") / name)
     from genpolicy.training.loop import train
 
-    print(train(config, resume=arguments.resume, overwrite=arguments.overwrite))
+    folder = train(config, resume=arguments.resume, overwrite=arguments.overwrite)
+    if os.environ.get("RANK", "0") == "0":  # of the processes that torchrun or accelerate launch started
+        print(folder)
     return 0
 
 

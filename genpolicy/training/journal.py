@@ -74,10 +74,18 @@ class Journal:
         self._progress.update(self._task, completed=min(1.0, progress), numbers=numbers)
 
     def write(self, step: int, metrics: dict[str, float]) -> None:
-        """A line of ``metrics.jsonl``; numbers that are none are left out."""
+        """A line of ``metrics.jsonl``; numbers that are none are left out.
+
+        Raises:
+            OSError: it cannot be written (a full disk, ...).
+        """
         finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
         if self._file is not None:
-            self._file.write(json.dumps({"step": step, **finite}) + "\n")
+            try:
+                self._file.write(json.dumps({"step": step, **finite}) + "\n")
+            except OSError as error:
+                text = f"{error.strerror}; the checkpoints are safe: make room, then go on with --resume"
+                raise OSError(error.errno, text, self._file.name) from error
         if self._board is not None:
             for name, value in finite.items():
                 self._board.add_scalar(name, value, step)

@@ -50,7 +50,9 @@ def train(config: RunConfig, *, resume: bool = False, overwrite: bool = False) -
         with journal, wished() as wish:
             for note in run.notes:
                 journal.say(note)
-            return Loop(run, journal, wish).go()
+            folder = Loop(run, journal, wish).go()
+        run.accelerator.end_training()
+        return folder
 
 
 class Loop:

@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, PartialState
+from accelerate.utils import DistributedDataParallelKwargs
 from torch import Tensor, nn
 
 from genpolicy.config import to_dict
@@ -79,7 +80,7 @@ class Run:
         self.dataset, self.game = setup.open_data(config)
         randomness.seed_all(options.seed)  # the same initial weights in every process
         self.learner = setup.make_learner(self.game, config.learner)
-        if config.init_from:
+        if config.init_from and not (resume and checkpoints.newest(self.out / CHECKPOINTS)):
             setup.take_weights(self.learner, config.init_from)
         self.learner.to(self.device)
         with self.accelerator.main_process_first():  # the others then find the windows in the cache
@@ -279,7 +280,10 @@ def _accelerator(options: TrainerConfig) -> Accelerator:
     wanted = options.precision
     if wanted == "auto":
         wanted = "bf16" if on_gpu and torch.cuda.is_bf16_supported() else "float32"
-    return Accelerator(cpu=kind == "cpu", mixed_precision="bf16" if wanted == "bf16" else "no")
+    # A learner may have weights that a batch leaves out (a head for PAD that no line reaches).
+    parallel = DistributedDataParallelKwargs(find_unused_parameters=True)
+    mixed = "bf16" if wanted == "bf16" else "no"
+    return Accelerator(cpu=kind == "cpu", mixed_precision=mixed, kwargs_handlers=[parallel])
 
 
 def _claim_folder(out: Path, resume: bool, overwrite: bool) -> None:

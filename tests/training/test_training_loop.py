@@ -380,6 +380,23 @@ def test_ctrl_c_saves_and_says_how_to_go_on(data: Dataset, tmp_path: Path, toy_p
     assert int(found[1]) in steps(out)
 
 
+@pytest.mark.slow
+def test_two_processes_train_together_and_go_on(data: Dataset, tmp_path: Path, toy_path: Path) -> None:
+    out, env = tmp_path / "run", environment(toy_path)
+    script = tmp_path / "start.py"
+    script.write_text("from genpolicy.cli import main\nraise SystemExit(main())\n")
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", str(script), "train"]
+    settings = command(data, out, "trainer.accumulate=2")[4:]
+    done = subprocess.run([*launch, *settings], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [str(out / "policy")]
+    longer = [*launch, *settings, "trainer.max_steps=35", "--resume"]
+    done = subprocess.run(longer, env=env, capture_output=True, text=True, check=True)
+    assert "going on from" in done.stderr
+    assert "made on other devices" not in done.stderr
+    assert max(steps(out)) == 35
+    genpolicy.load_policy(out / "policy")
+
+
 def test_print_config_prints_what_is_run(data: Dataset, tmp_path: Path, toy_path: Path) -> None:
     done = subprocess.run(
         command(data, tmp_path / "run", "--print-config"),
