@@ -29,14 +29,15 @@ def uniforms(num_draws: int, shape: tuple[int, ...], generator: Generators, devi
     Raises:
         ValueError: a list of generators that is not as long as the batch.
     """
-    if generator is None or isinstance(generator, torch.Generator):
-        source = device if generator is None else generator.device
-        drawn = torch.rand((num_draws, *shape), generator=generator, dtype=torch.float64, device=source)
-        return drawn.to(device)
-    if len(generator) != shape[0]:
-        raise ValueError(f"got {len(generator)} generators for {shape[0]} rows; give one, or one for each row")
-    rows = [torch.rand((num_draws, *shape[1:]), generator=g, dtype=torch.float64, device=g.device) for g in generator]
-    return torch.stack([row.to(device) for row in rows], dim=1)
+    if isinstance(generator, Sequence):
+        if len(generator) != shape[0]:
+            raise ValueError(f"got {len(generator)} generators for {shape[0]} rows; give one, or one for each row")
+        rows = [
+            torch.rand((num_draws, *shape[1:]), generator=g, dtype=torch.float64, device=g.device) for g in generator
+        ]
+        return torch.stack([row.to(device) for row in rows], dim=1)
+    source = device if generator is None else generator.device
+    return torch.rand((num_draws, *shape), generator=generator, dtype=torch.float64, device=source).to(device)
 
 
 def categorical(probabilities: Tensor, uniform: Tensor) -> Tensor:
