@@ -64,6 +64,21 @@ def configuration(data: Dataset, out: Path, *overrides: str) -> RunConfig:
     return compose(RunConfig, overrides=[*defaults, *overrides])
 
 
+@pytest.fixture(scope="module")
+def finished_once(data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run; tests change copies of it."""
+    folder = tmp_path_factory.mktemp("finished")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(toy.register(folder / "site")))
+        train(configuration(data, folder / "run"))
+    return folder / "run"
+
+
+@pytest.fixture
+def finished(finished_once: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished_once, tmp_path / "finished"))
+
+
 def weights(policy: Path) -> bytes:
     return (policy / "model.safetensors").read_bytes()
 
@@ -194,10 +209,9 @@ class TestInProcess:
     @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "random.safetensors", "state.json"])
     @pytest.mark.parametrize("damage", ["cut", "flip", "gone"])
     def test_a_damaged_checkpoint_gives_way_to_the_one_before(
-        self, data: Dataset, tmp_path: Path, name: str, damage: str, capsys: pytest.CaptureFixture[str]
+        self, data: Dataset, finished: Path, name: str, damage: str, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        out = tmp_path / "run"
-        whole = weights(train(configuration(data, out)))
+        out, whole = finished, weights(finished / "policy")
         file = out / "checkpoints" / "step-00000012" / name
         content = bytearray(file.read_bytes())
         if damage == "gone":
@@ -211,51 +225,48 @@ class TestInProcess:
         assert "damaged" in said
         assert re.search(r"going on from .*step-0000000[58]|step-00000010", said.replace("\n", ""))
 
-    def test_all_damaged_is_an_error(self, data: Dataset, tmp_path: Path) -> None:
-        train(configuration(data, tmp_path / "run"))
-        for folder in (tmp_path / "run" / "checkpoints").iterdir():
+    def test_all_damaged_is_an_error(self, data: Dataset, finished: Path) -> None:
+        for folder in (finished / "checkpoints").iterdir():
             (folder / "state.json").write_text("{")
         with pytest.raises(CheckpointError, match="no checkpoint is whole"):
-            train(configuration(data, tmp_path / "run"), resume=True)
+            train(configuration(data, finished), resume=True)
 
-    def test_a_newer_checkpoint_is_refused(self, data: Dataset, tmp_path: Path) -> None:
-        train(configuration(data, tmp_path / "run"))
-        file = tmp_path / "run" / "checkpoints" / "step-00000012" / "state.json"
+    def test_a_newer_checkpoint_is_refused(self, data: Dataset, finished: Path) -> None:
+        file = finished / "checkpoints" / "step-00000012" / "state.json"
         state = json.loads(file.read_text())
         file.write_text(json.dumps({**state, "format": state["format"] + 1}))
         with pytest.raises(CheckpointError, match="upgrade genpolicy"):
-            train(configuration(data, tmp_path / "run"), resume=True)
+            train(configuration(data, finished), resume=True)
 
     @pytest.mark.parametrize(
         ("override", "named"),
         [("learner.width=8", "config.learner.width was 16 and is 8"), ("trainer.seed=1", "config.trainer.seed")],
     )
     def test_another_configuration_is_refused_by_name(
-        self, data: Dataset, tmp_path: Path, override: str, named: str
+        self, data: Dataset, finished: Path, override: str, named: str
     ) -> None:
-        train(configuration(data, tmp_path / "run"))
         with pytest.raises(CheckpointError, match=re.escape(named)):
-            train(configuration(data, tmp_path / "run", override), resume=True)
+            train(configuration(data, finished, override), resume=True)
 
-    def test_other_data_and_another_game_are_refused_by_name(self, data: Dataset, tmp_path: Path) -> None:
-        train(configuration(data, tmp_path / "run"))
+    def test_other_data_and_another_game_are_refused_by_name(
+        self, data: Dataset, finished: Path, tmp_path: Path
+    ) -> None:
         fewer = write_dataset(tmp_path / "fewer", data.game_spec, list(data.records())[1:])
         with pytest.raises(CheckpointError, match="dataset was"):
-            train(configuration(fewer, tmp_path / "run"), resume=True)
+            train(configuration(fewer, finished), resume=True)
         other = genpolicy.load_game("connect:rows=3,cols=4,k=3,gravity=false")
         record = genpolicy.data.records.Record(state=other.format(other.parse()), line=other.moves[0], split="train")
         elsewhere = write_dataset(tmp_path / "other", other.spec, [record])
         with pytest.raises(CheckpointError, match=r"config.game was .*cols=3.* and is .*cols=4.*tokenizer was"):
-            train(configuration(elsewhere, tmp_path / "run"), resume=True)
+            train(configuration(elsewhere, finished), resume=True)
         with pytest.raises(DatasetError, match="the configuration says"):
             train(configuration(data, tmp_path / "new", f"game='{other.spec}'"))
 
-    def test_a_run_is_not_overwritten_unasked(self, data: Dataset, tmp_path: Path) -> None:
-        train(configuration(data, tmp_path / "run"))
+    def test_a_run_is_not_overwritten_unasked(self, data: Dataset, finished: Path) -> None:
         with pytest.raises(CheckpointError, match=r"--resume.*--overwrite"):
-            train(configuration(data, tmp_path / "run"))
-        train(configuration(data, tmp_path / "run", "trainer.max_steps=3"), overwrite=True)
-        assert max(steps(tmp_path / "run")) == 3
+            train(configuration(data, finished))
+        train(configuration(data, finished, "trainer.max_steps=3"), overwrite=True)
+        assert max(steps(finished)) == 3
 
     def test_a_full_disk_leaves_the_checkpoint_before(
         self, data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
