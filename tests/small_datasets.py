@@ -31,7 +31,7 @@ def write_dataset(folder: Path, game: str, records: Sequence[Record]) -> Dataset
 
 
 def solved_connect(folder: Path, horizon: int = 4, every: int = 1) -> Dataset:
-    """Positions of 3x3x3 with the solver's lines and move values; a fifth, with all symmetric copies, is the test set."""
+    """Positions of 3x3x3 with the solver's lines and values; a fifth, symmetric copies with it, is the test set."""
     game: Game[Any] = load_game(CONNECT)
     solver = load("oracles", "solver")(game)
     states = [s for s in game.positions() if game.outcome(s) is None and len(game.legal(s))][::every]

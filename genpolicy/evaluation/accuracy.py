@@ -42,7 +42,8 @@ class Share:
     def of(hits: HitArray, clusters: Sequence[str]) -> Share:
         """The share of 1 among hits (0 or 1 each) of positions that come from ``clusters``."""
         if len(hits) == 0:
-            return Share(float("nan"), (float("nan"),) * 2, (float("nan"),) * 2, 0)
+            nowhere = (float("nan"), float("nan"))
+            return Share(float("nan"), nowhere, nowhere, 0)
         return Share(
             float(hits.mean()), cluster_bootstrap(hits, clusters), wilson(float(hits.sum()), len(hits)), len(hits)
         )

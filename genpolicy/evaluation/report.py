@@ -40,17 +40,17 @@ class Report:
 
     def print(self, console: Console | None = None) -> None:
         """Show the table on the terminal."""
-        console = console or Console()
-        if not console.is_terminal:  # a file or a pipe has no width to fit
-            console = Console(file=console.file, width=WIDE)
+        target = Console() if console is None else console
+        if not target.is_terminal:  # a file or a pipe has no width to fit
+            target = Console(file=target.file, width=WIDE)
         table = Table(title=self.title, title_justify="left")
         for index, column in enumerate(self.columns):
             table.add_column(column, justify="left" if index == 0 or self.words else "right", overflow="fold")
         for row in self.rows:
             table.add_row(*row)
-        console.print(table)
+        target.print(table)
         for note in self.notes:
-            console.print(note, markup=False, highlight=False, soft_wrap=True)
+            target.print(note, markup=False, highlight=False, soft_wrap=True)
 
     def markdown(self) -> str:
         """The table as Markdown."""

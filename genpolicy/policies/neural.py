@@ -6,7 +6,7 @@ Axes: B batch, N tokens of a sequence, L tokens of a state, M moves of the vocab
 from __future__ import annotations
 
 import dataclasses
-import json
+import hashlib
 import platform
 import time
 from abc import abstractmethod
@@ -34,6 +34,7 @@ from genpolicy.policies.base import FORMAT_VERSION, Decision, Policy, legal_prob
 from genpolicy.policies.draws import RowSeeds, check_options
 from genpolicy.policies.learner import Learner
 from genpolicy.policies.simple import legal_of
+from genpolicy.policies.weights import find_device, load_weights, read_provenance, weights_of
 from genpolicy.sequence import Layout
 
 VIEWERS = ("mover", "absolute")
@@ -361,8 +362,9 @@ class NetworkPolicy(Policy):
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.yaml").unlink(missing_ok=True)
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in _weights(self.learner.network).items()}
-        write_atomic(folder / "model.safetensors", save(tensors))
+        weights = weights_of(self.learner.network)
+        data = save({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()})
+        write_atomic(folder / "model.safetensors", data)
         versions = {"genpolicy": genpolicy.__version__, "torch": torch.__version__, "python": platform.python_version()}
         write_provenance(folder, {"versions": versions, **self.provenance})
         config = {
@@ -370,6 +372,7 @@ class NetworkPolicy(Policy):
             "format": FORMAT_VERSION,
             "game": self.game.spec,
             "layout": self.layout.fingerprint,
+            "weights_sha256": hashlib.sha256(data).hexdigest(),
             "learner": to_dict(self._saved_config()),
             "play": {key: value for key, value in self.own_options().items() if key not in ("seed", "batch_size")},
         }
@@ -390,7 +393,7 @@ class NetworkPolicy(Policy):
             CheckpointError: damaged, or of another game or tokenizer.
             ValueError: an option that the policy does not take, or a device that is not there.
         """
-        device = _device(str(options.pop("device", "cpu")))
+        device = find_device(str(options.pop("device", "cpu")))
         wanted = options.pop("game", None)
         check_options(cls.kind, options, cls.option_names())
         for key, kind in (("game", str), ("layout", str), ("learner", dict)):
@@ -416,71 +419,14 @@ class NetworkPolicy(Policy):
                 f"{learner.layout.fingerprint}): install the version of the game that it was trained with, or train it "
                 "again"
             )
-        _load_weights(learner.network, folder / "model.safetensors")
+        load_weights(learner.network, folder / "model.safetensors", config.get("weights_sha256"))
         learner.to(device).eval()
         policy = cls(learner, **{**play, **options})
         policy.folder = folder
-        policy.provenance = _read_provenance(folder)
+        policy.provenance = read_provenance(folder)
         return policy
 
     @classmethod
     def option_names(cls) -> tuple[str, ...]:
         """What ``load_policy`` may be told besides ``device`` and ``game``."""
         return ("seed", "legal_mask", "batch_size")
-
-
-def _device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ValueError(f"device {name!r} does not exist; write cpu, cuda, cuda:0 or mps") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device {name!r}: torch sees no CUDA device here; use device=cpu")
-    return device
-
-
-def _weights(network: torch.nn.Module) -> dict[str, Tensor]:
-    """Everything that is saved, by name; a tensor that two modules share has one name."""
-    kept = network.state_dict().keys()
-    buffers = {name: buffer for name, buffer in network.named_buffers() if name in kept}
-    return {**dict(network.named_parameters()), **buffers}
-
-
-def _load_weights(network: torch.nn.Module, path: Path) -> None:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    if not path.is_file():
-        raise CheckpointError(f"{path}: no such file; the policy's weights are missing, copy or train it again")
-    try:
-        found = load_file(str(path))
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path}: damaged or cut short ({error}); copy or train it again") from error
-    wanted = _weights(network)
-    odd = [f"{name} is missing" for name in wanted if name not in found]
-    odd += [f"{name} is not known" for name in found if name not in wanted]
-    odd += [
-        f"{name} has shape {list(found[name].shape)}, expected {list(tensor.shape)}"
-        for name, tensor in wanted.items()
-        if name in found and found[name].shape != tensor.shape
-    ]
-    if odd:
-        more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""
-        raise CheckpointError(
-            f"{path}: its tensors are not those that config.yaml beside it describes: {'; '.join(odd[:3])}{more}; "
-            "copy or train it again"
-        )
-    with torch.no_grad():
-        for name, tensor in wanted.items():
-            tensor.copy_(found[name])
-
-
-def _read_provenance(folder: Path) -> dict[str, Any]:
-    path = folder / "provenance.json"
-    if not path.is_file():
-        return {}
-    try:
-        facts = json.loads(path.read_text())
-    except ValueError as error:
-        raise CheckpointError(f"{path}: not readable as JSON: {error}") from error
-    return dict(facts) if isinstance(facts, dict) else {}

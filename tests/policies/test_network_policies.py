@@ -266,6 +266,7 @@ def saved(tmp_path: Path, game: Game[Any]) -> Path:
         ("extra", "strange is not known"),
         ("reshape", "has shape"),
         ("pickle", "damaged or cut short"),
+        ("flip", "its checksum is not the one"),
     ],
 )
 def test_damaged_weights_are_named(connect: Game[Any], tmp_path: Path, damage: str, message: str) -> None:
@@ -277,6 +278,10 @@ def test_damaged_weights_are_named(connect: Game[Any], tmp_path: Path, damage: s
         path.write_bytes(path.read_bytes()[:-100])
     elif damage == "garbage":
         path.write_bytes(b"\x00" * 64)
+    elif damage == "flip":
+        content = bytearray(path.read_bytes())
+        content[-1] ^= 1  # one bit of one weight
+        path.write_bytes(content)
     elif damage == "remove":
         path.unlink()
     elif damage == "pickle":
@@ -303,6 +308,7 @@ def test_damaged_weights_are_named(connect: Game[Any], tmp_path: Path, damage: s
         ("horizon: 2", "horizon: 3", "tokens are not those"),
         ("game: connect", "spiel: connect", "no 'game'"),
         ("rows=3", "rows=4", "tokens are not those"),
+        ("weights_sha256: ", "weights_sha256: 0", "its checksum is not the one"),
     ],
 )
 def test_config_of_other_code_is_an_error(connect: Game[Any], tmp_path: Path, old: str, new: str, message: str) -> None:

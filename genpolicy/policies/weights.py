@@ -1,0 +1,96 @@
+"""Weights on disk: what is saved of a network, and how damage is told from a mismatch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from genpolicy.data.storage import sha256_of
+from genpolicy.errors import CheckpointError
+
+
+def find_device(name: str) -> torch.device:
+    """The device of a name.
+
+    Raises:
+        ValueError: no such device, or not on this machine.
+    """
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ValueError(f"device {name!r} does not exist; write cpu, cuda, cuda:0 or mps") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device {name!r}: torch sees no CUDA device here; use device=cpu")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"device {name!r}: there are {torch.cuda.device_count()} CUDA devices, counted from 0")
+    return device
+
+
+def weights_of(network: nn.Module) -> dict[str, Tensor]:
+    """Everything that is saved, by name; a tensor that two modules share has one name."""
+    kept = network.state_dict().keys()
+    buffers = {name: buffer for name, buffer in network.named_buffers() if name in kept}
+    return {**dict(network.named_parameters()), **buffers}
+
+
+def load_weights(network: nn.Module, path: Path, checksum: str | None) -> None:
+    """Fill a network from a file that ``weights_of`` was saved to.
+
+    Args:
+        network: Changed in place.
+        path: A safetensors file.
+        checksum: SHA-256 that it should have; None where nobody noted one.
+
+    Raises:
+        CheckpointError: the file is missing, damaged, or of a network of another shape.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    if not path.is_file():
+        raise CheckpointError(f"{path}: no such file; the policy's weights are missing, copy or train it again")
+    try:
+        found = load_file(str(path))
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path}: damaged or cut short ({error}); copy or train it again") from error
+    wanted = weights_of(network)
+    odd = [f"{name} is missing" for name in wanted if name not in found]
+    odd += [f"{name} is not known" for name in found if name not in wanted]
+    odd += [
+        f"{name} has shape {list(found[name].shape)}, expected {list(tensor.shape)}"
+        for name, tensor in wanted.items()
+        if name in found and found[name].shape != tensor.shape
+    ]
+    if odd:
+        more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""
+        raise CheckpointError(
+            f"{path}: its tensors are not those that config.yaml beside it describes: {'; '.join(odd[:3])}{more}; "
+            "copy or train it again"
+        )
+    if checksum is not None and sha256_of(path) != checksum:
+        raise CheckpointError(
+            f"{path}: damaged (its checksum is not the one in config.yaml beside it); copy or train it again"
+        )
+    with torch.no_grad():
+        for name, tensor in wanted.items():
+            tensor.copy_(found[name])
+
+
+def read_provenance(folder: Path) -> dict[str, Any]:
+    """The ``provenance.json`` of a policy's folder; empty where there is none.
+
+    Raises:
+        CheckpointError: it cannot be read.
+    """
+    path = folder / "provenance.json"
+    if not path.is_file():
+        return {}
+    try:
+        facts = json.loads(path.read_text())
+    except ValueError as error:
+        raise CheckpointError(f"{path}: not readable as JSON: {error}") from error
+    return dict(facts) if isinstance(facts, dict) else {}
