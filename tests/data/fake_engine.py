@@ -96,6 +96,10 @@ def main() -> None:
                 "id name Fake 1.0\noption name Hash type spin default 16\n"
                 "option name Skill Level type spin default 20\nuciok"
             )
+        elif words[:1] == ["usi"]:
+            say("id name Fake USI\noption name USI_Hash type spin default 16\nusiok")
+        elif words[:1] == ["usinewgame"]:
+            note("games", line.strip())
         elif words[:1] == ["setoption"]:
             note("options", line.strip())
         elif words[:1] == ["isready"]:
@@ -103,6 +107,7 @@ def main() -> None:
                 os._exit(9)
             say("readyok")
         elif words[:1] == ["position"]:
+            note("positions", line.strip())
             board = chess.Board(" ".join(words[2:8]))
             for move in words[9:]:
                 board.push(board.parse_uci(move))

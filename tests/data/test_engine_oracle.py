@@ -188,6 +188,21 @@ def test_a_game_without_an_engine_protocol() -> None:
         make_oracle("stockfish?nodes=5", genpolicy.load_game("connect:rows=3,cols=3,k=3,gravity=false"))
 
 
+def test_usi_engines_are_spoken_to_in_usi(fake_engine, monkeypatch) -> None:
+    path = fake_engine()
+    game = type(GAME)()  # chess moves in USI's words: only the words are looked at here
+    game.protocol = "usi"
+    with EngineOracle(game, str(path), nodes=10, hash_mb=3) as oracle:
+        check_lines(oracle.analyse([game.parse(FENS[2])], 5), FENS[2:3], 5)
+        assert oracle.describe()["protocol"] == "usi"
+    folder = path.parent
+    assert (folder / "options").read_text() == "setoption name USI_Hash value 3\n"
+    assert (folder / "games").read_text() == "usinewgame\n"
+    first, *others = (folder / "positions").read_text().splitlines()
+    assert first == f"position sfen {FENS[2]}"
+    assert all(other.startswith(f"position sfen {FENS[2]} moves ") for other in others)
+
+
 def test_move_values_search_each_legal_move_alone(fake_engine) -> None:
     path = fake_engine()
     with EngineOracle(GAME, str(path), nodes=10, processes=2) as oracle:

@@ -142,7 +142,8 @@ def test_leakage_is_counted_as_brute_force_counts_it(tmp_path, capsys) -> None:
 def test_counts_without_any_training_record(tmp_path) -> None:
     info = DatasetInfo(game="chess", made_by="import")
     with DatasetWriter(tmp_path / "d", info) as out:
-        out.add(0, [Record(state=chess.STARTING_FEN, split="test"), Record(state=chess.STARTING_FEN)])
+        later = chess.STARTING_FEN.replace("0 1", "4 3")  # the same position, other move counters
+        out.add(0, [Record(state=chess.STARTING_FEN, split="test"), Record(state=later)])
         out.finish()
     found = count(Dataset.open(tmp_path / "d"), GAME)
     assert found["splits"] == {"test": 1, "none": 1}

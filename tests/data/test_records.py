@@ -207,6 +207,7 @@ def test_a_kill_at_any_write_loses_and_repeats_nothing(tmp_path, monkeypatch) ->
         with DatasetWriter(folder, make_info(), 3) as out:
             missing = [unit for unit in order if not out.is_done(unit)]
             assert not set(missing) & set(finished), "a finished unit was lost"
+            assert out.num_rows == out.num_units == 12 - len(missing)
             for unit in missing:
                 out.add(unit, [records[unit]])
             out.finish()
@@ -339,10 +340,29 @@ def test_a_disk_that_is_full(tiny_disk) -> None:
     assert 20 < finished < 399
     (tiny_disk / "d" / "records-00000.parquet").read_bytes()
     subprocess.run(["mount", "-o", "remount,size=4m", tiny_disk], check=True)
-    with DatasetWriter(tiny_disk / "d", make_info(), 20) as out:
+    continue_here(tiny_disk / "d", records, finished)
+
+
+def test_a_disk_that_is_full_for_a_while(tiny_disk) -> None:
+    records = [Record(state=os.urandom(200).hex(), line=str(i)) for i in range(400)]
+    finished = -1
+    with DatasetWriter(tiny_disk / "d", make_info(), 1000) as out:  # the journal alone fills the disk
+        try:
+            for unit, record in enumerate(records):
+                out.add(unit, [record])
+                finished = unit
+        except DiskFullError:
+            subprocess.run(["mount", "-o", "remount,size=4m", tiny_disk], check=True)
+            out.add(finished + 1, [records[finished + 1]])
+    assert 20 < finished < 399
+    continue_here(tiny_disk / "d", records, finished + 1)
+
+
+def continue_here(folder: Path, records: list[Record], finished: int) -> None:
+    with DatasetWriter(folder, make_info(), 20) as out:
         assert all(out.is_done(unit) for unit in range(finished + 1))
         for unit, record in enumerate(records):
             if not out.is_done(unit):
                 out.add(unit, [record])
         out.finish()
-    assert list(Dataset.open(tiny_disk / "d").records()) == records
+    assert list(Dataset.open(folder).records()) == records
