@@ -273,19 +273,24 @@ def test_relations_count_by_hand() -> None:
 
 
 def test_an_imagined_move_says_where_it_goes() -> None:
-    """Two moves that share source, target or kind share that part of their embedding."""
+    """Beyond its free vector a move is the codes of its source and target squares, projected, and its kind."""
     layout = layout_of("s-asa", 2)
     embedding = cast(BoardEmbedding, network(layout, geometry="board").trunk.embedding)
     with torch.no_grad():
         embedding.symbol.weight.zero_()
 
-    def of(text: str) -> Tensor:
+    def of(symbol: int) -> Tensor:
         row = torch.full((1, layout.length), layout.mask)
-        row[0, layout.first_action] = layout.move_offset + layout.moves.index(text)
+        row[0, layout.first_action] = symbol
         return embedding(row)[0, layout.first_action]
 
-    torch.testing.assert_close(of("0-1-0") - of("0-4-0"), of("3-1-0") - of("3-4-0"))
-    assert (of("0-1-0") - of("0-4-0")).abs().max() > 0.01
+    codes = embedding.place_codes()
+    for m, (source, target, kind) in enumerate(
+        zip(layout.moves.source, layout.moves.target, layout.moves.kind, strict=True)
+    ):
+        expected = embedding.source.weight @ codes[source] + embedding.target.weight @ codes[target]
+        expected = expected + embedding.move_kinds[kind] - embedding.move_kinds[-1]
+        torch.testing.assert_close(of(layout.move_offset + m) - of(layout.mask), expected)
 
 
 def test_parameters_of_the_papers_configuration() -> None:
