@@ -198,7 +198,10 @@ class TypedHead(nn.Module):
         factorised = move_rank is not None and any(c.is_action for c in clusters)
         linear = [c.symbols for c in clusters if not (factorised and c.is_action)]
         self.table = OutputTable(np.unique(np.concatenate(linear)), width, embedding) if linear else None
-        self.moves = MoveHead(layout, width, move_rank) if factorised and move_rank is not None else None
+        self.moves = None
+        if factorised and move_rank is not None:
+            with_pad = any(layout.pad in c.symbols for c in clusters if c.is_action)
+            self.moves = MoveHead(layout, width, move_rank, with_pad)
         self.groups = nn.ModuleList()
         self.factorised: list[bool] = []
         cluster_of = np.zeros(layout.length, np.int64)
@@ -220,7 +223,7 @@ class TypedHead(nn.Module):
         assert isinstance(group, _GroupHead)
         if self.factorised[i]:
             assert self.moves is not None
-            by_square: Tensor = self.moves(hidden, rows, tokens, with_pad=len(group.rows) > self.moves.num_moves)
+            by_square: Tensor = self.moves(hidden, rows, tokens)
             return by_square
         assert self.table is not None
         flat = hidden.reshape(-1, hidden.shape[-1])
@@ -255,13 +258,10 @@ class TypedHead(nn.Module):
         for i, group in enumerate(self.groups):
             assert isinstance(group, _GroupHead)
             members = (cluster == i).nonzero()[:, 0]
-            if len(members) == 0:
-                continue
+            # Also where there are none: every weight then has a gradient, as DistributedDataParallel wants.
             logits = self._logits(i, hidden, rows[members], tokens[members])
             parts.append(group.nll(logits, tokens[members], chosen_targets[members]))
             places.append(members)
-        if not parts:
-            return hidden.new_zeros(0)
         order = torch.cat(places)
         back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
         return torch.cat(parts).index_select(0, back)

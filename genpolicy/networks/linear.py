@@ -63,7 +63,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if not _takes_onednn(x, weight):
         return F.linear(x, weight, bias)
     out: Tensor = _OneDnnLinear.apply(x.reshape(-1, x.shape[-1]), weight, bias)  # type: ignore[no-untyped-call]
-    return out.view(*x.shape[:-1], -1)
+    return out.view(*x.shape[:-1], weight.shape[0])
 
 
 class Linear(nn.Linear):

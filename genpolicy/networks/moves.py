@@ -67,7 +67,7 @@ class _KindHead(nn.Module):
 
 
 class MoveHead(nn.Module):
-    """Logits of all moves, and of PAD, for some action tokens.
+    """Logits of all moves, and of PAD where ``with_pad``, for some action tokens.
 
     Raises:
         ConfigError: two moves of the vocabulary share source, target and kind, so that they could not be told apart.
@@ -78,7 +78,7 @@ class MoveHead(nn.Module):
     index: Tensor
     inverse: Tensor
 
-    def __init__(self, layout: Layout, width: int, rank: int) -> None:
+    def __init__(self, layout: Layout, width: int, rank: int, with_pad: bool) -> None:
         super().__init__()
         moves = layout.moves
         self.num_moves, self.num_tokens = len(moves), layout.length
@@ -115,24 +115,23 @@ class MoveHead(nn.Module):
         ):
             self.register_buffer(name, index_buffer(table), persistent=False)
         self.bias = nn.Parameter(torch.zeros(len(moves)))
-        self.pad = Linear(width, 1)
+        self.pad = Linear(width, 1) if with_pad else None
 
-    def forward(self, hidden: Tensor, rows: Tensor, tokens: Tensor, with_pad: bool) -> Tensor:
+    def forward(self, hidden: Tensor, rows: Tensor, tokens: Tensor) -> Tensor:
         """[n, M] or [n, M + 1] logits, PAD last.
 
         Args:
             hidden: Features [B, N, W].
             rows: [n] row of the batch of each action token.
             tokens: [n] place of each action token in the sequence.
-            with_pad: Whether PAD is wanted.
         """
         flat = hidden.reshape(-1, hidden.shape[-1])
         base = rows * self.num_tokens
         action_at = base + tokens
         at = torch.cat([base[:, None] + self.squares[self.action_of[tokens]], action_at[:, None]], dim=1)
-        places = flat.index_select(0, at.reshape(-1)).view(*at.shape, -1)
+        places = flat.index_select(0, at.reshape(-1)).view(*at.shape, flat.shape[1])
         action = flat.index_select(0, action_at)
         cells = torch.cat([kind(places, action) for kind in self.kinds], dim=1)
         logits: Tensor = _Pick.apply(cells, self.index, self.inverse)  # type: ignore[no-untyped-call]
         logits = logits + self.bias
-        return torch.cat([logits, self.pad(action)], dim=1) if with_pad else logits
+        return logits if self.pad is None else torch.cat([logits, self.pad(action)], dim=1)

@@ -372,6 +372,25 @@ def test_every_weight_has_a_gradient_and_dropout_acts_in_training_alone(options:
     assert [name for name, p in net.named_parameters() if p.grad is None] == []
 
 
+@every_form
+@pytest.mark.parametrize("admit_pad", [False, True])
+@pytest.mark.parametrize("trained", [0, 1], ids=["nothing", "one square"])
+def test_every_weight_has_a_gradient_whatever_is_trained(
+    options: dict[str, Any], admit_pad: bool, trained: int
+) -> None:
+    """DistributedDataParallel stops where a weight takes no part in the loss of some process."""
+    layout = layout_of("s-avsav", 2, admit_pad=admit_pad)
+    for dtype in (torch.float32, torch.float64):
+        net = network(layout, **options).to(dtype)
+        clean = clean_tokens(layout)
+        where = torch.zeros_like(clean, dtype=torch.bool)
+        where[0, layout.slots[-3].start] = bool(trained)
+        nll = net.token_nll(clean, TIMES, clean, where)
+        assert len(nll) == trained
+        nll.sum().backward()
+        assert [name for name, p in net.named_parameters() if p.grad is None] == []
+
+
 def test_gradients_of_the_whole_network_equal_finite_differences() -> None:
     layout = layout_of(horizon=2, admit_pad=True)
     net = network(layout, geometry="board", head="typed", time_conditioning=True)
