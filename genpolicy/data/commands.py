@@ -266,6 +266,8 @@ def run_selfplay(arguments: argparse.Namespace) -> int:
                         for error in errors[:MAX_SHOWN]:
                             bar.console.print(f"not labelled: {error}", markup=False, highlight=False)
                         bar.advance(task, num_games if arguments.games else num_positions)
+                        # Games that ran beside the last one are dropped.
+                        bar.update(task, completed=min(bar.tasks[0].completed, bar.tasks[0].total))
 
                     Selfplay(game, oracle, config, splits, openings).run(
                         writer, arguments.games, arguments.positions, on_block

@@ -8,6 +8,7 @@ every position would cost Stockfish 15 % of its speed at 4,000 nodes (0.7 ms, wh
 
 from __future__ import annotations
 
+import difflib
 import os
 import shutil
 import weakref
@@ -24,6 +25,18 @@ from genpolicy.values import CENTIPAWN_SCALE
 
 T = TypeVar("T")
 LINES = ("pv", "searched")
+OWN_OPTIONS = (
+    "nodes",
+    "depth",
+    "movetime_ms",
+    "processes",
+    "threads",
+    "hash_mb",
+    "line",
+    "timeout_s",
+    "scale",
+    "engine",
+)
 MORE_FOLDERS = ("/usr/games", "/usr/local/games", "/usr/local/bin", "/opt/homebrew/bin", "/snap/bin")
 """Where distributions put engines; Debian's /usr/games is in no server's PATH."""
 BLOCK_POSITIONS = 8
@@ -86,6 +99,10 @@ class EngineOracle(Oracle):
             )
         if line not in LINES:
             raise ValueError(f"line must be pv or searched, got {line!r}")
+        for key in more_options:
+            near = difflib.get_close_matches(key, OWN_OPTIONS, n=1, cutoff=0.75)
+            if near and key.islower():  # engines begin theirs with a capital, nearly all of them
+                raise ValueError(f"engine {engine!r}: no option {key!r}. Did you mean: {near[0]!r}?")
         self.game = game
         self.line = line
         self.scale = float(scale)

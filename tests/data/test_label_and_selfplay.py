@@ -1,6 +1,7 @@
 """Labelling and self-play through the command: killed at any moment they go on without loss or repetition."""
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -111,6 +112,21 @@ def test_killed_selfplay_goes_on(tmp_path, fake_engine) -> None:
     assert len(set(ids)) == len(ids)
     assert len({game for game, _ in ids}) == 7
     check_games(records, 30)
+
+
+def test_an_interrupt_says_how_to_go_on(tmp_path, fake_engine) -> None:
+    engine = fake_engine(sleep_s=0.02)
+    words = ["data", "selfplay", "--game", "chess", "--oracle", f"{engine}?nodes=5", "--games", 40, "--out"]
+    process = subprocess.Popen(command(*words, tmp_path / "d"), stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not lines_of(tmp_path / "d" / "journal.jsonl"):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "what is finished is safe" in said
+    assert f"genpolicy data selfplay --game chess --oracle '{engine}?nodes=5' --games 40" in said
+    assert "Traceback" not in said
+    assert lines_of(tmp_path / "d" / "journal.jsonl") >= 1
 
 
 def check_games(records, max_plies: int) -> None:
