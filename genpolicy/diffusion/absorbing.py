@@ -41,9 +41,10 @@ class Absorbing(Process):
         matrix[:, self.mask] += 1 - stay
         return matrix
 
-    def marginal(self, x0: Tensor, t: int | Tensor, *, admitted: Tensor | None = None) -> Tensor:
+    def marginal(self, x0: int | Tensor, t: int | Tensor, *, admitted: Tensor | None = None) -> Tensor:
         """q(x_t | x_0), float64 [..., K+1]; see ``Process.marginal``."""
         del admitted
+        x0 = torch.as_tensor(x0)
         times = self.times(t, x0, first=0)
         self.require_symbols(x0, self.mask, "x0")
         alpha_t, x0 = broadcast(self.alpha.to(x0.device)[times], x0.long())
@@ -53,10 +54,11 @@ class Absorbing(Process):
         return out
 
     def posterior(
-        self, xt: Tensor, x0: Tensor, t: int | Tensor, s: int | Tensor, *, admitted: Tensor | None = None
+        self, xt: int | Tensor, x0: int | Tensor, t: int | Tensor, s: int | Tensor, *, admitted: Tensor | None = None
     ) -> Tensor:
         """q(x_s | x_t, x_0), float64 [..., K+1]; an unmasked token stays, whatever x_0 says."""
         del admitted
+        xt, x0 = torch.as_tensor(xt), torch.as_tensor(x0)
         times = self.times(t, xt, first=1)
         reveal = self._reveal(times, self.earlier(s, times, xt))
         for name, ids in (("xt", xt), ("x0", x0)):
@@ -136,7 +138,7 @@ class Absorbing(Process):
         return torch.where((xt == self.mask) & (x0 != self.mask), term, 0.0)
 
     def elbo(
-        self, model: Denoiser, batch: WindowBatch, generator: Generators, *, admitted: Tensor | None = None
+        self, model: Denoiser, batch: WindowBatch, generator: Generators = None, *, admitted: Tensor | None = None
     ) -> Tensor:
         """[B] unbiased estimate of the bound in nats; asks the network for the masked targets alone."""
         x0, counted = batch.tokens, self._counted(batch)

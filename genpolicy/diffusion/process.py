@@ -111,7 +111,7 @@ class Process(ABC):
         """[S, S] float64 one-step matrix, q(x_t = column | x_{t-1} = row)."""
 
     @abstractmethod
-    def marginal(self, x0: Tensor, t: int | Tensor, *, admitted: Tensor | None = None) -> Tensor:
+    def marginal(self, x0: int | Tensor, t: int | Tensor, *, admitted: Tensor | None = None) -> Tensor:
         """q(x_t | x_0), float64 [..., S].
 
         Args:
@@ -125,7 +125,7 @@ class Process(ABC):
 
     @abstractmethod
     def posterior(
-        self, xt: Tensor, x0: Tensor, t: int | Tensor, s: int | Tensor, *, admitted: Tensor | None = None
+        self, xt: int | Tensor, x0: int | Tensor, t: int | Tensor, s: int | Tensor, *, admitted: Tensor | None = None
     ) -> Tensor:
         """q(x_s | x_t, x_0), float64 [..., S], for 0 <= s < t <= T.
 
@@ -208,7 +208,6 @@ class Process(ABC):
         self,
         x0: Tensor,
         t: int | Tensor,
-        *,
         frozen: Tensor | None = None,
         admitted: Tensor | None = None,
         generator: Generators = None,
@@ -270,7 +269,7 @@ class Process(ABC):
         return noised
 
     def loss(
-        self, model: Denoiser, batch: WindowBatch, generator: Generators, *, admitted: Tensor | None = None
+        self, model: Denoiser, batch: WindowBatch, generator: Generators = None, *, admitted: Tensor | None = None
     ) -> Tensor:
         """The trained loss, a scalar with a gradient: weighted cross-entropy at one random time a row.
 
@@ -311,7 +310,7 @@ class Process(ABC):
         return relative_entropy(q, self.prior(admitted=admitted).to(q.device))
 
     def elbo(
-        self, model: Denoiser, batch: WindowBatch, generator: Generators, *, admitted: Tensor | None = None
+        self, model: Denoiser, batch: WindowBatch, generator: Generators = None, *, admitted: Tensor | None = None
     ) -> Tensor:
         """[B] unbiased estimate of the bound on -log p(target tokens | frozen tokens), in nats.
 

@@ -285,3 +285,11 @@ def test_bad_prediction_types() -> None:
         Multinomial(5, 20, prediction_type="x0")
     with pytest.raises(ConfigError, match=r"trained_on 'masked'.*all, redrawn, corrupted"):
         Multinomial(5, 20, trained_on="masked")
+
+
+@pytest.mark.parametrize("kind", [Absorbing, Multinomial])
+def test_marginal_and_posterior_take_plain_numbers(kind: type[Absorbing] | type[Multinomial]) -> None:
+    process = kind(num_symbols=5, num_timesteps=20, schedule="cosine_maskgit")
+    three = torch.tensor([3])
+    assert torch.equal(process.marginal(3, 5), process.marginal(three, 5)[0])
+    assert torch.equal(process.posterior(2, 3, 10, 5), process.posterior(torch.tensor([2]), three, 10, 5)[0])
