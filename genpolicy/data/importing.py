@@ -72,7 +72,8 @@ def import_sources(
         game: Whose positions they are.
         sources: Files, folders, globs, or ``"all"``.
         writer: Where they go; unit i is entry i of the sources.
-        splits: Of the games; a position without a game keeps its source's split, else symmetric copies go together.
+        splits: Of the games, by their moves or, for positions, by the id of their game; a position without a game
+            keeps its source's split, else symmetric copies go together.
         skip_bad: Leave unreadable entries out and count them; otherwise the first one is an error.
         max_games: Stop after so many games.
         max_positions: Stop after so many records (whole games, the last one over the mark).
@@ -94,7 +95,7 @@ def import_sources(
             records = list(_game_records(game, prefix, entry, splits))
             report.num_games += 1
         else:
-            records = _position_records(game, prefix, entry, splits, report)
+            records = _position_records(game, entry, splits, report)
         if not writer.is_done(unit):
             writer.add(unit, records)
         report.num_positions += len(records)
@@ -113,9 +114,10 @@ Entry = PlayedGame | Position
 def _entries(
     game: Game[Any], sources: Sequence[str], on_bad: Callable[[SourceError], None] | None
 ) -> Iterator[tuple[str, Entry]]:
-    """Entries with a prefix that keeps game ids of several sources apart."""
+    """Entries with a prefix that keeps ids of whole games of several sources apart."""
     for number, source in enumerate(sources):
-        # One source keeps its own ids; of several, two files may have one name.
+        # One source keeps its own ids; of several, two files may have one name. A position keeps its game's id as it
+        # is: the positions of one game may lie in several part files.
         prefix = f"{number}/" if len(sources) > 1 else ""
         if source == ALL:
             for state in game.positions():
@@ -147,14 +149,14 @@ def _game_records(game: Game[Any], prefix: str, played: PlayedGame, splits: Spli
 
 
 def _position_records(
-    game: Game[Any], prefix: str, position: Position, splits: SplitFractions, report: ImportReport
+    game: Game[Any], position: Position, splits: SplitFractions, report: ImportReport
 ) -> list[Record]:
     state = game.parse(position.text)
     if len(game.legal(state)) == 0:
         report.skipped["game over"] += 1
         return []
     if position.game_id is not None:
-        split: str | None = splits.of(f"game|{prefix}{position.game_id}")
+        split: str | None = splits.of(f"game|{position.game_id}")
     else:
         try:
             split = checked_split(position.split) or splits.of_position(game, state)
@@ -163,7 +165,7 @@ def _position_records(
     return [
         Record(
             state=position.text,
-            game_id=None if position.game_id is None else prefix + position.game_id,
+            game_id=position.game_id,
             ply=position.ply,
             line=" ".join(position.line) or None,
             ended=position.ended and bool(position.line),

@@ -80,6 +80,36 @@ def test_one_game_in_two_files_falls_into_one_split(tmp_path, capsys) -> None:
     assert not {r.game_id for r in records[:half]} & {r.game_id for r in records[half:]}
 
 
+def write_table(path: Path, games: list[object]) -> None:
+    """A table of positions, one for each game named, each of another pawn endgame."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    fens = [f"8/5k2/8/8/3K4/8/{file}P{7 - file}/8 w - - 0 {move}" for file in range(1, 7) for move in range(1, 50)]
+    rows = [{"game": game, "ply": row, "fen": fen} for row, (game, fen) in enumerate(zip(games, fens, strict=False))]
+    assert len(rows) == len(games)
+    pq.write_table(pa.Table.from_pylist(rows), path)
+
+
+def test_a_game_that_crosses_two_part_files_keeps_its_id_and_its_split(tmp_path, capsys) -> None:
+    one, two = tmp_path / "part0.parquet", tmp_path / "part1.parquet"
+    write_table(one, [game for game in range(40) for _ in range(2)])
+    write_table(two, [game for game in range(40) for _ in range(3)])
+    several = list(import_to(tmp_path / "d", one, two, "--split", "0.4/0.3/0.3").records())
+    splits_of = defaultdict(set)
+    for record in several:
+        splits_of[record.game_id].add(record.split)
+    assert set(splits_of) == {str(game) for game in range(40)}
+    assert all(len(splits) == 1 for splits in splits_of.values())
+    assert set.union(*splits_of.values()) == {"train", "validation", "test"}
+    # The folder, which is one source, says the same.
+    (tmp_path / "parts").mkdir()
+    for file in (one, two):
+        file.rename(tmp_path / "parts" / file.name)
+    together = import_to(tmp_path / "e", tmp_path / "parts", "--split", "0.4/0.3/0.3")
+    assert [(r.game_id, r.split) for r in together.records()] == [(r.game_id, r.split) for r in several]
+
+
 def test_symmetric_positions_fall_into_one_split(tmp_path, capsys) -> None:
     dataset = import_to(tmp_path / "d", "all", "--split", "0.5/0.25/0.25", game=TIC_TAC_TOE)
     game = genpolicy.load_game(TIC_TAC_TOE)
