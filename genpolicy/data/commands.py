@@ -37,7 +37,9 @@ def _add_import(verbs: Any) -> None:
     )
     parser.add_argument("--game", required=True, metavar="SPEC", help="e.g. chess or connect:rows=3,cols=3,k=3")
     parser.add_argument("--skip-bad", action="store_true", help="leave unreadable entries out and count them")
-    parser.add_argument("--max-games", type=_positive, metavar="N", help="stop after so many games")
+    parser.add_argument(
+        "--max-games", type=_positive, metavar="N", help="stop after so many games (a position without one counts not)"
+    )
     parser.add_argument("--max-positions", type=_positive, metavar="N", help="stop after so many positions")
     _add_split(parser)
     _add_output(parser)

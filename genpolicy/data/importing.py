@@ -75,7 +75,8 @@ def import_sources(
         splits: Of the games, by their moves or, for positions, by the id of their game; a position without a game
             keeps its source's split, else symmetric copies go together.
         skip_bad: Leave unreadable entries out and count them; otherwise the first one is an error.
-        max_games: Stop after so many games.
+        max_games: Stop after so many games; of positions, a game is a run of rows with one game id, and positions
+            without an id are of none.
         max_positions: Stop after so many records (whole games, the last one over the mark).
         progress: Called with each entry.
 
@@ -90,7 +91,13 @@ def import_sources(
             report.shown.append(str(error))
 
     entries = _entries(game, sources, on_bad if skip_bad else None)
+    last_game: str | None = None
     for unit, (prefix, entry) in enumerate(entries):
+        if isinstance(entry, Position) and entry.game_id not in (None, last_game):
+            if report.num_games == max_games:
+                break  # before the first row of the next game
+            last_game = entry.game_id
+            report.num_games += 1
         if isinstance(entry, PlayedGame):
             records = list(_game_records(game, prefix, entry, splits))
             report.num_games += 1
@@ -100,7 +107,10 @@ def import_sources(
             writer.add(unit, records)
         report.num_positions += len(records)
         progress(report)
-        if report.num_games == max_games or (max_positions is not None and report.num_positions >= max_positions):
+        whole = isinstance(entry, PlayedGame)  # of a table, the game may go on in the next row
+        if (whole and report.num_games == max_games) or (
+            max_positions is not None and report.num_positions >= max_positions
+        ):
             break
     if report.num_positions == 0:
         reasons = ", ".join(f"{number} {reason}" for reason, number in report.skipped.items())

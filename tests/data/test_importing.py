@@ -246,6 +246,19 @@ def test_limits(tmp_path, capsys) -> None:
     assert import_to(tmp_path / "b", tmp_path / "g.pgn", "--max-positions", 30).num_records == 36  # three whole games
 
 
+def test_max_games_counts_the_games_of_a_table(tmp_path, capsys) -> None:
+    games = [None, 7, 7, 7, None, 8, 9, 9, 10]
+    write_table(tmp_path / "t.parquet", games)
+    for number, expected in [(1, games[:5]), (2, games[:6]), (3, games[:8]), (4, games), (5, games)]:
+        dataset = import_to(tmp_path / str(number), tmp_path / "t.parquet", "--max-games", number)
+        assert [r.game_id for r in dataset.records()] == [game and str(game) for game in expected]
+    # A game that goes on in the next file is one game.
+    write_table(tmp_path / "u.parquet", [10, 10, 11])
+    both = import_to(tmp_path / "both", tmp_path / "t.parquet", tmp_path / "u.parquet", "--max-games", 4)
+    assert both.num_records == len(games) + 2
+    assert both.info.counts["games"] == 4
+
+
 def test_openings_from_a_file(tmp_path, capsys) -> None:
     openings = tmp_path / "o.txt"
     openings.write_text("X../.O./... X\nXOX/.../... O\n")
