@@ -55,7 +55,7 @@ def read_positions(path: Path, on_bad: OnBad | None) -> Iterator[Position]:
         else:
             yield replace(position, where=where, split=split)
     if count == 0:
-        raise SourceError(f"{path}: holds no position")
+        raise SourceError(f"{path}: holds no position; expected a FEN or EPD a line, or rows with a position each")
 
 
 def split_of(path: Path) -> str | None:

@@ -47,7 +47,10 @@ def describe_sources(sources: Sequence[str]) -> list[dict[str, Any]]:
             continue
         files = _files(Path(source))
         if not files:
-            raise SourceError(f"{source}: no such file")
+            raise SourceError(
+                f"{source}: no such file, or no file in it; give a file, a folder or a glob in quotes "
+                f"(e.g. 'games/*.pgn'), or {ALL!r} for every position of a small game"
+            )
         described += [{"file": str(file), "sha256": sha256_of(file)} for file in files]
     return described
 
@@ -86,11 +89,13 @@ def import_sources(
     report = ImportReport()
 
     def on_bad(error: SourceError) -> None:
+        if not skip_bad:
+            raise SourceError(f"{error} (--skip-bad leaves such entries out)") from error
         report.skipped["unreadable"] += 1
         if len(report.shown) < MAX_SHOWN:
             report.shown.append(str(error))
 
-    entries = _entries(game, sources, on_bad if skip_bad else None)
+    entries = _entries(game, sources, on_bad)
     last_game: str | None = None
     for unit, (prefix, entry) in enumerate(entries):
         if isinstance(entry, Position) and entry.game_id not in (None, last_game):
@@ -102,7 +107,7 @@ def import_sources(
             records = list(_game_records(game, prefix, entry, splits))
             report.num_games += 1
         else:
-            records = _position_records(game, entry, splits, report)
+            records = _position_records(game, entry, splits, report, on_bad)
         if not writer.is_done(unit):
             writer.add(unit, records)
         report.num_positions += len(records)
@@ -114,7 +119,11 @@ def import_sources(
             break
     if report.num_positions == 0:
         reasons = ", ".join(f"{number} {reason}" for reason, number in report.skipped.items())
-        raise SourceError(f"{', '.join(sources)}: nothing to import" + (f" (left out: {reasons})" if reasons else ""))
+        left_out = f" (left out: {reasons})" if reasons else ""
+        raise SourceError(
+            f"{', '.join(sources)}: nothing to import{left_out}; "
+            "give a source with a game, or with a position to move in"
+        )
     return report
 
 
@@ -159,7 +168,11 @@ def _game_records(game: Game[Any], prefix: str, played: PlayedGame, splits: Spli
 
 
 def _position_records(
-    game: Game[Any], position: Position, splits: SplitFractions, report: ImportReport
+    game: Game[Any],
+    position: Position,
+    splits: SplitFractions,
+    report: ImportReport,
+    on_bad: Callable[[SourceError], None],
 ) -> list[Record]:
     state = game.parse(position.text)
     if len(game.legal(state)) == 0:
@@ -171,7 +184,8 @@ def _position_records(
         try:
             split = checked_split(position.split) or splits.of_position(game, state)
         except ValueError as error:
-            raise SourceError(f"{position.where}: {error}") from error
+            on_bad(SourceError(f"{position.where}: {error}"))
+            return []
     return [
         Record(
             state=position.text,

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter, defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import chess
@@ -198,6 +199,7 @@ def test_bad_entries_are_fatal_or_counted(tmp_path, capsys) -> None:
     error = capsys.readouterr().err
     assert f"{file}:2: " in error
     assert "8/8/8/9/8/8/8/8" in error
+    assert error.rstrip().endswith("(--skip-bad leaves such entries out)")
     assert "Traceback" not in error
     assert cli.main([*words, "--skip-bad", "--json", str(tmp_path / "j.json")]) == 0
     error = capsys.readouterr().err
@@ -206,6 +208,26 @@ def test_bad_entries_are_fatal_or_counted(tmp_path, capsys) -> None:
     facts = json.loads((tmp_path / "j.json").read_text())
     assert facts["counts"]["skipped"] == {"unreadable": 7}
     assert facts["records"] == 2
+
+
+def test_a_split_of_no_known_name_is_a_bad_entry(tmp_path, capsys, monkeypatch) -> None:
+    (tmp_path / "p.epd").write_text("8/5k2/8/8/3K4/8/4P3/8 w - - 0 1\n8/5k2/8/8/3K4/8/4P3/8 w - - 0 2\n")
+    read = type(GAME).open_positions
+
+    def other_split_first(self, path, on_bad=None):
+        for number, position in enumerate(read(self, path, on_bad)):
+            yield replace(position, split=("holdout", "dev")[number])
+
+    monkeypatch.setattr(type(GAME), "open_positions", other_split_first)
+    words = ["data", "import", str(tmp_path / "p.epd"), "--game", "chess", "--out", str(tmp_path / "d")]
+    assert cli.main(words) == 2
+    error = capsys.readouterr().err
+    assert f"{tmp_path / 'p.epd'}:1: split 'holdout' is none of train, validation, test" in error
+    assert error.rstrip().endswith("(--skip-bad leaves such entries out)")
+    assert cli.main([*words, "--skip-bad"]) == 0
+    dataset = Dataset.open(tmp_path / "d")
+    assert dataset.info.counts["skipped"] == {"unreadable": 1}
+    assert [record.split for record in dataset.records()] == ["validation"]
 
 
 def test_an_illegal_move_names_file_line_and_move(tmp_path, capsys) -> None:
@@ -217,6 +239,7 @@ def test_an_illegal_move_names_file_line_and_move(tmp_path, capsys) -> None:
     error = capsys.readouterr().err
     assert "g.pgn:" in error
     assert "Ke3" in error
+    assert error.rstrip().endswith("(--skip-bad leaves such entries out)")
     assert cli.main([*words, "--skip-bad"]) == 0
     assert Dataset.open(tmp_path / "d").info.counts["games"] == 2
 
@@ -224,9 +247,10 @@ def test_an_illegal_move_names_file_line_and_move(tmp_path, capsys) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("missing.pgn", None, "no such file"),
-        ("empty.pgn", "", "empty.pgn"),
-        ("empty.epd", "", "empty.epd"),
+        ("missing.pgn", None, "no such file, or no file in it; give a file, a folder or a glob"),
+        ("empty.pgn", "", "empty.pgn: holds no game; expected PGN text"),
+        ("empty.epd", "", "empty.epd: holds no position; expected"),
+        ("over.epd", "7k/5Q2/6K1/8/8/8/8/8 b - - 0 1", "(left out: 1 game over); give a source with"),
         ("notes.docx", "hello", "notes.docx"),
     ],
 )
@@ -237,6 +261,7 @@ def test_sources_that_hold_nothing(tmp_path, capsys, name, content, message) -> 
     assert cli.main(words) == 2
     error = capsys.readouterr().err
     assert message in error
+    assert "--skip-bad" not in error  # it would not help
     assert "Traceback" not in error
 
 
