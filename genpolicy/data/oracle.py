@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
+from genpolicy.errors import EngineError, RegistryError
 from genpolicy.game import Game
 
 T = TypeVar("T")
@@ -112,7 +113,8 @@ class Oracle(ABC):
 def make_oracle(spelling: str, game: Game[Any], **options: Any) -> Oracle:
     """The oracle of a spelling ``name[?key=value&...]``: ``"stockfish?nodes=2000"``, ``"solver"``.
 
-    A path or a program that is no installed oracle's name is an engine: ``"/opt/engine?nodes=2000"``.
+    What is no installed oracle's name is an engine's program, by its path or by its name in PATH and where
+    distributions put games: ``"/opt/engine?nodes=2000"``, ``"fairy-stockfish?nodes=2000"``.
 
     Args:
         spelling: Name and options; values reach the oracle as text.
@@ -120,7 +122,7 @@ def make_oracle(spelling: str, game: Game[Any], **options: Any) -> Oracle:
         options: More options; they win over the spelling's. None leaves one out.
 
     Raises:
-        RegistryError: no such oracle.
+        RegistryError: neither an oracle nor an engine of this name; the message names the ways out.
         ValueError: an option that it does not take, or out of range.
         EngineError: the engine is missing or is none.
     """
@@ -129,7 +131,7 @@ def make_oracle(spelling: str, game: Game[Any], **options: Any) -> Oracle:
     name, _, query = spelling.partition("?")
     given: dict[str, Any] = dict(parse_qsl(query, keep_blank_values=True))
     given.update({key: value for key, value in options.items() if value is not None})
-    if name not in registry.available("oracles") and ("/" in name or "." in name):
+    if name not in registry.available("oracles") and _is_engine(name, query, game):
         name, given = "uci", {"engine": name, **given}
     factory = registry.load("oracles", name)
     try:
@@ -137,3 +139,29 @@ def make_oracle(spelling: str, game: Game[Any], **options: Any) -> Oracle:
     except TypeError as error:
         raise ValueError(f"oracle {spelling!r}: {error}") from error
     return oracle
+
+
+def _is_engine(name: str, query: str, game: Game[Any]) -> bool:
+    """Whether the name of no oracle is to be started as an engine.
+
+    Raises:
+        RegistryError: no program has this name.
+    """
+    from genpolicy import registry
+    from genpolicy.data.engine_oracle import find_engine
+
+    if "/" in name:
+        return True  # what is wrong with a path is said where it is opened
+    if not name or game.protocol == "none":
+        return False
+    try:
+        find_engine(name)
+    except EngineError as missing:
+        try:
+            registry.load("oracles", name)
+        except RegistryError as error:
+            raise RegistryError(
+                f"{error}. Nor is there an engine's program {name!r} in PATH or where games lie: install it, or give "
+                f"its path: '/path/to/{name}?{query or 'nodes=2000'}'"
+            ) from missing
+    return True
