@@ -6,6 +6,8 @@ Nothing is imported until it is asked for, and importing this module imports no 
 from __future__ import annotations
 
 import difflib
+import inspect
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal
@@ -71,7 +73,25 @@ def load_game(spec: str) -> Game[Any]:
     try:
         made = game(**arguments)
     except TypeError as error:
+        _check_arguments(spec, game, arguments)
         raise ValueError(f"game {spec!r}: {error}; see the documentation of {game.__module__}") from error
     if not isinstance(made, Game):
         raise RegistryError(f"entry {name!r} of group 'genpolicy.games' made a {type(made).__name__}, not a Game")
     return made
+
+
+def _check_arguments(spec: str, game: Any, arguments: Mapping[str, str]) -> None:
+    """See that a game's constructor has every argument.
+
+    Raises:
+        ValueError: one that it does not take; the message names the near one, and all.
+    """
+    parameters = inspect.signature(game).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return
+    takes = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    for name in arguments:
+        if name not in takes:
+            near = difflib.get_close_matches(name, takes, n=1)
+            hint = f" Did you mean: {near[0]!r}?" if near else ""
+            raise ValueError(f"game {spec!r}: no argument {name!r}.{hint} It takes: {', '.join(takes) or 'none'}")

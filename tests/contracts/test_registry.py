@@ -38,6 +38,20 @@ def test_a_specification_that_is_none(spec: str) -> None:
         genpolicy.load_game(spec)
 
 
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("connect:row=3", r"no argument 'row'\. Did you mean: 'rows'\? It takes: rows, cols, k, gravity$"),
+        ("connect:rows=3,zzz=3", r"no argument 'zzz'\. It takes: rows, cols, k, gravity$"),
+        ("chess:rows=3", r"no argument 'rows'\. It takes: none$"),
+    ],
+)
+def test_an_argument_that_a_game_does_not_take(spec: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        genpolicy.load_game(spec)
+    assert "__init__" not in str(caught.value)
+
+
 def test_specifications_are_split() -> None:
     assert split_spec("chess") == ("chess", {})
     assert split_spec("connect: rows=3 , k = 2,") == ("connect", {"rows": "3", "k": "2"})
