@@ -41,7 +41,7 @@ class Absorbing(Process):
         matrix[:, self.mask] += 1 - stay
         return matrix
 
-    def marginal(self, x0: int | Tensor, t: int | Tensor, *, admitted: Tensor | None = None) -> Tensor:
+    def marginal(self, x0: Tensor, t: int | Tensor, *, admitted: Tensor | None = None) -> Tensor:
         """q(x_t | x_0), float64 [..., K+1]; see ``Process.marginal``."""
         del admitted
         x0 = torch.as_tensor(x0)
@@ -54,7 +54,7 @@ class Absorbing(Process):
         return out
 
     def posterior(
-        self, xt: int | Tensor, x0: int | Tensor, t: int | Tensor, s: int | Tensor, *, admitted: Tensor | None = None
+        self, xt: Tensor, x0: Tensor, t: int | Tensor, s: int | Tensor, *, admitted: Tensor | None = None
     ) -> Tensor:
         """q(x_s | x_t, x_0), float64 [..., K+1]; an unmasked token stays, whatever x_0 says."""
         del admitted

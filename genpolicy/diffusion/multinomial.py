@@ -97,7 +97,7 @@ class Multinomial(Process):
         stay = self.alpha[time] / self.alpha[time - 1]
         return stay * torch.eye(self.num_symbols, dtype=torch.float64) + (1 - stay) / self.num_symbols
 
-    def marginal(self, x0: int | Tensor, t: int | Tensor, *, admitted: Tensor | None = None) -> Tensor:
+    def marginal(self, x0: Tensor, t: int | Tensor, *, admitted: Tensor | None = None) -> Tensor:
         """q(x_t | x_0), float64 [..., K]; see ``Process.marginal``."""
         x0 = torch.as_tensor(x0)
         times = self.times(t, x0, first=0)
@@ -108,7 +108,7 @@ class Multinomial(Process):
         return alpha_t * self._one_hot(ids) + (1 - alpha_t) * noise
 
     def posterior(
-        self, xt: int | Tensor, x0: int | Tensor, t: int | Tensor, s: int | Tensor, *, admitted: Tensor | None = None
+        self, xt: Tensor, x0: Tensor, t: int | Tensor, s: int | Tensor, *, admitted: Tensor | None = None
     ) -> Tensor:
         """q(x_s | x_t, x_0), float64 [..., K]."""
         xt, x0 = torch.as_tensor(xt), torch.as_tensor(x0)

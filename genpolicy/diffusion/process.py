@@ -111,11 +111,11 @@ class Process(ABC):
         """[S, S] float64 one-step matrix, q(x_t = column | x_{t-1} = row)."""
 
     @abstractmethod
-    def marginal(self, x0: int | Tensor, t: int | Tensor, *, admitted: Tensor | None = None) -> Tensor:
+    def marginal(self, x0: Tensor, t: int | Tensor, *, admitted: Tensor | None = None) -> Tensor:
         """q(x_t | x_0), float64 [..., S].
 
         Args:
-            x0: [...] int64 ids 0..K-1, or ``mask`` for unlabelled.
+            x0: [...] int64 ids 0..K-1, or ``mask`` for unlabelled; plain numbers and lists are taken too.
             t: 0..T; a tensor is one time a row (its axes are the first of x0's) or broadcasts with x0.
             admitted: [..., K] bool, the symbols that each token can hold; None admits all.
 
@@ -125,7 +125,7 @@ class Process(ABC):
 
     @abstractmethod
     def posterior(
-        self, xt: int | Tensor, x0: int | Tensor, t: int | Tensor, s: int | Tensor, *, admitted: Tensor | None = None
+        self, xt: Tensor, x0: Tensor, t: int | Tensor, s: int | Tensor, *, admitted: Tensor | None = None
     ) -> Tensor:
         """q(x_s | x_t, x_0), float64 [..., S], for 0 <= s < t <= T.
 

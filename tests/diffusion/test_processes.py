@@ -1,7 +1,7 @@
 """What is trained and reported: weights, reductions, frozen and unlabelled tokens, admitted sets, bad input."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -291,5 +291,8 @@ def test_bad_prediction_types() -> None:
 def test_marginal_and_posterior_take_plain_numbers(kind: type[Absorbing] | type[Multinomial]) -> None:
     process = kind(num_symbols=5, num_timesteps=20, schedule="cosine_maskgit")
     three = torch.tensor([3])
-    assert torch.equal(process.marginal(3, 5), process.marginal(three, 5)[0])
-    assert torch.equal(process.posterior(2, 3, 10, 5), process.posterior(torch.tensor([2]), three, 10, 5)[0])
+    assert torch.equal(process.marginal(cast(Tensor, 3), 5), process.marginal(three, 5)[0])
+    assert torch.equal(
+        process.posterior(cast(Tensor, 2), cast(Tensor, 3), 10, 5),
+        process.posterior(torch.tensor([2]), three, 10, 5)[0],
+    )
