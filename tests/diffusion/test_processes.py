@@ -290,9 +290,7 @@ def test_bad_prediction_types() -> None:
 @pytest.mark.parametrize("kind", [Absorbing, Multinomial])
 def test_marginal_and_posterior_take_plain_numbers(kind: type[Absorbing] | type[Multinomial]) -> None:
     process = kind(num_symbols=5, num_timesteps=20, schedule="cosine_maskgit")
-    three = torch.tensor([3])
+    two, three = torch.tensor([2]), torch.tensor([3])
     assert torch.equal(process.marginal(cast(Tensor, 3), 5), process.marginal(three, 5)[0])
-    assert torch.equal(
-        process.posterior(cast(Tensor, 2), cast(Tensor, 3), 10, 5),
-        process.posterior(torch.tensor([2]), three, 10, 5)[0],
-    )
+    plain = process.posterior(cast(Tensor, 2), cast(Tensor, 3), 10, 5)
+    assert torch.equal(plain, process.posterior(two, three, 10, 5)[0])
