@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 
 MAX_SHOWN = 5
 """Positions without a label whose reasons are shown; the others are counted."""
+AFTER_A_KILL = (
+    "The same command goes on after Ctrl-C or a kill. Nothing is written twice and nothing is lost, but the block that "
+    "each engine process was at, at most {number} positions a process, is searched again, though some of them may have "
+    "been answered: labels are reproducible by the block only."
+)
+"""Below the help of what labels; the blocks are ``label.BLOCK_RECORDS`` and ``selfplay.BLOCK_PLIES * GROUP_GAMES``."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -47,7 +53,12 @@ def _add_import(verbs: Any) -> None:
 
 
 def _add_label(verbs: Any) -> None:
-    parser = verbs.add_parser("label", help="best lines and scores from an engine or a solver")
+    parser = verbs.add_parser(
+        "label",
+        help="best lines and scores from an engine or a solver",
+        description="Best lines and scores from an engine or a solver.",
+        epilog=AFTER_A_KILL.format(number=8),
+    )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="the data set to label")
     _add_oracle(parser)
     _add_output(parser)
@@ -56,7 +67,10 @@ def _add_label(verbs: Any) -> None:
 
 def _add_selfplay(verbs: Any) -> None:
     parser = verbs.add_parser(
-        "selfplay", help="games of an engine against itself, with errors, every position labelled"
+        "selfplay",
+        help="games of an engine against itself, with errors, every position labelled",
+        description="Games of an engine against itself, with errors, every position labelled.",
+        epilog=AFTER_A_KILL.format(number=32),
     )
     parser.add_argument("--game", required=True, metavar="SPEC", help="e.g. chess or connect:rows=3,cols=3,k=3")
     _add_oracle(parser)

@@ -1,4 +1,10 @@
-"""Labels the records of a data set with an oracle, into a new data set."""
+"""Labels the records of a data set with an oracle, into a new data set.
+
+A block of ``BLOCK_RECORDS`` records is written when all of it is answered. After a kill the block that each engine
+process was at, at most 8 positions a process, is searched again, though some of its positions may have been answered:
+what an engine remembers of a block's first positions bears on its later ones, and a block begun in its middle would
+give other labels. Nothing is written twice and nothing is lost.
+"""
 
 from __future__ import annotations
 

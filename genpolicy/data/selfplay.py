@@ -3,7 +3,9 @@
 Games go in groups of ``GROUP_GAMES``, and a group in blocks of ``BLOCK_PLIES`` plies of each of its games: an engine
 plays a block from an empty hash table on. Every draw depends on the seed, the game's number and the ply alone. With an
 oracle whose labels are reproducible a game therefore comes out the same whatever runs beside it, and after a kill it
-goes on from the last block as if nothing had happened.
+goes on from the last block as if nothing had happened: the block that each engine process was at, at most
+``BLOCK_PLIES * GROUP_GAMES`` = 32 positions a process, is searched again, though some of its positions may have been
+answered. Nothing is written twice and nothing is lost.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""What an oracle's spelling stands for: an installed oracle, or an engine's program."""
+"""What an oracle's spelling stands for, an installed oracle or an engine's program, and what help says of kills."""
 
 import pytest
 
 import genpolicy
 from genpolicy import cli
+from genpolicy.data import label, selfplay
 from genpolicy.data.oracle import make_oracle
 from genpolicy.errors import RegistryError
 
@@ -42,3 +43,13 @@ def test_the_command_says_so_without_a_traceback(tmp_path, capsys) -> None:
     error = capsys.readouterr().err
     assert "/path/to/no-such-fork?nodes=50" in error
     assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    ("verb", "number"), [("label", label.BLOCK_RECORDS), ("selfplay", selfplay.BLOCK_PLIES * selfplay.GROUP_GAMES)]
+)
+def test_the_help_says_what_a_kill_costs(verb, number, capsys) -> None:
+    assert cli.main(["data", verb, "--help"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"at most {number} positions a process, is searched again" in said
+    assert "Nothing is written twice and nothing is lost" in said
