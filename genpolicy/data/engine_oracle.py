@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from genpolicy.data.engine_pool import EnginePool
-from genpolicy.data.engine_process import UCI, USI, EngineProcess, Search, SearchResult
+from genpolicy.data.engine_process import DEFAULT_HASH_MB, UCI, USI, EngineProcess, Search, SearchResult
 from genpolicy.data.oracle import Line, Oracle
 from genpolicy.errors import EngineError
 from genpolicy.game import Game
@@ -82,7 +82,7 @@ class EngineOracle(Oracle):
         movetime_ms: int | str | None = None,
         processes: int | str = 1,
         threads: int | str = 1,
-        hash_mb: int | str = 16,
+        hash_mb: int | str = DEFAULT_HASH_MB,
         line: Literal["pv", "searched"] = "pv",
         timeout_s: float | str = 60.0,
         options: Mapping[str, Any] | None = None,

@@ -36,6 +36,7 @@ class Dialect:
     hash_option: str
 
 
+DEFAULT_HASH_MB = 16
 UCI = Dialect("uci", b"uciok", "ucinewgame", "position fen ", "Hash")
 USI = Dialect("usi", b"usiok", "usinewgame", "position sfen ", "USI_Hash")
 
@@ -211,6 +212,8 @@ class EngineProcess:
         for key, value in self.options.items():
             # A USI engine may call its table Hash all the same.
             wanted = "hash" if key == "USI_Hash" and "usi_hash" not in by_lower else key.lower()
+            if wanted not in by_lower and (key, value) == (self.dialect.hash_option, str(DEFAULT_HASH_MB)):
+                continue  # nobody asked for it, and not every engine has a hash table
             if wanted not in by_lower:
                 near = difflib.get_close_matches(wanted, by_lower, n=1)
                 hint = f" Did you mean: {by_lower[near[0]]!r}?" if near else ""

@@ -23,7 +23,8 @@ class SplitFractions:
 
     def __post_init__(self) -> None:
         parts = (self.train, self.validation, self.test)
-        if min(parts) < 0 or abs(sum(parts) - 1) > 1e-6:
+        # Written so that a NaN fails it.
+        if not (min(parts) >= 0 and abs(sum(parts) - 1) <= 1e-6):
             raise ValueError(
                 f"split fractions must be at least 0 and sum to 1, got {'/'.join(f'{p:g}' for p in parts)}"
             )

@@ -18,7 +18,7 @@ from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import DistributedDataParallelKwargs
 from torch import Tensor, nn
 
-from genpolicy.config import to_dict
+from genpolicy.config import read_yaml, to_dict
 from genpolicy.data.windows import Batch
 from genpolicy.errors import CheckpointError, ConfigError
 from genpolicy.policies.base import write_provenance
@@ -286,8 +286,26 @@ def _accelerator(options: TrainerConfig) -> Accelerator:
     return Accelerator(cpu=kind == "cpu", mixed_precision=mixed, kwargs_handlers=[parallel])
 
 
+def _is_run(folder: Path) -> bool:
+    """Whether a run's own configuration lies there, and no policy's or data set's."""
+    try:
+        return {"learner", "trainer"} <= set(read_yaml(folder / CONFIG_FILE))
+    except ConfigError:
+        return False
+
+
 def _claim_folder(out: Path, resume: bool, overwrite: bool) -> None:
-    """See that the run's folder is free, or that it may be used."""
+    """See that the run's folder is free, or that it may be used.
+
+    Raises:
+        CheckpointError: it holds a run and neither flag was given, or something that no run made.
+    """
+    foreign = out.is_dir() and any(out.iterdir()) and not _is_run(out)
+    if foreign or (out.exists() and not out.is_dir()):
+        raise CheckpointError(
+            f"{out}: is there already and holds no run of genpolicy train; nothing was touched. Name another folder "
+            "with --out"
+        )
     there = [out / name for name in OF_A_RUN if (out / name).exists()]
     if there and not (resume or overwrite):
         raise CheckpointError(

@@ -27,6 +27,7 @@ from genpolicy.training import checkpoint as checkpoints
 from genpolicy.training.config import RunConfig
 from genpolicy.training.journal import read_metrics
 from genpolicy.training.loop import train
+from genpolicy.training.run import _claim_folder
 from tests.small_datasets import solved_connect, write_dataset
 from tests.training import toy
 
@@ -422,3 +423,12 @@ def test_print_config_prints_what_is_run(data: Dataset, tmp_path: Path, toy_path
     assert config.learner["process"]["kind"] == "absorbing"
     assert config.trainer.max_steps == 30
     assert not (tmp_path / "run").exists()
+
+
+def test_overwrite_touches_nothing_that_no_run_made(tmp_path: Path) -> None:
+    notes = tmp_path / "mine" / "policy" / "notes.txt"
+    notes.parent.mkdir(parents=True)
+    notes.write_text("years of work")
+    with pytest.raises(CheckpointError, match="holds no run"):
+        _claim_folder(tmp_path / "mine", resume=False, overwrite=True)
+    assert notes.read_text() == "years of work"
