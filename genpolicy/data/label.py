@@ -16,7 +16,7 @@ from typing import Any
 from genpolicy.data.oracle import Line, Oracle
 from genpolicy.data.records import Dataset, Record, make_record
 from genpolicy.data.writer import DatasetWriter
-from genpolicy.errors import DatasetError
+from genpolicy.errors import DatasetError, EngineError
 from genpolicy.game import Game
 
 BLOCK_RECORDS = 8
@@ -56,7 +56,7 @@ def label(
 
     Raises:
         DatasetError: a record whose position the game does not read, or in which the game is over.
-        EngineError: the engine cannot be started.
+        EngineError: the engine cannot be started, or a whole first block of positions could not be labelled.
     """
 
     def task(number: int, record: Record) -> Generator[Any, Line, Labelled]:
@@ -74,8 +74,15 @@ def label(
             if not writer.is_done(unit):
                 yield [task(number, record) for number, record in block]
 
+    any_label = False
     for block in oracle.run(blocks(), horizon, move_values=move_values):
         unlabelled = sum(labelled.error is not None for labelled in block)
+        any_label = any_label or unlabelled < len(block)
+        if not any_label and len(block) == BLOCK_RECORDS:
+            raise EngineError(
+                f"none of the first {len(block)} positions could be labelled, so it is the oracle that is wrong: "
+                f"{block[-1].error}. They were not written; mend the oracle and run the same command again"
+            )
         records = [labelled.record for labelled in block]
         writer.add(block[0].number // BLOCK_RECORDS, records, {"unlabelled": unlabelled} if unlabelled else {})
         for labelled in block:

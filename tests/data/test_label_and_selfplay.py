@@ -198,6 +198,22 @@ def test_positions_without_a_label_are_kept_counted_and_said(tmp_path, fake_engi
     assert "no position could be labelled" in capsys.readouterr().err
 
 
+def test_oracle_that_labels_nothing_is_given_up(tmp_path, capsys, fake_engine) -> None:
+    pawns = ["P7", "PP6", "PPP5", "PPPP4", "5PPP", "6PP", "7P", "1P6", "2P5"]
+    (tmp_path / "p.epd").write_text("".join(f"4k3/8/8/8/8/8/{rank}/4K3 w - - 0 1\n" for rank in pawns))
+    out, labelled = str(tmp_path / "p"), str(tmp_path / "d")
+    assert cli.main(["data", "import", str(tmp_path / "p.epd"), "--game", "chess", "--out", out]) == 0
+    words = ["data", "label", out, "--horizon", "1", "--out", labelled, "--oracle"]
+    broken = fake_engine("always dies")
+    good = broken.read_text().replace("MODE = 'always dies'", "MODE = 'good'")
+    assert cli.main([*words, f"{broken}?nodes=5"]) == 2
+    assert "none of the first 8 positions could be labelled" in capsys.readouterr().err
+    assert len((broken.parent / "searches").read_text().splitlines()) <= 3 * 8
+    broken.write_text(good)  # once mended, the same command labels every position
+    assert cli.main([*words, f"{broken}?nodes=5"]) == 0
+    assert all(record.line is not None for record in Dataset.open(tmp_path / "d").records())
+
+
 def test_solver_labels_a_whole_game(tmp_path, capsys) -> None:
     out = tmp_path / "all"
     assert cli.main(["data", "import", "all", "--game", TIC_TAC_TOE, "--out", str(out)]) == 0
