@@ -39,14 +39,14 @@ def parse_score(text: str) -> tuple[str, float]:
         ValueError: not a score.
     """
     kind, _, number = text.partition(":")
+    message = f"{text!r} is not a score; write cp:31, mate:-2 or value:0.5 (a value lies in [-1, 1])"
     try:
-        if kind in ("cp", "mate"):
-            return kind, int(number)
-        if kind == "value" and -1.0 <= float(number) <= 1.0:
-            return kind, float(number)
+        parsed = int(number) if kind in ("cp", "mate") else float(number)
     except ValueError:
-        pass
-    raise ValueError(f"{text!r} is not a score; write cp:31, mate:-2 or value:0.5 (a value lies in [-1, 1])")
+        raise ValueError(message) from None
+    if kind not in ("cp", "mate") and not (kind == "value" and -1.0 <= parsed <= 1.0):
+        raise ValueError(message)
+    return kind, parsed
 
 
 def score_to_value(text: str, scale: float = CENTIPAWN_SCALE) -> float:
