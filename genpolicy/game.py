@@ -139,7 +139,8 @@ class PlayedGame:
     result: float | None
     """1.0 first player won, 0.0 draw, -1.0 second player won; None unknown."""
     headers: dict[str, str] = field(default_factory=dict)
-    """Names, dates, ratings and whatever else the format carries."""
+    """Names, dates, ratings and whatever else the format carries. Who played is under the names of the two sides
+    (``Game.players``, e.g. ``"White"`` and ``"Black"``), whatever a format calls them."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +166,35 @@ class Position:
 
 
 @dataclass(frozen=True)
+class Puzzle:
+    """A position with one right line, as a source file holds it."""
+
+    name: str
+    """The source's own name, or its place in the file."""
+    where: str
+    """File and line, for messages."""
+    start: str
+    """State text that the file gives."""
+    setup: tuple[int, ...]
+    """Absolute ids of the moves played from ``start`` before the policy is asked, each legal; often () or the
+    opponent's last one."""
+    solution: tuple[int, ...]
+    """Absolute ids from there, each legal: the policy's move, the opponent's answer, the policy's next, ...; odd."""
+    rule: Literal["line", "mate"] = "line"
+    """How a move is judged. ``"line"``: it must be the solution's; a first difference solves the puzzle only if it wins
+    at once. ``"mate"``: it must keep a forced win, found by ``Game.mate_distance``; the opponent holds out longest."""
+    rating: float | None = None
+    """Difficulty on an Elo-like scale, if known."""
+    rating_deviation: float | None = None
+    """Standard error of ``rating``, if known."""
+    themes: tuple[str, ...] = ()
+    """Tags by which results are grouped."""
+    mate_in: int | None = None
+    """Plies from the policy's first move to the mate, that move and the mate counted (1, 3, 5, ...), where it is one;
+    for ``rule="mate"`` always known, and the shortest forced mate."""
+
+
+@dataclass(frozen=True)
 class Symmetry:
     """A map of states that commutes with the rules."""
 
@@ -187,6 +217,8 @@ class Game(ABC, Generic[StateT]):
     protocol: Literal["uci", "usi", "none"]
     players: tuple[str, str]
     """Names of the two sides for people, player 0 first, e.g. ``("White", "Black")``."""
+    game_suffix: str = ""
+    """End of the names of the files that ``write_game`` writes, e.g. ``".pgn"``; "" where the game writes none."""
 
     @abstractmethod
     def parse(self, text: str | None = None) -> StateT:
@@ -256,6 +288,13 @@ class Game(ABC, Generic[StateT]):
 
     # What follows is optional; the default says so in words.
 
+    def history(self, state: StateT) -> tuple[str, tuple[int, ...]]:
+        """Text of the first position that the state knows of and the moves (absolute ids) from there to it.
+
+        An engine that is told both sees repetitions. Without a game's own answer the state stands alone.
+        """
+        return self.format(state), ()
+
     def positions(self) -> Iterator[StateT]:
         """Every reachable position of a small game, each once.
 
@@ -322,10 +361,82 @@ class Game(ABC, Generic[StateT]):
         """Positions of a file (EPD, FEN or SFEN lists, labelled records of others), streamed; errors as above."""
         raise SourceError(f"{path}: game {self.spec!r} reads no position files")
 
-    def write_games(self, path: Path, games: Iterable[PlayedGame]) -> None:
-        """Write games in the game's usual format.
+    def open_puzzles(self, path: Path, on_bad: OnBad | None = None) -> Iterator[Puzzle]:
+        """Puzzles of a file, streamed; their moves have been played and are legal.
+
+        Args:
+            path: The file.
+            on_bad: Called with a SourceError for each unreadable or illegal puzzle, which is then skipped; None: raise.
+
+        Raises:
+            SourceError: an unreadable or illegal puzzle (file, line and move in the message), or no puzzle at all.
+        """
+        raise SourceError(f"{path}: game {self.spec!r} reads no puzzle files")
+
+    def mate_distance(self, state: StateT, max_plies: int) -> int | None:
+        """Plies in which the player to move wins by force: 1 where a move wins at once, 3, 5, ...
+
+        The attacker wins as fast and the defender loses as slowly as possible. By exhaustive search, deeper and deeper;
+        a game may supply something faster, and may restrict the attacker to what its mate problems allow (checks).
+
+        Args:
+            state: A position in which the game runs.
+            max_plies: The longest win to look for; the work grows exponentially with it.
+
+        Returns:
+            The number of plies, odd; None where no win is forced within ``max_plies``.
+        """
+        seen: dict[tuple[Any, int], bool] = {}
+        return next((plies for plies in range(1, max_plies + 1, 2) if _wins_within(self, state, plies, seen)), None)
+
+    def write_game(self, path: Path, game: PlayedGame) -> None:
+        """Append one game to a file in the game's usual format; the file is made if need be.
+
+        What was written is on its way to the disk when this returns (the file is closed). ``open_games`` reads it back
+        with the same start, moves, result and names of the players.
+
+        Args:
+            path: A file whose name ends in ``game_suffix`` or in another that the format allows.
+            game: What was played; of its headers the format keeps those that it has a place for.
 
         Raises:
             ValueError: the game does not supply this.
         """
         raise ValueError(f"game {self.spec!r} writes no game files")
+
+    def write_games(self, path: Path, games: Iterable[PlayedGame]) -> None:
+        """Write games in the game's usual format, in place of what the file held.
+
+        Raises:
+            ValueError: the game does not supply this.
+        """
+        if type(self).write_game is Game.write_game:
+            raise ValueError(f"game {self.spec!r} writes no game files")
+        path.write_bytes(b"")
+        for game in games:
+            self.write_game(path, game)
+
+
+def _wins_within(game: Game[Any], state: Any, plies: int, seen: dict[tuple[Any, int], bool]) -> bool:
+    """Whether the player to move can force a win within ``plies``, an odd number.
+
+    ``seen`` remembers by position and plies left. A shortest win repeats no position, so the histories that ``key``
+    leaves out matter only for rules that count moves without progress.
+    """
+    known = (game.key(state), plies)
+    if known not in seen:
+        after = [game.play(state, int(move)) for move in game.legal(state)]
+        ends = [game.outcome(answer) for answer in after]
+        running = [answer for answer, end in zip(after, ends, strict=True) if end is None] if plies > 1 else []
+        seen[known] = -1 in ends or any(_loses_within(game, answer, plies - 1, seen) for answer in running)
+    return seen[known]
+
+
+def _loses_within(game: Game[Any], state: Any, plies: int, seen: dict[tuple[Any, int], bool]) -> bool:
+    """Whether every move of the player to move loses within ``plies``, an even number, that move counted."""
+    for move in game.legal(state):
+        reply = game.play(state, int(move))
+        end = game.outcome(reply)
+        if end != 1 and (end is not None or not _wins_within(game, reply, plies - 1, seen)):
+            return False
+    return True
