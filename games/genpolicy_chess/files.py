@@ -126,14 +126,18 @@ def _open_text(path: Path) -> IO[str]:
     return io.TextIOWrapper(raw, encoding="utf-8", errors="surrogateescape")
 
 
-def open_for_writing(path: Path) -> IO[str]:
-    """A text file to write, packed where its name ends in ``.gz`` or ``.zst``."""
+def open_for_writing(path: Path, *, append: bool = False) -> IO[str]:
+    """A text file to write or to add to, packed where its name ends in ``.gz`` or ``.zst``.
+
+    What is added to a packed file is a packed file of its own behind it, as both formats allow.
+    """
+    mode: Literal["at", "wt"] = "at" if append else "wt"
     suffix = path.suffix.lower()
     if suffix == ".gz":
-        return cast(IO[str], gzip.open(path, "wt", encoding="utf-8"))
+        return cast(IO[str], gzip.open(path, mode, encoding="utf-8"))
     if suffix == ".zst":
-        return cast(IO[str], zstandard.open(path, "wt", encoding="utf-8"))
-    return path.open("w", encoding="utf-8")
+        return cast(IO[str], zstandard.open(path, mode, encoding="utf-8"))
+    return path.open(mode, encoding="utf-8")
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:

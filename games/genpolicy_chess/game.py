@@ -28,6 +28,7 @@ class ChessGame(Game[ChessState]):
     spec = "chess"
     protocol: Literal["uci", "usi", "none"] = "uci"
     players = ("White", "Black")
+    game_suffix = ".pgn"
 
     def __init__(self) -> None:
         self.moves = make_vocabulary()
@@ -93,6 +94,10 @@ class ChessGame(Game[ChessState]):
     def key(self, state: ChessState) -> bytes:
         """Pieces, side, castling rights and en-passant square, packed."""
         return state.history[-1]
+
+    def history(self, state: ChessState) -> tuple[str, tuple[int, ...]]:
+        """FEN of the first position known and the ids of the moves since."""
+        return state.start.fen(), tuple(map(move_id, state.moves))
 
     @property
     def symmetries(self) -> tuple[Symmetry, ...]:
@@ -178,6 +183,12 @@ class ChessGame(Game[ChessState]):
             raise SourceError(f"{path}: holds games, not positions; {ACCEPTED}")
         for file in files:
             yield from read_positions(file, on_bad)
+
+    def write_game(self, path: Path, game: PlayedGame) -> None:
+        """Append one game as PGN; a name that ends in ``.gz`` or ``.zst`` packs it."""
+        from genpolicy_chess.pgn import write_games
+
+        write_games(path, [game], append=True)
 
     def write_games(self, path: Path, games: Iterable[PlayedGame]) -> None:
         """Write games as PGN; a name that ends in ``.gz`` or ``.zst`` packs them."""

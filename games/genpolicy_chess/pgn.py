@@ -261,9 +261,9 @@ def read_games(path: Path, on_bad: OnBad | None, label: str | None = None) -> It
         raise SourceError(f"{path}: holds no game; expected PGN text")
 
 
-def write_games(path: Path, games: Iterable[PlayedGame]) -> None:
-    """Write games as PGN in export format; ``.gz`` and ``.zst`` are packed."""
-    with open_for_writing(path) as out:
+def write_games(path: Path, games: Iterable[PlayedGame], *, append: bool = False) -> None:
+    """Write games as PGN in export format, in place of the file or at its end; ``.gz`` and ``.zst`` are packed."""
+    with open_for_writing(path, append=append) as out:
         for game in games:
             out.write(game_text(game))
 

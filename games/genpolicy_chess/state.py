@@ -53,23 +53,36 @@ class ChessState:
     Immutable by contract: nobody changes ``board`` after construction; ``play`` copies it.
     """
 
-    __slots__ = ("_legal", "board", "history")
+    __slots__ = ("_legal", "board", "history", "moves", "start")
 
     board: chess.Board
     """The position, without a move stack; its en-passant square is set only where a capture is legal."""
     history: tuple[bytes, ...]
     """``position_key`` of the positions since the last capture or pawn move, this one last."""
+    start: chess.Board
+    """The first position known of the game; ``board`` itself where it has no past."""
+    moves: tuple[chess.Move, ...]
+    """The moves from ``start`` to ``board``."""
 
-    def __init__(self, board: chess.Board, history: tuple[bytes, ...]) -> None:
+    def __init__(
+        self,
+        board: chess.Board,
+        history: tuple[bytes, ...],
+        start: chess.Board | None = None,
+        moves: tuple[chess.Move, ...] = (),
+    ) -> None:
         self.board = board
         self.history = history
+        self.start = board if start is None else start
+        self.moves = moves
         self._legal: NDArray[np.int64] | None = None
 
-    def __getstate__(self) -> tuple[str, tuple[bytes, ...]]:
-        return self.board.fen(), self.history
+    def __getstate__(self) -> tuple[str, tuple[bytes, ...], str, tuple[chess.Move, ...]]:
+        return self.board.fen(), self.history, self.start.fen(), self.moves
 
-    def __setstate__(self, saved: tuple[str, tuple[bytes, ...]]) -> None:
-        self.__init__(chess.Board(saved[0]), saved[1])  # type: ignore[misc]
+    def __setstate__(self, saved: tuple[str, tuple[bytes, ...], str, tuple[chess.Move, ...]]) -> None:
+        board, history, start, moves = saved
+        self.__init__(chess.Board(board), history, chess.Board(start), moves)  # type: ignore[misc]
 
     def __repr__(self) -> str:
         return f"ChessState({self.board.fen()!r}, history={len(self.history)})"
@@ -95,14 +108,15 @@ def after(state: ChessState, move: chess.Move) -> ChessState:
     drop_idle_en_passant(board)
     key = position_key(board)
     past = state.history if board.halfmove_clock else ()
-    return ChessState(board, (*past, key))
+    return ChessState(board, (*past, key), state.start, (*state.moves, move))
 
 
 def mirrored(state: ChessState) -> ChessState:
     """The same position, past included, with the board turned over and the colours swapped."""
-    board = state.board.mirror()
+    board, start = state.board.mirror(), state.start.mirror()
     board.clear_stack()
-    return ChessState(board, tuple(_mirrored_key(key) for key in state.history))
+    moves = tuple(chess.Move(m.from_square ^ 56, m.to_square ^ 56, m.promotion) for m in state.moves)
+    return ChessState(board, tuple(_mirrored_key(key) for key in state.history), start, moves)
 
 
 def is_legal(board: chess.Board, move: chess.Move) -> bool:
