@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genpolicy.errors import IllegalMoveError, SourceError
-from genpolicy.game import Game, OnBad, PlayedGame, Position, Symmetry
+from genpolicy.game import Game, OnBad, PlayedGame, Position, Puzzle, Symmetry
 from genpolicy_chess.evaluation import is_quiet, static_value
 from genpolicy_chess.files import ACCEPTED, find_files
 from genpolicy_chess.moves import MOVES, make_vocabulary, move_id
@@ -189,6 +189,17 @@ class ChessGame(Game[ChessState]):
         from genpolicy_chess.pgn import write_games
 
         write_games(path, [game], append=True)
+
+    def open_puzzles(self, path: Path, on_bad: OnBad | None = None) -> Iterator[Puzzle]:
+        """Puzzles of a table in Lichess's columns (.csv, .csv.gz, .csv.zst), a folder or a glob of them, streamed.
+
+        Raises:
+            SourceError: an unreadable or illegal puzzle (only without ``on_bad``), a damaged or an empty file.
+        """
+        from genpolicy_chess.puzzles import find_puzzle_files, read_puzzles
+
+        for file in find_puzzle_files(path):
+            yield from read_puzzles(file, on_bad)
 
     def write_games(self, path: Path, games: Iterable[PlayedGame]) -> None:
         """Write games as PGN; a name that ends in ``.gz`` or ``.zst`` packs them."""
