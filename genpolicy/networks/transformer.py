@@ -86,6 +86,7 @@ class Trunk(nn.Module):
 
     def __init__(self, layout: Layout, config: NetworkConfig, num_input_symbols: int) -> None:
         super().__init__()
+        self.num_heads = config.num_heads
         self.embedding: SequenceEmbedding | BoardEmbedding
         self.bias: RelativeBias | None = None
         rotary = None
@@ -101,8 +102,13 @@ class Trunk(nn.Module):
         self.blocks = nn.ModuleList([Block(config, rotary) for _ in range(config.num_layers)])
         self.norm = nn.LayerNorm(config.width)
 
-    def forward(self, tokens: Tensor, t: Tensor | None) -> Tensor:
+    def forward(self, tokens: Tensor, t: Tensor | None, visible: Tensor | None = None) -> Tensor:
         """Features [B, N, W] of ids [B, N] at times [B].
+
+        Args:
+            tokens: Ids.
+            t: Times; needed only with time conditioning.
+            visible: [N, N] bool, which tokens (columns) each token (row) attends to; None: every token to all.
 
         Raises:
             ConfigError: the network is conditioned on time and got none.
@@ -114,10 +120,18 @@ class Trunk(nn.Module):
             x = x + self.time(t)
         x = self.dropout(x)
         biases = None if self.bias is None else self.bias()
+        hidden = None if visible is None else self._hidden_bias(visible, x.dtype)
         for i, block in enumerate(self.blocks):
-            x = block(x, None if biases is None else biases[i])
+            bias = hidden if biases is None else biases[i] if hidden is None else biases[i] + hidden
+            x = block(x, bias)
         out: Tensor = self.norm(x)
         return out
+
+    def _hidden_bias(self, visible: Tensor, dtype: torch.dtype) -> Tensor:
+        """[H, N, N] minus infinity where a token must not look, added to the attention's scores."""
+        hidden = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
+        hidden = hidden.masked_fill(~visible, float("-inf"))
+        return hidden.expand(self.num_heads, *visible.shape)
 
 
 class DenoisingTransformer(nn.Module):

@@ -73,6 +73,8 @@ class NetworkLearner(Learner):
 
     policy_class: ClassVar[type[NetworkPolicy]]
     """What plays with the weights."""
+    network_class: ClassVar[type[DenoisingTransformer]] = DenoisingTransformer
+    """What the weights are."""
 
     def __init__(
         self, game: Game[Any], config: NetworkLearnerConfig, layout: Layout, num_input_symbols: int | None = None
@@ -81,7 +83,7 @@ class NetworkLearner(Learner):
         self.game, self.layout = game, layout
         self.options = config
         """What it was made with, an instance of ``Config``."""
-        self.network = DenoisingTransformer(layout, config.network, num_input_symbols)
+        self.network = self.network_class(layout, config.network, num_input_symbols)
         self.admitted: Tensor
         self.register_buffer("admitted", torch.from_numpy(layout.admitted.copy()), persistent=False)
 

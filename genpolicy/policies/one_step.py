@@ -33,12 +33,13 @@ class OneStepLearner(NetworkLearner):
     Args:
         game: The game.
         config: Its options.
+        layout: Another view than ``s | a``; all that it imagines is then predicted from what it gives.
     """
 
     Config: ClassVar[type[Any]] = OneStepConfig
 
-    def __init__(self, game: Game[Any], config: OneStepConfig) -> None:
-        super().__init__(game, config, Layout(game, "s-a", 1, admit_pad=config.train_pad))
+    def __init__(self, game: Game[Any], config: NetworkLearnerConfig, layout: Layout | None = None) -> None:
+        super().__init__(game, config, layout or Layout(game, "s-a", 1, admit_pad=config.train_pad))
 
     @classmethod
     def make(cls, game: Game[Any], config: Any) -> OneStepLearner:
@@ -46,13 +47,13 @@ class OneStepLearner(NetworkLearner):
         return cls(game, config)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
-        """Mean over the rows of -log p(move | position), in nats; nothing is drawn."""
+        """Mean over the rows of -log p(target | given), in nats; nothing is drawn."""
         del generator
         return self._nll(batch).sum() / batch.target.any(1).sum().clamp(min=1), {}
 
     @torch.no_grad()
     def elbo(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """[B] -log p(move | position) in nats: exact, no bound."""
+        """[B] -log p(target | given) in nats: exact, no bound."""
         del generator
         return self._nll(batch).double()
 

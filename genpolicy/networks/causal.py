@@ -1,0 +1,85 @@
+"""The same trunk read from left to right: every imagined token is predicted from those before it.
+
+The given prefix sees itself in full (a prefix language model); an imagined token sees the prefix, itself and what was
+imagined before it. The features that predict token n are those of token n - 1. A factorised move head besides looks at
+the squares of the state that the move is made in; all of them lie before the move and are seen as they are.
+
+Axes: B batch, N tokens, W width.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from genpolicy.diffusion.logits import TypedLogits
+from genpolicy.errors import ConfigError
+from genpolicy.networks.config import NetworkConfig
+from genpolicy.networks.transformer import DenoisingTransformer
+from genpolicy.sequence import KINDS, Layout
+
+
+class CausalTransformer(DenoisingTransformer):
+    """Predicts each imagined token from the tokens before it.
+
+    Args:
+        layout: The tokens of a sequence; what is given must come first.
+        config: The network's shape.
+        num_input_symbols: Symbols that the input may hold; the layout's and the mask if None.
+        options: Of ``DenoisingTransformer``.
+
+    Raises:
+        ConfigError: nothing is given, so that the first token would be predicted from nothing.
+    """
+
+    visible: Tensor
+    is_action: Tensor
+
+    def __init__(
+        self, layout: Layout, config: NetworkConfig, num_input_symbols: int | None = None, **options: Any
+    ) -> None:
+        super().__init__(layout, config, num_input_symbols, **options)
+        given = torch.from_numpy(layout.given.copy())
+        num_given = int(given.sum())
+        if num_given == 0 or not bool(given[:num_given].all()):
+            raise ConfigError(f"paradigm {layout.paradigm!r} does not begin with what is given")
+        before = torch.ones(layout.length, layout.length, dtype=torch.bool).tril()
+        self.register_buffer("visible", before | given, persistent=False)
+        is_action = torch.from_numpy(layout.kinds == KINDS.index("action")) & ~given
+        self.register_buffer("is_action", is_action, persistent=False)
+
+    def forward(self, tokens: Tensor, t: Tensor | None = None) -> TypedLogits:
+        """Logits of every imagined token given those before it; ids [B, N] (what stands at or after it is not seen).
+
+        Logits at given tokens mean nothing.
+        """
+        shifted, mixed = self._features(tokens, t)
+        others = TypedLogits.of(self.head(shifted))
+        actions = TypedLogits.of(self.head(mixed)) if bool(self.is_action.any()) else others
+        groups = tuple(
+            a if bool(self.is_action[a.positions].all()) else _patched(o, a, self.is_action)
+            for o, a in zip(others.groups, actions.groups, strict=True)
+        )
+        return TypedLogits(groups, others.num_tokens, others.num_symbols)
+
+    def token_nll(self, tokens: Tensor, t: Tensor | None, targets: Tensor, where: Tensor) -> Tensor:
+        """-log p(target | what stands before it) in nats at the tokens of ``where`` [B, N] (bool), flat, row-major."""
+        shifted, mixed = self._features(tokens, t)
+        nll = shifted.new_zeros(where.shape, dtype=torch.float32 if shifted.dtype != torch.float64 else None)
+        for features, chosen in ((shifted, where & ~self.is_action), (mixed, where & self.is_action)):
+            nll = nll.masked_scatter(chosen, self.head.nll(features, targets, chosen).to(nll.dtype))
+        return nll[where]
+
+    def _features(self, tokens: Tensor, t: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Features [B, N, W] of the token before each, and the same with every token but the actions' own."""
+        hidden = self.trunk(tokens, t, self.visible)
+        shifted = hidden.roll(1, dims=1)
+        return shifted, torch.where(self.is_action[:, None], shifted, hidden)
+
+
+def _patched(others: Any, actions: Any, is_action: Tensor) -> Any:
+    """A group that holds actions and other tokens (a unified head's) with each token's own prediction."""
+    logits = torch.where(is_action[others.positions][:, None], actions.logits, others.logits)
+    return type(others)(others.positions, others.symbols, logits)

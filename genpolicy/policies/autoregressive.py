@@ -1,0 +1,135 @@
+"""The autoregressive baseline: the same trunk and windows as diffusion, the future written from left to right.
+
+Ye et al. 2025 (arXiv:2502.19805), Table 3, train it beside diffusion on every paradigm.
+
+Axes: B batch, N tokens of a sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from genpolicy.data.windows import Batch
+from genpolicy.diffusion.draws import uniforms
+from genpolicy.diffusion.process import nll_per_row
+from genpolicy.diffusion.ranking import draw_tokens
+from genpolicy.errors import ConfigError
+from genpolicy.game import Game
+from genpolicy.networks import CausalTransformer
+from genpolicy.policies.base import Policy
+from genpolicy.policies.neural import FirstAction, NetworkLearner, NetworkLearnerConfig
+from genpolicy.policies.one_step import OneStepPolicy, first_time
+from genpolicy.sequence import Layout
+
+
+@dataclass
+class AutoregressiveConfig(NetworkLearnerConfig):
+    """Options of ``AutoregressiveLearner``."""
+
+    paradigm: str = "s-asa"
+    """What is imagined; a key of ``genpolicy.sequence.PARADIGMS``."""
+    horizon: int = 4
+    """Plies imagined."""
+
+
+class AutoregressiveLearner(NetworkLearner):
+    """Cross-entropy of every imagined token given the position and what was imagined before it.
+
+    Args:
+        game: The game.
+        config: Its options.
+
+    Raises:
+        ConfigError: a paradigm that imagines no action.
+    """
+
+    Config: ClassVar[type[Any]] = AutoregressiveConfig
+    network_class = CausalTransformer
+
+    def __init__(self, game: Game[Any], config: AutoregressiveConfig) -> None:
+        layout = Layout(game, config.paradigm, config.horizon, admit_pad=config.train_pad)
+        if all(slot.kind != "action" or slot.given for slot in layout.slots):
+            raise ConfigError(f"learner.paradigm {config.paradigm!r} imagines no action, so nothing would be played")
+        super().__init__(game, config, layout)
+
+    @classmethod
+    def make(cls, game: Game[Any], config: Any) -> AutoregressiveLearner:
+        """The learner of some options."""
+        return cls(game, config)
+
+    def loss(self, batch: Batch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
+        """Mean over the rows of -log p(future | position), in nats; nothing is drawn."""
+        del generator
+        return self._nll(batch).sum() / batch.target.any(1).sum().clamp(min=1), {}
+
+    @torch.no_grad()
+    def elbo(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        """[B] -log p(future | position) in nats: exact, no bound."""
+        del generator
+        return self._nll(batch).double()
+
+    def _nll(self, batch: Batch) -> Tensor:
+        return nll_per_row(self.network, batch.tokens, first_time(batch.tokens), batch.tokens, batch.target)
+
+
+class AutoregressivePolicy(OneStepPolicy):
+    """Writes the future token by token and plays its first action.
+
+    The whole sequence goes through the network for every token: no keys and values are kept from call to call. Where
+    the first action comes first, as in every paradigm here, it is decided by the first call; ``imagine=False`` stops
+    there and leaves the future unwritten.
+
+    Args:
+        learner: Holds the weights.
+        imagine: Write the whole future, in as many calls as it has tokens.
+        options: Of ``OneStepPolicy``.
+
+    Raises:
+        ValueError: an option out of range.
+    """
+
+    kind: ClassVar[str] = "autoregressive"
+    learner_class: ClassVar[type[NetworkLearner]] = AutoregressiveLearner
+
+    def __init__(self, learner: NetworkLearner, *, imagine: bool = True, **options: Any) -> None:
+        super().__init__(learner, **options)
+        self.imagine = bool(imagine)
+
+    @classmethod
+    def option_names(cls) -> tuple[str, ...]:
+        """What ``load_policy`` may be told besides ``device`` and ``game``."""
+        return (*super().option_names(), "imagine")
+
+    def own_options(self) -> dict[str, Any]:
+        """The constructor's options as they are."""
+        return {**super().own_options(), "imagine": self.imagine}
+
+    def modes(self) -> dict[str, Policy]:
+        """The first action alone, and the whole future."""
+        if not self.imagine:
+            return {"one_call": self}
+        return {"one_call": self.with_options(imagine=False), "token by token": self}
+
+    def _imagine(self, network: FirstAction, tokens: Tensor, seeds: Sequence[int]) -> Tensor:
+        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        filled, first = tokens.clone(), self.layout.first_action
+        for at in np.flatnonzero(~self.layout.given).tolist() if self.imagine else [first]:
+            logits = network(filled, first_time(filled)).restrict(self.learner.admitted)
+            if self.temperature == 0:
+                drawn = logits.per_token(lambda g: g.symbols[g.logits.argmax(-1)])
+            else:
+                (uniform,) = uniforms(1, tuple(tokens.shape), generators, tokens.device)
+                here = torch.zeros_like(tokens, dtype=torch.bool)
+                here[:, at] = True
+                drawn = draw_tokens(logits, uniform, here, self.temperature)
+            filled[:, at] = drawn[:, at]
+        return filled
+
+
+AutoregressiveLearner.policy_class = AutoregressivePolicy
