@@ -14,7 +14,7 @@ Axes: B batch, L tokens of a state, S state symbols, M moves of the vocabulary.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -314,6 +314,29 @@ class Game(ABC, Generic[StateT]):
     def is_quiet(self, state: StateT) -> bool:
         """Whether a heuristic value can be trusted here; True where the game does not say."""
         return True
+
+    def forcing(self, state: StateT) -> NDArray[np.int64] | None:
+        """Legal moves that a search still looks at beyond its depth where the position is not quiet, best ones first.
+
+        The player to move may also leave things as they stand, at the heuristic value. None: it may not, and every
+        legal move counts (the player is in check); so it is where the game does not say.
+        """
+        return None
+
+    def transposition_key(self, state: StateT, plies: int) -> Hashable | None:
+        """Equal for positions that are alike for whatever the rules can bring within some plies.
+
+        To ``key`` it adds what the past can still change within ``plies``: earlier positions that may come again,
+        counters of moves without progress. A search shares values between positions of one such key.
+
+        Args:
+            state: A position.
+            plies: How far ahead; a tail of ``forcing`` moves after them is not counted.
+
+        Returns:
+            None where the game does not say: nothing is shared then.
+        """
+        return None
 
     def planes(self, states: Sequence[StateT]) -> NDArray[np.float32]:
         """Input planes of a convolutional network, shape [B, channels, rows, columns].
