@@ -1,0 +1,137 @@
+"""A shogi position as 96 tokens, exactly.
+
+81 squares 9a, 8a, ..., 1i (the order of SFEN); side to move; the viewer's hand, P L N S G B R; the other side's hand in
+the same order. 50 symbols: an empty square, 14 pieces of the viewer, 14 of the other side, two sides, counts 0 to 18.
+
+Player 1 sees the board turned around and the colours exchanged, the side to move included: ``black`` means that the
+viewer is to move. The move number and the positions before are not in the tokens.
+
+Axes: B batch, L = 96 tokens, S = 50 symbols.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from genpolicy.game import IntArray, StateTokenizer
+from genpolicy_shogi.moves import NUM_SQUARES, OWN_HAND_TOKEN, SIDE_TOKEN, library_square
+from genpolicy_shogi.sfen import HAND_MAXIMA, PIECE_TYPES, WHITE_OFFSET
+from genpolicy_shogi.state import HANDS_AT, KEY_LENGTH, SIDE_AT, ShogiState, new_state
+
+LENGTH = 96
+_PIECES = PIECE_TYPES[1:]
+SYMBOLS: tuple[str, ...] = (
+    ".",
+    *_PIECES,
+    *(letters.lower() for letters in _PIECES),
+    "black",
+    "white",
+    *map(str, range(19)),
+)
+_OTHER = len(_PIECES)
+"""What a symbol of the other side's piece has more than the viewer's."""
+_BLACK = SYMBOLS.index("black")
+_COUNT = SYMBOLS.index("0")
+
+
+def _symbol_of_piece() -> NDArray[np.int16]:
+    table = np.zeros(32, np.int16)
+    for kind in range(1, _OTHER + 1):
+        table[kind], table[kind + WHITE_OFFSET] = kind, kind + _OTHER
+    return table
+
+
+def _turned_symbols() -> NDArray[np.int16]:
+    symbols = np.arange(len(SYMBOLS), dtype=np.int16)
+    mine, other = slice(1, 1 + _OTHER), slice(1 + _OTHER, 1 + 2 * _OTHER)
+    symbols[mine], symbols[other] = symbols[other].copy(), symbols[mine].copy()
+    symbols[[_BLACK, _BLACK + 1]] = _BLACK + 1, _BLACK
+    return symbols
+
+
+_SYMBOL_OF_PIECE = _symbol_of_piece()
+_PIECE_OF_SYMBOL = np.array([*range(_OTHER + 1), *range(1 + WHITE_OFFSET, 1 + WHITE_OFFSET + _OTHER)], np.uint8)
+_LIBRARY_SQUARE = np.array([library_square(token) for token in range(NUM_SQUARES)])
+"""[81] cshogi's square of each token."""
+_TOKEN = np.argsort(_LIBRARY_SQUARE)
+"""[81] token of each of cshogi's squares."""
+_TURNED_PLACE = np.array([*range(80, -1, -1), SIDE_TOKEN, *range(89, 96), *range(82, 89)])
+"""[L] where each token of the turned board comes from; its own inverse."""
+_TURNED_SYMBOL = _turned_symbols()
+"""[S] what each symbol becomes on the turned board; its own inverse."""
+
+
+def _admitted() -> NDArray[np.bool_]:
+    table = np.zeros((LENGTH, len(SYMBOLS)), np.bool_)
+    table[:NUM_SQUARES, : 1 + 2 * _OTHER] = True
+    for letter, ranks in (("P", 1), ("L", 1), ("N", 2)):  # ranks from which the piece could never move again
+        table[: 9 * ranks, SYMBOLS.index(letter)] = False
+        table[NUM_SQUARES - 9 * ranks : NUM_SQUARES, SYMBOLS.index(letter.lower())] = False
+    table[SIDE_TOKEN, [_BLACK, _BLACK + 1]] = True
+    for slot, most in enumerate(HAND_MAXIMA * 2):
+        table[OWN_HAND_TOKEN + slot, _COUNT : _COUNT + most + 1] = True
+    return table
+
+
+class ShogiTokenizer(StateTokenizer[ShogiState]):
+    """The 96-token code of the module's first lines."""
+
+    def __init__(self) -> None:
+        self.symbols = SYMBOLS
+        self.admitted = _admitted()
+        token = np.arange(LENGTH, dtype=np.int16)
+        self.rows = np.where(token < NUM_SQUARES, token // 9, -1).astype(np.int16)
+        self.cols = np.where(token < NUM_SQUARES, token % 9, -1).astype(np.int16)
+        self.hands = np.where(token >= OWN_HAND_TOKEN, token - OWN_HAND_TOKEN, -1).astype(np.int16)
+
+    def encode(
+        self, states: Sequence[ShogiState], viewers: Sequence[int] | IntArray | None = None
+    ) -> NDArray[np.int16]:
+        """Token ids [B, 96] of states, each seen by its viewer.
+
+        Raises:
+            ValueError: viewers that are not one 0 or 1 for each state.
+        """
+        keys = np.frombuffer(b"".join([state.keys[-1] for state in states]), np.uint8).reshape(-1, KEY_LENGTH)
+        out = np.empty((len(states), LENGTH), np.int16)
+        out[:, :NUM_SQUARES] = _SYMBOL_OF_PIECE[keys[:, _LIBRARY_SQUARE]]
+        out[:, SIDE_TOKEN] = keys[:, SIDE_AT]
+        out[:, SIDE_TOKEN] += _BLACK
+        out[:, OWN_HAND_TOKEN:] = keys[:, HANDS_AT:SIDE_AT]
+        out[:, OWN_HAND_TOKEN:] += _COUNT
+        if viewers is None:
+            return out
+        turned = np.flatnonzero(_viewers(viewers, len(states)))
+        out[turned] = _TURNED_SYMBOL[out[turned][:, _TURNED_PLACE]]
+        return out
+
+    def decode(self, row: IntArray, viewer: int = 0) -> ShogiState:
+        """The state of 96 ids as ``viewer`` sees it, without history.
+
+        Raises:
+            ValueError: wrong length, a symbol that its position does not admit, or an illegal position.
+        """
+        ids = np.asarray(row)
+        if ids.shape != (LENGTH,) or not np.issubdtype(ids.dtype, np.integer):
+            raise ValueError(f"a shogi state is {LENGTH} integer ids, got shape {ids.shape} of {ids.dtype}")
+        outside = (ids < 0) | (ids >= len(SYMBOLS))
+        refused = outside | ~self.admitted[np.arange(LENGTH), np.where(outside, 0, ids)]
+        if refused.any():
+            place = int(refused.argmax())
+            name = repr(SYMBOLS[ids[place]]) if not outside[place] else f"id {ids[place]}"
+            raise ValueError(f"token {place} of a shogi state does not admit {name}")
+        if _viewers([viewer], 1)[0] == 1:
+            ids = _TURNED_SYMBOL[ids[_TURNED_PLACE]]
+        pieces = _PIECE_OF_SYMBOL[ids[_TOKEN]].tobytes()
+        hands = (ids[OWN_HAND_TOKEN:] - _COUNT).astype(np.uint8).tobytes()
+        return new_state(pieces, hands, int(ids[SIDE_TOKEN]) - _BLACK)
+
+
+def _viewers(viewers: Sequence[int] | IntArray, count: int) -> NDArray[np.int64]:
+    seen_by = np.asarray(viewers, np.int64)
+    if seen_by.shape != (count,) or not np.isin(seen_by, (0, 1)).all():
+        raise ValueError(f"viewers must be {count} times 0 or 1, got {viewers!r}")
+    return seen_by
