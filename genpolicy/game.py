@@ -163,6 +163,12 @@ class Position:
     """Ply within that game, if known."""
     split: str | None = None
     """The source's own split (``"train"``, ``"test"``), if it has one."""
+    played: str | None = None
+    """The move that was played in its game, if known, in protocol notation."""
+    result: float | None = None
+    """Result of its game for player 0: 1, 0 or -1; None unknown."""
+    policy: str | None = None
+    """A search's policy, if the source gives one: ``"e2e4=0.61 d2d4=0.39"``."""
 
 
 @dataclass(frozen=True)

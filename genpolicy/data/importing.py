@@ -194,7 +194,10 @@ def _position_records(
             line=" ".join(position.line) or None,
             ended=position.ended and bool(position.line),
             scores=position.scores,
+            played=position.played,
+            result=position.result,
             split=split,
+            policy=position.policy,
         )
     ]
 
