@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from genpolicy.evaluation.puzzles_command import add_puzzles_parser
+
 if TYPE_CHECKING:
     from genpolicy.data.oracle import Oracle
     from genpolicy.data.records import Dataset
@@ -31,6 +33,7 @@ def add_parser(subparsers: Any) -> None:
     )
     futures.add_argument("--plot", type=Path, metavar="FILE", help="draw it to a .png, .svg or .pdf")
     futures.set_defaults(run=run_futures)
+    add_puzzles_parser(measures)
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:

@@ -1,0 +1,121 @@
+"""The policies of a command line: how they are written, what they may be told, and the names they have in tables."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from genpolicy.game import Game
+    from genpolicy.policies.base import Policy
+
+
+@dataclass(frozen=True)
+class Player:
+    """A policy as it is measured."""
+
+    name: str
+    """In tables; no two players of one command have the same."""
+    spec: str
+    """The folder or spelling that it was loaded from."""
+    policy: Policy
+
+
+def add_player_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add ``--policy`` and what policies may be told."""
+    parser.add_argument(
+        "--policy", action="append", nargs="+", required=True, metavar="P", help="folders or spellings of policies"
+    )
+    parser.add_argument("--game", metavar="SPEC", help="the game, where no policy's folder says it, e.g. chess")
+    parser.add_argument(
+        "--sampler", action="append", metavar="NAME", help="of diffusion policies; may be given several times"
+    )
+    parser.add_argument("--num-steps", type=int, metavar="N", help="network calls of a diffusion policy's sampler")
+    parser.add_argument("--temperature", type=float, metavar="X", help="of what a policy draws; 0 takes the likeliest")
+    parser.add_argument("--batch-size", type=int, metavar="N", help="most positions in one network call")
+    parser.add_argument("--device", default="cpu", help="where networks run; default cpu")
+    parser.add_argument("--seed", type=int, default=0, help="of all draws; default 0")
+
+
+def specs_of(arguments: argparse.Namespace) -> list[str]:
+    """The policies as they were written; ``--policy`` may be repeated and may name several."""
+    return [spec for group in arguments.policy for spec in group]
+
+
+def find_game(given: str | None, specs: Sequence[str]) -> Game[Any]:
+    """The game that was asked for, or else the one that the policies' folders were trained for.
+
+    Raises:
+        ValueError: neither is known.
+        CheckpointError: a damaged folder.
+    """
+    from genpolicy.policies.base import read_policy_config
+    from genpolicy.registry import load_game
+
+    if given is not None:
+        return load_game(given)
+    for spec in specs:
+        head = spec.partition("?")[0]
+        for folder in (head, head.partition(":")[2]):  # a search is spelled kind:FOLDER
+            if folder and (Path(folder) / "config.yaml").is_file():
+                game = read_policy_config(Path(folder)).get("game")
+                if isinstance(game, str):
+                    return load_game(game)
+    raise ValueError(f"{', '.join(specs)}: nothing says which game is played; say it, e.g. --game chess")
+
+
+def names_of(specs: Sequence[str]) -> list[str]:
+    """A name for each policy in tables: its run's where it is a folder, else as it was written.
+
+    Policies that would have the same name keep the whole of what was written, and numbers where even that is the same.
+    """
+    short = [_short_name(spec) for spec in specs]
+    names = [name if short.count(name) == 1 else spec for name, spec in zip(short, specs, strict=True)]
+    return [name if names.count(name) == 1 else f"{name} #{names[: i + 1].count(name)}" for i, name in enumerate(names)]
+
+
+def _short_name(spec: str) -> str:
+    head, mark, query = spec.partition("?")
+    if not (Path(head) / "config.yaml").is_file():
+        return spec
+    folder = Path(head).resolve()
+    return (folder.parent.name if folder.name == "policy" else folder.name) + mark + query
+
+
+@contextmanager
+def open_players(name: str, spec: str, game: Game[Any], arguments: argparse.Namespace) -> Iterator[list[Player]]:
+    """A policy as it plays, once for each ``--sampler`` where it takes one; its processes are ended at the end.
+
+    Raises:
+        RegistryError: no such policy.
+        CheckpointError: a damaged folder, or a policy of another game.
+        ValueError: an option out of range.
+    """
+    from genpolicy.policies.base import load_policy, spelled_options
+
+    written = spelled_options(spec.partition("?")[2])
+    seed = int(written.get("seed", arguments.seed))  # what stands in the spelling is meant for this policy alone
+    policy = load_policy(spec, game=game, device=written.get("device", arguments.device), seed=seed)
+    try:
+        if policy.game.spec != game.spec:
+            raise ValueError(f"{spec}: this policy plays {policy.game.spec!r}, not {game.spec!r}")
+        known = policy.option_names()
+        changed: dict[str, Any] = {
+            key: getattr(arguments, key)
+            for key in ("num_steps", "temperature", "batch_size")
+            if getattr(arguments, key) is not None and key in known
+        }
+        samplers = arguments.sampler if arguments.sampler and "sampler" in known else [None]
+        players = []
+        for sampler in samplers:
+            own = changed if sampler is None else {**changed, "sampler": sampler}
+            played = policy.with_options(**own) if own else policy
+            played.seed(seed)
+            players.append(Player(name if sampler is None else f"{name} ({sampler})", spec, played))
+        yield players
+    finally:
+        policy.close()
