@@ -1,0 +1,327 @@
+"""MCTS as a policy: a prior from one policy, a value from another (or the same), or from nothing but the rules.
+
+``mcts:FOLDER?value=OTHER`` takes FOLDER's ``Decision.policy`` as the prior and OTHER's ``Decision.value`` as the value;
+``mcts:uniform``, ``mcts:heuristic`` and ``mcts:rollout`` need no weights. An option that holds ``&`` is written with
+``%26``. See ``docs/search.md``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from genpolicy.game import Game
+from genpolicy.policies.base import Decision, Policy, load_policy, resolve_game
+from genpolicy.policies.draws import RowSeeds, check_options
+from genpolicy.policies.simple import legal_of
+from genpolicy.search.leaf import Heuristic, Rollout, even
+from genpolicy.search.mcts import PRESETS, Mcts, SearchResult
+from genpolicy.search.model import Evaluator, Prior, RulesModel
+from genpolicy.search.reuse import KeptTrees
+from genpolicy.search.tree import MctsConfig
+
+BUILT_IN = {"uniform": "even", "heuristic": "heuristic", "rollout": "rollout"}
+"""Arguments that are no policy, with the value that goes with them; their prior is uniform."""
+VALUES = ("even", "heuristic", "rollout")
+SEARCH_OPTIONS = tuple(field.name for field in dataclasses.fields(MctsConfig))
+
+
+class PolicyEvaluator:
+    """A search's evaluator: prior and value of policies, or a uniform prior and a value that needs no network.
+
+    Args:
+        prior: Its ``Decision.policy`` is the prior; None: uniform.
+        value: Its ``Decision.value``, or an evaluator's.
+        seed: Policies that draw are reseeded with it before every call, so that an answer depends on its position.
+    """
+
+    def __init__(self, prior: Policy | None, value: Policy | Evaluator, seed: int = 0) -> None:
+        self.prior, self.value, self.seed = prior, value, seed
+        self.network_calls = 0
+        """Calls of networks so far, as the policies count them."""
+
+    def __call__(self, states: Sequence[Any]) -> tuple[list[Prior], list[float]]:
+        """See ``genpolicy.search.model.Evaluator``.
+
+        Raises:
+            ValueError: a policy without probabilities, or without a value, where they are needed.
+        """
+        by_prior = [] if self.prior is None else self._ask(self.prior, states)
+        priors: list[Prior] = [None] * len(states)
+        for row, decision in enumerate(by_prior):
+            if decision.policy is None:
+                raise ValueError(
+                    f"policy {_label(self.prior)} gives no probabilities of its moves, which a search takes as its "
+                    "prior: add prior=uniform, or prior=FOLDER of a policy that has them"
+                )
+            priors[row] = decision.policy
+        if not isinstance(self.value, Policy):
+            return priors, list(self.value(states)[1])
+        values = []
+        for decision in by_prior if self.value is self.prior else self._ask(self.value, states):
+            if decision.value is None:
+                raise ValueError(
+                    f"policy {_label(self.value)} gives no value (S-A predicts moves alone), and a search needs one: "
+                    "add value=FOLDER of a policy that has one (S-V, SA-V), or value=heuristic, value=rollout or value=even"
+                )
+            values.append(decision.value)
+        return priors, values
+
+    def _ask(self, policy: Policy, states: Sequence[Any]) -> list[Decision]:
+        policy.seed(self.seed)
+        decisions = policy.decide(states)
+        # A decision names the calls of its own part of the batch; policies with weights say how large a part is.
+        size = getattr(policy, "batch_size", len(states))
+        self.network_calls += int(sum(d.stats.get("network_calls", 0) for d in decisions[::size]))
+        return decisions
+
+    def close(self) -> None:
+        """Close both policies."""
+        for policy in (self.prior, self.value):
+            if isinstance(policy, Policy):
+                policy.close()
+
+
+class MctsPolicy(Policy):
+    """Plays the most visited move of a tree search, or draws one by the visits.
+
+    ``Decision.policy`` is the visit distribution, in proportion to visits^(1 / temperature); ``value`` the mean of the
+    tree; ``line`` and ``states`` its principal variation. Stats: ``simulations`` (added by this search), ``kept``
+    (visits taken over from the search before), ``evaluations`` (positions), ``depth`` (plies of the longest line),
+    ``network_calls`` (shared by the positions of a batch) and ``ms`` (wall time of the batch over its rows).
+
+    Args:
+        game: The game.
+        evaluator: Prior and value.
+        config: The search's numbers.
+        temperature: tau of the visit distribution, above 0.
+        sample: Draw the move from that distribution; else the most visited one is played.
+        reuse: Go on from the subtree of the moves played since an earlier decision. ``simulations`` are added to it, so
+            a decision then depends on those before it; ``seed`` forgets them.
+        seed: Of noise and drawn moves; same seed, same game (see ``genpolicy.policies.draws``).
+        name: What is searched with, for tables.
+
+    Raises:
+        ValueError: an option out of range.
+    """
+
+    kind: ClassVar[str] = "mcts"
+    spelling: ClassVar[str] = "mcts:FOLDER|uniform|heuristic|rollout[?simulations=N&value=FOLDER&key=value&...]"
+
+    def __init__(
+        self,
+        game: Game[Any],
+        evaluator: PolicyEvaluator,
+        config: MctsConfig | None = None,
+        *,
+        temperature: float = 1.0,
+        sample: bool = False,
+        reuse: bool = False,
+        seed: int = 0,
+        name: str = "",
+    ) -> None:
+        if not 0 < temperature < math.inf:
+            raise ValueError(f"temperature must be above 0, got {temperature}; the most visited move is sample=false")
+        self.game, self.evaluator, self.config = game, evaluator, config or MctsConfig()
+        self.temperature, self.sample, self.reuse, self._name = float(temperature), sample, reuse, name
+        self._search = Mcts(RulesModel(game, evaluator), self.config)
+        self._kept = KeptTrees(game)
+        self.seed(seed)
+
+    def seed(self, seed: int) -> None:
+        """Make the draws that follow the same as those after any other call with this seed; forget kept trees."""
+        self._seeds = RowSeeds(seed)
+        self._kept.clear()
+        self.evaluator.seed = int(seed)
+
+    def decide(self, states: Sequence[Any]) -> list[Decision]:
+        """One search for each position, their leaves evaluated together.
+
+        Raises:
+            ValueError: a position without legal moves, or a prior or value that is none.
+        """
+        began, calls = time.perf_counter(), self.evaluator.network_calls
+        legal_of(self.game, states)
+        seeds = self._seeds.draw([self.game.format(state) for state in states])
+        kept = [self._kept.find(state) if self.reuse else None for state in states]
+        num_kept = [0 if tree is None else tree.visits[0] - 1 for tree in kept]
+        results = self._search.search(states, seeds, kept)
+        if self.reuse:
+            self._kept.add([result.tree for result in results])
+        shared = {
+            "network_calls": float(self.evaluator.network_calls - calls),
+            "ms": 1e3 * (time.perf_counter() - began) / max(1, len(states)),
+        }
+        return [
+            self._decision(result, seed, {"kept": float(visits), **shared})
+            for result, seed, visits in zip(results, seeds, num_kept, strict=True)
+        ]
+
+    def _decision(self, result: SearchResult, seed: int, stats: Mapping[str, float]) -> Decision:
+        distribution = result.distribution(self.temperature)
+        move, line, states = result.choice, result.line, result.embeddings
+        if self.sample:
+            # The seed itself has drawn the noise.
+            generator = np.random.default_rng([seed, 1])
+            move = int(generator.choice(list(distribution), p=list(distribution.values())))
+            line, states = result.line_from(move)
+        return Decision(
+            move,
+            policy=distribution,
+            value=result.value,
+            line=line,
+            states=tuple(self.game.format(state) for state in states),
+            stats={
+                "raw_legal": 1.0,
+                "simulations": float(result.simulations),
+                "evaluations": float(result.evaluations),
+                "depth": float(result.depth),
+                **stats,
+            },
+        )
+
+    @property
+    def label(self) -> str:
+        """Simulations and what is searched with, e.g. ``mcts-100:uniform``."""
+        return f"{self.kind}-{self.config.simulations}" + (f":{self._name}" if self._name else "")
+
+    def close(self) -> None:
+        """Close the policies that are asked, and forget kept trees."""
+        self._kept.clear()
+        self.evaluator.close()
+
+    @classmethod
+    def option_names(cls) -> tuple[str, ...]:
+        """What ``load_policy`` may be told besides ``device``, ``game``, ``prior`` and ``value``."""
+        return (*SEARCH_OPTIONS, "temperature", "sample", "reuse", "seed", "preset")
+
+    def with_options(self, **changed: Any) -> MctsPolicy:
+        """A search over the same policies with other options.
+
+        Raises:
+            ValueError: an option that it does not take, or one out of range.
+        """
+        check_options(self.kind, changed, self.option_names())
+        own = {"temperature": self.temperature, "sample": self.sample, "reuse": self.reuse, "seed": self._seeds.seed}
+        options = _typed({**dataclasses.asdict(self.config), **own, **_with_preset(changed)})
+        config = MctsConfig(**{name: options.pop(name) for name in SEARCH_OPTIONS})
+        # An evaluator of its own, because the seed and the count of calls are of one policy.
+        evaluator = PolicyEvaluator(self.evaluator.prior, self.evaluator.value)
+        return type(self)(self.game, evaluator, config, name=self._name, **options)
+
+    @classmethod
+    def from_spec(cls, argument: str, options: dict[str, Any]) -> MctsPolicy:
+        """``mcts:FOLDER?simulations=100&value=OTHER``, ``mcts:uniform``, ``mcts:heuristic``, ``mcts:rollout``.
+
+        Raises:
+            ValueError: an option that it does not take or one out of range, or a policy without what is needed of it.
+            RegistryError: no such folder or policy.
+        """
+        options = dict(options)
+        inner = {key: options.pop(key) for key in ("device", "game") if options.get(key) is not None}
+        prior_spec, value_spec = options.pop("prior", None), options.pop("value", None)
+        known = (*cls.option_names(), "device", "game", "prior", "value")
+        check_options(cls.kind, options, known)
+        if not argument and (prior_spec is None or value_spec is None):
+            raise ValueError(
+                f"policy 'mcts' needs something to search with: {cls.spelling}; got neither a FOLDER nor both "
+                "prior= and value="
+            )
+        prior_spec = str(prior_spec or ("uniform" if argument in BUILT_IN else argument))
+        value_spec = str(value_spec or BUILT_IN.get(argument, argument))
+        policies = {
+            spec: load_policy(spec, **inner)
+            for spec in dict.fromkeys((prior_spec, value_spec))
+            if spec not in ("uniform", *VALUES)
+        }
+        game = _common_game(policies, inner.get("game"))
+        prior = _prior_of(prior_spec, policies)
+        value = policies.get(value_spec) or _value_of(value_spec, game, int(options.get("seed", 0)))
+        made = cls(game, PolicyEvaluator(prior, value), name=_name_of(argument, prior_spec, value_spec, policies))
+        policy = made.with_options(**options)
+        if policies:
+            # A policy that lacks what is asked of it should say so now, and not in the middle of a tournament.
+            try:
+                policy.evaluator([game.parse()])
+            except ValueError:
+                policy.close()
+                raise
+            policy.evaluator.network_calls = 0
+        return policy
+
+
+def _prior_of(spec: str, policies: Mapping[str, Policy]) -> Policy | None:
+    if spec in VALUES:
+        raise ValueError(f"prior={spec}: no prior; take prior=uniform or prior=FOLDER (value={spec} is a value)")
+    return policies.get(spec)
+
+
+def _value_of(spec: str, game: Game[Any], seed: int) -> Evaluator:
+    if spec == "uniform":
+        raise ValueError(f"value=uniform: no value; take one of {', '.join(VALUES)}, or a policy's folder")
+    if spec == "heuristic":
+        return Heuristic(game)
+    return Rollout(game, seed=seed) if spec == "rollout" else even
+
+
+def _common_game(policies: Mapping[str, Policy], wanted: Game[Any] | str | None) -> Game[Any]:
+    """The game that all policies play.
+
+    Raises:
+        ValueError: they play different games, or nobody says which game.
+    """
+    games = {policy.game.spec: policy.game for policy in policies.values()}
+    if len(games) > 1:
+        pairs = ", ".join(f"{name} plays {policy.game.spec}" for name, policy in policies.items())
+        raise ValueError(f"prior and value are of different games: {pairs}")
+    return next(iter(games.values())) if games else resolve_game(wanted, "mcts")
+
+
+def _name_of(argument: str, prior: str, value: str, policies: Mapping[str, Policy]) -> str:
+    """The argument's name, or prior and value where they are not both of it."""
+    if argument in BUILT_IN and (prior, value) == ("uniform", BUILT_IN[argument]):
+        return argument
+    names = [policies[spec].label if spec in policies else spec for spec in dict.fromkeys((prior, value))]
+    return "+".join(names)
+
+
+def _label(policy: Policy | None) -> str:
+    return repr("" if policy is None else policy.label)
+
+
+def _with_preset(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options over those of the named setting."""
+    options = dict(options)
+    name = options.pop("preset", None)
+    if name is None:
+        return options
+    if name not in PRESETS:
+        raise ValueError(f"preset must be one of {', '.join(PRESETS)}, got {name!r}")
+    return {**PRESETS[name], **options}
+
+
+def _typed(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with the types of the settings they are for; those of a command line may be texts or integers.
+
+    Raises:
+        ValueError: one is of another type.
+    """
+    typed = {}
+    for name, value in options.items():
+        is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if name == "first_play" or (name == "c_puct" and value is None):
+            typed[name] = value
+        elif name in ("sample", "reuse", "early_stop"):
+            if not isinstance(value, bool):
+                raise ValueError(f"{name} must be true or false, got {value!r}")
+            typed[name] = value
+        elif not is_number or (name in ("simulations", "batch_size", "seed") and value != int(value)):
+            raise ValueError(f"{name} must be a number (whole for counts and seeds), got {value!r}")
+        else:
+            typed[name] = int(value) if name in ("simulations", "batch_size", "seed") else float(value)
+    return typed

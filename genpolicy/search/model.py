@@ -1,0 +1,212 @@
+"""SearchModel: what a tree search knows of a game; RulesModel: the game's own rules with an evaluator at the leaves.
+
+A search never sees a state. It holds *embeddings*, which only the model reads: positions where there are rules, hidden
+vectors in a learned model. All methods take batches, so that leaves of many trees share one call of a network.
+
+Views: a node's value is for the player to move there. What a choice brings is told for the player who makes it: with
+the reward r, the discount d and the value v of the node that it leads to, the choice is worth r + d v to that player.
+d is -1 where the other side moves next, 1 where the same side moves again, 0 where the game has ended; a delivered mate
+is r = 1, d = 0. (Rewards, discounts and opaque embeddings as in Schrittwieser et al. 2020, arXiv:1911.08265.)
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from genpolicy.game import Game
+
+PRIOR_TOLERANCE = 1e-3
+"""How far a prior's sum may be from 1 (float32 and float16 softmaxes of many moves); it is divided by its sum."""
+
+
+class Choices(NamedTuple):
+    """What can be chosen at a node; empty where the game has ended."""
+
+    ids: NDArray[np.int64]
+    """[n] ids of the choices (moves; outcomes at a chance node), all different."""
+    priors: NDArray[np.float64] | None
+    """[n] probabilities, sum 1; None: all the same."""
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """A batch of nodes; every field has one entry a node."""
+
+    embeddings: Sequence[Any]
+    """Opaque; the model gets them back in ``step``."""
+    choices: Sequence[Choices]
+    """Read at most once for each node, when the search first goes on from there: a model may compute them then."""
+    values: Sequence[float]
+    """In [-1, 1] for the player to move at the node; ignored where the discount is 0."""
+    rewards: Sequence[float]
+    """In [-1, 1] for the player who made the choice that led here; 0 for roots."""
+    discounts: Sequence[float]
+    """-1 the other side moves next, 1 the same side, 0 the game has ended; 1 for roots."""
+    chance: Sequence[bool]
+    """Whether the next choice is drawn by chance, with the priors as its probabilities."""
+
+
+class SearchModel(ABC):
+    """What a search asks of a game, or of a learned model of one."""
+
+    @abstractmethod
+    def root(self, states: Sequence[Any]) -> Nodes:
+        """The roots of some states of the game.
+
+        Raises:
+            ValueError: a state without choices; there is nothing to search.
+        """
+
+    @abstractmethod
+    def step(self, embeddings: Sequence[Any], choices: Sequence[int]) -> Nodes:
+        """The nodes that choices lead to, one for each pair; no row depends on the others."""
+
+
+Prior: TypeAlias = "NDArray[np.floating[Any]] | Mapping[int, float] | None"
+"""Probabilities of a state's legal moves: in their order, or by move id (a legal move that is left out has none); None:
+all the same."""
+Evaluator: TypeAlias = "Callable[[Sequence[Any]], tuple[Sequence[Prior], Sequence[float]]]"
+"""States -> a prior and a value in [-1, 1] for the player to move, for each. No row may depend on the others."""
+
+
+class RulesModel(SearchModel):
+    """A game's own rules; an evaluator judges the positions in which the game goes on.
+
+    Embeddings are states, so a repetition inside the tree, or one that began before the root, is seen by the rules. The
+    end of the game is never evaluated: its reward is the outcome for the player who made the last move. A root that is
+    drawn by rule but has legal moves is searched as any other.
+
+    Args:
+        game: The rules.
+        evaluator: See ``Evaluator``.
+    """
+
+    def __init__(self, game: Game[Any], evaluator: Evaluator) -> None:
+        self.game, self.evaluator = game, evaluator
+
+    def root(self, states: Sequence[Any]) -> Nodes:
+        """The states as roots.
+
+        Raises:
+            ValueError: a state without legal moves, or an evaluator's answer that is no answer.
+        """
+        for state in states:
+            if len(self.game.legal(state)) == 0:
+                raise ValueError(f"the game is over in {self.game.format(state)!r}: the player to move has no move")
+        priors, values = self._evaluated(states)
+        count = len(states)
+        choices = _LegalChoices(self.game, states, priors)
+        return Nodes(list(states), choices, values, [0.0] * count, [1.0] * count, [False] * count)
+
+    def step(self, embeddings: Sequence[Any], choices: Sequence[int]) -> Nodes:
+        """The positions after some moves.
+
+        Raises:
+            IllegalMoveError: a move is not legal.
+            ValueError: an evaluator's answer that is no answer.
+        """
+        game = self.game
+        states = [game.play(state, move) for state, move in zip(embeddings, choices, strict=True)]
+        outcomes = [game.outcome(state) for state in states]
+        signs = [
+            1.0 if game.player(after) == game.player(before) else -1.0
+            for before, after in zip(embeddings, states, strict=True)
+        ]
+        running = [row for row, outcome in enumerate(outcomes) if outcome is None]
+        open_priors, open_values = self._evaluated([states[row] for row in running])
+        priors: list[NDArray[np.float64] | None] = [None] * len(states)
+        values = [0.0] * len(states)
+        for row, prior, value in zip(running, open_priors, open_values, strict=True):
+            priors[row], values[row] = prior, value
+        return Nodes(
+            embeddings=states,
+            choices=_LegalChoices(game, states, priors, outcomes),
+            values=values,
+            rewards=[0.0 if o is None else sign * o for sign, o in zip(signs, outcomes, strict=True)],
+            discounts=[sign if o is None else 0.0 for sign, o in zip(signs, outcomes, strict=True)],
+            chance=[False] * len(states),
+        )
+
+    def _evaluated(self, states: Sequence[Any]) -> tuple[list[NDArray[np.float64] | None], list[float]]:
+        """Checked priors (of the legal moves in order) and values."""
+        if not states:
+            return [], []
+        priors, values = self.evaluator(states)
+        if len(priors) != len(states) or len(values) != len(states):
+            raise ValueError(
+                f"evaluator gave {len(priors)} priors and {len(values)} values for {len(states)} positions"
+            )
+        return (
+            [self._prior(state, prior) for state, prior in zip(states, priors, strict=True)],
+            [self._value(state, value) for state, value in zip(states, values, strict=True)],
+        )
+
+    def _value(self, state: Any, value: float) -> float:
+        value = float(value)
+        if not abs(value) <= 1.0 + PRIOR_TOLERANCE:  # so written, NaN fails too
+            raise ValueError(
+                f"evaluator gave the value {value} in {self.game.format(state)!r}; a value lies in [-1, 1], for the "
+                "player to move (a win probability p is the value 2 p - 1)"
+            )
+        return min(1.0, max(-1.0, value))
+
+    def _prior(self, state: Any, prior: Prior) -> NDArray[np.float64] | None:
+        if prior is None:
+            return None
+        legal = self.game.legal(state)
+        if isinstance(prior, Mapping):
+            extra = set(prior) - set(legal.tolist())
+            if extra:
+                names = ", ".join(
+                    self.game.moves[i] if 0 <= i < len(self.game.moves) else str(i) for i in sorted(extra)
+                )
+                raise ValueError(f"evaluator gave a prior for illegal moves in {self.game.format(state)!r}: {names}")
+            prior = np.array([prior.get(move, 0.0) for move in legal.tolist()], np.float64)
+        array = np.asarray(prior, np.float64)
+        if array.shape != legal.shape:
+            raise ValueError(
+                f"evaluator gave a prior of shape {array.shape} in {self.game.format(state)!r}, which has {len(legal)} "
+                "legal moves"
+            )
+        total = float(array.sum())
+        if not (math.isfinite(total) and abs(total - 1.0) <= PRIOR_TOLERANCE and float(array.min()) >= 0.0):
+            raise ValueError(
+                f"evaluator gave a prior that is no distribution in {self.game.format(state)!r}: sum {total}, least "
+                f"{array.min()}"
+            )
+        return array / total
+
+
+class _LegalChoices(Sequence[Choices]):
+    """Legal moves of a batch of states, generated when they are read: most leaves are visited once, and never need
+    them."""
+
+    def __init__(
+        self,
+        game: Game[Any],
+        states: Sequence[Any],
+        priors: Sequence[NDArray[np.float64] | None],
+        outcomes: Sequence[float | None] | None = None,
+    ) -> None:
+        self._game, self._states, self._priors, self._outcomes = game, states, priors, outcomes
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    @overload
+    def __getitem__(self, row: int) -> Choices: ...
+    @overload
+    def __getitem__(self, row: slice) -> Sequence[Choices]: ...
+    def __getitem__(self, row: int | slice) -> Choices | Sequence[Choices]:
+        if isinstance(row, slice):
+            return [self[i] for i in range(*row.indices(len(self)))]
+        if self._outcomes is not None and self._outcomes[row] is not None:
+            return Choices(np.empty(0, np.int64), None)
+        return Choices(self._game.legal(self._states[row]), self._priors[row])

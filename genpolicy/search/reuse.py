@@ -1,0 +1,59 @@
+"""Trees kept from one move to the next: finds the subtree of the moves that were played since.
+
+A subtree is taken over only for the very same state: equal position (``Game.key``), text with its counters, and the
+whole past (``Game.history``), because a repetition that begins before the root is counted inside the tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from genpolicy.game import Game
+from genpolicy.search.tree import Tree
+
+MAX_KEPT_NODES = 100_000  # some 300 MB of chess positions; the oldest trees go first
+MAX_PLIES = 2  # our move and the answer; one where a policy plays both sides
+
+
+class KeptTrees:
+    """Trees of earlier searches whose embeddings are states of the game (``RulesModel``).
+
+    Args:
+        game: Compares states.
+    """
+
+    def __init__(self, game: Game[Any]) -> None:
+        self.game = game
+        self._trees: list[tuple[Tree, dict[Hashable, list[int]]]] = []
+
+    def clear(self) -> None:
+        """Forget every tree."""
+        self._trees.clear()
+
+    def add(self, trees: Sequence[Tree]) -> None:
+        """Keep trees whose searches have ended."""
+        for tree in trees:
+            found: dict[Hashable, list[int]] = {}
+            level = [0]
+            for _ in range(MAX_PLIES):
+                level = [child for node in level for child in tree.children[node] or ()]
+                for node in level:
+                    found.setdefault(self.game.key(tree.embeddings[node]), []).append(node)
+            self._trees.append((tree, found))
+        total = sum(len(tree) for tree, _ in self._trees)
+        while total > MAX_KEPT_NODES and len(self._trees) > 1:
+            total -= len(self._trees.pop(0)[0])
+
+    def find(self, state: Any) -> Tree | None:
+        """A tree of its own with ``state`` at its root: of those kept the one with most visits; None: there is none."""
+        key, best, most = self.game.key(state), None, 0
+        for tree, nodes in self._trees:
+            for node in nodes.get(key, ()):
+                if tree.visits[node] > most and self._is_same(tree.embeddings[node], state):
+                    best, most = (tree, node), tree.visits[node]
+        return None if best is None else best[0].subtree(best[1])
+
+    def _is_same(self, one: Any, other: Any) -> bool:
+        game = self.game
+        return game.format(one) == game.format(other) and game.history(one) == game.history(other)
