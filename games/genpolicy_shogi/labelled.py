@@ -1,0 +1,230 @@
+"""Positions as the training data of dlshogi and YaneuraOu hold them, into what the core knows and back.
+
+Scores become ``cp:`` texts for the player to move, results are Black's, the visits of a search its policy. The move of
+an hcpe or PSV record and the most visited move of an hcpe3 record are the line; hcpe3 also says what was played.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from genpolicy.errors import SourceError
+from genpolicy.game import Game, OnBad, PlayedGame, Position
+from genpolicy.values import parse_score
+from genpolicy_shogi import binary
+from genpolicy_shogi.binary import RESULTS, Hcpe, Hcpe3Game, Hcpe3Move, Psv
+from genpolicy_shogi.files import Source
+from genpolicy_shogi.packed import HCP, PSFEN, move16_of_usi, pack, yaneura_of_usi
+from genpolicy_shogi.replay import Replay
+
+MATE_EVAL = 30_000
+"""Centipawns of a mate where a format has only those; dlshogi's own figure."""
+VISITS = 10_000
+"""Visits that a policy is written with where their number is not known."""
+_LAST_GAME_PLY = 0xFFFF
+
+
+def read_positions(game: Game[Any], source: Source, label: str, on_bad: OnBad | None) -> Iterator[Position]:
+    """Positions of an hcpe, hcpe3 or PSV file, streamed; an illegal record is one bad entry, an hcpe3 game too.
+
+    Raises:
+        SourceError: an unreadable or illegal record (only without ``on_bad``), or a damaged file.
+    """
+    if source.suffix == ".hcpe3":
+        for number, record in binary.HCPE3.read(source, on_bad):
+            made = _made(lambda record=record: hcpe3_positions(record), source, "hcpe3", number, on_bad)  # type: ignore[misc]
+            for ply, (text, line, scores, played, policy) in enumerate(made or ()):
+                yield Position(
+                    text,
+                    f"{source.label}: hcpe3 record {number}",
+                    line,
+                    scores,
+                    game_id=f"{label}:{number}",
+                    ply=ply,
+                    played=played,
+                    result=RESULTS[record.result & 3],
+                    policy=policy,
+                )
+        return
+    records: Iterator[tuple[int, Hcpe | Psv]]
+    if source.suffix == ".hcpe":
+        name, records = "hcpe", binary.HCPE.read(source, on_bad)
+    else:
+        name, records = "PSV", binary.PSV.read(source, on_bad)
+    for number, each in records:
+        position = _made(lambda each=each: [_position(each)], source, name, number, on_bad)  # type: ignore[misc]
+        for text, line, scores, result in position or ():
+            yield Position(text, f"{source.label}: {name} record {number}", line, scores, result=result)
+
+
+def _made(make: Callable[[], Any], source: Source, name: str, number: int, on_bad: OnBad | None) -> Any:
+    """What ``make`` gives; None where it raises ValueError and ``on_bad`` was told."""
+    try:
+        return make()
+    except ValueError as error:
+        bad = SourceError(f"{source.label}: {name} record {number}: {error}")
+        if on_bad is None:
+            raise bad from error
+        on_bad(bad)
+        return None
+
+
+def _position(record: Hcpe | Psv) -> tuple[str, tuple[str], tuple[str], float]:
+    """Text, line, scores and Black's result of a record; ValueError where it is illegal."""
+    text, move = record.sfen, record.move
+    Replay(text).play_usi(move)
+    if isinstance(record, Hcpe):
+        return text, (move,), (f"cp:{record.eval}",), _result(record.game_result)
+    if record.game_result not in (-1, 0, 1):
+        raise ValueError(f"game_result is 1, 0 or -1, got {record.game_result}")
+    black = 1 if text.split()[1] == "b" else -1
+    return text, (move,), (f"cp:{record.score}",), float(black * record.game_result) + 0.0
+
+
+def _result(number: int) -> float:
+    if number not in RESULTS:
+        raise ValueError(f"the result is 0 (draw), 1 (Black) or 2 (White), got {number}")
+    return RESULTS[number]
+
+
+Searched = tuple[str, tuple[str, ...], tuple[str, ...], str, str | None]
+"""Text, line, scores, move played and policy of one position of an hcpe3 game."""
+
+
+def hcpe3_positions(record: Hcpe3Game) -> list[Searched]:
+    """The positions of a game in which a move was played.
+
+    Raises:
+        ValueError: the first position, a move or the result is illegal; the message says which.
+    """
+    _result(record.result & 3)
+    replay = Replay(record.sfen)
+    found: list[Searched] = []
+    for ply, move in enumerate(record.moves, 1):
+        try:
+            text = replay.sfen.rpartition(" ")[0] + " 1"
+            visits = {replay.move16(number): count for number, count in move.candidates}
+            total = sum(visits.values())
+            line, scores, policy = (), (), None  # type: tuple[str, ...], tuple[str, ...], str | None
+            if total:
+                line, scores = (max(visits, key=visits.__getitem__),), (f"cp:{move.eval}",)
+                policy = " ".join(f"{usi}={count / total:.6g}" for usi, count in visits.items() if count)
+            played = replay.move16(move.move16)
+            found.append((text, line, scores, played, policy))
+            replay.play_usi(played)
+        except ValueError as error:
+            raise ValueError(f"move {ply}: {error}") from error
+    return found
+
+
+def read_games(game: Game[Any], source: Source, label: str, on_bad: OnBad | None) -> Iterator[PlayedGame]:
+    """Games of an hcpe3 file, without what was searched.
+
+    Raises:
+        SourceError: an illegal game (only without ``on_bad``), or a damaged file.
+    """
+    for number, record in binary.HCPE3.read(source, on_bad):
+        made = _made(lambda record=record: hcpe3_positions(record), source, "hcpe3", number, on_bad)  # type: ignore[misc]
+        if made is not None:
+            moves = tuple(game.moves.index(played) for _, _, _, played, _ in made)
+            start = game.format(game.parse(record.sfen))
+            yield PlayedGame(f"{label}:{number}", start, moves, RESULTS[record.result & 3])
+
+
+def hcpe3_of_game(game: Game[Any], played: PlayedGame) -> Hcpe3Game:
+    """A game in hcpe3, every move its position's only candidate and no position scored."""
+    moves = []
+    for move in played.moves:
+        number = move16_of_usi(game.moves[move])
+        moves.append(Hcpe3Move(number, 0, ((number, 1),)))
+    return Hcpe3Game(pack(HCP, played.start), _result_number(played.result), 0, tuple(moves))
+
+
+def write_positions(path: Path, positions: Iterable[Position]) -> int:
+    """Write labelled positions as hcpe, hcpe3 or PSV, by the file's name; those that a format cannot hold are left out.
+
+    hcpe and PSV take positions with a line, a score of its first position and a result. hcpe3 takes the moves played of
+    whole games; a position's policy becomes visits, its line a single candidate where it has no policy.
+
+    Returns:
+        How many positions were written.
+
+    Raises:
+        ValueError: the name is of none of these formats.
+    """
+    suffix = Source(path).suffix
+    if suffix == ".hcpe3":
+        count = 0
+
+        def games() -> Iterator[Hcpe3Game]:
+            nonlocal count
+            for _, group in groupby(positions, key=lambda position: position.game_id):
+                for record in _hcpe3_games(list(group)):
+                    count += len(record.moves)
+                    yield record
+
+        binary.write(path, games())
+        return count
+    if suffix not in (".hcpe", ".psv"):
+        raise ValueError(f"{path}: positions are written as .hcpe, .hcpe3 or .psv (each also .gz or .zst)")
+    make = _hcpe_of if suffix == ".hcpe" else _psv_of
+    whole = (p for p in positions if p.line and p.scores and p.scores[0] is not None and p.result is not None)
+    return binary.write(path, (make(position) for position in whole))
+
+
+def _hcpe_of(position: Position) -> Hcpe:
+    packed, move = pack(HCP, position.text), move16_of_usi(position.line[0])
+    return Hcpe(packed, _eval(position.scores), move, _result_number(position.result))
+
+
+def _psv_of(position: Position) -> Psv:
+    assert position.result is not None
+    black = 1 if position.text.split()[1] == "b" else -1
+    ply = min(_LAST_GAME_PLY, 1 + (position.ply or 0))
+    move = yaneura_of_usi(position.line[0])
+    return Psv(pack(PSFEN, position.text), _eval(position.scores), move, ply, int(position.result) * black)
+
+
+def _hcpe3_games(positions: list[Position]) -> Iterator[Hcpe3Game]:
+    """The game of some positions, or several where one does not follow from the one before."""
+    moves: list[Hcpe3Move] = []
+    start: Position | None = None
+    replay: Replay | None = None
+    for position in positions:
+        if position.played is None or position.result is None:
+            continue
+        if replay is None or replay.sfen.split()[:3] != position.text.split()[:3]:
+            if start is not None:
+                yield Hcpe3Game(pack(HCP, start.text), _result_number(start.result), 0, tuple(moves))
+            start, moves, replay = position, [], Replay(position.text)
+        value = _eval(position.scores) if position.line else 0
+        moves.append(Hcpe3Move(move16_of_usi(position.played), value, _candidates(position)))
+        replay.play_usi(position.played)
+    if start is not None:
+        yield Hcpe3Game(pack(HCP, start.text), _result_number(start.result), 0, tuple(moves))
+
+
+def _candidates(position: Position) -> tuple[tuple[int, int], ...]:
+    if position.policy:
+        shares = (entry.split("=") for entry in position.policy.split())
+        counted = ((move16_of_usi(usi), round(VISITS * float(share))) for usi, share in shares)
+        return tuple((move, visits) for move, visits in counted if visits)
+    return ((move16_of_usi(position.line[0]), 1),) if position.line else ()
+
+
+def _eval(scores: tuple[str | None, ...]) -> int:
+    """Centipawns of the first score; a mate counts as ``MATE_EVAL`` and so does all beyond it."""
+    if not scores or scores[0] is None:
+        return 0
+    kind, number = parse_score(scores[0])
+    if kind == "mate":
+        return MATE_EVAL if number > 0 else -MATE_EVAL
+    value = int(number) if kind == "cp" else int(number * MATE_EVAL)
+    return max(-MATE_EVAL, min(MATE_EVAL, value))
+
+
+def _result_number(result: float | None) -> int:
+    return {1.0: 1, -1.0: 2}.get(result or 0.0, 0)

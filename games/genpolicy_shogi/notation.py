@@ -1,0 +1,205 @@
+"""What CSA, KIF and KI2 share: a game while it is read, the ways in which games end, boards from diagrams."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from genpolicy.errors import SourceError
+from genpolicy.game import Game, OnBad, PlayedGame
+from genpolicy_shogi.files import Source
+from genpolicy_shogi.replay import Replay
+from genpolicy_shogi.sfen import STARTPOS
+
+TERMINATION = "Termination"
+"""Header that keeps how a game ended, in CSA's word for it."""
+
+# Result for the player who would move next; None: unknown, or not a game's end.
+ENDINGS: dict[str, float | None] = {
+    "TORYO": -1.0,
+    "TSUMI": -1.0,
+    "TIME_UP": -1.0,
+    "ILLEGAL_MOVE": -1.0,
+    "KACHI": 1.0,
+    "SENNICHITE": 0.0,
+    "JISHOGI": 0.0,
+    "HIKIWAKE": 0.0,
+    "MAX_MOVES": 0.0,
+    "CHUDAN": None,
+    "MATTA": None,
+    "FUZUMI": None,
+    "ERROR": None,
+}
+FULL_SET = {"P": 18, "L": 4, "N": 4, "S": 4, "G": 4, "B": 2, "R": 2, "K": 2}
+HAND_ORDER = "RBGSNLP"
+"""The order in which SFEN writes hands."""
+
+
+class Diagram:
+    """A position while it is put together: pieces on squares and in hands."""
+
+    def __init__(self) -> None:
+        self.squares: dict[tuple[int, int], str] = {}
+        """(file, rank) from 1 -> SFEN piece, e.g. ``"+p"``."""
+        self.hands: dict[str, int] = {}
+        """SFEN piece -> count."""
+
+    @staticmethod
+    def of(sfen: str) -> Diagram:
+        """The diagram of a position."""
+        board, _, hands = sfen.split()[:3]
+        diagram = Diagram()
+        for rank, row in enumerate(board.split("/"), 1):
+            file, promoted = 9, ""
+            for char in row:
+                if char == "+":
+                    promoted = char
+                elif char.isdigit():
+                    file -= int(char)
+                else:
+                    diagram.squares[file, rank] = promoted + char
+                    file, promoted = file - 1, ""
+        count = ""
+        for char in hands.replace("-", ""):
+            if char.isdigit():
+                count += char
+            else:
+                diagram.hands[char] = int(count or 1)
+                count = ""
+        return diagram
+
+    def put(self, file: int, rank: int, piece: str) -> None:
+        """Put a piece on an empty square.
+
+        Raises:
+            ValueError: off the board, or on another piece.
+        """
+        if not (1 <= file <= 9 and 1 <= rank <= 9):
+            raise ValueError(f"square {file}{rank} is not on the board")
+        if (file, rank) in self.squares:
+            raise ValueError(f"square {file}{rank} holds two pieces")
+        self.squares[file, rank] = piece
+
+    def rest_to_hand(self, player: int) -> None:
+        """Give all pieces that are nowhere yet, kings excepted, to a player's hand."""
+        for letter, total in FULL_SET.items():
+            if letter != "K":
+                used = sum(piece.lstrip("+").upper() == letter for piece in self.squares.values())
+                used += self.hands.get(letter, 0) + self.hands.get(letter.lower(), 0)
+                piece = letter if player == 0 else letter.lower()
+                self.hands[piece] = self.hands.get(piece, 0) + max(0, total - used)
+
+    def sfen(self, player: int) -> str:
+        """SFEN with ``player`` to move."""
+        ranks = []
+        for rank in range(1, 10):
+            text, empty = "", 0
+            for file in range(9, 0, -1):
+                piece = self.squares.get((file, rank))
+                if piece is None:
+                    empty += 1
+                    continue
+                text += (str(empty) if empty else "") + piece
+                empty = 0
+            ranks.append(text + (str(empty) if empty else ""))
+        hands = ""
+        for letter in HAND_ORDER + HAND_ORDER.lower():
+            if count := self.hands.get(letter, 0):
+                hands += (str(count) if count > 1 else "") + letter
+        return f"{'/'.join(ranks)} {'bw'[player]} {hands or '-'} 1"
+
+
+@dataclass
+class Entry:
+    """A game while it is read."""
+
+    number: int
+    line: int
+    headers: dict[str, str] = field(default_factory=dict)
+    start: str | None = None
+    """SFEN of the first position, once it is known."""
+    moves: list[str] = field(default_factory=list)
+    result: float | None = None
+    """For Black."""
+    replay: Replay | None = None
+    error: str | None = None
+    error_line: int = 0
+
+    def fail(self, line: int, reason: str) -> None:
+        """Keep the first thing that is wrong."""
+        if self.error is None:
+            self.error, self.error_line = reason, line
+
+    def set_up(self, game: Game[Any], line: int, sfen: str) -> None:
+        """Take a first position, as the game writes it."""
+        try:
+            self.start = game.format(game.parse(sfen))
+        except ValueError as error:
+            self.fail(line, f"first position: {error}")
+        else:
+            self.replay = Replay(self.start)
+
+    def play(self, usi: str) -> None:
+        """Play a move.
+
+        Raises:
+            ValueError: it is illegal.
+        """
+        assert self.replay is not None
+        self.replay.play_usi(usi)
+        self.moves.append(usi)
+
+    def end(self, word: str) -> None:
+        """Take how the game ended; the result is the mover's."""
+        self.headers[TERMINATION] = word
+        result, player = ENDINGS.get(word), self.replay.player if self.replay is not None else 0
+        self.result = None if result is None else (result if player == 0 else -result) + 0.0
+
+
+def close(game: Game[Any], source: Source, label: str, entry: Entry, on_bad: OnBad | None) -> PlayedGame | None:
+    """The game of an entry; None where it is bad and ``on_bad`` was told.
+
+    Raises:
+        SourceError: it is bad, without ``on_bad``.
+    """
+    if entry.start is None and entry.error is None:
+        entry.set_up(game, entry.line, STARTPOS)
+    if entry.error is None and entry.start is not None:
+        moves = tuple(game.moves.index(usi) for usi in entry.moves)
+        return PlayedGame(f"{label}:{entry.number}", entry.start, moves, entry.result, entry.headers)
+    names = " - ".join(entry.headers.get(player, "?") for player in game.players)
+    error = SourceError(
+        f"{source.label}:{entry.error_line}: game {entry.number} ({names}, from line {entry.line}): {entry.error}"
+    )
+    if on_bad is None:
+        raise error
+    on_bad(error)
+    return None
+
+
+def termination(game: Game[Any], played: PlayedGame, last: Replay) -> str:
+    """How a game ended in CSA's word: what its headers say where that agrees with its result, else what fits."""
+    said = played.headers.get(TERMINATION, "")
+    result = played.result if played.result is None or last.player == 0 else -played.result
+    if said in ENDINGS and ENDINGS[said] == result:
+        return said
+    if result is None:
+        return "CHUDAN"
+    if result == 0:
+        return "SENNICHITE" if _repeats(game, played) else "JISHOGI"
+    if result < 0:
+        return "TORYO" if last.legal() else "TSUMI"
+    return "KACHI" if last.board.is_nyugyoku() else "ILLEGAL_ACTION"
+
+
+def _repeats(game: Game[Any], played: PlayedGame) -> bool:
+    state = game.parse(played.start)
+    for move in played.moves:
+        state = game.play(state, move)
+    return game.outcome(state) == 0
+
+
+def known_headers(headers: Mapping[str, str], names: Mapping[str, str]) -> list[tuple[str, str]]:
+    """(format's name, value) of the headers that a format has a place for; ``names`` maps from ours."""
+    return [(names[key], " ".join(value.split())) for key, value in headers.items() if key in names and value.strip()]

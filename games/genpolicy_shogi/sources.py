@@ -1,0 +1,112 @@
+"""What ``ShogiGame`` reads and writes, by the name and content of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from genpolicy.errors import SourceError
+from genpolicy.game import Game, OnBad, PlayedGame, Position
+from genpolicy_shogi import csa, kif, labelled, lists
+from genpolicy_shogi.files import ACCEPTED, LIST_SUFFIXES, Kind, Source, append_bytes, find_files
+
+WRITES = (".csa", ".kif", ".kifu", ".usi", ".sfen", ".hcpe3")
+"""Suffixes of the game files that can be written; .kif is Shift-JIS, as its readers expect."""
+_T = TypeVar("_T", PlayedGame, Position)
+
+
+def source_kind(path: Path) -> Kind:
+    """Whether a file, folder, archive or glob holds games or positions.
+
+    Raises:
+        SourceError: it does not exist, or is of no kind that shogi reads.
+    """
+    return find_files(path)[0]
+
+
+def open_games(game: Game[Any], path: Path, on_bad: OnBad | None = None) -> Iterator[PlayedGame]:
+    """Games of CSA, KIF, KI2, USI and hcpe3 files, of one or of all in a folder, archive or glob, streamed.
+
+    Raises:
+        SourceError: an unreadable or illegal game (only without ``on_bad``), a damaged file, or no game in a file.
+    """
+    kind, files = find_files(path)
+    if kind != "games" and not all(file.suffix == ".hcpe3" for file in files):
+        raise SourceError(f"{path}: holds positions, not games; {ACCEPTED}")
+    readers: dict[str, Callable[..., Iterator[PlayedGame]]] = {".csa": csa.read_games, ".hcpe3": labelled.read_games}
+    readers |= dict.fromkeys(LIST_SUFFIXES, lists.read_games)
+    for file, label in _labels(files):
+        reader = readers.get(file.suffix, kif.read_games)
+        yield from _guarded(partial(reader, game, file, label), file, "game", len(files), on_bad)
+
+
+def open_positions(game: Game[Any], path: Path, on_bad: OnBad | None = None) -> Iterator[Position]:
+    """Positions of hcpe, hcpe3 and PSV files and of SFEN lists, of one or of all in a folder or glob, streamed.
+
+    Raises:
+        SourceError: an unreadable record or line (only without ``on_bad``), a damaged file, or no position in a file.
+    """
+    kind, files = find_files(path)
+    if kind != "positions":
+        raise SourceError(f"{path}: holds games, not positions; {ACCEPTED}")
+    for file, label in _labels(files):
+        if file.suffix in LIST_SUFFIXES:
+            reader = partial(lists.read_positions, game, file)
+        else:
+            reader = partial(labelled.read_positions, game, file, label)
+        yield from _guarded(reader, file, "position", len(files), on_bad)
+
+
+def _labels(files: list[Source]) -> Iterator[tuple[Source, str]]:
+    """Each file with what ids begin with: its name, or all of its path where two have one name."""
+    unlike = len({file.name for file in files}) == len(files)
+    for file in files:
+        yield file, file.name if unlike else file.label
+
+
+def _guarded(
+    read: Callable[[OnBad | None], Iterator[_T]], file: Source, what: str, num_files: int, on_bad: OnBad | None
+) -> Iterator[_T]:
+    """What a reader gives; one file of many that is damaged or empty is one bad entry."""
+    entries = 0
+
+    def count(error: SourceError) -> None:
+        nonlocal entries
+        entries += 1
+        assert on_bad is not None
+        on_bad(error)
+
+    try:
+        for entry in read(None if on_bad is None else count):
+            entries += 1
+            yield entry
+        if entries == 0:
+            raise SourceError(f"{file.label}: holds no {what}; {ACCEPTED}")
+    except SourceError as error:
+        if on_bad is None or num_files == 1:
+            raise
+        on_bad(error)
+
+
+def write_game(game: Game[Any], path: Path, played: PlayedGame) -> None:
+    """Append a game to a file in the format of its name.
+
+    Raises:
+        ValueError: the name is of no format in which games are written.
+    """
+    suffix = Source(path).suffix
+    if suffix == ".hcpe3":
+        append_bytes(path, labelled.hcpe3_of_game(game, played).to_bytes())
+        return
+    if suffix == ".csa":
+        going_on = path.exists() and path.stat().st_size > 0
+        text = ("/\n" if going_on else "") + csa.game_text(game, played)
+    elif suffix in (".kif", ".kifu"):
+        text = kif.game_text(game, played) + "\n"
+    elif suffix in LIST_SUFFIXES:
+        text = lists.game_text(game, played)
+    else:
+        raise ValueError(f"{path}: games are written as {', '.join(WRITES)} (each also .gz or .zst)")
+    append_bytes(path, text.encode("cp932" if suffix == ".kif" else "utf-8", "replace"))
