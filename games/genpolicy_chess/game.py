@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from genpolicy.errors import IllegalMoveError, SourceError
 from genpolicy.game import Game, OnBad, PlayedGame, Position, Puzzle, Symmetry
-from genpolicy_chess.evaluation import is_quiet, static_value
+from genpolicy_chess.evaluation import forcing_moves, is_quiet, static_value
 from genpolicy_chess.files import ACCEPTED, find_files
 from genpolicy_chess.moves import MOVES, make_vocabulary, move_id
 from genpolicy_chess.state import ChessState, after, has_legal_move, is_legal, mirrored, new_state, parse_fen
@@ -139,6 +139,24 @@ class ChessGame(Game[ChessState]):
     def is_quiet(self, state: ChessState) -> bool:
         """Whether the player to move is not in check and has neither a promotion nor a capture that wins material."""
         return is_quiet(state.board)
+
+    def forcing(self, state: ChessState) -> NDArray[np.int64] | None:
+        """Captures and queen promotions, the most valuable victim first; None in check."""
+        moves = forcing_moves(state.board)
+        return None if moves is None else np.array(moves, np.int64)
+
+    def transposition_key(self, state: ChessState, plies: int) -> tuple[object, ...]:
+        """The key, and the past where it can bring a third repetition or the 50-move rule within ``plies``.
+
+        A position comes again after four plies at the earliest. One that stood twice needs one more visit; one that
+        stood once needs two, so at least five plies; one that is new needs nine, whatever the past.
+        """
+        ahead = plies + 2  # what a tail of forcing moves may add: out of check, and out of a cross-check
+        counter = state.board.halfmove_clock if state.board.halfmove_clock + ahead >= FIFTY_MOVES_PLIES else None
+        past = state.history
+        if ahead < 5:
+            past = tuple(key for key in past if past.count(key) > 1) if len(past) > 4 else ()
+        return state.history[-1], counter, tuple(sorted(past)) if len(past) > 1 else ()
 
     def svg(self, state: ChessState) -> str:
         """The board as SVG, White below, the checked king marked."""

@@ -1,0 +1,339 @@
+"""Alpha-beta: negamax over the game's own rules, deeper and deeper, with an evaluator or a comparator at the leaves.
+
+At a fixed depth the answer is that of exhaustive minimax to that depth (its quiescence search included): tables and
+move ordering change how long it takes, never what it is. What a search to the end of the game finds is exact. See
+``docs/search.md`` for what holds with a comparator.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from genpolicy.game import Game
+from genpolicy.search.scores import (
+    Comparator,
+    Evaluator,
+    Leaf,
+    Score,
+    decided,
+    later,
+    plies_to_end,
+    score_text,
+    score_value,
+)
+
+QUIESCENCE_PLIES = 8
+"""Forcing moves that are followed beyond the depth."""
+MAX_TABLE_ENTRIES = 500_000  # about 200 MB; a full table is emptied
+Prior = Callable[[Any], Mapping[int, float]]
+"""Probabilities of the legal moves of a position, by absolute id."""
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What a search found."""
+
+    move: int
+    """Absolute id of the best move; the first of those that tie, in the order of the search."""
+    score: Score
+    """For the player to move."""
+    line: tuple[int, ...]
+    """Best moves of both sides as far as they were searched, beginning with ``move``."""
+    depth: int
+    """Plies of the last iteration that was finished; one more began where a limit cut it. 0: not even one ply."""
+    nodes: int
+    """Positions looked at, the root left out."""
+    exact: bool
+    """The score is that of a search to the end of the game: every line was, or the game is decided within the depth."""
+
+    @property
+    def value(self) -> float | None:
+        """In [-1, 1] for the player to move; None where a comparator found an undecided line."""
+        return score_value(self.score)
+
+    @property
+    def text(self) -> str | None:
+        """Score text (``genpolicy.values``): ``mate:N`` in a decided game, else ``value:X``."""
+        return score_text(self.score)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What is known of a position; scores count plies from the position itself."""
+
+    depth: int
+    complete: bool
+    lower: Score
+    upper: Score
+    line: tuple[int, ...]
+
+
+class _LimitReached(Exception):
+    """Nodes or time are used up."""
+
+
+class AlphaBeta:
+    """A search for the best move; players must alternate.
+
+    The first limit that is reached ends it; with none it goes to the end of the game, which only small games have.
+
+    Args:
+        game: The rules; ``forcing``, ``is_quiet`` and ``transposition_key`` of it are used where it supplies them.
+        depth: Plies that every line is searched, at least 1 (quiescence not counted).
+        nodes: Positions looked at, at least 1.
+        movetime_ms: Milliseconds; answers then depend on the machine.
+        evaluator: Values leaves; ``game.evaluate`` by default.
+        comparator: Says which of two leaves is better, in place of an evaluator.
+        prior: Orders the moves, best first; asked at positions with ``prior_depth`` plies to go or more.
+        prior_depth: See ``prior``.
+        quiescence: Most plies of forcing moves beyond the depth where the game says that a leaf is not quiet; 0: none.
+        table: Remember what was searched, where the game says what may share a value.
+
+    Raises:
+        ValueError: a limit or count out of range, or an evaluator and a comparator.
+    """
+
+    def __init__(
+        self,
+        game: Game[Any],
+        *,
+        depth: int | None = None,
+        nodes: int | None = None,
+        movetime_ms: float | None = None,
+        evaluator: Evaluator | None = None,
+        comparator: Comparator | None = None,
+        prior: Prior | None = None,
+        prior_depth: int = 2,
+        quiescence: int = QUIESCENCE_PLIES,
+        table: bool = True,
+    ) -> None:
+        for name, limit in (("depth", depth), ("nodes", nodes), ("movetime_ms", movetime_ms)):
+            if limit is not None and not limit >= 1:
+                raise ValueError(f"{name} must be at least 1, got {limit}")
+        if quiescence < 0 or prior_depth < 1:
+            raise ValueError(f"quiescence is 0 or more and prior_depth 1 or more, got {quiescence} and {prior_depth}")
+        if evaluator is not None and comparator is not None:
+            raise ValueError("leaves are valued by an evaluator or told apart by a comparator, not both")
+        self.game, self.depth, self.nodes, self.movetime_ms = game, depth, nodes, movetime_ms
+        self.evaluator: Evaluator = game.evaluate if evaluator is None else evaluator
+        self.comparator, self.prior, self.prior_depth = comparator, prior, prior_depth
+        self.quiescence, self.table = quiescence, table
+        self.forget()
+
+    def forget(self) -> None:
+        """Empty all tables, so that the next search depends on its position alone."""
+        self._table: dict[Hashable, _Entry] = {}
+        self._best: dict[Hashable, int] = {}  # by the game's key: it only orders moves, so the past does not matter
+        self._priors: dict[Hashable, Mapping[int, float]] = {}
+        self._good: dict[tuple[int, int], int] = {}  # (player, move) -> how deep the searches were that it cut off
+        self._killers: dict[int, tuple[int, ...]] = {}  # by ply: the last two moves that cut a search off
+
+    def search(self, state: Any, *, only: Sequence[int] | None = None, fresh: bool = True) -> SearchResult:
+        """The best move of a position.
+
+        Args:
+            state: A position with legal moves; a draw that could be claimed there does not stop it.
+            only: The legal moves to choose from; None takes all.
+            fresh: Forget earlier searches first, so that the answer depends on the position alone.
+
+        Raises:
+            ValueError: no legal move, or the game has no heuristic evaluation and the search needs one.
+        """
+        if fresh:
+            self.forget()
+        if len(self.game.legal(state)) == 0:
+            raise ValueError(f"the game is over in {self.game.format(state)!r}: the player to move has no legal move")
+        self._nodes, self._horizons = 0, 0
+        self._deadline = math.inf if self.movetime_ms is None else time.perf_counter() + self.movetime_ms / 1000
+        found: SearchResult | None = None
+        depth = 0
+        while self.depth is None or depth < self.depth:
+            depth += 1
+            self._partial: SearchResult | None = None
+            try:
+                found = self._iterate(state, depth, only)
+            except _LimitReached:
+                found = self._partial or found
+                break
+            if found.exact:
+                break
+        if found is None:  # not one move was finished
+            moves = self._ordered(state, 1, 0) if only is None else list(only)
+            found = SearchResult(moves[0], self._judge(state), (moves[0],), 0, 0, False)
+        return SearchResult(found.move, found.score, found.line, found.depth, self._nodes, found.exact)
+
+    def move_scores(self, state: Any) -> dict[int, Score]:
+        """Score of every legal move for the player who makes it; each is searched alone, within all the limits."""
+        self.forget()
+        return {move: self.search(state, only=[move], fresh=False).score for move in self.game.legal(state).tolist()}
+
+    def _iterate(self, state: Any, depth: int, only: Sequence[int] | None) -> SearchResult:
+        """The best of the root's moves at a depth; notes the best so far in ``_partial``."""
+        before = self._horizons
+        moves = [move for move in self._ordered(state, depth, 0) if only is None or move in only]
+        best: Score = -math.inf
+        for move in moves:
+            score, tail = self._negamax(self.game.play(state, move), depth - 1, 1, -math.inf, -best)
+            score = -score
+            if score > best:
+                best = score
+                self._best[self.game.key(state)] = move
+                self._partial = SearchResult(move, score, (move, *tail), depth - 1, 0, False)
+        assert self._partial is not None
+        found = self._partial
+        plies = plies_to_end(found.score)
+        # What is decided within the depth is decided in the quickest way; a later end may hide a sooner one.
+        exact = self._horizons == before or (plies is not None and plies <= depth)
+        return SearchResult(found.move, found.score, found.line, depth, 0, exact)
+
+    def _negamax(self, state: Any, depth: int, ply: int, alpha: Score, beta: Score) -> tuple[Score, tuple[int, ...]]:
+        """Score and best line of a position ``ply`` plies from the root; a bound outside (alpha, beta), fail-soft."""
+        ended = self._visit(state, ply)
+        if ended is not None:
+            return ended, ()
+        if depth == 0:
+            return self._at_horizon(state, ply, alpha, beta, self.quiescence)
+        key = self.game.transposition_key(state, depth) if self.table else None
+        entry = None if key is None else self._usable(state, key, depth)
+        if entry is not None:
+            lower, upper = later(entry.lower, ply), later(entry.upper, ply)
+            if lower >= beta or upper <= alpha or entry.lower is entry.upper:
+                self._horizons += not entry.complete
+                return (lower if lower >= beta else upper), entry.line
+        before = self._horizons
+        best: Score = -math.inf
+        line: tuple[int, ...] = ()
+        floor = alpha
+        for move in self._ordered(state, depth, ply):
+            score, tail = self._negamax(self.game.play(state, move), depth - 1, ply + 1, -beta, -floor)
+            score = -score
+            if score > best:
+                best, line = score, (move, *tail)
+                if best > floor:
+                    floor = best
+                if floor >= beta:
+                    self._note_cut(state, move, depth, ply)
+                    break
+        if line and best > alpha:
+            self._best[self.game.key(state)] = line[0]
+        if key is not None:
+            self._keep(key, depth, self._horizons == before, best, alpha, beta, line, ply)
+        return best, line
+
+    def _visit(self, state: Any, ply: int) -> Score | None:
+        """Count a position; its score where the game is over there."""
+        if self._nodes == self.nodes or time.perf_counter() >= self._deadline:
+            raise _LimitReached
+        self._nodes += 1
+        result = self.game.outcome(state)
+        if result is None:
+            return None
+        if abs(result) == 1.0:
+            return decided(result > 0, ply)
+        return result if self.comparator is None else Leaf(state, self.game.player(state), self.comparator)
+
+    def _judge(self, state: Any) -> Score:
+        """The heuristic score of a position."""
+        if self.comparator is not None:
+            return Leaf(state, self.game.player(state), self.comparator)
+        return max(-1.0, min(1.0, self.evaluator(state)))
+
+    def _at_horizon(
+        self, state: Any, ply: int, alpha: Score, beta: Score, plies_left: int
+    ) -> tuple[Score, tuple[int, ...]]:
+        """Score of a position whose depth is used up: forcing moves are followed until it is quiet."""
+        self._horizons += 1
+        if plies_left == 0 or self.game.is_quiet(state):
+            return self._judge(state), ()
+        forcing = self.game.forcing(state)
+        best: Score = -math.inf
+        if forcing is not None:
+            best = self._judge(state)  # the player may leave it at that
+            if best >= beta:
+                return best, ()
+        floor = best if best > alpha else alpha
+        line: tuple[int, ...] = ()
+        for move in self.game.legal(state).tolist() if forcing is None else forcing.tolist():
+            child = self.game.play(state, move)
+            ended = self._visit(child, ply + 1)
+            tail: tuple[int, ...] = ()
+            if ended is None:
+                score, tail = self._at_horizon(child, ply + 1, -beta, -floor, plies_left - 1)
+            else:
+                score = ended
+            score = -score
+            if score > best:
+                best, line = score, (move, *tail)
+                if best > floor:
+                    floor = best
+                if floor >= beta:
+                    break
+        return best, line
+
+    def _usable(self, state: Any, key: Hashable, depth: int) -> _Entry | None:
+        """What the table says of a position, if it answers this very question."""
+        entry = self._table.get(key)
+        if entry is None or entry.depth == depth:
+            return entry
+        if not entry.complete:
+            return None  # another depth has another answer
+        # Searched to the end, but perhaps further than this key looks ahead.
+        reaches = entry.depth <= depth or self.game.transposition_key(state, entry.depth) == key
+        return entry if reaches else None
+
+    def _keep(
+        self,
+        key: Hashable,
+        depth: int,
+        complete: bool,
+        best: Score,
+        alpha: Score,
+        beta: Score,
+        line: tuple[int, ...],
+        ply: int,
+    ) -> None:
+        """Put a score (or bound) into the table."""
+        if len(self._table) >= MAX_TABLE_ENTRIES:
+            self._table.clear()
+        known = later(best, -ply)
+        lower, upper = (known if best > alpha else -math.inf), (known if not best >= beta else math.inf)
+        self._table[key] = _Entry(depth, complete, lower, upper, line)
+
+    def _ordered(self, state: Any, depth: int, ply: int) -> list[int]:
+        """The legal moves, most promising first: the best so far, then by prior, or forcing moves, killers, history.
+
+        Moves that nothing tells apart keep the order of their ids.
+        """
+        legal: list[int] = self.game.legal(state).tolist()
+        first = self._best.get(self.game.key(state))
+        rank: dict[int, float] = {}
+        if self.prior is not None and depth >= self.prior_depth:
+            prior = self._prior_of(state)
+            rank = {move: prior.get(move, 0.0) for move in legal}
+        else:
+            player = self.game.player(state)
+            rank = {move: self._good.get((player, move), 0) - 3e9 for move in legal}
+            for place, move in enumerate(self._killers.get(ply, ())):
+                if move in rank:
+                    rank[move] = -1e9 - place
+            forcing = self.game.forcing(state)
+            if forcing is not None:
+                rank.update({move: -float(place) for place, move in enumerate(forcing.tolist())})
+        return sorted(legal, key=lambda move: math.inf if move == first else rank[move], reverse=True)
+
+    def _prior_of(self, state: Any) -> Mapping[int, float]:
+        key = self.game.key(state)
+        if key not in self._priors:
+            assert self.prior is not None
+            self._priors[key] = self.prior(state)
+        return self._priors[key]
+
+    def _note_cut(self, state: Any, move: int, depth: int, ply: int) -> None:
+        """Remember a move that was too good to be allowed."""
+        who = (self.game.player(state), move)
+        self._good[who] = self._good.get(who, 0) + depth * depth
+        self._killers[ply] = (move, *(other for other in self._killers.get(ply, ()) if other != move))[:2]
