@@ -172,6 +172,10 @@ class ConnectGame(Game[Board]):
         """Both stone sets in one number; no position repeats."""
         return state.stones[0] << self.num_squares | state.stones[1]
 
+    def transposition_key(self, state: Board, plies: int) -> int:
+        """The key: the past decides nothing."""
+        return self.key(state)
+
     # What a game may add.
 
     @cached_property
