@@ -4,6 +4,10 @@ Texts are SFENs. ``genpolicy_shogi.sfen`` says what is accepted; the text that i
 tokens of a state do not hold the number, and equal positions have equal texts. The true number is kept in the state,
 beside the moves that led there, for a limit on the length of games.
 
+A position in which the side that is *not* to move stands in check is accepted, though no game reaches it: hand-made
+collections hold such. By the piece rules its king can be taken; the position after that is one with a missing king,
+like a mate problem.
+
 cshogi's board copies its whole past with every copy, so a state's board remembers a few plies at most.
 """
 
@@ -15,7 +19,7 @@ from numpy.typing import NDArray
 
 from genpolicy_shogi import sfen
 from genpolicy_shogi.moves import ID_OF_MOVE16, MOVE16, MOVE16_MASK
-from genpolicy_shogi.sfen import BLACK, KING, WHITE, WHITE_OFFSET
+from genpolicy_shogi.sfen import BLACK, KING, WHITE_OFFSET
 
 KEY_LENGTH = 97
 HANDS_AT, SIDE_AT, CHECK_AT = 81, 95, 96
@@ -81,6 +85,10 @@ class ShogiState:
             self._legal = found
         return self._legal
 
+    def has_no_move(self) -> bool:
+        """Whether no move is legal: the side to move has lost."""
+        return bool(self.board.is_game_over()) if self._legal is None else len(self._legal) == 0
+
     def is_legal(self, move_id: int) -> bool:
         """Whether an id is among the legal moves. cshogi's own ``is_legal`` says yes to moves that are not."""
         legal = self.legal()
@@ -136,15 +144,17 @@ def from_board(board: cshogi.Board, number: int = 1) -> ShogiState:
     return new_state(key[:HANDS_AT], key[HANDS_AT:SIDE_AT], key[SIDE_AT], number)
 
 
-def parse_sfen(text: str) -> ShogiState:
+def parse_sfen(text: str, fields: list[str] | None = None) -> ShogiState:
     """The state of an SFEN of four fields, or of three without the move number.
+
+    Args:
+        text: What messages quote.
+        fields: The fields, where the text holds more than they.
 
     Raises:
         ValueError: not an SFEN, or an illegal position; the message quotes the text and says what is wrong.
     """
-    if not isinstance(text, str):
-        raise ValueError(f"an SFEN is text, got {type(text).__name__} {text!r}")
-    found = sfen.read(text.split())
+    found = sfen.read(text.split() if fields is None else fields)
     if isinstance(found, str):
         raise ValueError(f"{text!r} is not an SFEN: {found}")
     pieces, hands, side, number = found
@@ -155,23 +165,24 @@ def parse_sfen(text: str) -> ShogiState:
 
 
 def _problem_of_side(text: str, pieces: bytes, side: int) -> str | None:
-    """Whether the side that is not to move stands in check."""
-    if pieces.find(KING + WHITE_OFFSET * (WHITE - side)) < 0:
+    """Whether a side without a king can take the only king there is."""
+    if KING + WHITE_OFFSET * side in pieces:
         return None
     board, _, hands, number = text.split()
     if not cshogi.Board(f"{board} {'wb'[side]} {hands} {number}").is_check():
         return None
-    return f"{'White' if side == BLACK else 'Black'} is in check and {'Black' if side == BLACK else 'White'} to move"
+    mover, other = ("Black", "White") if side == BLACK else ("White", "Black")
+    return f"{mover} is to move and can take {other}'s king, the only one"
 
 
 def after(state: ShogiState, move_id: int) -> ShogiState:
     """The state after a legal move (not checked)."""
-    if len(state.moves) % _FORGET_PLIES:
-        board = state.board.copy()
-    else:
-        board = cshogi.Board(state.board.sfen())
+    board = state.board.copy()
     # push_usi would do, but says yes to moves that are not legal; this fills in what moves and what is taken.
     board.push(board.move_from_move16(MOVE16[move_id]))
+    # Also after the first move: cshogi keeps account of checks by what moved, and so overlooks one that stood before.
+    if len(state.moves) % _FORGET_PLIES == 0:
+        board = cshogi.Board(board.sfen())
     return ShogiState(board, (*state.keys, position_key(board)), (*state.moves, move_id), state.start_number)
 
 
