@@ -37,9 +37,11 @@ OWN_OPTIONS = (
     "scale",
     "engine",
 )
+ENGINE_NAMES = ("hash", "usi_hash", "threads")
+"""Names that engines have for two of these, in lower case."""
 MORE_FOLDERS = ("/usr/games", "/usr/local/games", "/usr/local/bin", "/opt/homebrew/bin", "/snap/bin")
 """Where distributions put engines; Debian's /usr/games is in no server's PATH."""
-BLOCK_POSITIONS = 8
+BLOCK_POSITIONS = 16
 """Positions searched one after the other from one empty hash table."""
 MANY = 64
 """So many positions may be worth a fresh hash table each, as when a policy plays."""
@@ -59,8 +61,8 @@ class EngineOracle(Oracle):
         depth: Limit in plies.
         movetime_ms: Limit in milliseconds; labels then depend on the machine.
         processes: Engine processes side by side.
-        threads: Threads of each; labels are reproducible with one.
-        hash_mb: Hash table of each, in MB.
+        threads: Threads of each (default 1); labels are reproducible with one. Or by the engine's name, ``Threads``.
+        hash_mb: Hash table of each, in MB (default 16). Or by the engine's name, ``Hash``.
         line: ``"pv"``: one search, its principal variation, searched on from its end where it is shorter than the
             horizon. ``"searched"``: a search at every step, which gives every step a score.
         timeout_s: An engine that needs longer for one search hangs: it is killed and the position tried again.
@@ -81,8 +83,8 @@ class EngineOracle(Oracle):
         depth: int | str | None = None,
         movetime_ms: int | str | None = None,
         processes: int | str = 1,
-        threads: int | str = 1,
-        hash_mb: int | str = DEFAULT_HASH_MB,
+        threads: int | str | None = None,
+        hash_mb: int | str | None = None,
         line: Literal["pv", "searched"] = "pv",
         timeout_s: float | str = 60.0,
         options: Mapping[str, Any] | None = None,
@@ -99,29 +101,27 @@ class EngineOracle(Oracle):
             )
         if line not in LINES:
             raise ValueError(f"line must be pv or searched, got {line!r}")
-        for key in more_options:
-            near = difflib.get_close_matches(key, OWN_OPTIONS, n=1, cutoff=0.75)
-            if near and key.islower():  # engines begin theirs with a capital, nearly all of them
-                raise ValueError(f"engine {engine!r}: no option {key!r}. Did you mean: {near[0]!r}?")
         self.game = game
         self.line = line
-        self.scale = float(scale)
-        self._threads, self._hash_mb = _at_least_1("threads", threads), _at_least_1("hash_mb", hash_mb)
-        self._options = {str(key): str(value) for key, value in {**(options or {}), **more_options}.items()}
-        timeout = float(timeout_s)
-        if not timeout > 0:
-            raise ValueError(f"timeout_s must be above 0, got {timeout_s!r}")
+        self.scale = _number("scale", scale)
+        timeout = _number("timeout_s", timeout_s)
+        dialect = UCI if game.protocol == "uci" else USI
+        given = _engine_options(engine, {**(options or {}), **more_options})
+        spelt: dict[str, str] = {}
+        # The engine's own names for two of our options; describe() knows them by ours.
+        self._threads = _at_least_1(*_one_of(given, spelt, "threads", threads, "Threads", 1))
+        self._hash_mb = _at_least_1(*_one_of(given, spelt, "hash_mb", hash_mb, dialect.hash_option, DEFAULT_HASH_MB))
+        self._options = given
         if "movetime_ms" in self._limits:
             timeout += self._limits["movetime_ms"] / 1000
         self.path = path = find_engine(engine)
-        dialect = UCI if game.protocol == "uci" else USI
         settings = {dialect.hash_option: str(self._hash_mb), **self._options}
         if self._threads > 1:
             settings = {"Threads": str(self._threads), **settings}
         limit = " ".join(f"{key.removesuffix('_ms')} {value}" for key, value in self._limits.items())
         # The pool must not hold the oracle, or nobody would ever collect it and end its engines.
         self._pool = EnginePool(
-            lambda: EngineProcess(path, dialect, settings, limit, timeout), _at_least_1("processes", processes)
+            lambda: EngineProcess(path, dialect, settings, limit, timeout, spelt), _at_least_1("processes", processes)
         )
         self.name = self._pool.engines[0].name
         # Engines that nobody closed end with the oracle, or with the interpreter.
@@ -284,6 +284,56 @@ def find_engine(name: str) -> str:
             f"apt install {name}) or give its path, e.g. --oracle 'uci?engine=/path/to/{name}&nodes=2000'"
         )
     return found
+
+
+def _engine_options(engine: str, options: Mapping[str, Any]) -> dict[str, str]:
+    """Options for the engine itself, as text.
+
+    Raises:
+        ValueError: a misspelling of one of ours, or one option twice.
+    """
+    given: dict[str, str] = {}
+    names: dict[str, str] = {}
+    for key, value in options.items():
+        near = difflib.get_close_matches(key, OWN_OPTIONS, n=1, cutoff=0.75)
+        if (
+            near and key.islower() and key not in ENGINE_NAMES
+        ):  # engines begin theirs with a capital, nearly all of them
+            raise ValueError(f"engine {engine!r}: no option {key!r}. Did you mean: {near[0]!r}?")
+        if key.lower() in names:
+            raise ValueError(f"engine {engine!r}: {names[key.lower()]} and {key} are one option; give it once")
+        names[key.lower()] = key
+        given[str(key)] = str(value)
+    return given
+
+
+def _one_of(
+    given: dict[str, str], spelt: dict[str, str], own: str, value: Any, engines: str, default: int
+) -> tuple[str, Any]:
+    """Name and value of an option that has a name of ours and one of the engine's; taken out of ``given``.
+
+    Raises:
+        ValueError: it is given by both names.
+    """
+    same = {engines.lower(), "hash"} if own == "hash_mb" else {engines.lower()}
+    keys = [key for key in given if key.lower() in same]
+    if keys and (value is not None or len(keys) > 1):
+        raise ValueError(f"{' and '.join([own] * (value is not None) + keys)} are one option; give one of them")
+    name = keys[0] if keys else own
+    spelt.update(dict.fromkeys((engines, "Hash") if own == "hash_mb" else (engines,), name))
+    if keys:
+        return name, given.pop(name)
+    return name, default if value is None else value
+
+
+def _number(name: str, value: float | str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise ValueError(f"{name} must be a number above 0, got {value!r}")
+    return number
 
 
 def _at_least_1(name: str, value: int | str) -> int:

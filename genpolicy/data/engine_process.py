@@ -7,8 +7,8 @@ is kept as bytes until the engine names its move; then only the last lines are r
 from __future__ import annotations
 
 import ctypes
-import difflib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,11 +17,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from genpolicy.data.engine_options import EngineOption, setoption_lines
 from genpolicy.errors import EngineError
 
 HANDSHAKE_TIMEOUT_S = 10.0  # an engine names itself at once; loading networks comes after that
 MAX_OUTPUT_BYTES = 64 << 20  # of one search; beyond it the program floods and is no engine
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
+QUEUEING_ENGINES = re.compile(r"(Fairy-)?Stockfish\b")
+"""Engines whose ``go`` waits for the end of the running search, so that the next search may be sent ahead. The
+protocols do not ask that of an engine. The labels of both are the same to the bit, but for one thing: they count the
+moves of ``position ... moves ...`` as nodes of the search that runs (seen in 15.1), so such a position waits here."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,11 @@ class Search:
     """Text of the position, perhaps with ``moves`` and the moves played from there."""
     only: str | None = None
     """The one move that may be considered at the root; None considers all."""
+
+    @property
+    def may_queue(self) -> bool:
+        """Whether it may be sent while another search runs (see ``QUEUEING_ENGINES``)."""
+        return " moves " not in self.position
 
 
 @dataclass(frozen=True)
@@ -82,10 +92,17 @@ class EngineProcess:
         options: Engine options to set, by the name the engine announces.
         limit: Words after ``go``, e.g. ``"nodes 4000"``.
         timeout_s: Most seconds for one search, and for getting ready.
+        spelt: How the user wrote an option that is not spelt as the engine spells it, for messages.
     """
 
     def __init__(
-        self, command: str, dialect: Dialect, options: Mapping[str, str], limit: str, timeout_s: float
+        self,
+        command: str,
+        dialect: Dialect,
+        options: Mapping[str, str],
+        limit: str,
+        timeout_s: float,
+        spelt: Mapping[str, str] | None = None,
     ) -> None:
         self.command = command
         self.dialect = dialect
@@ -93,9 +110,16 @@ class EngineProcess:
         self.limit = limit
         self.timeout_s = timeout_s
         self.name = command
-        self.announced: dict[str, str] = {}
-        """Options that the engine announced: name -> the rest of the line."""
+        self.announced: dict[str, EngineOption] = {}
+        """Options that the engine announced, by name in lower case."""
         self.stage: Stage = "greeting"
+        self.num_sent = 0
+        """Searches that were sent and have not ended: the first of them runs, the others wait in the engine."""
+        self.search_s = 0.0
+        """About how long a search takes of late."""
+        self._queues = False
+        self._spelt = dict(spelt or {})
+        self._began = 0.0
         self._output = bytearray()
         self._complaints = b""
         self._scanned = 0
@@ -108,8 +132,13 @@ class EngineProcess:
         self._deadline = time.monotonic() + min(HANDSHAKE_TIMEOUT_S, timeout_s)
         self._send(dialect.hello)
 
+    def takes(self, search: Search) -> bool:
+        """Whether a search may be sent: the engine is idle, or runs one and queues commands."""
+        queues = self.stage == "searching" and self.num_sent < 2 and self._queues
+        return self.stage == "idle" or (queues and search.may_queue)
+
     def begin(self, search: Search, *, fresh: bool) -> None:
-        """Start a search; the engine must be idle.
+        """Send a search that the engine takes. Behind a running one it begins, and its time, when that has ended.
 
         Args:
             search: What to search.
@@ -120,33 +149,39 @@ class EngineProcess:
         """
         before = f"{self.dialect.new_game}\nisready\n" if fresh else ""
         only = f" searchmoves {search.only}" if search.only else ""
+        if not self.num_sent:
+            self._start_clock()
         self.stage = "searching"
-        self._deadline = time.monotonic() + self.timeout_s
+        self.num_sent += 1
         self._send(f"{before}{self.dialect.position}{search.position}\ngo {self.limit}{only}")
 
-    def read(self) -> SearchResult | None:
-        """Take what the engine printed; the result when it ends a search.
+    def read(self) -> list[bytes]:
+        """Take what the engine printed; the outputs of searches that it ended (``parse_search``), as they were sent.
 
         Raises:
-            EngineDiedError: the process ended or floods.
-            EngineError: it lacks an option that was asked for.
+            EngineDiedError: the process ended or floods. Results that it printed before come first, the error with the
+                next call.
+            EngineError: it lacks an option that was asked for, or does not take its value.
         """
         try:
             chunk = os.read(self.stdout, 1 << 16)
         except BlockingIOError:
-            return None
+            return []
         if not chunk:
             raise EngineDiedError(self._obituary("ended"))
         self._output += chunk
         if self.stage == "searching":
-            return self._search_ended()
+            outputs = []
+            while self.num_sent and (output := self._search_ended()):
+                outputs.append(output)
+            return outputs
         if len(self._output) > MAX_OUTPUT_BYTES:
             raise EngineDiedError(self._obituary("floods its output"))
         while self.stage in ("greeting", "settling") and (end := self._output.find(b"\n")) >= 0:
             line = bytes(self._output[:end]).strip()
             del self._output[: end + 1]
             self._get_ready(line)
-        return None
+        return []
 
     def read_complaints(self) -> bool:
         """Take what the engine printed on stderr (kept for messages); False when it closed it."""
@@ -167,9 +202,16 @@ class EngineProcess:
         if self.stage == "greeting":
             word = self.dialect.hello_answer.decode()
             return EngineDiedError(
-                f"{self.command}: not an engine of this protocol: no {word!r} within {HANDSHAKE_TIMEOUT_S:g} s"
+                f"{self.command}: not an engine of this protocol: no {word!r} within "
+                f"{min(HANDSHAKE_TIMEOUT_S, self.timeout_s):g} s"
             )
         return EngineDiedError(self._obituary(f"hangs: no answer within timeout_s={self.timeout_s:g} s"))
+
+    def awaited(self) -> str:
+        """What a start that takes long waits for."""
+        word = self.dialect.hello if self.stage == "greeting" else "isready"
+        timeout = min(HANDSHAKE_TIMEOUT_S, self.timeout_s) if self.stage == "greeting" else self.timeout_s
+        return f"waiting for {self.command} to answer {word!r} (for {timeout:g} s at most) ..."
 
     def kill(self) -> None:
         """End the process at once and free its pipes; safe to call twice."""
@@ -194,10 +236,11 @@ class EngineProcess:
         if self.stage == "greeting":
             if text.startswith("id name "):
                 self.name = text.removeprefix("id name ")
-            elif text.startswith("option name "):
-                name, _, rest = text.removeprefix("option name ").partition(" type ")
-                self.announced[name] = rest
+            elif option := EngineOption.parse(text):
+                self.announced[option.name.lower()] = option
             elif line == self.dialect.hello_answer:
+                # A limit in time would run from the moment at which the engine reads its "go".
+                self._queues = bool(QUEUEING_ENGINES.match(self.name)) and "movetime" not in self.limit
                 self.stage = "settling"
                 self._deadline = time.monotonic() + self.timeout_s
                 self._send("\n".join([*self._settings(), "isready"]))
@@ -207,22 +250,16 @@ class EngineProcess:
             self._output.clear()
 
     def _settings(self) -> list[str]:
-        by_lower = {name.lower(): name for name in self.announced}
-        lines = []
-        for key, value in self.options.items():
-            # A USI engine may call its table Hash all the same.
-            wanted = "hash" if key == "USI_Hash" and "usi_hash" not in by_lower else key.lower()
-            if wanted not in by_lower and (key, value) == (self.dialect.hash_option, str(DEFAULT_HASH_MB)):
-                continue  # nobody asked for it, and not every engine has a hash table
-            if wanted not in by_lower:
-                near = difflib.get_close_matches(wanted, by_lower, n=1)
-                hint = f" Did you mean: {by_lower[near[0]]!r}?" if near else ""
-                known = ", ".join(self.announced) or "none"
-                raise EngineError(f"{self.name} has no option {key!r}.{hint} It has: {known}")
-            lines.append(f"setoption name {by_lower[wanted]} value {value}")
-        return lines
+        wanted = dict(self.options)
+        table = self.dialect.hash_option
+        if table in wanted and table.lower() not in self.announced:
+            if "hash" in self.announced:  # a USI engine may call its table Hash all the same
+                wanted["Hash"] = wanted.pop(table)
+            elif wanted[table] == str(DEFAULT_HASH_MB):
+                del wanted[table]  # nobody asked for it, and not every engine has a hash table
+        return setoption_lines(self.name, self.announced, wanted, self._spelt)
 
-    def _search_ended(self) -> SearchResult | None:
+    def _search_ended(self) -> bytes | None:
         # "bestmove" may have been cut in two by the last read, so look a little before what is new.
         start = max(0, self._scanned - 16)
         self._scanned = len(self._output)
@@ -235,12 +272,24 @@ class EngineProcess:
             elif len(self._output) > MAX_OUTPUT_BYTES:
                 raise EngineDiedError(self._obituary("floods its output"))
             return None
-        result = parse_search(bytes(self._output))
-        self._output.clear()
+        end = self._output.find(b"\n", at) + 1
+        output = bytes(self._output[:end])
+        del self._output[:end]
         self._scanned = 0
-        self.stage = "idle"
-        self._deadline = float("inf")
-        return result
+        self.num_sent -= 1
+        took = time.monotonic() - self._began
+        self.search_s += 0.2 * (took - self.search_s) if self.search_s else took
+        if self.num_sent:
+            self._start_clock()
+        else:
+            self.stage = "idle"
+            self._deadline = float("inf")
+            self._output.clear()
+        return output
+
+    def _start_clock(self) -> None:
+        self._began = time.monotonic()
+        self._deadline = self._began + self.timeout_s
 
     def _send(self, text: str) -> None:
         try:

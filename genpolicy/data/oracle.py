@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, TypeVar
@@ -129,16 +131,36 @@ def make_oracle(spelling: str, game: Game[Any], **options: Any) -> Oracle:
     from genpolicy import registry
 
     name, _, query = spelling.partition("?")
-    given: dict[str, Any] = dict(parse_qsl(query, keep_blank_values=True))
+    given: dict[str, Any] = {}
+    for key, value in parse_qsl(query, keep_blank_values=True):
+        if key in given:
+            raise ValueError(f"oracle {spelling!r}: {key} is given twice ({given[key]!r} and {value!r}); give it once")
+        given[key] = value
     given.update({key: value for key, value in options.items() if value is not None})
     if name not in registry.available("oracles") and _is_engine(name, query, game):
         name, given = "uci", {"engine": name, **given}
     factory = registry.load("oracles", name)
-    try:
-        oracle: Oracle = factory(game, **given)
-    except TypeError as error:
-        raise ValueError(f"oracle {spelling!r}: {error}") from error
+    _check_options(spelling, factory, given)
+    oracle: Oracle = factory(game, **given)
     return oracle
+
+
+def _check_options(spelling: str, factory: Any, given: Mapping[str, Any]) -> None:
+    """See that an oracle takes every option.
+
+    Raises:
+        ValueError: one that it does not take; the message names the near one, and all.
+    """
+    parameters = list(inspect.signature(factory).parameters.values())[1:]  # the first is the game
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return
+    takes = [parameter.name for parameter in parameters]
+    for key in given:
+        if key not in takes:
+            near = difflib.get_close_matches(key, takes, n=1)
+            hint = f" Did you mean: {near[0]!r}?" if near else ""
+            options = f"It takes: {', '.join(takes)}" if takes else "It takes none"
+            raise ValueError(f"oracle {spelling!r} takes no option {key!r}.{hint} {options}")
 
 
 def _is_engine(name: str, query: str, game: Game[Any]) -> bool:

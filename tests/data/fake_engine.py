@@ -103,6 +103,8 @@ def main() -> None:
         elif words[:1] == ["setoption"]:
             note("options", line.strip())
         elif words[:1] == ["isready"]:
+            if MODE == "slow start":
+                time.sleep(1.0)
             if MODE == "dies when ready":
                 os._exit(9)
             say("readyok")

@@ -1,6 +1,7 @@
 """The engine oracle against engines that behave and that do not."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -10,8 +11,9 @@ import chess
 import pytest
 
 import genpolicy
+from genpolicy.data import engine_pool, engine_process
 from genpolicy.data.engine_oracle import EngineOracle, find_engine
-from genpolicy.data.engine_process import parse_search
+from genpolicy.data.engine_process import EngineProcess, parse_search
 from genpolicy.data.oracle import Line, make_oracle
 from genpolicy.errors import EngineError
 
@@ -294,3 +296,178 @@ def test_stockfish_mates_and_ends(stockfish) -> None:
     assert len(second.moves) == 3
     assert second.scores == ("mate:2", "mate:-1", "mate:1")
     assert "(none)" in third.error  # stalemate: nothing to play
+
+
+@pytest.mark.parametrize("engine", ["stockfish", "fairy-stockfish"])
+@pytest.mark.parametrize("spelling", ["nodes=300", "nodes=200&line=searched", "depth=4"])
+def test_searches_sent_ahead_give_the_same_bits(engine, spelling, monkeypatch) -> None:
+    try:
+        program = find_engine(engine)
+    except EngineError as error:
+        pytest.skip(str(error))
+    roots = [state for state in states() for _ in range(5)]
+    roots += [GAME.play(state, int(move)) for state in states() for move in GAME.legal(state)]
+    with make_oracle(f"{program}?{spelling}", GAME) as oracle:
+        begin, num_ahead = EngineProcess.begin, 0
+
+        def counting(self, search, *, fresh):
+            nonlocal num_ahead
+            num_ahead += self.num_sent > 0
+            begin(self, search, fresh=fresh)
+
+        monkeypatch.setattr(EngineProcess, "begin", counting)
+        ahead = oracle.analyse(roots, 4)
+    assert num_ahead > len(roots) / 2
+    monkeypatch.setattr(engine_process, "QUEUEING_ENGINES", re.compile("no engine"))
+    with make_oracle(f"{program}?{spelling}", GAME) as oracle:
+        num_ahead = 0
+        assert oracle.analyse(roots, 4) == ahead
+    assert num_ahead == 0
+
+
+def named_stockfish(path: Path) -> Path:
+    """The same program under a name for which searches are sent ahead."""
+    path.write_text(path.read_text().replace("id name Fake 1.0", "id name Stockfish 1.0"))
+    return path
+
+
+def test_a_death_blames_the_search_that_ran(fake_engine) -> None:
+    path = named_stockfish(fake_engine("dies on rooks", sleep_s=0.05))
+    fens = [FENS[2], FENS[0], FENS[1], FENS[3]]
+    with EngineOracle(GAME, str(path), nodes=10) as oracle:
+        lines: dict[int, Line] = {}
+
+        def task(index, state):
+            lines[index] = yield state
+
+        # One block: the second search waits in the engine while the first one kills it, three times.
+        list(oracle.run([[task(index, state) for index, state in enumerate(states(fens))]], 1))
+        assert oracle.num_restarts == 3
+    assert [lines[index].error is None for index in range(4)] == [False, True, True, True]
+    assert (path.parent / "searches").read_text().splitlines() == [fens[0]] * 3 + fens[1:]
+
+
+def test_time_runs_from_the_end_of_the_search_before(fake_engine) -> None:
+    path = named_stockfish(fake_engine(sleep_s=0.6))  # two searches take longer than the time-out, one does not
+
+    def one(state):
+        return (yield state)
+
+    with EngineOracle(GAME, str(path), nodes=10, timeout_s=1.0) as oracle:
+        (found,) = oracle.run([[one(state) for state in states()]], 1)
+        assert oracle.num_restarts == 0
+    check_lines(found, FENS, 1)
+
+
+def test_limits_in_time_are_never_sent_ahead(fake_engine, monkeypatch) -> None:
+    path = named_stockfish(fake_engine())
+    begin = EngineProcess.begin
+
+    def alone(self, search, *, fresh):
+        assert self.num_sent == 0
+        begin(self, search, fresh=fresh)
+
+    monkeypatch.setattr(EngineProcess, "begin", alone)
+    with EngineOracle(GAME, str(path), movetime_ms=5) as oracle:
+        check_lines(oracle.analyse(states(FENS * 20), 1), FENS * 20, 1)
+
+
+def test_at_most_two_positions_are_begun(fake_engine) -> None:
+    path = named_stockfish(fake_engine("one move"))
+    with EngineOracle(GAME, str(path), nodes=10) as oracle:
+        begun: set[int] = set()
+        most = 0
+
+        def task(index, state):
+            nonlocal most
+            line = yield state
+            roots = {line for line in (path.parent / "positions").read_text().splitlines() if " moves " not in line}
+            most = max(most, len(roots) - len(begun))
+            begun.add(index)
+            return line
+
+        moves = [GAME.play(GAME.parse(), int(move)) for move in GAME.legal(GAME.parse())]
+        list(oracle.run([[task(index, state) for index, state in enumerate(moves)]], 6))
+    assert 1 <= most <= 2
+
+
+DECLARED = """option name Hash type spin default 16 min 1 max 64
+option name Threads type spin default 1 min 1 max 4
+option name Skill Level type spin default 20 min -20 max 20
+option name Analysis Contempt type combo default Both var Both var Off var White
+option name Ponder type check default false
+option name Clear Hash type button
+option name Book type string default <empty>
+option name Maximum Pace min type spin default 0 min 0 max 9"""
+
+
+@pytest.mark.parametrize(
+    ("spelling", "message"),
+    [
+        ("Hash=abc", r"Hash must be a whole number of at least 1, got 'abc'"),
+        ("Hash=65", r"'Hash' takes a whole number from 1 to 64, got '65'"),
+        ("hash_mb=65", r"'hash_mb' takes a whole number from 1 to 64, got '65'"),
+        ("threads=5", r"'threads' takes a whole number from 1 to 4, got '5'"),
+        ("Threads=5", r"'Threads' takes a whole number from 1 to 4, got '5'"),
+        ("Skill Level=-21", r"'Skill Level' takes a whole number from -20 to 20, got '-21'"),
+        ("Skill Level=high", r"'Skill Level' takes a whole number from -20 to 20, got 'high'"),
+        ("Maximum Pace min=10", r"'Maximum Pace min' takes a whole number from 0 to 9, got '10'"),
+        ("Analysis Contempt=Black", r"'Analysis Contempt' takes one of Both, Off, White, got 'Black'"),
+        ("Ponder=maybe", r"'Ponder' takes true or false, got 'maybe'"),
+        ("Hash=4&hash_mb=4", "hash_mb and Hash are one option"),
+        ("Threads=2&threads=2", "threads and Threads are one option"),
+        ("Hash=4&hash=5", "Hash and hash are one option"),
+        ("nodes=5&nodes=6", "nodes is given twice"),
+        ("timeout_s=abc", "timeout_s must be a number above 0, got 'abc'"),
+        ("scale=abc", "scale must be a number above 0, got 'abc'"),
+    ],
+)
+def test_values_that_the_engine_does_not_take_are_refused(fake_engine, spelling, message) -> None:
+    path = fake_engine()
+    replaced = path.read_text().replace(
+        "option name Hash type spin default 16\\n", DECLARED.replace("\n", "\\n") + "\\n"
+    )
+    path.write_text(replaced.replace("option name Skill Level type spin default 20\\n", ""))
+    with pytest.raises((ValueError, EngineError), match=message):
+        make_oracle(f"{path}?nodes=1&{spelling}", GAME)
+    assert not (path.parent / "searches").exists()
+
+
+def test_values_that_the_engine_takes_reach_it_as_it_spells_them(fake_engine) -> None:
+    path = fake_engine()
+    replaced = path.read_text().replace(
+        "option name Hash type spin default 16\\n", DECLARED.replace("\n", "\\n") + "\\n"
+    )
+    path.write_text(replaced.replace("option name Skill Level type spin default 20\\n", ""))
+    options = "Hash=64&Threads=2&skill level=-20&Analysis Contempt=off&Ponder=True&Clear Hash=&Book=a b"
+    with make_oracle(f"{path}?nodes=1&{options}", GAME) as oracle:
+        assert (oracle.describe()["hash_mb"], oracle.describe()["threads"]) == (64, 2)
+        oracle.analyse(states(FENS[:1]), 1)
+    assert (path.parent / "options").read_text().splitlines() == [
+        "setoption name Threads value 2",
+        "setoption name Hash value 64",
+        "setoption name Skill Level value -20",
+        "setoption name Analysis Contempt value Off",
+        "setoption name Ponder value true",
+        "setoption name Clear Hash",
+        "setoption name Book value a b",
+    ]
+
+
+def test_an_oracle_says_which_options_it_takes() -> None:
+    game = genpolicy.load_game("connect:rows=3,cols=3,k=3")
+    with pytest.raises(ValueError, match=r"'solver' takes no option 'processes'. It takes: seed, distance, node_limit"):
+        make_oracle("solver", game, processes=2)
+    with pytest.raises(ValueError, match=r"no option 'sed'. Did you mean: 'seed'\?"):
+        make_oracle("solver?sed=2", game)
+    with pytest.raises(ValueError, match="solves k-in-a-row"):
+        make_oracle("solver", GAME)
+
+
+def test_an_engine_that_takes_long_to_get_ready_is_spoken_of(fake_engine, monkeypatch, caplog) -> None:
+    monkeypatch.setattr(engine_pool, "SILENT_S", 0.2)
+    with EngineOracle(GAME, str(fake_engine("slow start")), nodes=10):
+        assert "to answer 'isready' (for 60 s at most)" in caplog.text
+    caplog.clear()
+    with EngineOracle(GAME, str(fake_engine("good")), nodes=10):
+        assert not caplog.text
