@@ -2,6 +2,7 @@
 
 ``genpolicy --help`` and ``--version`` import neither torch nor a game. An error that a user can meet is one message on
 stderr and exit status 2; ``--traceback`` anywhere on the line shows all of it. Ctrl-C is 130, a closed pipe is quiet.
+What a user can get wrong is seen before the work where it can be: empty arguments, and files that cannot be written.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from typing import Any
 
 from genpolicy import __version__
 
+OUTPUT_OPTIONS = ("json", "markdown", "plot")
+"""Options of any subcommand that name a file of results."""
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells count
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
@@ -86,8 +89,14 @@ def _dispatch(arguments: list[str]) -> int:
         near = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f" Did you mean: {near[0]!r}?" if near else ""
         raise ValueError(f"no subcommand {name!r}.{hint} There are: {', '.join(COMMANDS)}")
+    _refuse_empty(arguments)
     parser = _parser(name)
     parsed = parser.parse_args(arguments)
+    for option in OUTPUT_OPTIONS:
+        if (path := getattr(parsed, option, None)) is not None:
+            check_output(f"--{option}", Path(path))
+    if isinstance(seed := getattr(parsed, "seed", None), int) and seed < 0:
+        raise ValueError(f"--seed must not be negative, got {seed}")
     run: Callable[[argparse.Namespace], int | None] | None = getattr(parsed, "run", None)
     if run is None:
         parser.print_help()
@@ -95,14 +104,43 @@ def _dispatch(arguments: list[str]) -> int:
     return run(parsed) or 0
 
 
+def _refuse_empty(arguments: Sequence[str]) -> None:
+    """See that no argument is empty: as a path it would be the present folder, and it was never meant.
+
+    Raises:
+        ValueError: one is; the message names the option before it.
+    """
+    for before, argument in zip(["", *arguments], arguments, strict=False):
+        option = argument.removesuffix("=") if argument.startswith("--") and argument.endswith("=") else before
+        if argument == "" or option != before:
+            at = f"{option} was given an empty value" if option.startswith("-") else "an argument is empty"
+            raise ValueError(f"{at}; is a variable of the shell unset?")
+
+
+def check_output(option: str, path: Path) -> None:
+    """See, before the work, that a file of results can be written; nothing is made.
+
+    Raises:
+        ValueError: its folder does not exist, or it or its folder may not be written to.
+    """
+    if path.is_dir():
+        raise ValueError(f"{option} {path}: is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise ValueError(f"{option} {path}: no folder {path.parent}; make it first, or name another file")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ValueError(f"{option} {path}: may not be written to; name another file")
+
+
 def _parser(name: str | None) -> argparse.ArgumentParser:
     """The parser with one subcommand built in full, or, without a name, all of them by their help line alone."""
     parser = argparse.ArgumentParser(
         prog="genpolicy",
         description="Train, compare and play generative policies for board games.",
-        epilog="genpolicy COMMAND --help tells more; --traceback shows all of an error.",
+        epilog="genpolicy COMMAND --help tells more. --traceback may stand anywhere on the line.",
     )
     parser.add_argument("--version", action="version", version=f"genpolicy {__version__}")
+    # ``main`` takes it out wherever it stands; here it is for --help.
+    parser.add_argument("--traceback", action="store_true", help="show all of an error and not one message alone")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
     if name is None:
         for each, command in COMMANDS.items():

@@ -1,16 +1,21 @@
 """Configurations: dataclass schemas filled from defaults, then files, then ``key=value``, by OmegaConf.
 
-Every key is checked against the schema; one that does not exist is an error that names the near one.
+Every key is checked against the schema; one that does not exist is an error that names the near one, and the place
+where it was written: ``file.yaml:12`` or the argument.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+import io
+import re
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -27,29 +32,111 @@ def compose(schema: type[ConfigT], files: Sequence[str | Path] = (), overrides: 
 
     Raises:
         ConfigError: a file that cannot be read, a key that does not exist (with the near one), a value of a wrong type
-            or out of range.
+            or out of range; the message begins with the file and line, or the argument, that it was written in.
     """
-    merged = OmegaConf.create({})
-    origin: list[str] = []
-    for file in files:
-        merged = cast(DictConfig, OmegaConf.merge(merged, _load_file(Path(file), ())))
-        origin.append(str(file))
-    for override in overrides:
-        key, equals, _ = override.partition("=")
-        if not equals or not key:
-            raise ConfigError(f"{override!r} is not key=value")
+    return Settings(files, overrides).fill(schema)
+
+
+class Settings:
+    """What files and ``key=value`` arguments say, merged, and where each key was written last.
+
+    Args:
+        files: YAML files; a later one overrides.
+        overrides: ``key=value`` arguments; they override the files.
+
+    Raises:
+        ConfigError: a file that cannot be read or a malformed argument.
+    """
+
+    def __init__(self, files: Sequence[str | Path] = (), overrides: Sequence[str] = ()) -> None:
+        self._files = [str(file) for file in files]
+        self._places: dict[str, str] = {}
+        self.repeated: list[str] = []
+        """Arguments that a later one of the same key overrides."""
+        merged = OmegaConf.create({})
+        for file in files:
+            merged = cast(DictConfig, OmegaConf.merge(merged, self._read(Path(file), ())))
+        last: dict[str, str] = {}
+        for override in overrides:
+            key, said = _argument(override)
+            if key in last:
+                self.repeated.append(last[key])
+            last[key] = override
+            place = f"argument {override!r}"
+            try:
+                merged = cast(DictConfig, OmegaConf.merge(merged, said))
+            except (OmegaConfBaseException, ValueError) as error:
+                raise ConfigError(f"{place}: {_first_line(error)}") from error
+            self._places |= dict.fromkeys(_paths(OmegaConf.to_container(said)), place)
         try:
-            merged = cast(DictConfig, OmegaConf.merge(merged, OmegaConf.from_dotlist([override])))
+            self.data = cast(dict[str, Any], OmegaConf.to_container(merged, resolve=True))
+        except OmegaConfBaseException as error:
+            raise self.located(ConfigError(f"key {error.full_key!r}: {_first_line(error)}")) from error
+
+    def fill(self, schema: type[ConfigT], elsewhere: Callable[[], Iterable[str]] = tuple) -> ConfigT:
+        """An instance of the schema.
+
+        Args:
+            schema: A dataclass.
+            elsewhere: Asked, where a key does not exist, for keys of free sections that may have been meant.
+
+        Raises:
+            ConfigError: as ``compose``.
+        """
+        try:
+            return structured(schema, self.data, elsewhere=elsewhere)
+        except ConfigError as error:
+            raise self.located(error) from error
+
+    def located(self, error: ConfigError) -> ConfigError:
+        """The error with the place of the key that it names, or with the files where it names none."""
+        text = str(error)
+        place = next((self._places[key] for key in self._named(text) if key in self._places), None)
+        if place is None:
+            place = ", ".join(self._files)
+        return ConfigError(f"{place}: {text}") if place and not text.startswith(place) else error
+
+    def _named(self, text: str) -> Iterator[str]:
+        """Keys that a message may speak of, the likeliest first."""
+        found = [*re.findall(r"\bkey '([^'\[]+)", text), *re.findall(r"\b[a-z_]\w*(?:\.\w+)+", text)]
+        for key in found:
+            yield key
+            # Where a section as a whole is wrong, what stands in it tells the place.
+            yield from (longer for longer in self._places if longer.startswith(f"{key}."))
+        # A dataclass that refuses a value knows the field's name, and not in which section it stands itself.
+        first = re.split(r"[^\w.]", text, maxsplit=1)[0]
+        ending = [key for key in self._places if key == first or key.endswith(f".{first}")]
+        if len(ending) == 1:
+            yield ending[0]
+
+    def _read(self, path: Path, seen: tuple[Path, ...]) -> DictConfig:
+        if path.resolve() in seen:
+            raise ConfigError(f"{path}: its 'base' leads back to itself")
+        data = read_yaml(path)
+        lines = dict(_key_lines(yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)))
+        bases = data.pop("base", None)
+        bases = [] if bases is None else [bases] if isinstance(bases, str) else bases
+        if not isinstance(bases, list) or not all(isinstance(base, str) and base for base in bases):
+            raise ConfigError(f"{path}:{lines['base']}: base is a path or a list of paths, got {bases!r}")
+        merged = OmegaConf.create({})
+        for base in bases:
+            if not (path.parent / base).is_file():
+                raise ConfigError(f"{path}:{lines['base']}: base {base!r}: no such file: {path.parent / base}")
+            merged = cast(DictConfig, OmegaConf.merge(merged, self._read(path.parent / base, (*seen, path.resolve()))))
+        self._places |= {key: f"{path}:{line}" for key, line in lines.items() if key != "base"}
+        try:
+            return cast(DictConfig, OmegaConf.merge(merged, OmegaConf.create(data)))
         except (OmegaConfBaseException, ValueError) as error:
-            raise ConfigError(f"{override!r}: {error}") from error
-    try:
-        data = OmegaConf.to_container(merged, resolve=True)
-    except OmegaConfBaseException as error:
-        raise ConfigError(f"{', '.join(origin)}: {error}") from error
-    return structured(schema, cast(dict[str, Any], data), where=", ".join(origin))
+            raise ConfigError(f"{path}: {_first_line(error)}") from error
 
 
-def structured(schema: type[ConfigT], data: Mapping[str, Any], where: str = "", prefix: str = "") -> ConfigT:
+def structured(
+    schema: type[ConfigT],
+    data: Mapping[str, Any],
+    where: str = "",
+    prefix: str = "",
+    elsewhere: Callable[[], Iterable[str]] = tuple,
+) -> ConfigT:
     """An instance of a dataclass schema from plain data; keys and types are checked.
 
     Args:
@@ -57,6 +144,7 @@ def structured(schema: type[ConfigT], data: Mapping[str, Any], where: str = "", 
         data: Nested plain values.
         where: Files the data came from, for the message.
         prefix: Dotted path of the data in the whole configuration, for the message.
+        elsewhere: As in ``Settings.fill``.
 
     Raises:
         ConfigError: as ``compose``.
@@ -64,18 +152,17 @@ def structured(schema: type[ConfigT], data: Mapping[str, Any], where: str = "", 
     at = f"{where}: " if where else ""
     for path in _unknown_keys(schema, data, prefix):
         known = sorted(_known_keys(schema, prefix))
-        near = difflib.get_close_matches(path, known, n=1, cutoff=0.6)
-        hint = f" Did you mean: {near[0].rpartition('.')[2]!r}?" if near else ""
         siblings = [k for k in known if k.rpartition(".")[0] == path.rpartition(".")[0]]
+        hint = _hint(path, siblings, [*known, *elsewhere()])
         raise ConfigError(f"{at}key {path!r} does not exist.{hint} Keys here: {', '.join(siblings)}")
     for path, value in _not_sections(schema, data, prefix):
         raise ConfigError(f"{at}key {path!r} is a section of keys, got {value!r}; write {path}.<key>=<value>")
     try:
         made = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.create(dict(data))))
     except OmegaConfBaseException as error:
-        key = getattr(error, "full_key", "") or ""
+        key = getattr(error, "full_key", "") or _refused_key(schema, data)
         name = f"{prefix}.{key}".strip(".")
-        raise ConfigError(f"{at}key {name!r}: {str(error).splitlines()[0]}") from error
+        raise ConfigError(f"{at}key {name!r}: {_first_line(error)}") from error
     except ConfigError as error:
         raise ConfigError(f"{at}{error}") from error
     except (ValueError, TypeError) as error:
@@ -93,44 +180,124 @@ def to_dict(config: Any) -> dict[str, Any]:
     return cast(dict[str, Any], OmegaConf.to_container(OmegaConf.structured(config), resolve=True))
 
 
+def known_keys(schema: type[Any], prefix: str = "") -> list[str]:
+    """Dotted path of every key of a dataclass schema, sections included."""
+    return list(_known_keys(schema, prefix))
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
     """A YAML file whose top level is a mapping.
 
     Raises:
-        ConfigError: it is missing, unreadable or no mapping.
+        ConfigError: it is missing, unreadable, has a key twice, or is no mapping; the message names the line.
     """
     try:
-        data = OmegaConf.to_container(OmegaConf.load(path))
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file") from None
-    except Exception as error:  # yaml raises its own family, which OmegaConf passes through
-        raise ConfigError(f"{path}: not readable as YAML: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not readable as YAML: it is no text in UTF-8") from error
+    try:
+        data = OmegaConf.to_container(OmegaConf.load(io.StringIO(text)))
+    except yaml.MarkedYAMLError as error:
+        raise ConfigError(_yaml_trouble(path, text, error)) from error
+    except OSError:  # what OmegaConf raises for a bare word or number
+        data = None
+    except (OmegaConfBaseException, yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: not readable as YAML: {_first_line(error)}") from error
     if not isinstance(data, dict):
-        raise ConfigError(f"{path}: expected keys and values at the top level, got {type(data).__name__}")
+        what = "one value" if data is None else type(data).__name__
+        raise ConfigError(f"{path}: expected keys and values at the top level, got {what}")
     return cast(dict[str, Any], data)
 
 
-def _load_file(path: Path, seen: tuple[Path, ...]) -> DictConfig:
-    if path.resolve() in seen:
-        raise ConfigError(f"{path}: its 'base' leads back to itself")
-    data = read_yaml(path)
-    bases = data.pop("base", [])
-    merged = OmegaConf.create({})
-    for base in [bases] if isinstance(bases, str) else bases:
-        merged = cast(DictConfig, OmegaConf.merge(merged, _load_file(path.parent / base, (*seen, path.resolve()))))
-    return cast(DictConfig, OmegaConf.merge(merged, OmegaConf.create(data)))
+def _yaml_trouble(path: Path, text: str, error: yaml.MarkedYAMLError) -> str:
+    line = error.problem_mark.line + 1 if error.problem_mark else 1
+    problem = error.problem or "it cannot be parsed"
+    if "duplicate key" in problem:
+        lines = [(key, number) for key, number in _key_lines(yaml.compose(text, Loader=yaml.SafeLoader))]
+        name = next(key for key, number in lines if number == line and key.split(".")[-1] == problem.split()[-1])
+        first = next(number for key, number in lines if key == name)
+        return f"{path}:{line}: key {name!r} stands there twice, in lines {first} and {line}; keep one of them"
+    return f"{path}: not readable as YAML: line {line}: {problem}"
+
+
+def _key_lines(node: yaml.Node | None, prefix: str = "") -> Iterator[tuple[str, int]]:
+    """Dotted path and line, from 1, of every key of a YAML document, in the order they stand in."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            path = f"{prefix}.{key.value}".strip(".")
+            yield path, key.start_mark.line + 1
+            yield from _key_lines(value, path)
+
+
+def _argument(override: str) -> tuple[str, DictConfig]:
+    """Key and settings of a ``key=value``."""
+    key, equals, _ = override.partition("=")
+    if not equals or not key:
+        meant = f"; a file is given by --config {override}" if override.endswith((".yaml", ".yml")) else ""
+        raise ConfigError(f"{override!r} is not key=value{meant}")
+    if not all(re.fullmatch(r"[\w-]+", part) for part in key.split(".")):
+        raise ConfigError(f"argument {override!r}: {key!r} is no key; write section.key=value, e.g. optim.lr=1e-3")
+    try:
+        return key, OmegaConf.from_dotlist([override])
+    except yaml.MarkedYAMLError as error:
+        raise ConfigError(f"argument {override!r}: the value is not readable as YAML: {error.problem}") from error
+    except (OmegaConfBaseException, ValueError) as error:
+        raise ConfigError(f"argument {override!r}: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def _paths(data: Any, prefix: str = "") -> Iterator[str]:
+    """Dotted path of every key of nested mappings."""
+    if isinstance(data, Mapping):
+        for key, value in data.items():
+            path = f"{prefix}.{key}".strip(".")
+            yield path
+            yield from _paths(value, path)
+
+
+def _refused_key(schema: type[Any], data: Mapping[str, Any]) -> str:
+    """The first key that OmegaConf does not take by itself; for those of its errors that name none."""
+    for path in _paths(data):
+        value: Any = data
+        for part in path.split("."):
+            value = value[part]
+        if isinstance(value, Mapping):
+            continue
+        for part in reversed(path.split(".")):
+            value = {part: value}
+        try:
+            OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.create(value))
+        except OmegaConfBaseException:
+            return path
+    return ""
+
+
+def _hint(path: str, siblings: Sequence[str], known: Sequence[str]) -> str:
+    """The key that was meant: of the same name in another section, else the nearest here, else anywhere."""
+    name = path.rpartition(".")[2]
+    by_name: dict[str, list[str]] = {}
+    for key in known:
+        by_name.setdefault(key.rpartition(".")[2], []).append(key)
+    here = difflib.get_close_matches(name, [key.rpartition(".")[2] for key in siblings], n=1, cutoff=0.6)
+    if name not in by_name and here:
+        return f" Did you mean: {here[0]!r}?"
+    near = [name] if name in by_name else difflib.get_close_matches(name, by_name, n=1, cutoff=0.7)
+    return f" Did you mean: {' or '.join(map(repr, by_name[near[0]]))}?" if near else ""
 
 
 def _fields(schema: type[Any]) -> dict[str, Any]:
-    import typing
-
     hints = typing.get_type_hints(schema)
     return {f.name: hints[f.name] for f in dataclasses.fields(schema)}
 
 
 def _nested(hint: Any) -> type[Any] | None:
-    import typing
-
     for candidate in (hint, *typing.get_args(hint)):
         if isinstance(candidate, type) and dataclasses.is_dataclass(candidate):
             return candidate

@@ -16,6 +16,7 @@ from genpolicy.errors import RegistryError
 from genpolicy.game import Game
 
 Group = Literal["games", "learners", "policies", "processes", "oracles"]
+ONE_OF = {"games": "game", "learners": "learner", "policies": "policy", "processes": "process", "oracles": "oracle"}
 
 
 def available(group: Group) -> dict[str, EntryPoint]:
@@ -41,7 +42,7 @@ def load(group: Group, name: str) -> Any:
         dist = points[name].dist
         extras = dist.metadata.get_all("Provides-Extra") or [] if dist else []
         way_out = f"pip install '{dist.name}[{name}]'" if dist and name in extras else f"install {error.name!r}"
-        raise RegistryError(f"{group[:-1]} {name!r} needs the module {error.name!r}: {way_out}") from error
+        raise RegistryError(f"{ONE_OF[group]} {name!r} needs the module {error.name!r}: {way_out}") from error
 
 
 def split_spec(spec: str) -> tuple[str, dict[str, str]]:

@@ -46,9 +46,7 @@ class ConnectGame(Game[Board]):
         self.rows = _number("rows", rows, 1, MAX_SIDE)
         self.cols = _number("cols", cols, 1, MAX_SIDE)
         self.k = _number("k", k, 2, max(self.rows, self.cols))
-        if str(gravity).lower() not in ("true", "false"):
-            raise ValueError(f"gravity must be true or false, got {gravity!r}")
-        self.gravity = str(gravity).lower() == "true"
+        self.gravity = _truth("gravity", gravity)
         self.spec = f"connect:rows={self.rows},cols={self.cols},k={self.k},gravity={str(self.gravity).lower()}"
         self.num_squares = self.rows * self.cols
         self._full = (1 << self.num_squares) - 1
@@ -286,6 +284,13 @@ class ConnectGame(Game[Board]):
             raise SourceError(f"{path}: unreadable after line {number}: {error}") from error
         if num_found == 0:
             raise SourceError(f"{path}: holds no position; write one a line, e.g. {self.format(self.parse())!r}")
+
+
+def _truth(name: str, value: bool | str) -> bool:
+    said = str(value).lower()
+    if said not in ("true", "yes", "1", "false", "no", "0"):
+        raise ValueError(f"{name} must be true or false (yes, no, 1, 0), got {value!r}")
+    return said in ("true", "yes", "1")
 
 
 def _number(name: str, value: int | str, least: int, most: int) -> int:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,15 +67,10 @@ def run_accuracy(arguments: argparse.Namespace) -> int:
     dataset, game = _open(arguments)
     positions = labelled_positions(dataset, game, arguments.split, limit=arguments.limit, seed=arguments.seed)
     rows = []
-    for name, policy in _policies(arguments, game):
-        try:
-            for mode, player in _modes(policy, arguments).items():
-                player.seed(arguments.seed)
-                rows.append(
-                    measure_accuracy(player, positions, name=name, mode=mode, raw=not arguments.no_raw, show=True)
-                )
-        finally:
-            policy.close()
+    with _players(arguments, game) as players:
+        for name, mode, player in players:
+            player.seed(arguments.seed)
+            rows.append(measure_accuracy(player, positions, name=name, mode=mode, raw=not arguments.no_raw, show=True))
     report = accuracy_report(rows, positions, _source(arguments))
     report.print()
     labelled, best = random_chances(positions)
@@ -88,22 +86,21 @@ def run_accuracy(arguments: argparse.Namespace) -> int:
 
 def run_futures(arguments: argparse.Namespace) -> int:
     """Measure the imagined lines and show the tables."""
-    from genpolicy.evaluation.futures import futures_reports, measure_futures, plot_futures
+    from genpolicy.evaluation.futures import check_plot, futures_reports, measure_futures, plot_futures
     from genpolicy.evaluation.positions import labelled_positions
     from genpolicy.evaluation.report import write_json, write_markdown
 
+    if arguments.plot is not None:
+        check_plot(arguments.plot)
     dataset, game = _open(arguments)
     positions = labelled_positions(dataset, game, arguments.split, limit=arguments.limit, seed=arguments.seed)
     oracle = _oracle(arguments.oracle, game) if arguments.oracle else None
     rows = []
     try:
-        for name, policy in _policies(arguments, game):
-            try:
-                for mode, player in _modes(policy, arguments).items():
-                    player.seed(arguments.seed)
-                    rows.append(measure_futures(player, positions, oracle=oracle, name=name, mode=mode, show=True))
-            finally:
-                policy.close()
+        with _players(arguments, game) as players:
+            for name, mode, player in players:
+                player.seed(arguments.seed)
+                rows.append(measure_futures(player, positions, oracle=oracle, name=name, mode=mode, show=True))
     finally:
         if oracle is not None:
             oracle.close()
@@ -131,15 +128,49 @@ def _open(arguments: argparse.Namespace) -> tuple[Dataset, Game[Any]]:
     return dataset, load_game(dataset.game_spec)
 
 
-def _policies(arguments: argparse.Namespace, game: Game[Any]) -> list[tuple[str, Policy]]:
-    """The policies with a name for each; equal labels are told apart by how they were written."""
+@contextmanager
+def _players(arguments: argparse.Namespace, game: Game[Any]) -> Iterator[list[tuple[str, str, Policy]]]:
+    """Name, mode and policy of everything to measure; all is made, and what is wrong is said, before the work.
+
+    Policies with equal labels are told apart by how they were written.
+
+    Raises:
+        ValueError: an option that none of the policies takes, or a value that one does not.
+    """
     from genpolicy import load_policy
 
     specs = [spec for group in arguments.policy for spec in group]
-    loaded = [load_policy(spec, game=game, device=arguments.device, seed=arguments.seed) for spec in specs]
-    labels = [policy.label for policy in loaded]
-    names = [label if labels.count(label) == 1 else spec for label, spec in zip(labels, specs, strict=True)]
-    return list(zip(names, loaded, strict=True))
+    with ExitStack() as opened:
+        loaded = []
+        for spec in specs:
+            loaded.append(load_policy(spec, game=game, device=arguments.device, seed=arguments.seed))
+            opened.callback(loaded[-1].close)
+        labels = [policy.label for policy in loaded]
+        names = [label if labels.count(label) == 1 else spec for label, spec in zip(labels, specs, strict=True)]
+        _check_options(dict(zip(names, loaded, strict=True)), arguments)
+        yield [
+            (name, mode, player)
+            for name, policy in zip(names, loaded, strict=True)
+            for mode, player in _modes(policy, arguments).items()
+        ]
+
+
+OPTIONS = ("sampler", "num_steps", "temperature", "batch_size")
+"""Of the command line; each goes to the policies that take it."""
+
+
+def _check_options(policies: Mapping[str, Policy], arguments: argparse.Namespace) -> None:
+    """See that each option given is taken by some policy, and say which policies do not take it."""
+    for option in OPTIONS:
+        if getattr(arguments, option) is None:
+            continue
+        flag = f"--{option.replace('_', '-')}"
+        without = [name for name, policy in policies.items() if option not in policy.option_names()]
+        if len(without) == len(policies):
+            kinds = ", ".join(dict.fromkeys(f"{name} ({policy.kind})" for name, policy in policies.items()))
+            raise ValueError(f"{flag}: no policy given here takes that option: {kinds}; leave it out")
+        if without:
+            print(f"genpolicy evaluate: {flag} is no option of {', '.join(without)}, played as it is", file=sys.stderr)
 
 
 def _modes(policy: Policy, arguments: argparse.Namespace) -> dict[str, Policy]:
@@ -147,8 +178,8 @@ def _modes(policy: Policy, arguments: argparse.Namespace) -> dict[str, Policy]:
     known = policy.option_names()
     changed: dict[str, Any] = {
         key: getattr(arguments, key)
-        for key in ("num_steps", "temperature", "batch_size")
-        if getattr(arguments, key) is not None and key in known
+        for key in OPTIONS
+        if key != "sampler" and getattr(arguments, key) is not None and key in known
     }
     samplers = arguments.sampler if arguments.sampler and "sampler" in known else [None]
     modes: dict[str, Policy] = {}

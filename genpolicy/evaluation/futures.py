@@ -18,6 +18,8 @@ invalid), as everything is asked of every position in the paper. The first actio
 
 from __future__ import annotations
 
+import importlib.util
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from genpolicy.data.oracle import Oracle
+from genpolicy.data.storage import write_atomic
 from genpolicy.errors import ConfigError
 from genpolicy.evaluation.accuracy import Share
 from genpolicy.evaluation.positions import LabelledPosition, ask, chunks, progress_bar
@@ -218,16 +221,31 @@ def futures_reports(rows: Sequence[Futures], num_positions: int, source: str, ju
     return reports
 
 
+PLOT_FORMATS = (".png", ".svg", ".pdf")
+
+
+def check_plot(path: Path) -> None:
+    """See, before the work, that a plot can be drawn to such a file.
+
+    Raises:
+        ConfigError: matplotlib is not installed, or the file's name has another ending.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ConfigError("--plot needs matplotlib: pip install 'genpolicy[plot]'")
+    if path.suffix.lower() not in PLOT_FORMATS:
+        raise ConfigError(f"--plot {path}: the file's name must end in one of {', '.join(PLOT_FORMATS)}")
+
+
 def plot_futures(rows: Sequence[Futures], path: Path) -> None:
     """Draw the shares by step to a ``.png``, ``.svg`` or ``.pdf`` file (Figure 2 left of the paper).
 
     Raises:
-        ConfigError: matplotlib is not installed, or it cannot write such a file.
+        ConfigError: as ``check_plot``.
+        OSError: it cannot be written; a file that was there is untouched.
     """
-    try:
-        import matplotlib
-    except ModuleNotFoundError as error:
-        raise ConfigError("--plot needs matplotlib: pip install 'genpolicy[plot]'") from error
+    check_plot(path)
+    import matplotlib
+
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
@@ -250,10 +268,9 @@ def plot_futures(rows: Sequence[Futures], path: Path) -> None:
     axes[0][0].set_ylabel("% of positions")
     axes[0][0].legend()
     figure.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
+    drawn = io.BytesIO()
     try:
-        figure.savefig(path)
-    except ValueError as error:
-        raise ConfigError(f"{path}: {error}") from error
+        figure.savefig(drawn, format=path.suffix[1:].lower())
     finally:
         pyplot.close(figure)
+    write_atomic(path, drawn.getvalue())

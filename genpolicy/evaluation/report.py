@@ -12,6 +12,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from genpolicy.data.storage import write_atomic
+
 WIDE = 200
 
 
@@ -76,17 +78,30 @@ def percent_with_interval(fraction: float, interval: tuple[float, float]) -> str
 
 
 def write_json(path: Path | None, figures: Any) -> None:
-    """Write figures for a script to a file, if one was asked for; NaN becomes null, missing folders are made."""
+    """Write figures for a script to a file, if one was asked for; NaN becomes null.
+
+    Raises:
+        OSError: it cannot be written (no such folder, a full disk, ...); a file that was there is untouched.
+    """
     if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(_without_nan(figures), indent=2, allow_nan=False) + "\n")
+        _write(path, json.dumps(_without_nan(figures), indent=2, allow_nan=False) + "\n")
 
 
 def write_markdown(path: Path | None, reports: Sequence[Report]) -> None:
-    """Write tables as Markdown to a file, if one was asked for; missing folders are made."""
+    """Write tables as Markdown to a file, if one was asked for.
+
+    Raises:
+        OSError: as ``write_json``.
+    """
     if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join(report.markdown() for report in reports))
+        _write(path, "\n".join(report.markdown() for report in reports))
+
+
+def _write(path: Path, text: str) -> None:
+    if path.exists() and not path.is_file():  # a pipe or a terminal: nothing to replace
+        path.write_text(text)
+    else:
+        write_atomic(path, text.encode())
 
 
 def _without_nan(figures: Any) -> Any:

@@ -18,7 +18,6 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--game", metavar="SPEC", help="the game, for a policy without a folder, e.g. chess")
     parser.add_argument(
         "--color",
-        default="first",
         metavar="SIDE",
         help="who you are: first (w), second (b), random, both, or a side's name; default first",
     )
@@ -27,7 +26,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--device", default="cpu", help="where the network runs; default cpu")
     parser.add_argument("--self-play", type=int, metavar="N", help="watch N games of the policy; nothing is asked")
     parser.add_argument("--opponent", metavar="P", help="with --self-play: who plays against the policy")
-    parser.add_argument("--max-plies", type=int, default=512, metavar="N", help="with --self-play: then it is a draw")
+    parser.add_argument("--max-plies", type=int, metavar="N", help="with --self-play: then it is a draw; default 512")
     parser.add_argument("--show-lines", action="store_true", help="with --self-play: what is imagined at each move")
     parser.set_defaults(run=run)
 
@@ -36,12 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Play as the command line says; 0 once the games are over or left."""
     from genpolicy import load_policy
 
-    if arguments.self_play is None and arguments.opponent:
-        raise ValueError("--opponent plays against the policy in --self-play N; give that too")
-    if arguments.self_play is not None and arguments.self_play < 1:
-        raise ValueError(f"--self-play must be at least 1 game, got {arguments.self_play}")
-    if arguments.max_plies < 1:
-        raise ValueError(f"--max-plies must be at least 1, got {arguments.max_plies}")
+    _check(arguments)
     options: dict[str, Any] = {"device": arguments.device, "seed": arguments.seed}
     if arguments.game:
         options["game"] = arguments.game
@@ -57,6 +51,25 @@ def run(arguments: argparse.Namespace) -> int:
             opponent.close()
 
 
+def _check(arguments: argparse.Namespace) -> None:
+    """See that the options fit each other.
+
+    Raises:
+        ValueError: one of the other way of playing, or a number out of range.
+    """
+    if arguments.self_play is None and arguments.opponent:
+        raise ValueError("--opponent plays against the policy in --self-play N; give that too")
+    if arguments.self_play is None and (arguments.max_plies is not None or arguments.show_lines):
+        option = "--show-lines" if arguments.show_lines else "--max-plies"
+        raise ValueError(f"{option} goes with --self-play N; a game against a person takes no such option")
+    if arguments.self_play is not None and arguments.color is not None:
+        raise ValueError("--color says who a person plays, and nobody plays in --self-play; leave one of them out")
+    if arguments.self_play is not None and arguments.self_play < 1:
+        raise ValueError(f"--self-play must be at least 1 game, got {arguments.self_play}")
+    if arguments.max_plies is not None and arguments.max_plies < 1:
+        raise ValueError(f"--max-plies must be at least 1, got {arguments.max_plies}")
+
+
 def _game_of(policy: Policy, arguments: argparse.Namespace) -> dict[str, Any]:
     return {} if arguments.game else {"game": policy.game}
 
@@ -65,7 +78,7 @@ def _play(policy: Policy, arguments: argparse.Namespace) -> int:
     from genpolicy.play.terminal import TerminalGame
 
     game = policy.game
-    humans = _sides(game, arguments.color, arguments.seed)
+    humans = _sides(game, arguments.color or "first", arguments.seed)
     TerminalGame(game, policy, humans, game.parse(arguments.start)).run()
     return 0
 
@@ -91,7 +104,7 @@ def _sides(game: Game[Any], color: str, seed: int) -> tuple[int, ...]:
 
 
 def _watch(policy: Policy, opponent: Policy | None, arguments: argparse.Namespace) -> int:
-    from genpolicy.play.terminal import explain, self_play
+    from genpolicy.play.terminal import MAX_PLIES, explain, self_play
 
     game = policy.game
     start = game.parse(arguments.start)
@@ -110,7 +123,7 @@ def _watch(policy: Policy, opponent: Policy | None, arguments: argparse.Namespac
                 for line in explain(game, state, decision):
                     print(f"    {line}", flush=True)
 
-        moves, ending = self_play(pair, start, on_move=show, max_plies=arguments.max_plies)
+        moves, ending = self_play(pair, start, on_move=show, max_plies=arguments.max_plies or MAX_PLIES)
         print("  " + " ".join(game.moves[move] for move in moves))
         print(f"  {ending.text(game)} ({len(moves)} plies)", flush=True)
         if ending.winner is not None:

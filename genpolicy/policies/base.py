@@ -6,6 +6,7 @@ version), ``model.safetensors`` where it has weights, and ``provenance.json``. N
 
 from __future__ import annotations
 
+import inspect
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -149,11 +150,14 @@ def load_policy(spec: str | Path, **options: Any) -> Policy:
     from genpolicy import registry
 
     head, _, query = str(spec).partition("?")
+    if not head:
+        raise RegistryError("the policy is empty: name its folder, or write a spelling such as random")
     path = Path(head)
     typed = {**spelled_options(query), **options}
     if (path / "config.yaml").is_file():
         config = read_policy_config(path)
         policy_class = registry.load("policies", config["policy"])
+        _check_numbers(policy_class, typed)
         loaded: Policy = policy_class.from_folder(path, config, **typed)
         return loaded
     if path.is_dir():
@@ -163,8 +167,27 @@ def load_policy(spec: str | Path, **options: Any) -> Policy:
     kind, _, argument = head.partition(":")
     if kind not in registry.available("policies") and ("/" in head or path.suffix):
         raise RegistryError(f"{head}: no such folder")
-    made: Policy = registry.load("policies", kind).from_spec(argument, typed)
+    policy_class = registry.load("policies", kind)
+    _check_numbers(policy_class, typed)
+    made: Policy = policy_class.from_spec(argument, typed)
     return made
+
+
+def _check_numbers(policy_class: type[Policy], options: Mapping[str, Any]) -> None:
+    """See that options that a policy's constructor declares as numbers are some.
+
+    Raises:
+        ValueError: one is text.
+    """
+    declared: dict[str, Any] = {}
+    for each in reversed(policy_class.__mro__):  # a subclass hands on what it does not declare itself
+        if made := vars(each).get("__init__"):
+            declared |= {p.name: p.annotation for p in inspect.signature(made).parameters.values()}
+    for name, value in options.items():
+        kinds = {part.strip() for part in str(declared.get(name, "")).split("|")}
+        if isinstance(value, str) and kinds & {"int", "float"} and "str" not in kinds:
+            what = "whole number" if "int" in kinds else "number"
+            raise ValueError(f"policy {policy_class.kind!r}: option {name} is a {what}, got {value!r}")
 
 
 def read_policy_config(folder: Path) -> dict[str, Any]:

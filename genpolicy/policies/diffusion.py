@@ -111,13 +111,19 @@ def make_process(options: Mapping[str, Any], num_symbols: int) -> Process:
     if not isinstance(kind, str):
         raise ConfigError(f"learner.process.kind must name one of: {', '.join(registry.available('processes'))}")
     factory = registry.load("processes", kind)
-    known = [name for name in inspect.signature(factory).parameters if name != "num_symbols"]
-    for key in rest:
+    known = {name: p for name, p in inspect.signature(factory).parameters.items() if name != "num_symbols"}
+    for key, value in rest.items():
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)
             hint = f" Did you mean: {near[0]!r}?" if near else ""
-            raise ConfigError(f"key 'learner.process.{key}' does not exist.{hint} Keys here: {', '.join(known)}")
-    process: Process = factory(num_symbols, **rest)
+            raise ConfigError(f"key 'learner.process.{key}' does not exist.{hint} Keys here: kind, {', '.join(known)}")
+        default = known[key].default
+        whole = isinstance(default, float) and type(value) is int  # 1 is a number such as 1.0, too
+        if isinstance(default, int | float | str) and type(value) is not type(default) and not whole:
+            raise ConfigError(f"key 'learner.process.{key}' is a value such as {default!r}, got {value!r}")
+    process = factory(num_symbols, **rest)
+    if not isinstance(process, Process):
+        raise ConfigError(f"process {kind!r} noises embeddings, not tokens: set learner.kind={kind}")
     return process
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
-from genpolicy.config import compose, to_yaml
+from genpolicy import registry
+from genpolicy.config import Settings, known_keys, to_yaml
 from genpolicy.errors import ConfigError
 from genpolicy.training.config import RunConfig
 
@@ -58,24 +60,31 @@ def _take_settings_anywhere(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """The subcommand."""
-    config = configuration(arguments.config, arguments.overrides, arguments.out, resume=arguments.resume)
-    if arguments.print_config:
-        from genpolicy.training.setup import filled_in
+    settings, config = configuration(arguments.config, arguments.overrides, arguments.out, resume=arguments.resume)
+    for argument in settings.repeated:
+        print(f"genpolicy train: {argument} is given again further on; the last one counts", file=sys.stderr)
+    try:
+        if arguments.print_config:
+            from genpolicy.training.setup import filled_in
 
-        print(to_yaml(filled_in(config)), end="")
-        return 0
-    if not config.out:
-        name = arguments.config[-1].stem if arguments.config else str(config.learner.get("kind", "run"))
-        config.out = str(Path("runs") / name)
-    from genpolicy.training.loop import train
+            print(to_yaml(filled_in(config)), end="")
+            return 0
+        if not config.out:
+            name = arguments.config[-1].stem if arguments.config else str(config.learner.get("kind", "run"))
+            config.out = str(Path("runs") / name)
+        from genpolicy.training.loop import train
 
-    folder = train(config, resume=arguments.resume, overwrite=arguments.overwrite)
+        folder = train(config, resume=arguments.resume, overwrite=arguments.overwrite)
+    except ConfigError as error:  # of what only the learner, the game or the machine can tell
+        raise settings.located(error) from error
     if os.environ.get("RANK", "0") == "0":  # of the processes that torchrun or accelerate launch started
         print(folder)
     return 0
 
 
-def configuration(files: list[Path], overrides: list[str], out: str | None, *, resume: bool) -> RunConfig:
+def configuration(
+    files: list[Path], overrides: list[str], out: str | None, *, resume: bool
+) -> tuple[Settings, RunConfig]:
     """The configuration of a command line; a resumed run's own file is taken where no other is given.
 
     Raises:
@@ -89,7 +98,19 @@ def configuration(files: list[Path], overrides: list[str], out: str | None, *, r
             raise ConfigError(f"--resume: {f'no {own}' if out else '--out FOLDER is missing'}; say which run goes on")
     if not files and not overrides:
         raise ConfigError("nothing to train: give --config F, for example --config configs/chess/demo.yaml")
-    config = compose(RunConfig, files, overrides)
+    settings = Settings(files, overrides)
+    config = settings.fill(RunConfig, elsewhere=lambda: _learner_keys(settings.data))
     if out:
+        if any(override.startswith("out=") and config.out != out for override in overrides):
+            raise ConfigError(f"two folders for one run: --out {out} and out={config.out}; give one of them")
         config.out = out
-    return config
+    return settings, config
+
+
+def _learner_keys(data: dict[str, Any]) -> list[str]:
+    """Keys of the learner that the settings name, for whoever writes one of them outside its section."""
+    section = data.get("learner")
+    kind = section.get("kind") if isinstance(section, dict) else None
+    if kind not in registry.available("learners"):
+        return []
+    return known_keys(registry.load("learners", str(kind)).Config, "learner")

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a wish to stop after the present update."""
+"""Ctrl-C, SIGTERM and a hung-up terminal (SIGHUP) as a wish to stop after the present update."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 class Wish:
@@ -18,12 +20,14 @@ class Wish:
 
 @contextmanager
 def wished() -> Iterator[Wish]:
-    """Inside, the first SIGINT or SIGTERM is only noted; the second one acts as it always does."""
+    """Inside, the first SIGINT, SIGTERM or SIGHUP is only noted; the second one acts as it always does."""
     wish = Wish()
     if threading.current_thread() is not threading.main_thread():
         yield wish  # only the main thread may handle signals
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    # What the parent has us ignore (nohup, a shell's background job) stays ignored.
+    before = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
 
     def note(number: int, frame: FrameType | None) -> None:
         del frame

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import signal
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import torch
@@ -41,6 +41,7 @@ def train(config: RunConfig, *, resume: bool = False, overwrite: bool = False) -
         DatasetError: the data set cannot be used.
         TrainingError: the loss is no finite number any more.
         KeyboardInterrupt: Ctrl-C, after a checkpoint was written.
+        SystemExit: SIGTERM or SIGHUP, after a checkpoint was written; 128 and the signal's number.
     """
     with randomness.kept():
         run = Run(config, resume=resume, overwrite=overwrite)
@@ -178,7 +179,8 @@ class Loop:
         """Save and leave as the signal asked."""
         self._save()
         out = self.run.out
-        self.journal.say(f"stopped after update {self.run.step}; go on with: genpolicy train --resume --out {out}")
-        if self.wish.signal == signal.SIGTERM:
-            raise SystemExit(128 + signal.SIGTERM)
+        with suppress(OSError):  # a terminal that was hung up takes no message
+            self.journal.say(f"stopped after update {self.run.step}; go on with: genpolicy train --resume --out {out}")
+        if self.wish.signal not in (None, signal.SIGINT):
+            raise SystemExit(128 + self.wish.signal)
         raise KeyboardInterrupt

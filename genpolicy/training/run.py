@@ -6,6 +6,7 @@ Axes: W processes.
 from __future__ import annotations
 
 import math
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -76,10 +77,13 @@ class Run:
         self.notes: list[str] = []
         """Lines for the person who started it."""
         if self.is_main:
-            _claim_folder(self.out, resume, overwrite)
+            _claim_folder(
+                self.out, resume, overwrite
+            )  # nothing is written or deleted before all else is seen to be right
         self.dataset, self.game = setup.open_data(config)
         randomness.seed_all(options.seed)  # the same initial weights in every process
         self.learner = setup.make_learner(self.game, config.learner)
+        self.learner.policy()  # a sampler that does not exist must not be found out after hours of training
         if config.init_from and not (resume and checkpoints.newest(self.out / CHECKPOINTS)):
             setup.take_weights(self.learner, config.init_from)
         self.learner.to(self.device)
@@ -87,6 +91,11 @@ class Run:
             self.source = self.learner.windows(self.dataset, config.data.train, seed=options.seed)
             self.validation = self._make_validation()
         self.budget = Budget.of(options, len(self.source))
+        if options.batch_size > len(self.source):
+            self.notes.append(
+                f"trainer.batch_size={options.batch_size:,} is more than the {len(self.source):,} windows of split "
+                f"{config.data.train!r}: an update takes some of them several times"
+            )
         self.stream = BatchStream(
             self.source,
             options.batch_size,
@@ -109,6 +118,8 @@ class Run:
         self.best_loss, self.best_step = math.inf, 0
         """Lowest validation loss, and after which update; 0 for none yet."""
         self._seconds_before, self._began = 0.0, time.perf_counter()
+        if self.is_main:
+            _take_folder(self.out, overwrite=overwrite and not resume)
         if resume:
             self._resume()
         if options.compile:
@@ -295,10 +306,11 @@ def _is_run(folder: Path) -> bool:
 
 
 def _claim_folder(out: Path, resume: bool, overwrite: bool) -> None:
-    """See that the run's folder is free, or that it may be used.
+    """See that the run's folder is free and can be written to, or that it may be used; nothing is changed.
 
     Raises:
-        CheckpointError: it holds a run and neither flag was given, or something that no run made.
+        CheckpointError: it holds a run and neither flag was given, or something that no run made, or may not be
+            written to.
     """
     foreign = out.is_dir() and any(out.iterdir()) and not _is_run(out)
     if foreign or (out.exists() and not out.is_dir()):
@@ -312,7 +324,18 @@ def _claim_folder(out: Path, resume: bool, overwrite: bool) -> None:
             f"{out}: holds a run already ({there[0].name}); go on with --resume, delete it with --overwrite, or name "
             "another folder with --out"
         )
-    if overwrite and not resume:
-        for path in there:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    above = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
+    for folder in (above, out / CHECKPOINTS):
+        if folder.exists() and not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+            why = "may not be written to" if folder.is_dir() else "is a file, not a folder"
+            raise CheckpointError(f"{folder}: {why}; change that, or name another folder for the run with --out")
+
+
+def _take_folder(out: Path, overwrite: bool) -> None:
+    """Make the run's folder; delete what an earlier run left in it, if that is wanted."""
+    for path in [out / name for name in OF_A_RUN if overwrite]:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
     out.mkdir(parents=True, exist_ok=True)

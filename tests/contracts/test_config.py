@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from genpolicy.config import compose, read_yaml, structured, to_dict, to_yaml
+from genpolicy.config import Settings, compose, read_yaml, structured, to_dict, to_yaml
 from genpolicy.errors import ConfigError
 
 
@@ -113,3 +113,84 @@ def test_written_out_and_read_again(tmp_path: Path) -> None:
     config = compose(Run, overrides=["seed=4", "optim.lr=0.25", "learner.kind=one_step"])
     assert compose(Run, [write(tmp_path, "out.yaml", to_yaml(config))]) == config
     assert structured(Run, to_dict(config)) == config
+
+
+def test_a_key_of_another_section_is_found_there() -> None:
+    """Whole paths, as what was typed stands in the wrong section."""
+    for override, meant in (("lr=1", "optim.lr"), ("optim.seed=1", "seed")):
+        with pytest.raises(ConfigError) as caught:
+            compose(Run, overrides=[override])
+        assert f"Did you mean: {meant!r}? Keys here: " in str(caught.value)
+    with pytest.raises(ConfigError, match=r"'warmup_update' does not exist. Did you mean: 'optim\.warmup_updates'"):
+        compose(Run, overrides=["warmup_update=2"])
+    with pytest.raises(ConfigError, match=r"'width' does not exist. Did you mean: 'learner\.net\.width'"):
+        Settings(overrides=["width=2"]).fill(Run, elsewhere=lambda: ["learner.net.width"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("seed: 1\noptim:\n  lrr: 0.1\n", r"run\.yaml:3: key 'optim\.lrr' does not exist"),
+        ("seed: 1\noptim:\n  # a comment\n  lr: fast\n", r"run\.yaml:4: key 'optim\.lr': .*fast"),
+        ("seed: 1\n\noptim: 3\n", r"run\.yaml:3: key 'optim' is a section of keys, got 3"),
+        ("game: go\noptim: {warmup_updates: 1,\n  lr: -1}\n", r"run\.yaml:3: lr must be above 0, got -1"),
+        ("seed: 1\ngame: ${nowhere}\n", r"run\.yaml:2: key 'game': .*nowhere"),
+        ("seed: 1\ngame: go\nseed: 2\n", r"run\.yaml:3: key 'seed' stands there twice, in lines 1 and 3"),
+        ("optim:\n  lr: 1\n  betas: []\n  lr: 2\n", r"run\.yaml:4: key 'optim\.lr' .*twice, in lines 2 and 4"),
+        ("seed: 1\noptim: [1\n", r"run\.yaml: not readable as YAML: line 3: "),
+        ("seed: 1\nbase: 3\n", r"run\.yaml:2: base is a path or a list of paths, got 3"),
+        ("seed: 1\nbase: [gone.yaml]\n", r"run\.yaml:2: base 'gone\.yaml': no such file"),
+    ],
+)
+def test_the_line_of_a_file_is_named(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=message):
+        compose(Run, [write(tmp_path, "run.yaml", text)], ["device=cpu"])
+
+
+def test_the_last_place_is_blamed(tmp_path: Path) -> None:
+    """An argument over a file, a file over its base; what only the base says is the base's."""
+    write(tmp_path, "root.yaml", "game: go\noptim:\n  lr: slow\n  warmup_updates: x\n")
+    leaf = write(tmp_path, "leaf.yaml", "base: root.yaml\noptim: {lr: fast}\n")
+    good = ["optim.warmup_updates=1"]
+    with pytest.raises(ConfigError, match=r"^\S*leaf\.yaml:2: key 'optim\.lr': .*'fast'"):
+        compose(Run, [leaf], good)
+    with pytest.raises(ConfigError, match=r"^argument 'optim\.lr=faster': key 'optim\.lr': .*'faster'"):
+        compose(Run, [leaf], [*good, "optim.lr=faster"])
+    with pytest.raises(ConfigError, match=r"^\S*root\.yaml:4: key 'optim\.warmup_updates'"):
+        compose(Run, [leaf], ["optim.lr=1"])
+    with pytest.raises(ConfigError, match=r"^argument 'optim=\{lr: -1\}': lr must be above 0"):
+        compose(Run, [leaf], [*good, "optim={lr: -1}"])
+
+
+def test_repeated_arguments_are_told_and_the_last_counts() -> None:
+    settings = Settings(overrides=["seed=1", "game=go", "seed=2"])
+    assert settings.repeated == ["seed=1"]
+    assert settings.fill(Run).seed == 2
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("a..b=3", "'a..b' is no key"),
+        ("optim.betas[0]=3", "is no key"),
+        ("seed=[1", "not readable as YAML"),
+        ("optim={lr: 1, lr: 2}", "duplicate key"),
+        ("configs/x.yaml", "--config configs/x.yaml"),
+    ],
+)
+def test_malformed_arguments(override: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        compose(Run, overrides=[override])
+    assert message in str(caught.value)
+    assert override in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_are_no_text_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_yaml(tmp_path)
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match=r"binary\.yaml: not readable as YAML: it is no text in UTF-8"):
+        read_yaml(tmp_path / "binary.yaml")
+    with pytest.raises(ConfigError, match=r"number\.yaml: expected keys and values"):
+        read_yaml(write(tmp_path, "number.yaml", "3\n"))

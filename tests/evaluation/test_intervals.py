@@ -78,8 +78,8 @@ def test_tables_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     report.add("c", percent(math.nan))
     with pytest.raises(ValueError, match="1 cells for 2 columns"):
         report.add("only one")
-    write_markdown(tmp_path / "new" / "t.md", [report])
-    lines = (tmp_path / "new" / "t.md").read_text().splitlines()
+    write_markdown(tmp_path / "t.md", [report])
+    lines = (tmp_path / "t.md").read_text().splitlines()
     assert lines[2:6] == ["| policy | hits |", "| :-- | --: |", "| a\\|b | 50.0 [25.0, 75.0] |", "| c | - |"]
     assert lines[-1] == "- two games"
     report.print()
