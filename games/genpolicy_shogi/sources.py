@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from genpolicy.errors import SourceError
-from genpolicy.game import Game, OnBad, PlayedGame, Position
-from genpolicy_shogi import csa, kif, labelled, lists
+from genpolicy.game import Game, OnBad, PlayedGame, Position, Puzzle
+from genpolicy_shogi import csa, kif, labelled, lists, tsume
 from genpolicy_shogi.files import ACCEPTED, LIST_SUFFIXES, Kind, Source, append_bytes, find_files
 
 WRITES = (".csa", ".kif", ".kifu", ".usi", ".sfen", ".hcpe3")
@@ -57,6 +57,18 @@ def open_positions(game: Game[Any], path: Path, on_bad: OnBad | None = None) -> 
         else:
             reader = partial(labelled.read_positions, game, file, label)
         yield from _guarded(reader, file, "position", len(files), on_bad)
+
+
+def open_puzzles(
+    game: Game[Any], search: tsume.MateSearch, path: Path, on_bad: OnBad | None = None
+) -> Iterator[Puzzle]:
+    """Mate problems of a file or folder (see ``genpolicy_shogi.tsume``), streamed.
+
+    Raises:
+        SourceError: an unreadable or wrong problem (only without ``on_bad``), or no problem in a file.
+    """
+    for file in tsume.find_files(path):
+        yield from tsume.read_puzzles(game, search, file, on_bad)
 
 
 def _labels(files: list[Source]) -> Iterator[tuple[Source, str]]:
