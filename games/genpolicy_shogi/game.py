@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from genpolicy.errors import IllegalMoveError
-from genpolicy.game import Game, IntArray, Symmetry
-from genpolicy_shogi import display, labels, rules
+from genpolicy.game import Game, IntArray, OnBad, PlayedGame, Position, Puzzle, Symmetry
+from genpolicy_shogi import display, labels, rules, sources
 from genpolicy_shogi import state as states
 from genpolicy_shogi.evaluation import is_quiet, static_value
 from genpolicy_shogi.moves import flipped_ids, make_vocabulary
 from genpolicy_shogi.sfen import STARTPOS
 from genpolicy_shogi.state import ShogiState
 from genpolicy_shogi.tokens import ShogiTokenizer
+from genpolicy_shogi.tsume import MateSearch
 
 DECLARATIONS = ("27", "24", "none")
 """Rules of declaration that a game may have; the first is the usual one."""
@@ -40,6 +42,7 @@ class ShogiGame(Game[ShogiState]):
     name = "shogi"
     protocol: Literal["uci", "usi", "none"] = "usi"
     players = ("Black", "White")
+    game_suffix = ".csa"
 
     def __init__(self, declaration: str = "27", max_plies: str = "none") -> None:
         if declaration not in DECLARATIONS:
@@ -50,6 +53,7 @@ class ShogiGame(Game[ShogiState]):
         self.spec = "shogi" if usual else f"shogi:declaration={declaration},max_plies={self.max_plies or 'none'}"
         self.moves = make_vocabulary()
         self.tokens = ShogiTokenizer()
+        self._mates = MateSearch()
         self._flipped_ids = flipped_ids()
         self._symmetries = (Symmetry("left-right flip", self._flipped, self._flipped_ids),)
 
@@ -217,6 +221,52 @@ class ShogiGame(Game[ShogiState]):
         from genpolicy_shogi.planes import planes
 
         return planes(states)
+
+    # Files (genpolicy_shogi.sources).
+
+    def mate_distance(self, state: ShogiState, max_plies: int) -> int | None:
+        """Plies of the shortest forced mate by checks alone, as in mate problems; None without one in ``max_plies``."""
+        return self._mates.distance(self.format(state), max_plies)
+
+    def source_kind(self, path: Path) -> Literal["games", "positions"]:
+        """``"games"`` for CSA, KIF, KI2 and USI lists with moves, ``"positions"`` for hcpe, hcpe3, PSV and SFEN lists.
+
+        Raises:
+            SourceError: it does not exist, or is of no kind that shogi reads.
+        """
+        return sources.source_kind(path)
+
+    def open_games(self, path: Path, on_bad: OnBad | None = None) -> Iterator[PlayedGame]:
+        """Games of CSA, KIF, KI2, USI and hcpe3 files (plain, .gz, .zst), or of all in a folder, zip or glob, streamed.
+
+        Raises:
+            SourceError: an unreadable or illegal game (only without ``on_bad``), a damaged file, or no game in a file.
+        """
+        return sources.open_games(self, path, on_bad)
+
+    def open_positions(self, path: Path, on_bad: OnBad | None = None) -> Iterator[Position]:
+        """Positions of hcpe, hcpe3 and PSV files with what they say of them, and of SFEN lists, streamed.
+
+        Raises:
+            SourceError: an unreadable record or line (only without ``on_bad``), a damaged file, or no position in a file.
+        """
+        return sources.open_positions(self, path, on_bad)
+
+    def open_puzzles(self, path: Path, on_bad: OnBad | None = None) -> Iterator[Puzzle]:
+        """Mate problems of a CSV with a column ``sfen`` or of a list of SFENs, streamed.
+
+        Raises:
+            SourceError: an unreadable or wrong problem (only without ``on_bad``), or no problem in a file.
+        """
+        return sources.open_puzzles(self, self._mates, path, on_bad)
+
+    def write_game(self, path: Path, game: PlayedGame) -> None:
+        """Append a game as CSA, KIF, USI or hcpe3, by the file's name.
+
+        Raises:
+            ValueError: the name is of no format in which games are written.
+        """
+        sources.write_game(self, path, game)
 
 
 def _max_plies(text: str) -> int | None:
