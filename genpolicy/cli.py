@@ -44,6 +44,10 @@ COMMANDS: dict[str, Command] = {
     "data": Command("genpolicy.data.commands", "make, import, label and look at data sets"),
     "train": Command("genpolicy.training.commands", "train a policy from a configuration"),
     "evaluate": Command("genpolicy.evaluation.commands", "measure policies on a data set"),
+    "tournament": Command(
+        "genpolicy.evaluation.arena.commands", "let policies and engines play each other, and rate them"
+    ),
+    "ratings": Command("genpolicy.evaluation.ratings_command", "rate players from files of games"),
     "play": Command("genpolicy.play.commands", "play against a policy in the terminal"),
 }
 

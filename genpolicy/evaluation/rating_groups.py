@@ -1,0 +1,110 @@
+"""Who can be compared with whom: groups that met, and players whose rating nothing bounds.
+
+Ratings by maximum likelihood are finite if and only if the players cannot be cut in two so that one part never scored
+against the other (Ford 1957, American Mathematical Monthly 64).
+
+Axes: N players.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Groups:
+    """What the graph of results says."""
+
+    component: NDArray[np.int64]
+    """[N] group of players that met, directly or through others; 0 is that of the first player."""
+    open_above: NDArray[np.bool_]
+    """[N] nothing bounds the rating from above, relative to the core of its group: it, or who it stands with, never
+    dropped a point to them."""
+    open_below: NDArray[np.bool_]
+    """[N] the same from below."""
+
+    @property
+    def num_components(self) -> int:
+        """Groups that never met."""
+        return int(self.component.max()) + 1
+
+    @property
+    def connected(self) -> bool:
+        """Whether every rating is bounded within its group."""
+        return not (self.open_above.any() or self.open_below.any())
+
+    def complaints(self, names: Sequence[str]) -> list[str]:
+        """A sentence for each side that is not bounded."""
+        said = []
+        for flags, what in ((self.open_above, "dropped a point to"), (self.open_below, "scored a point against")):
+            if flags.any():
+                who = [name for name, flag in zip(names, flags, strict=True) if flag]
+                shown = ", ".join(who[:5]) + (f" and {len(who) - 5} more" if len(who) > 5 else "")
+                bound = "above" if flags is self.open_above else "below"
+                said.append(f"{shown} never {what} the others: nothing bounds the rating from {bound}")
+        return said
+
+
+def find_groups(num_players: int, pairs: Mapping[tuple[int, int], Sequence[float]]) -> Groups:
+    """The groups of some results.
+
+    Args:
+        num_players: N.
+        pairs: Wins, draws and losses of the first of two players, by (first, second).
+    """
+    scored: list[set[int]] = [set() for _ in range(num_players)]
+    met: list[set[int]] = [set() for _ in range(num_players)]
+    for (i, j), (wins, draws, losses) in pairs.items():
+        met[i].add(j)
+        met[j].add(i)
+        if wins + draws > 0:
+            scored[i].add(j)
+        if losses + draws > 0:
+            scored[j].add(i)
+    component = np.full(num_players, -1, np.int64)
+    open_above, open_below = np.zeros(num_players, bool), np.zeros(num_players, bool)
+    conceded: list[set[int]] = [set() for _ in range(num_players)]
+    for i, others in enumerate(scored):
+        for j in others:
+            conceded[j].add(i)
+    number = 0
+    for start in range(num_players):
+        if component[start] >= 0:
+            continue
+        members = sorted(_reach(start, met))
+        component[members] = number
+        number += 1
+        core = _largest_core(members, scored, conceded)
+        above = _reach(core[0], conceded) - set(core)  # who scored on the core, and never conceded to it in turn
+        below = _reach(core[0], scored) - set(core)
+        open_above[list(above)] = True
+        open_below[list(below)] = True
+        for lost in set(members) - above - below - set(core):
+            # Neither above nor below: it met the core only through players that are open themselves.
+            open_above[lost] = open_below[lost] = True
+    return Groups(component, open_above, open_below)
+
+
+def _largest_core(members: Sequence[int], scored: list[set[int]], conceded: list[set[int]]) -> list[int]:
+    """The most players that all reach each other by points scored."""
+    left, best = set(members), list[int]()
+    while left:
+        start = min(left)
+        core = _reach(start, scored) & _reach(start, conceded)
+        if len(core) > len(best):
+            best = sorted(core)
+        left -= core
+    return best
+
+
+def _reach(start: int, edges: list[set[int]]) -> set[int]:
+    seen, waiting = {start}, [start]
+    while waiting:
+        for other in edges[waiting.pop()] - seen:
+            seen.add(other)
+            waiting.append(other)
+    return seen
