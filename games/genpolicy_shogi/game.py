@@ -248,7 +248,7 @@ class ShogiGame(Game[ShogiState]):
         """Positions of hcpe, hcpe3 and PSV files with what they say of them, and of SFEN lists, streamed.
 
         Raises:
-            SourceError: an unreadable record or line (only without ``on_bad``), a damaged file, or no position in a file.
+            SourceError: an unreadable record or line (only without ``on_bad``), a damaged file, or no position in one.
         """
         return sources.open_positions(self, path, on_bad)
 
