@@ -1,4 +1,6 @@
-"""Policies that need neither weights nor an engine: a uniform random legal move, the floor of every comparison."""
+"""Policies that need neither weights nor an engine: a uniform random legal move, the floor of every comparison, and
+the greedy one, which looks one ply ahead by the game's own heuristic.
+"""
 
 from __future__ import annotations
 
@@ -52,6 +54,60 @@ class RandomPolicy(Policy):
         if argument:
             raise ValueError(f"policy 'random' takes no argument, got {argument!r}; write random or random?seed=3")
         return cls(resolve_game(options.get("game"), "random"), seed=int(options.get("seed", 0)))
+
+
+class GreedyPolicy(Policy):
+    """Plays the move after which ``Game.evaluate`` is best for it: in chess, material and piece placement.
+
+    Where a move ends the game its result counts instead of the heuristic. Of moves that are equally good one is drawn.
+    ``Decision.value`` is the best move's, ``policy`` shares evenly among the best.
+
+    Args:
+        game: A game with a heuristic evaluation.
+        seed: Same seed, same game (see ``genpolicy.policies.draws``).
+    """
+
+    kind: ClassVar[str] = "greedy"
+    spelling: ClassVar[str] = "greedy[?seed=N]"
+
+    def __init__(self, game: Game[Any], seed: int = 0) -> None:
+        self.game = game
+        self._seeds = RowSeeds(seed)
+
+    def seed(self, seed: int) -> None:
+        """Make the draws that follow the same as those after any other call with this seed."""
+        self._seeds.reset(seed)
+
+    def decide(self, states: Sequence[Any]) -> list[Decision]:
+        """A best move by one ply for each position.
+
+        Raises:
+            ValueError: a position without legal moves, or a game without a heuristic evaluation.
+        """
+        legal_moves = legal_of(self.game, states)
+        seeds = self._seeds.draw([self.game.format(state) for state in states])
+        return [self._choose(*row) for row in zip(states, legal_moves, seeds, strict=True)]
+
+    def _choose(self, state: Any, legal: list[int], seed: int) -> Decision:
+        values = {move: self._value(self.game.play(state, move)) for move in legal}
+        best = max(values.values())
+        tied = [move for move, value in values.items() if value == best]
+        move = random.Random(seed).choice(tied)
+        policy = {each: (1.0 / len(tied) if values[each] == best else 0.0) for each in legal}
+        return Decision(move, policy=policy, value=best, line=(move,), stats={"raw_legal": 1.0})
+
+    def _value(self, after: Any) -> float:
+        """Value of a position for the player who has just moved."""
+        result = self.game.outcome(after)
+        return 0.0 - (self.game.evaluate(after) if result is None else result)
+
+    @classmethod
+    def from_spec(cls, argument: str, options: dict[str, Any]) -> GreedyPolicy:
+        """``greedy`` or ``greedy?seed=3``, with ``game``."""
+        check_options(cls.kind, options, ("device", "game", "seed"))
+        if argument:
+            raise ValueError(f"policy 'greedy' takes no argument, got {argument!r}; write greedy or greedy?seed=3")
+        return cls(resolve_game(options.get("game"), "greedy"), seed=int(options.get("seed", 0)))
 
 
 def legal_of(game: Game[Any], states: Sequence[Any]) -> list[list[int]]:

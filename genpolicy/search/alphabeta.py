@@ -56,6 +56,11 @@ class SearchResult:
         return score_value(self.score)
 
     @property
+    def plies_to_end(self) -> int | None:
+        """Plies to the end of a decided game; None where it is not decided."""
+        return plies_to_end(self.score)
+
+    @property
     def text(self) -> str | None:
         """Score text (``genpolicy.values``): ``mate:N`` in a decided game, else ``value:X``."""
         return score_text(self.score)
