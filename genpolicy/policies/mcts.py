@@ -67,7 +67,7 @@ class PolicyEvaluator:
             if decision.value is None:
                 raise ValueError(
                     f"policy {_label(self.value)} gives no value (S-A predicts moves alone), and a search needs one: "
-                    "add value=FOLDER of a policy that has one (S-V, SA-V), or value=heuristic, value=rollout or value=even"
+                    "add value=FOLDER of one that has (S-V, SA-V), or value=heuristic, value=rollout or value=even"
                 )
             values.append(decision.value)
         return priors, values
