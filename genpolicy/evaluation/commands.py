@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from genpolicy.evaluation.latency_command import add_latency_parser
 from genpolicy.evaluation.puzzles_command import add_puzzles_parser
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def add_parser(subparsers: Any) -> None:
     futures.add_argument("--plot", type=Path, metavar="FILE", help="draw it to a .png, .svg or .pdf")
     futures.set_defaults(run=run_futures)
     add_puzzles_parser(measures)
+    add_latency_parser(measures)
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:

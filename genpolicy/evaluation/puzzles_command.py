@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +49,20 @@ def run_puzzles(arguments: argparse.Namespace) -> int:
     )
     for text in found.shown:
         print(text, file=sys.stderr)
-    results = []
-    for name, spec in zip(names_of(specs), specs, strict=True):
-        with open_players(name, spec, game, arguments) as players:
-            for player in players:
-                attempts = attempt_puzzles(
-                    player.policy, found.puzzles, longer=arguments.longer, name=player.name, show=True
-                )
-                results.append(PuzzleResult(player.name, attempts))
+    with ExitStack() as opened:
+        # All are made before the first is measured, so that a wrong option costs no measurement.
+        players = [
+            player
+            for name, spec in zip(names_of(specs), specs, strict=True)
+            for player in opened.enter_context(open_players(name, spec, game, arguments))
+        ]
+        results = [
+            PuzzleResult(
+                player.name,
+                attempt_puzzles(player.policy, found.puzzles, longer=arguments.longer, name=player.name, show=True),
+            )
+            for player in players
+        ]
     reports = puzzle_reports(results, str(arguments.puzzles), longer=arguments.longer, band=arguments.band)
     if found.num_bad:
         reports[0].notes.append(f"{found.num_bad} bad rows of the file were left out.")

@@ -1,0 +1,63 @@
+"""What all figures share: matplotlib where it is installed, files of several kinds, colours that can be told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from genpolicy.errors import ConfigError
+
+# Okabe and Ito's colours, which people with any colour vision can tell apart, without the yellow: unreadable on white.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
+MARKERS = "osD^vPX"
+
+
+def load_pyplot(option: str = "--plot") -> Any:
+    """matplotlib.pyplot, drawing to files.
+
+    Raises:
+        ConfigError: matplotlib is not installed; the message names the option that asked for it.
+    """
+    try:
+        import matplotlib
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{option} needs matplotlib: pip install 'genpolicy[plot]'") from error
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def check_plot_files(paths: Sequence[Path]) -> None:
+    """See, before hours of measuring, that the files can be drawn.
+
+    Raises:
+        ConfigError: matplotlib is not installed or does not write such a file, or the folder is not there.
+    """
+    if not paths:
+        return
+    kinds = load_pyplot().figure().canvas.get_supported_filetypes()
+    load_pyplot().close("all")
+    for path in paths:
+        if not path.parent.is_dir():
+            raise ConfigError(f"{path}: no folder {path.parent}; make it first, or name another file")
+        if path.suffix.lower().removeprefix(".") not in kinds:
+            raise ConfigError(f"{path}: no kind of picture; its name must end in one of .{', .'.join(sorted(kinds))}")
+
+
+def save_figure(figure: Any, paths: Sequence[Path]) -> None:
+    """Write a figure to files, each of the kind that its name says."""
+    for path in paths:
+        figure.savefig(path, dpi=150)
+
+
+def set_log_scale(axis: Any, which: str) -> None:
+    """Make a panel's ``"x"`` or ``"y"`` axis logarithmic, with plain numbers at 1, 2 and 5 times powers of ten."""
+    from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
+
+    getattr(axis, f"set_{which}scale")("log")
+    ticks = getattr(axis, f"{which}axis")
+    ticks.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ticks.set_major_formatter(FormatStrFormatter("%g"))
+    ticks.set_minor_formatter(NullFormatter())
