@@ -13,12 +13,14 @@ import zlib
 from collections.abc import Iterator
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from genpolicy.errors import IllegalMoveError, SourceError
-from genpolicy.game import Game, MoveVocabulary, OnBad, Position, Symmetry
+from genpolicy.game import Game, MoveVocabulary, OnBad, PlayedGame, Position, Symmetry
+from genpolicy_connect.game_files import SUFFIX, append_game, is_game_file, read_games
 from genpolicy_connect.tokens import Board, ConnectTokens
 
 MAX_SIDE = 26  # a column is named by one letter
@@ -41,6 +43,7 @@ class ConnectGame(Game[Board]):
     name = "connect"
     protocol = "none"
     players = ("X", "O")
+    game_suffix = SUFFIX
 
     def __init__(self, rows: int | str = 6, cols: int | str = 7, k: int | str = 4, gravity: bool | str = True) -> None:
         self.rows = _number("rows", rows, 1, MAX_SIDE)
@@ -257,6 +260,18 @@ class ConnectGame(Game[Board]):
                 )
         size = f'viewBox="0 0 {40 * self.cols} {40 * self.rows}"'
         return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{"".join(shapes)}</svg>'
+
+    def source_kind(self, path: Path) -> Literal["games", "positions"]:
+        """``"games"`` for ``.games`` files, ``"positions"`` for any other text."""
+        return "games" if is_game_file(path) else "positions"
+
+    def open_games(self, path: Path, on_bad: OnBad | None = None) -> Iterator[PlayedGame]:
+        """Games of a ``.games`` file (see ``game_files``)."""
+        return read_games(self, path, on_bad)
+
+    def write_game(self, path: Path, game: PlayedGame) -> None:
+        """Append one game as a line (see ``game_files``)."""
+        append_game(self, path, game)
 
     def open_positions(self, path: Path, on_bad: OnBad | None = None) -> Iterator[Position]:
         """Positions of a text file (or .gz), one a line; empty lines and lines that begin with # are left out."""

@@ -1,0 +1,83 @@
+"""Files of played games of k-in-a-row, one game a line: ``start; moves; result; headers``.
+
+The start is a position's text (``-`` for the empty board), the moves are in protocol notation with blanks between, the
+result is ``1-0``, ``0-1``, ``1/2-1/2`` or ``*``, and the headers are one JSON object of texts. Files end in ``.games``
+or ``.games.gz``; empty lines and lines that begin with # are left out.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from genpolicy.errors import SourceError
+from genpolicy.game import Game, OnBad, PlayedGame
+
+SUFFIX = ".games"
+_RESULTS = {"1-0": 1.0, "0-1": -1.0, "1/2-1/2": 0.0, "*": None}
+_TEXTS = {result: text for text, result in _RESULTS.items()}
+
+
+def is_game_file(path: Path) -> bool:
+    """Whether a file holds games, by its name."""
+    return path.name.endswith((SUFFIX, f"{SUFFIX}.gz"))
+
+
+def read_games(game: Game[Any], path: Path, on_bad: OnBad | None) -> Iterator[PlayedGame]:
+    """Games of a file, streamed.
+
+    Raises:
+        SourceError: an unreadable file, or (without ``on_bad``) an unreadable game; or no game at all.
+    """
+    found = number = 0
+    try:
+        with (gzip.open if path.suffix == ".gz" else open)(
+            path, "rt", encoding="utf-8", errors="backslashreplace"
+        ) as file:
+            for number, line in enumerate(file, 1):
+                if not line.strip() or line.startswith("#"):
+                    continue
+                found += 1
+                try:
+                    played = _parse(game, line, f"{path.name}:{found}")
+                except ValueError as error:
+                    bad = SourceError(f"{path}:{number}: {error}")
+                    if on_bad is None:
+                        raise bad from error
+                    on_bad(bad)
+                    continue
+                yield played
+    except (OSError, EOFError, zlib.error) as error:
+        raise SourceError(f"{path}: unreadable after line {number}: {error}") from error
+    if found == 0:
+        raise SourceError(
+            f"{path}: holds no game; write one a line, e.g. '-; {game.moves[0]} {game.moves[0]}; *; {{}}'"
+        )
+
+
+def _parse(game: Game[Any], line: str, game_id: str) -> PlayedGame:
+    fields = [field.strip() for field in line.split(";", 3)]
+    if len(fields) < 3 or fields[2] not in _RESULTS:
+        raise ValueError(f"{line.strip()!r} is no game: start; moves; result (1-0, 0-1, 1/2-1/2 or *); headers")
+    state = game.parse(None if fields[0] == "-" else fields[0])
+    start, moves = game.format(state), []
+    for word in fields[1].split():
+        moves.append(game.moves.index(word))
+        state = game.play(state, moves[-1])
+    headers = json.loads(fields[3]) if len(fields) == 4 and fields[3] else {}
+    if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
+        raise ValueError(f"headers must be one JSON object of texts, got {fields[3]!r}")
+    return PlayedGame(game_id, start, tuple(moves), _RESULTS[fields[2]], headers)
+
+
+def append_game(game: Game[Any], path: Path, played: PlayedGame) -> None:
+    """Add a line to a file."""
+    start = "-" if played.start == game.format(game.parse()) else played.start
+    moves = " ".join(game.moves[move] for move in played.moves)
+    headers = json.dumps(dict(played.headers), ensure_ascii=False)
+    with (gzip.open if path.suffix == ".gz" else open)(path, "at", encoding="utf-8") as file:
+        file.write(f"{start}; {moves}; {_TEXTS[played.result]}; {headers}\n")

@@ -1,0 +1,59 @@
+"""Files of played games of k-in-a-row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from genpolicy.errors import SourceError
+from genpolicy.game import PlayedGame
+from genpolicy.registry import load_game
+
+GAME = load_game("connect:rows=3,cols=3,k=3,gravity=false")
+
+
+@pytest.mark.parametrize("name", ["a.games", "a.games.gz"])
+def test_games_come_back_as_they_were_written(name: str, tmp_path: Path) -> None:
+    moves = tuple(GAME.moves.index(text) for text in ["b2", "a1", "c3"])
+    games = [
+        PlayedGame("1", GAME.format(GAME.parse()), moves, None, {"X": 'a "quoted"; name', "O": "b"}),
+        PlayedGame("2", ".../.X./... O", moves[1:], -1.0, {}),
+        PlayedGame("3", GAME.format(GAME.parse()), (), 0.0, {"Round": "1.2"}),
+    ]
+    for game in games:
+        GAME.write_game(tmp_path / name, game)
+    found = list(GAME.open_games(tmp_path / name))
+    keys = [(game.start, game.moves, game.result, game.headers) for game in games]
+    assert [(game.start, game.moves, game.result, game.headers) for game in found] == keys
+    assert GAME.source_kind(tmp_path / name) == "games"
+    assert GAME.source_kind(tmp_path / "a.txt") == "positions"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("-; b2 b2; *", "b2"),
+        ("-; b2 z9; *", "z9"),
+        ("-; b2; 2-0", "start; moves; result"),
+        ("-; b2", "start; moves; result"),
+        ("XX./.../... X; b2; *", "XX./"),
+        ("-; b2; *; [1]", "JSON object"),
+        ("-; b2; *; {", "a.games:2"),
+    ],
+)
+def test_a_bad_game_is_named_and_survived(line: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.games"
+    path.write_text(f"-; a1; *\n{line}\n-; a2; 1-0; {{}}\n")
+    with pytest.raises(SourceError, match=r"a\.games:2: "):
+        list(GAME.open_games(path))
+    bad: list[SourceError] = []
+    assert [game.result for game in GAME.open_games(path, bad.append)] == [None, 1.0]
+    assert len(bad) == 1
+    assert message in str(bad[0])
+
+
+def test_a_file_without_a_game_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.games").write_text("# nothing\n")
+    with pytest.raises(SourceError, match="holds no game"):
+        list(GAME.open_games(tmp_path / "a.games"))
