@@ -118,7 +118,8 @@ class EngineOracle(Oracle):
         settings = {dialect.hash_option: str(self._hash_mb), **self._options}
         if self._threads > 1:
             settings = {"Threads": str(self._threads), **settings}
-        limit = " ".join(f"{key.removesuffix('_ms')} {value}" for key, value in self._limits.items())
+        words = {"nodes": "nodes {}", "depth": "depth {}", "movetime_ms": dialect.movetime}
+        limit = " ".join(words[key].format(value) for key, value in self._limits.items())
         # The pool must not hold the oracle, or nobody would ever collect it and end its engines.
         self._pool = EnginePool(
             lambda: EngineProcess(path, dialect, settings, limit, timeout, spelt), _at_least_1("processes", processes)

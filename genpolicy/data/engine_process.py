@@ -39,11 +39,26 @@ class Dialect:
     position: str
     """What comes before the position's text."""
     hash_option: str
+    movetime: str = "movetime {}"
+    """What follows ``go`` for a limit in milliseconds."""
+    no_moves: tuple[str, ...] = ()
+    """What may stand in the place of a move: the engine resigns, or claims what the rules give it."""
+    mate_in_plies: bool = False
+    """Mates are counted in plies, not in moves of the player who mates."""
 
 
 DEFAULT_HASH_MB = 16
 UCI = Dialect("uci", b"uciok", "ucinewgame", "position fen ", "Hash")
-USI = Dialect("usi", b"usiok", "usinewgame", "position sfen ", "USI_Hash")
+USI = Dialect(
+    "usi",
+    b"usiok",
+    "usinewgame",
+    "position sfen ",
+    "USI_Hash",
+    movetime="btime 0 wtime 0 byoyomi {}",
+    no_moves=("resign", "win"),
+    mate_in_plies=True,
+)
 
 
 @dataclass(frozen=True)
@@ -311,15 +326,16 @@ class EngineProcess:
         return f"{self.command}: {what}" + (f"; its last words: {said[-300:]!r}" if said else "")
 
 
-def parse_search(output: bytes) -> SearchResult:
+def parse_search(output: bytes, dialect: Dialect = UCI) -> SearchResult:
     """Read the output of one search, from its end.
 
     The line is the last one that begins with the move chosen, exact scores before bounds; the score is the last exact
-    one (a bound only where there is no other).
+    one (a bound only where there is no other). An engine that resigns has a best line all the same: its move counts.
     """
     lines = _lines_backwards(output)
     words = next(words for words in lines if words[:1] == ["bestmove"])
     move = words[1] if len(words) > 1 else ""
+    no_move = move in dialect.no_moves
     num_nodes = 0
     scores: dict[bool, str] = {}  # exact or not -> what the last such line says
     variations: dict[bool, tuple[str, ...]] = {}
@@ -327,17 +343,17 @@ def parse_search(output: bytes) -> SearchResult:
         if words[:1] != ["info"] or words[1:2] == ["string"] or _after(words, "multipv") not in ("", "1"):
             continue
         num_nodes = num_nodes or _number(_after(words, "nodes"))
-        score = _score(words)
+        score = _score(words, dialect)
         if score is None:
             continue
         exact = "lowerbound" not in words and "upperbound" not in words
         scores.setdefault(exact, score)
-        if "pv" in words and _after(words, "pv") == move:
+        if "pv" in words and (no_move or _after(words, "pv") == move):
             variations.setdefault(exact, tuple(words[words.index("pv") + 1 :]))
         if True in variations:
             break
     line = variations.get(True) or variations.get(False) or ((move,) if move else ())
-    return SearchResult(move, line, scores.get(True, scores.get(False)), num_nodes)
+    return SearchResult(line[0] if no_move and line else move, line, scores.get(True, scores.get(False)), num_nodes)
 
 
 def _lines_backwards(output: bytes) -> Iterator[list[str]]:
@@ -360,15 +376,18 @@ def _number(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
-def _score(words: list[str]) -> str | None:
+def _score(words: list[str], dialect: Dialect) -> str | None:
     kind = _after(words, "score")
     number = _after(words, kind) if kind in ("cp", "mate") else ""
     if kind == "mate" and number in ("+", "-"):  # USI: a mate whose length is not known
         number += "1"
     try:
-        return f"{kind}:{int(number)}"
+        value = int(number)
     except ValueError:
         return None
+    if kind == "mate" and dialect.mate_in_plies:
+        value = (value + 1) // 2 if value > 0 else -((1 - value) // 2)
+    return f"{kind}:{value}"
 
 
 def _spawn(command: str) -> subprocess.Popen[bytes]:

@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl
 
 from genpolicy.errors import EngineError, RegistryError
 from genpolicy.game import Game
+from genpolicy.values import CENTIPAWN_SCALE
 
 T = TypeVar("T")
 
@@ -41,6 +42,8 @@ class Oracle(ABC):
     """
 
     game: Game[Any]
+    scale: float = CENTIPAWN_SCALE
+    """Of its centipawns as win probability (``genpolicy.values``); ``describe`` has it as ``centipawn_scale``."""
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:

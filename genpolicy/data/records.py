@@ -21,6 +21,7 @@ from genpolicy.data.oracle import Line
 from genpolicy.data.storage import sha256_of
 from genpolicy.errors import DatasetError
 from genpolicy.game import Game
+from genpolicy.values import CENTIPAWN_SCALE
 
 FORMAT_VERSION = 1
 """Raised when a data set written by this code could not be read by older code."""
@@ -236,6 +237,11 @@ class Dataset:
     def game_spec(self) -> str:
         """What ``genpolicy.load_game`` takes to make the records' game."""
         return self.info.game
+
+    @property
+    def centipawn_scale(self) -> float:
+        """Of the scores' centipawns as win probability (``genpolicy.values``): the oracle's, as it was configured."""
+        return float((self.info.oracle or {}).get("centipawn_scale", CENTIPAWN_SCALE))
 
     @property
     def num_records(self) -> int:

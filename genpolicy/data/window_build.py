@@ -235,8 +235,9 @@ def _work(task: dict[str, Any]) -> None:
     try:
         game = load_game(task["game"])
         layout = _layout(game, task["paradigm"], task["horizon"], task["num_value_bins"])
-        encoder = WindowEncoder(game, layout, task["viewer"], choices=task["choices"])
         dataset = Dataset.open(task["dataset"], verify=False)
+        scale = dataset.centipawn_scale
+        encoder = WindowEncoder(game, layout, task["viewer"], choices=task["choices"], scale=scale)
         chunks = _chunks(dataset, task["split"], task["limit"], task["worker"], task["workers"])
         for i, chunk in enumerate(chunks):
             number = task["worker"] + i * task["workers"]

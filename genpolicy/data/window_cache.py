@@ -139,6 +139,7 @@ def open_cache(
         "choices": choices,
         "symmetries": symmetries,
         "limit": limit,
+        "centipawn_scale": dataset.centipawn_scale,
     }
     name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]
     homes = [folder] if folder is not None else [dataset.folder / ".cache", *_user_caches()]
@@ -150,7 +151,7 @@ def open_cache(
     try:
         with full_disk_named(building):
             building.mkdir()
-            encoder = WindowEncoder(game, layout, viewer, choices=choices)
+            encoder = WindowEncoder(game, layout, viewer, choices=choices, scale=dataset.centipawn_scale)
             _build(building, dataset, split, encoder, symmetries=symmetries, limit=limit, identity=identity)
             _put(building, home / name)
     finally:
@@ -180,7 +181,9 @@ def _build(
         raise DatasetError(
             f"{dataset.folder}: split {split!r} has {what} (it has: {there}); genpolicy data label makes labels"
         )
-    if encoder.choices:
+    if encoder.by_move:
+        files.append({"starts": np.concatenate([[0], np.cumsum(files.read("arms"), dtype=np.int64)])})
+    if encoder.choices and not encoder.by_move:
         files.append(_link(files, held_out_keys(dataset, split, encoder)))
     if symmetries:
         files.append({"symmetries": encoder.symmetric_places(key_sample(dataset, split))})

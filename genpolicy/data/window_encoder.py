@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from genpolicy.errors import DatasetError
 from genpolicy.game import Game
 from genpolicy.sequence import Layout
-from genpolicy.values import probability_to_bin, score_to_value, value_to_probability
+from genpolicy.values import CENTIPAWN_SCALE, probability_to_bin, score_to_value, value_to_probability
 
 Viewer = Literal["absolute", "mover"]
 Arrays = dict[str, NDArray[Any]]
@@ -50,14 +50,23 @@ class WindowEncoder:
     tokens of the position after it, for viewer 0 and 1 or for viewer 0 alone), ``over`` [E] bool (the game is over
     there) and ``child_keys`` [E] uint64.
 
+    Where the layout gives the first action (``sa-v``), a window stands for all valued moves of its record: ``tokens``
+    hold the position alone, and for each move (an arm) there are ``arm_move`` [A] int16 (the action token, as the
+    window's viewer sees it) and ``arm_value`` [A] int16 (its value token); ``arms`` [R] int32 says how many.
+
     A record without a single labelled token gives no window.
     """
 
-    def __init__(self, game: Game[Any], layout: Layout, viewer: Viewer, *, choices: bool) -> None:
+    def __init__(
+        self, game: Game[Any], layout: Layout, viewer: Viewer, *, choices: bool, scale: float = CENTIPAWN_SCALE
+    ) -> None:
         if layout.mask > np.iinfo(np.int16).max:
             raise ValueError(f"{layout.num_symbols} symbols do not fit the cache's 16 bits")
         self.game, self.layout, self.viewer, self.choices = game, layout, viewer, choices
+        self.scale = scale
         self.num_viewers = 2 if viewer == "mover" else 1
+        self.by_move = any(slot.given and slot.kind == "action" for slot in layout.slots)
+        """Whether windows are of positions with a move each."""
         actions = [slot.ply + 1 for slot in layout.slots if slot.kind == "action"]
         states = [slot.ply for slot in layout.slots if slot.kind == "state"]
         self._num_moves = max([*actions, *states])
@@ -68,6 +77,8 @@ class WindowEncoder:
         Raises:
             DatasetError: a record whose state, move or score the game cannot read; the message names it.
         """
+        if self.by_move:
+            return self._encode_arms(records)
         played = [_Played(self.game, record, self._num_moves) for record in records]
         viewers = np.array([p.players[0] if self.viewer == "mover" else 0 for p in played], np.int8)
         tokens = np.full((len(records), self.layout.length), self.layout.mask, np.int16)
@@ -94,6 +105,35 @@ class WindowEncoder:
         """[number of records] keys of their positions."""
         return np.array([_key(self.game, _Played(self.game, record, 0).states[0]) for record in records], np.uint64)
 
+    def _encode_arms(self, records: Sequence[Labelled]) -> Arrays:
+        played = [_Played(self.game, record, 0) for record in records if record.move_values]
+        viewers = np.array([p.players[0] if self.viewer == "mover" else 0 for p in played], np.int8)
+        tokens = np.full((len(played), self.layout.length), self.layout.mask, np.int16)
+        if played:
+            tokens[:, : self.layout.state_length] = self._encode_states([p.states[0] for p in played], viewers)
+        arms = [self._arms(p, int(viewer)) for p, viewer in zip(played, viewers, strict=True)]
+        return {
+            "tokens": tokens,
+            "viewers": viewers,
+            "arms": np.array([len(moves) for moves, _ in arms], np.int32),
+            "arm_move": np.array([move for moves, _ in arms for move in moves], np.int16),
+            "arm_value": np.array([value for _, values in arms for value in values], np.int16),
+        }
+
+    def _arms(self, played: _Played, viewer: int) -> tuple[list[int], list[int]]:
+        """Action and value tokens of a record's moves, in the order of their ids."""
+        record, game = played.record, self.game
+        legal = set(game.legal(played.states[0]).tolist())
+        try:
+            by_move = {game.moves.index(text): score for text, score in record.move_values.items()}
+        except ValueError as error:
+            raise DatasetError(f"{record.where}: {error}") from error
+        if odd := sorted(set(by_move) - legal):
+            raise DatasetError(f"{record.where}: move {game.moves[odd[0]]!r} has a value and is not legal there")
+        moves = np.array(sorted(by_move), np.int64)
+        seen = self.layout.move_offset + game.moves.seen_by(moves, viewer)
+        return seen.tolist(), [self._value_token(by_move[move], record) for move in moves.tolist()]
+
     def _token(self, kind: str, ply: int, played: _Played, viewer: int) -> int:
         if kind == "action":
             return self.layout.move_offset + int(self.game.moves.seen_by(np.array([played.moves[ply]]), viewer)[0])
@@ -102,7 +142,7 @@ class WindowEncoder:
     def _value_token(self, score: str | None, record: Labelled) -> int:
         if score is None or not self.layout.num_value_bins:
             return self.layout.mask
-        value = _value(score, record)
+        value = _value(score, record, self.scale)
         return self.layout.value_offset + probability_to_bin(value_to_probability(value), self.layout.num_value_bins)
 
     def _encode_states(self, states: Sequence[Any], viewers: NDArray[np.int8]) -> NDArray[np.int16]:
@@ -213,9 +253,9 @@ def _child(game: Game[Any], played: _Played, move: int) -> Any:
         raise DatasetError(f"{played.record.where}: {error}") from error
 
 
-def _value(score: str, record: Labelled) -> float:
+def _value(score: str, record: Labelled, scale: float = CENTIPAWN_SCALE) -> float:
     try:
-        return score_to_value(score)
+        return score_to_value(score, scale)
     except ValueError as error:
         raise DatasetError(f"{record.where}: {error}") from error
 

@@ -64,7 +64,7 @@ class OraclePolicy(Policy):
             texts.append(self.game.format(position))
         return Decision(
             line.moves[0],
-            value=None if score is None else score_to_value(score),
+            value=None if score is None else score_to_value(score, self.oracle.scale),
             line=line.moves,
             states=tuple(texts),
             stats={"raw_legal": 1.0},
