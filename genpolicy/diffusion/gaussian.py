@@ -95,7 +95,7 @@ class MonotoneGamma(nn.Module):
         gamma = self._free(t)
         if not self.pinned:
             return gamma
-        low, high = self._free(torch.zeros_like(t)), self._free(torch.ones_like(t))
+        low, high = self._free(t.new_zeros(())), self._free(t.new_ones(()))
         return self.gamma_min + (self.gamma_max - self.gamma_min) * (gamma - low) / (high - low)
 
     def _free(self, t: Tensor) -> Tensor:

@@ -102,18 +102,23 @@ class Trunk(nn.Module):
         self.blocks = nn.ModuleList([Block(config, rotary) for _ in range(config.num_layers)])
         self.norm = nn.LayerNorm(config.width)
 
-    def forward(self, tokens: Tensor, t: Tensor | None, visible: Tensor | None = None) -> Tensor:
+    def forward(
+        self, tokens: Tensor, t: Tensor | None, visible: Tensor | None = None, added: Tensor | None = None
+    ) -> Tensor:
         """Features [B, N, W] of ids [B, N] at times [B].
 
         Args:
             tokens: Ids.
             t: Times; needed only with time conditioning.
             visible: [N, N] bool, which tokens (columns) each token (row) attends to; None: every token to all.
+            added: [B, N, W] more of each token than its id says; None: nothing.
 
         Raises:
             ConfigError: the network is conditioned on time and got none.
         """
         x = self.embedding(tokens)
+        if added is not None:
+            x = x + added
         if self.time is not None:
             if t is None:
                 raise ConfigError("this network has time_conditioning: true, so it needs the timesteps t")

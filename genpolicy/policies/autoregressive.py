@@ -50,13 +50,16 @@ class AutoregressiveLearner(NetworkLearner):
     """
 
     Config: ClassVar[type[Any]] = AutoregressiveConfig
-    network_class = CausalTransformer
 
     def __init__(self, game: Game[Any], config: AutoregressiveConfig) -> None:
         layout = Layout(game, config.paradigm, config.horizon, admit_pad=config.train_pad)
         if all(slot.kind != "action" or slot.given for slot in layout.slots):
             raise ConfigError(f"learner.paradigm {config.paradigm!r} imagines no action, so nothing would be played")
         super().__init__(game, config, layout)
+
+    def make_network(self, layout: Layout, num_input_symbols: int | None) -> CausalTransformer:
+        """The trunk, read from left to right."""
+        return CausalTransformer(layout, self.options.network, num_input_symbols)
 
     @classmethod
     def make(cls, game: Game[Any], config: Any) -> AutoregressiveLearner:

@@ -73,8 +73,6 @@ class NetworkLearner(Learner):
 
     policy_class: ClassVar[type[NetworkPolicy]]
     """What plays with the weights."""
-    network_class: ClassVar[type[DenoisingTransformer]] = DenoisingTransformer
-    """What the weights are."""
 
     def __init__(
         self, game: Game[Any], config: NetworkLearnerConfig, layout: Layout, num_input_symbols: int | None = None
@@ -83,9 +81,13 @@ class NetworkLearner(Learner):
         self.game, self.layout = game, layout
         self.options = config
         """What it was made with, an instance of ``Config``."""
-        self.network = self.network_class(layout, config.network, num_input_symbols)
+        self.network = self.make_network(layout, num_input_symbols)
         self.admitted: Tensor
         self.register_buffer("admitted", torch.from_numpy(layout.admitted.copy()), persistent=False)
+
+    def make_network(self, layout: Layout, num_input_symbols: int | None) -> DenoisingTransformer:
+        """The weights, drawn anew; called once, while the learner is made."""
+        return DenoisingTransformer(layout, self.options.network, num_input_symbols)
 
     @classmethod
     @abstractmethod
@@ -151,7 +153,10 @@ class FirstAction:
 
     def __call__(self, tokens: Tensor, t: Tensor) -> TypedLogits:
         """Logits of x_0 for noised tokens [B, N] at times [B]."""
-        logits = TypedLogits.of(self._network(tokens, t))
+        return self.restrict(TypedLogits.of(self._network(tokens, t)))
+
+    def restrict(self, logits: TypedLogits) -> TypedLogits:
+        """What a network call, made elsewhere, gave: counted, noted and masked as one made here."""
         self.calls += 1
         return logits.map(self._masked)
 

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from genpolicy.diffusion.gaussian_embedding import GaussianEmbedding
 from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.diffusion.process import Process, broadcast
+from genpolicy.testing.gaussian import check_gaussian
 
 MAX_SYMBOLS = 8
 MAX_TIMESTEPS = 200
@@ -20,8 +22,10 @@ TOLERANCE = 1e-10  # float64 sums of a few hundred terms
 SIGMAS = 5.0
 
 
-def check_process(process: Process, *, num_draws: int = 20_000, seed: int = 0) -> None:
+def check_process(process: Process | GaussianEmbedding, *, num_draws: int = 20_000, seed: int = 0) -> None:
     """Check that a process keeps every law; a few seconds for 5 symbols and 20 timesteps.
+
+    A Gaussian one has laws of its own: see ``genpolicy.testing.gaussian``. For a discrete one:
 
     The closed form is the product of the one-step matrices at every time; all rows sum to 1; time 0 is the identity and
     time T the prior; the posterior is Bayes' rule for every pair of times; noise has the frequencies of the marginal,
@@ -37,6 +41,9 @@ def check_process(process: Process, *, num_draws: int = 20_000, seed: int = 0) -
         AssertionError: a law is broken; the message says which, where and by how much.
         ValueError: the instance is too large to enumerate.
     """
+    if isinstance(process, GaussianEmbedding):
+        check_gaussian(process, num_draws=num_draws, seed=seed)
+        return
     if process.num_symbols > MAX_SYMBOLS or process.num_timesteps > MAX_TIMESTEPS:
         raise ValueError(
             f"check_process enumerates: give at most {MAX_SYMBOLS} symbols and {MAX_TIMESTEPS} timesteps, "

@@ -1,0 +1,236 @@
+"""Continuous diffusion: the future's embeddings are noised by Gaussians (the ablation of Ye et al. 2025, Table 5).
+
+Sampled by diffusers' DDPM, DDIM and DPM-Solver++ schedulers, as they are.
+
+Axes: B batch, N tokens of a sequence, E numbers of an embedding.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from genpolicy.data.windows import Batch
+from genpolicy.diffusion.gaussian_embedding import GaussianEmbedding
+from genpolicy.errors import ConfigError
+from genpolicy.game import Game
+from genpolicy.networks.continuous import EmbeddingTransformer
+from genpolicy.policies.base import Policy
+from genpolicy.policies.neural import FirstAction, NetworkLearner, NetworkLearnerConfig, NetworkPolicy
+from genpolicy.sequence import Layout
+
+SCHEDULERS = ("ddpm", "ddim", "dpmsolver++", "one_call")
+
+
+@dataclass
+class GaussianConfig(NetworkLearnerConfig):
+    """Options of ``GaussianLearner``."""
+
+    paradigm: str = "s-asa"
+    """What is imagined; a key of ``genpolicy.sequence.PARADIGMS``."""
+    horizon: int = 4
+    """Plies imagined."""
+    process: dict[str, Any] = field(default_factory=dict)
+    """Options of ``GaussianEmbedding`` (``prediction``, ``schedule``, ``num_timesteps``, ``weighting``, ...)."""
+    scheduler: str = "ddpm"
+    """How the policy plays where nothing else is asked: ``ddpm``, ``ddim``, ``dpmsolver++`` or ``one_call``."""
+    num_steps: int | None = None
+    """Network calls of one decision; None is as many as the process has timesteps."""
+
+
+class GaussianLearner(NetworkLearner):
+    """Trains a network to restore noised embeddings of the future.
+
+    Args:
+        game: The game.
+        config: Its options.
+
+    Raises:
+        ConfigError: an option of the process or a scheduler that does not exist, or a paradigm without an action.
+    """
+
+    Config: ClassVar[type[Any]] = GaussianConfig
+    options: GaussianConfig
+    network: EmbeddingTransformer
+
+    def __init__(self, game: Game[Any], config: GaussianConfig) -> None:
+        layout = Layout(game, config.paradigm, config.horizon, admit_pad=config.train_pad)
+        if all(slot.kind != "action" or slot.given for slot in layout.slots):
+            raise ConfigError(f"learner.paradigm {config.paradigm!r} imagines no action, so nothing would be played")
+        require_scheduler(config.scheduler)
+        super().__init__(game, config, layout)
+
+    def make_network(self, layout: Layout, num_input_symbols: int | None) -> EmbeddingTransformer:
+        """The trunk with the process's embeddings in it."""
+        del num_input_symbols
+        return EmbeddingTransformer(layout, self.options.network, make_embedding(self.options.process, layout))
+
+    @property
+    def process(self) -> GaussianEmbedding:
+        """The noise, and the embeddings that it noises."""
+        return self.network.process
+
+    @classmethod
+    def make(cls, game: Game[Any], config: Any) -> GaussianLearner:
+        """The learner of some options."""
+        return cls(game, config)
+
+    def loss(self, batch: Batch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
+        """The process's loss at one random time a row."""
+        return self.process.loss(self.network.predict, batch, generator, admitted=self.admitted), {}
+
+    @torch.no_grad()
+    def elbo(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        """[B] bound on -log p(future | position) in nats, one random time a row: unbiased, so average many."""
+        return self.process.elbo(self.network.predict, batch, generator, admitted=self.admitted)
+
+
+def make_embedding(options: dict[str, Any], layout: Layout) -> GaussianEmbedding:
+    """The process of a ``process:`` section.
+
+    Raises:
+        ConfigError: a key or a value that it does not take.
+    """
+    known = [name for name in inspect.signature(GaussianEmbedding).parameters if name != "num_symbols"]
+    given = {key: value for key, value in options.items() if key != "kind"}
+    if options.get("kind", GaussianEmbedding.kind) != GaussianEmbedding.kind:
+        raise ConfigError(
+            f"learner.process.kind {options['kind']!r} noises tokens, not embeddings: set learner.kind=diffusion"
+        )
+    for key in given:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f" Did you mean: {near[0]!r}?" if near else ""
+            raise ConfigError(f"key 'learner.process.{key}' does not exist.{hint} Keys here: {', '.join(known)}")
+    return GaussianEmbedding(layout.num_symbols, **given)
+
+
+def require_scheduler(name: str) -> None:
+    """Check a scheduler's name.
+
+    Raises:
+        ConfigError: there is none of it.
+    """
+    if name not in SCHEDULERS:
+        near = difflib.get_close_matches(name, SCHEDULERS, n=1)
+        hint = f" Did you mean: {near[0]!r}?" if near else ""
+        raise ConfigError(f"scheduler {name!r} does not exist.{hint} There are: {', '.join(SCHEDULERS)}")
+
+
+def make_scheduler(name: str, process: GaussianEmbedding, num_train_timesteps: int = 1000) -> Any:
+    """diffusers' scheduler over the process's schedule; its timestep i is the time (i + 1) / num_train_timesteps.
+
+    Raises:
+        ConfigError: no such scheduler.
+    """
+    from diffusers import DDIMScheduler, DDPMScheduler, DPMSolverMultistepScheduler
+
+    require_scheduler(name)
+    with torch.no_grad():
+        times = torch.arange(num_train_timesteps + 1, dtype=torch.float64, device=process.embeddings().device)
+        gamma = process.gamma((times / num_train_timesteps).to(process.embeddings().dtype)).double()
+        left = torch.sigmoid(-gamma).cpu()  # alpha_t^2
+    # Its first beta takes the noise of t = 0 along, so that its cumulated product is alpha_t^2 itself.
+    betas = torch.cat([1 - left[1:2], 1 - left[2:] / left[1:-1]])
+    common: dict[str, Any] = {
+        "num_train_timesteps": num_train_timesteps,
+        "trained_betas": betas.numpy(),
+        "prediction_type": "sample" if process.prediction == "x0_ce" else "epsilon",
+        "timestep_spacing": "trailing",
+    }
+    if name == "dpmsolver++":
+        return DPMSolverMultistepScheduler(**common, algorithm_type="dpmsolver++", final_sigmas_type="zero")
+    kind = DDPMScheduler if name == "ddpm" else DDIMScheduler
+    return kind(**common, clip_sample=False)
+
+
+class GaussianPolicy(NetworkPolicy):
+    """Imagines the future's embeddings by a sampler of diffusers and plays the first action.
+
+    Args:
+        learner: Holds the weights and the process.
+        scheduler: ``ddpm``, ``ddim``, ``dpmsolver++``, or ``one_call``: what one call predicts from pure noise.
+        num_steps: Network calls of a decision.
+        options: Of ``NetworkPolicy``.
+
+    Raises:
+        ConfigError: no such scheduler.
+        ValueError: an option out of range.
+    """
+
+    kind: ClassVar[str] = "gaussian"
+    learner_class: ClassVar[type[NetworkLearner]] = GaussianLearner
+    learner: GaussianLearner
+
+    def __init__(
+        self, learner: GaussianLearner, *, scheduler: str | None = None, num_steps: int | None = None, **options: Any
+    ) -> None:
+        super().__init__(learner, **options)
+        self.scheduler = learner.options.scheduler if scheduler is None else scheduler
+        require_scheduler(self.scheduler)
+        steps = learner.options.num_steps if num_steps is None else num_steps
+        steps = learner.process.num_timesteps if steps is None else steps
+        if not 1 <= steps <= 1000:
+            raise ValueError(f"num_steps must be 1..1000, got {steps}")
+        self.num_steps = steps
+
+    @classmethod
+    def option_names(cls) -> tuple[str, ...]:
+        """What ``load_policy`` may be told besides ``device`` and ``game``."""
+        return (*super().option_names(), "scheduler", "num_steps")
+
+    def own_options(self) -> dict[str, Any]:
+        """The constructor's options as they are."""
+        return {**super().own_options(), "scheduler": self.scheduler, "num_steps": self.num_steps}
+
+    def modes(self) -> dict[str, Policy]:
+        """What one call predicts from pure noise, and the sampler as it is set."""
+        if self.scheduler == "one_call":
+            return {"one_call": self}
+        return {"one_call": self.with_options(scheduler="one_call"), f"{self.scheduler} {self.num_steps}": self}
+
+    @property
+    def mask_only_filters(self) -> bool:
+        """Whether it plays the likeliest move by one call."""
+        return self.scheduler == "one_call"
+
+    def _imagine(self, network: FirstAction, tokens: Tensor, seeds: Sequence[int]) -> Tensor:
+        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        process, admitted = self.learner.process, self.learner.admitted
+        z = process.prior_sample((tokens.shape[0], tokens.shape[1]), generators).to(tokens.device)
+        one_call = self.scheduler == "one_call"
+        scheduler = make_scheduler("ddpm" if one_call else self.scheduler, process)
+        scheduler.set_timesteps(1 if one_call else self.num_steps)
+        takes_generator = "generator" in inspect.signature(scheduler.step).parameters
+        more = {"generator": generators} if takes_generator else {}
+        logits = None
+        for timestep in scheduler.timesteps:
+            t = torch.full((len(tokens),), (float(timestep) + 1) / len(scheduler.betas)).to(z)
+            prediction = self.learner.network.predict(tokens, t, z)
+            if isinstance(prediction, Tensor):
+                logits, output = (
+                    network.restrict(process.read_out(process.estimate(prediction, z, t, admitted), t)).restrict(
+                        admitted
+                    ),
+                    prediction,
+                )
+            else:
+                logits = network.restrict(prediction).restrict(admitted)
+                output = process.expected(logits)
+            z = scheduler.step(output, timestep, z, **more).prev_sample.to(z.dtype)
+        assert logits is not None
+        likeliest = logits.per_token(lambda g: g.symbols[g.logits.argmax(-1)])
+        return torch.where(tokens == self.layout.mask, likeliest, tokens)
+
+    def _saved_config(self) -> GaussianConfig:
+        return dataclasses.replace(self.learner.options, scheduler=self.scheduler, num_steps=self.num_steps)
+
+
+GaussianLearner.policy_class = GaussianPolicy
