@@ -32,16 +32,43 @@ MAX_NUMBER = 999_999
 _HANDS_ORDER = "RBGSNLP"  # in which SFEN is written
 _BOARD = re.compile(r"(?:\+?[PLNSBRplnsbr]|[GKgk]|[1-9](?![0-9])|/)+")
 _BOARD_PART = re.compile(r"\+?[A-Za-z]|[1-9/]")
+_TWO_DIGITS = re.compile(r"[0-9][0-9]")
 _HANDS = re.compile(r"(?:(?:[1-9][0-9]?)?[PLNSGBRplnsgbr])+")
 _HANDS_PART = re.compile(r"([0-9]*)([A-Za-z])")
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
-_SLASH = b"\xff"
-_CODES: dict[str, bytes] = {"/": _SLASH, **{str(n): bytes(n) for n in range(1, 10)}}
-_CODES |= {letters: bytes([i]) for i, letters in enumerate(PIECE_TYPES) if i}
-_CODES |= {letters.lower(): bytes([i + WHITE_OFFSET]) for i, letters in enumerate(PIECE_TYPES) if i}
-_LETTERS: dict[int, str] = {code[0]: text for text, code in _CODES.items() if text[-1].isalpha()}
-_SHAPE = _SLASH * 8
+_LETTERS: dict[int, str] = {i: letters for i, letters in enumerate(PIECE_TYPES) if i}
+_LETTERS |= {i + WHITE_OFFSET: letters.lower() for i, letters in _LETTERS.items()}
+"""Letters of each piece number."""
+_PROMOTED = [(letters, chr(0x80 + piece)) for piece, letters in _LETTERS.items() if len(letters) == 2]
+"""Promoted pieces and one character outside ASCII for each."""
+_EMPTY = [(str(n), "." * n) for n in range(1, 10)]
+_SLASH, _WRONG = 0xFE, 0xFF
+
+
+def _codes() -> bytes:
+    """What each character stands for once pieces are single characters and empty squares dots."""
+    table = bytearray([_WRONG]) * 256
+    table[ord("/")], table[ord(".")] = _SLASH, 0
+    for piece, letters in _LETTERS.items():
+        table[ord(letters) if len(letters) == 1 else 0x80 + piece] = piece
+    return bytes(table)
+
+
+def _sets() -> bytes:
+    """Slot of each piece number in the hand of who takes it; 7 for kings, 255 for none."""
+    table = bytearray([_WRONG]) * 256
+    for piece, letters in _LETTERS.items():
+        table[piece] = HAND_LETTERS.find(letters[-1].upper()) % 8
+    return bytes(table)
+
+
+_CODES, _SETS = _codes(), _sets()
+_SHAPE = bytes([_SLASH]) * 8
+_DEAD = tuple(
+    (rank, frozenset(numbers)) for rank, numbers in ((0, (1, 2, 3)), (1, (3,)), (7, (19,)), (8, (17, 18, 19)))
+)
+"""Ranks and the pieces that can never move again there."""
 
 
 def read(fields: list[str]) -> tuple[bytes, bytes, int, int] | str:
@@ -52,12 +79,12 @@ def read(fields: list[str]) -> tuple[bytes, bytes, int, int] | str:
     if len(fields) not in (3, 4):
         return f"expected 4 fields (pieces, side, hands, move number; the last may be missing), got {len(fields)}"
     board, side, hand_text, number = [*fields, "1"][:4]
-    if not _BOARD.fullmatch(board):
-        return f"pieces {board!r} hold more than PLNSGBRK in both cases, + before PLNSBR, single digits and /"
-    joined = b"".join([_CODES[part] for part in _BOARD_PART.findall(board)])
-    if len(joined) != NUM_SQUARES + 8 or joined[9::10] != _SHAPE:
-        return _problem_of_ranks(board)
-    ranks = joined.replace(_SLASH, b"")
+    codes = _board_codes(board)
+    if len(codes) != NUM_SQUARES + 8 or codes[9::10] != _SHAPE:
+        return _problem_of_board(board)
+    ranks = codes.translate(None, _SHAPE)
+    if len(ranks) != NUM_SQUARES or _WRONG in ranks:
+        return _problem_of_board(board)
     pieces = b"".join([ranks[8 - file :: 9] for file in range(9)])
     if side not in ("b", "w"):
         return f"the side to move must be b or w, got {side!r}"
@@ -75,12 +102,26 @@ def read(fields: list[str]) -> tuple[bytes, bytes, int, int] | str:
     return pieces, bytes(hands), WHITE if side == "w" else BLACK, max(1, int(number))
 
 
-def _problem_of_ranks(board: str) -> str:
+def _board_codes(board: str) -> bytes:
+    """A piece number, slash or 0xff for each square and slash; b"" where the text cannot be right."""
+    if not board.isascii() or _TWO_DIGITS.search(board):
+        return b""
+    if "+" in board:
+        for letters, character in _PROMOTED:
+            board = board.replace(letters, character)
+    for digit, dots in _EMPTY:
+        board = board.replace(digit, dots)
+    return board.encode("latin-1").translate(_CODES)
+
+
+def _problem_of_board(board: str) -> str:
+    if not _BOARD.fullmatch(board):
+        return f"pieces {board!r} hold more than PLNSGBRK in both cases, + before PLNSBR, single digits and /"
     ranks = board.split("/")
     if len(ranks) != 9:
         return f"expected 9 ranks, got {len(ranks)}"
     for rank, text in zip("abcdefghi", ranks, strict=True):
-        width = sum(len(_CODES[part]) for part in _BOARD_PART.findall(text))
+        width = sum(int(part) if part.isdigit() else 1 for part in _BOARD_PART.findall(text))
         if width != 9:
             return f"rank {rank} ({text!r}) has {width} squares, not 9"
     raise AssertionError(board)
@@ -111,16 +152,14 @@ def illegality(pieces: bytes, hands: bytes) -> str | None:
     """What is illegal about a position whoever is to move, or None where nothing is.
 
     At most one set of pieces (handicap games have fewer); a king on each side, or one king alone as in mate problems;
-    kings not next to each other; no piece that could never move again; no two pawns of a side on a file.
+    kings not next to each other; no piece that could never move again; no two pawns of a side on a file, except in mate
+    problems with one king: nobody comes to them by play, and collections of machine-made ones have such files.
     """
-    for slot, letter in enumerate(HAND_LETTERS):
-        kind = HAND_PIECE_TYPES[slot]
-        count = hands[slot] + hands[7 + slot] + pieces.count(kind) + pieces.count(kind + WHITE_OFFSET)
-        if letter != "G":
-            promoted = kind + KING
-            count += pieces.count(promoted) + pieces.count(promoted + WHITE_OFFSET)
-        if count > HAND_MAXIMA[slot]:
-            return f"{count} {letter}, and a set has {HAND_MAXIMA[slot]}"
+    of_set = pieces.translate(_SETS)
+    for slot, most in enumerate(HAND_MAXIMA):
+        count = hands[slot] + hands[7 + slot] + of_set.count(slot)
+        if count > most:
+            return f"{count} {HAND_LETTERS[slot]}, and a set has {most}"
     black_king, white_king = pieces.find(KING), pieces.find(KING + WHITE_OFFSET)
     if pieces.count(KING) > 1 or pieces.count(KING + WHITE_OFFSET) > 1:
         return "a side has more than one king"
@@ -130,13 +169,14 @@ def illegality(pieces: bytes, hands: bytes) -> str | None:
         files, ranks = black_king // 9 - white_king // 9, black_king % 9 - white_king % 9
         if -1 <= files <= 1 and -1 <= ranks <= 1:
             return "the kings stand next to each other"
-    return _dead_piece(pieces) or _two_pawns(pieces)
+        return _dead_piece(pieces) or _two_pawns(pieces)
+    return _dead_piece(pieces)
 
 
 def _dead_piece(pieces: bytes) -> str | None:
-    for rank, dead in ((0, b"\x01\x02\x03"), (1, b"\x03"), (7, b"\x13"), (8, b"\x11\x12\x13")):
+    for rank, dead in _DEAD:
         row = pieces[rank::9]
-        if row.strip(b"\x00") and any(piece in dead for piece in row):
+        if not dead.isdisjoint(row):
             letter = next(_LETTERS[piece] for piece in row if piece in dead)
             return f"{letter} on rank {'abcdefghi'[rank]} can never move again"
     return None

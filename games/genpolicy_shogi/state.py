@@ -104,7 +104,7 @@ def position_key(board: cshogi.Board) -> bytes:
 
 def text_of(state: ShogiState) -> str:
     """The SFEN, with move number 1."""
-    return text_of_key(state.keys[-1])
+    return state.board.sfen().rpartition(" ")[0] + " 1"
 
 
 def text_of_key(key: bytes) -> str:
@@ -112,7 +112,7 @@ def text_of_key(key: bytes) -> str:
     return sfen.write(key[:HANDS_AT], key[HANDS_AT:SIDE_AT], key[SIDE_AT])
 
 
-def new_state(pieces: bytes, hands: bytes, side: int, number: int = 1) -> ShogiState:
+def new_state(pieces: bytes, hands: bytes, side: int, number: int = 1, text: str | None = None) -> ShogiState:
     """The state of a position without a past, checked in full.
 
     Args:
@@ -120,18 +120,21 @@ def new_state(pieces: bytes, hands: bytes, side: int, number: int = 1) -> ShogiS
         hands: 14 counts, Black's first.
         side: Side to move, 0 or 1.
         number: Its move number.
+        text: Its SFEN, where that is at hand.
 
     Raises:
         ValueError: not a legal position; the message says why and quotes the SFEN.
     """
+    if text is None:
+        text = sfen.write(pieces, hands, side)
     problem = sfen.illegality(pieces, hands)
-    text = sfen.write(pieces, hands, side)
     if problem is None:
         problem = _problem_of_side(text, pieces, side)
     if problem is not None:
         raise ValueError(f"{text!r} is not a legal position: {problem}")
     board = cshogi.Board(text)
-    return ShogiState(board, (position_key(board),), start_number=number)
+    key = b"".join([pieces, hands, bytes([side, board.is_check()])])
+    return ShogiState(board, (key,), start_number=number)
 
 
 def from_board(board: cshogi.Board, number: int = 1) -> ShogiState:
@@ -154,12 +157,13 @@ def parse_sfen(text: str, fields: list[str] | None = None) -> ShogiState:
     Raises:
         ValueError: not an SFEN, or an illegal position; the message quotes the text and says what is wrong.
     """
-    found = sfen.read(text.split() if fields is None else fields)
+    fields = text.split() if fields is None else fields
+    found = sfen.read(fields)
     if isinstance(found, str):
         raise ValueError(f"{text!r} is not an SFEN: {found}")
     pieces, hands, side, number = found
     try:
-        return new_state(pieces, hands, side, number)
+        return new_state(pieces, hands, side, number, " ".join([*fields[:3], "1"]))
     except ValueError as error:
         raise ValueError(f"{text!r} is not a legal position: {str(error).partition('position: ')[2]}") from error
 

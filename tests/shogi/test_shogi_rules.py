@@ -1,0 +1,534 @@
+"""Shogi's rules against reference positions, published counts, a slow second set of rules and another program."""
+
+from __future__ import annotations
+
+import pickle
+import random
+import subprocess
+from typing import Any
+
+import cshogi
+import numpy as np
+import pytest
+
+import genpolicy
+from genpolicy.data.engine_oracle import find_engine
+from genpolicy.errors import ConfigError, IllegalMoveError
+from genpolicy.testing import check_game
+from genpolicy.testing.games import perft
+from genpolicy_shogi import rules
+from tests.shogi.naive_shogi import Position
+from tests.shogi.shogi_positions import GAME, play, random_game, random_states, reference, turned, turned_move, usi
+
+START = "lnsgkgsnl/1r5b1/ppppppppp/9/9/9/PPPPPPPPP/1B5R1/LNSGKGSNL b - 1"
+POSITIONS = reference()["positions"]
+# (position, depth) of the counts that take seconds; the rest is slow.
+QUICK_NODES = 30_000
+
+TEXTS = [
+    "lnsgkgsnl/9/ppppppppp/9/9/9/PPPPPPPPP/1B5R1/LNSGKGSNL w - 1",  # two pieces less for White, who moves first
+    "4k4/9/9/9/9/9/9/9/9 b R2B4G4S4N4L18Pr 1",  # a mate problem: the attacker has no king
+    "4k4/9/9/9/9/9/9/9/4K4 w 8P10p 1",
+    "R8/2K1S1SSk/4B4/9/9/9/9/9/1L1L1L3 b RBGSNLP3g3n17p 1",  # 593 legal moves, the most there are
+    "+P+P+P+PK4/GGGSSS3/9/9/9/9/9/9/4k4 b RB4P 1",
+    "7nk/9/7G1/9/9/9/9/9/4K4 b P 1",
+]
+
+
+def swap(state: Any) -> Any:
+    return GAME.parse(turned(GAME.format(state)))
+
+
+def test_the_laws_of_every_game_hold() -> None:
+    check_game(GAME, num_games=6, texts=TEXTS, perft={1: 30, 2: 900}, bad_texts=BAD_TEXTS, colour_swap=swap)
+
+
+@pytest.mark.parametrize("rule", ["declaration=24", "declaration=none", "max_plies=60"])
+def test_the_laws_hold_under_the_other_rules(rule: str) -> None:
+    check_game(genpolicy.load_game(f"shogi:{rule}"), num_games=2, texts=TEXTS[:2])
+
+
+def perfts(quick: bool) -> list[Any]:
+    """(name, SFEN, depth, nodes) whose work, the nodes one ply earlier, is small or not."""
+    return [
+        pytest.param(entry["sfen"], depth, nodes, id=f"{entry['name']}-{depth}")
+        for entry in reference()["perft"]
+        for depth, nodes in enumerate(entry["perft"], 1)
+        if ([1, *entry["perft"]][depth - 1] <= QUICK_NODES) == quick and nodes < 5e7
+    ]
+
+
+@pytest.mark.parametrize(("sfen", "depth", "nodes"), perfts(quick=True))
+def test_perft(sfen: str, depth: int, nodes: int) -> None:
+    assert perft(GAME, GAME.parse(sfen), depth) == nodes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sfen", "depth", "nodes"), perfts(quick=False))
+def test_perft_deep(sfen: str, depth: int, nodes: int) -> None:
+    assert perft(GAME, GAME.parse(sfen), depth) == nodes
+
+
+def test_legal_moves_of_the_reference_positions() -> None:
+    assert len(POSITIONS) == 200
+    for position in POSITIONS:
+        state = GAME.parse(position["sfen"])
+        assert sorted(usi(state)) == sorted(position["legal"]), position["sfen"]
+        assert state.in_check == position["in_check"]
+        assert GAME.format(state).split()[:3] == position["sfen"].split()[:3]
+        mirrored = GAME.parse(turned(GAME.format(state)))
+        assert sorted(usi(mirrored)) == sorted(map(turned_move, position["legal"]))
+
+
+def test_outcomes_of_the_reference_positions() -> None:
+    games = {rule: genpolicy.load_game(f"shogi:declaration={rule}") for rule in ("27", "24", "none")}
+    results = {"win": 1.0, "draw": 0.0, "none": None}
+    seen = set()
+    for position in POSITIONS:
+        state = GAME.parse(position["sfen"])
+        ended = -1.0 if position["game_over"] else None
+        seen |= {position["nyugyoku_27"], position["nyugyoku_24"]}
+        assert games["27"].outcome(state) == (1.0 if position["nyugyoku_27"] else ended)
+        assert games["24"].outcome(state) == (results[position["nyugyoku_24"]] if ended is None else ended)
+        assert games["none"].outcome(state) == ended
+        assert not position["nyugyoku_27"] or len(GAME.legal(state))  # decided, and a record may play on
+    assert seen == {True, False, "win", "draw", "none"}
+
+
+@pytest.mark.parametrize("case", reference()["illegal_usi"], ids=lambda case: f"{case['usi']} {case['why']}")
+def test_illegal_moves_that_the_library_takes_are_refused(case: dict[str, Any]) -> None:
+    state = GAME.parse(case["sfen"])
+    if case["usi"] in GAME.moves.texts:
+        with pytest.raises(IllegalMoveError, match="illegal") as caught:
+            GAME.play(state, GAME.moves.index(case["usi"]))
+        assert case["usi"] in str(caught.value)
+        assert GAME.format(state) in str(caught.value)
+    else:  # no position has it: a promotion far from the zone, a knight that could never move again
+        with pytest.raises(ValueError, match="not a move"):
+            GAME.moves.index(case["usi"])
+    with pytest.raises(ValueError, match="illegal"):
+        GAME.move_from_text(state, case["usi"])
+
+
+@pytest.mark.parametrize("game", reference()["repetition"], ids=lambda game: game["name"])
+def test_repetition_of_the_reference_games(game: dict[str, Any]) -> None:
+    state = GAME.parse(game["start"])
+    for move, ply in zip(game["moves"], game["plies"], strict=True):
+        assert GAME.outcome(state) is None
+        state = play(state, move)
+        assert state.keys.count(GAME.key(state)) == ply["count"]
+        assert state.in_check == ply["gives_check"]
+    black = {"ongoing": None, "draw": 0.0, "black_loses": -1.0, "white_loses": 1.0}[game["result"]]
+    assert GAME.outcome(state) == (black if black is None or GAME.player(state) == 0 else -black)
+
+
+# The king of White steps between 9a and 8a; Black's rook checks it from the file it stands on.
+CHECKS = ["9a8a", "9i8i", "8a9a", "8i9i"]
+
+
+def outcomes_for_black(start: str, moves: list[str]) -> list[float | None]:
+    state, found = GAME.parse(start), []
+    for move in moves:
+        state = play(state, move)
+        outcome = GAME.outcome(state)
+        found.append(outcome if outcome is None or GAME.player(state) == 0 else -outcome)
+    return found
+
+
+def test_perpetual_check_loses_as_either_colour() -> None:
+    start = "k8/9/9/9/9/9/9/9/R7K w - 1"
+    assert outcomes_for_black(start, CHECKS * 3) == [None] * 11 + [-1.0]
+    before = "1k7/9/9/9/9/9/9/9/1R6K w - 1"
+    fleeing = ["8a9a", "8i9i", "9a8a", "9i8i"]
+    assert outcomes_for_black(before, fleeing * 3) == [None] * 11 + [-1.0]
+    flipped = [turned_move(move) for move in CHECKS]
+    assert outcomes_for_black(turned(start), flipped * 3) == [None] * 11 + [1.0]
+
+
+def test_the_fleeing_side_closes_the_repetition() -> None:
+    # Black to move at the start, which the fleeing king's moves bring back.
+    start = "k8/9/9/9/9/9/9/9/1R6K b - 1"
+    cycle = ["8i9i", "9a8a", "9i8i", "8a9a"]
+    assert outcomes_for_black(start, cycle * 3) == [None] * 11 + [-1.0]
+
+
+def test_one_quiet_move_in_the_cycle_makes_it_a_draw() -> None:
+    start = "k8/9/9/9/9/9/9/9/R7K w - 1"
+    quiet = ["9a8a", "9i7i", "8a9a", "7i9i"]
+    for place in range(3):
+        moves = [move for i in range(3) for move in (quiet if i == place else CHECKS)]
+        assert outcomes_for_black(start, moves) == [None] * 11 + [0.0]
+
+
+def test_repetition_counts_from_the_parsed_position_and_hands_matter() -> None:
+    shuffle = ["2h3h", "8b7b", "3h2h", "7b8b"]
+    assert outcomes_for_black(START, shuffle * 3) == [None] * 11 + [0.0]
+    assert outcomes_for_black(START, ["7g7f", "3c3d", *shuffle * 2]) == [None] * 10
+    # The same board comes back, but Black has traded a pawn drop for nothing: other hands, no repetition.
+    state = play(GAME.parse(START), *shuffle * 3)
+    assert GAME.outcome(state) == 0.0
+    assert len(GAME.legal(state)) == 30  # a record that plays on replays
+    assert GAME.outcome(play(state, "7g7f")) is None
+    assert GAME.outcome(GAME.parse(GAME.format(state))) is None
+
+
+def test_no_legal_move_loses_without_check_too() -> None:
+    state = GAME.parse("8k/9/8G/9/9/9/9/9/4K2R1 w - 1")
+    assert not state.in_check
+    assert len(GAME.legal(state)) == 0
+    assert GAME.outcome(state) == -1.0
+
+
+def test_dropped_pawn_may_not_mate_and_everything_else_may() -> None:
+    state = GAME.parse("7nk/9/7G1/9/9/9/9/9/4K4 b LP 1")
+    assert "P*1b" not in usi(state)
+    assert GAME.outcome(play(state, "L*1b")) == -1.0
+    pushed = play(GAME.parse("7nk/9/7GP/9/9/9/9/9/4K4 b - 1"), "1c1b")
+    assert GAME.outcome(pushed) == -1.0
+
+
+def naive_points(sfen: str) -> tuple[int, int, bool]:
+    """(points, pieces in the zone, king in the zone) of the side to move, counted from the text."""
+    position = Position(sfen)
+    pieces = [
+        piece.lstrip("+").upper()
+        for square, piece in position.squares.items()
+        if position.owner(square) == position.side and position.depth(square) <= 3
+    ]
+    others = [piece for piece in pieces if piece != "K"]
+    points = sum(5 if piece in "RB" else 1 for piece in others)
+    points += sum(count * (5 if piece in "RB" else 1) for piece, count in position.hands[position.side].items())
+    return points, len(others), "K" in pieces
+
+
+def random_entered(rng: random.Random) -> str:
+    """A position with both kings near or in the other camp and most pieces around Black's."""
+    squares = [(file, rank) for file in range(1, 10) for rank in range(1, 10)]
+    near = [s for s in squares if s[1] <= 3]
+    rng.shuffle(near)
+    placed = {near.pop(): "K"}
+    far = [s for s in squares if s[1] >= 5]
+    rng.shuffle(far)
+    placed[far.pop()] = "k"
+    hands: dict[str, int] = {}
+    for letter, count in {"R": 2, "B": 2, "G": 4, "S": 4, "N": 4, "L": 4, "P": 18}.items():
+        for _ in range(count):
+            where = rng.random()
+            piece = letter if letter == "G" or (letter in "RBS" and rng.random() < 0.5) else "+" + letter
+            if where < 0.45 and len(near) > 8:
+                placed[near.pop()] = piece if rng.random() < 0.9 else piece.lower()
+            elif where < 0.6 and far:
+                placed[far.pop()] = piece
+            elif where < 0.85:
+                hands[letter] = hands.get(letter, 0) + 1
+    rows = []
+    for rank in range(1, 10):
+        text, empty = "", 0
+        for file in range(9, 0, -1):
+            if (file, rank) in placed:
+                text, empty = text + (str(empty) if empty else "") + placed[file, rank], 0
+            else:
+                empty += 1
+        rows.append(text + (str(empty) if empty else ""))
+    held = "".join((str(hands[x]) if hands[x] > 1 else "") + x for x in "RBGSNLP" if x in hands)
+    return f"{'/'.join(rows)} b {held or '-'} 1"
+
+
+def test_declarations_against_a_second_count_and_the_library() -> None:
+    rng, wins, draws = random.Random(5), 0, 0
+    for _ in range(1500):
+        sfen = random_entered(rng)
+        for text in (sfen, turned(sfen)):
+            try:
+                state = GAME.parse(text)
+            except ValueError:
+                continue
+            points, pieces, entered = naive_points(text)
+            free = entered and pieces >= 10 and not state.in_check
+            needed = 28 if state.turn == 0 else 27
+            assert rules.declaration(state, "27") == (1.0 if free and points >= needed else None), text
+            expected = None if not free or points < 24 else 1.0 if points >= 31 else 0.0
+            assert rules.declaration(state, "24") == expected, text
+            assert rules.declaration(state, "none") is None
+            assert (rules.declaration(state, "27") == 1.0) == state.board.is_nyugyoku(cshogi.LAW_27)
+            in_words = {None: cshogi.NYUGYOKU_NONE, 0.0: cshogi.NYUGYOKU_DRAW, 1.0: cshogi.NYUGYOKU_WIN}
+            assert in_words[expected] == state.board.nyugyoku_result(cshogi.LAW_24)
+            wins, draws = wins + (expected == 1.0), draws + (expected == 0.0)
+    assert wins > 50
+    assert draws > 50
+
+
+def test_limit_of_plies() -> None:
+    game: Any = genpolicy.load_game("shogi:max_plies=3")
+    state = game.parse()
+    for move in ("7g7f", "3c3d", "2g2f"):
+        assert game.outcome(state) is None
+        state = game.play(state, game.moves.index(move))
+    assert game.outcome(state) == 0.0
+    # What a mid-game text says of the plies before counts; a text without a number says nothing.
+    sfen = GAME.format(state).rpartition(" ")[0]
+    assert game.outcome(game.parse(f"{sfen} 4")) == 0.0
+    assert game.outcome(game.parse(sfen)) is None
+    mate: Any = genpolicy.load_game("shogi:max_plies=1")
+    mated = mate.play(mate.parse("7nk/9/7GP/9/9/9/9/9/4K4 b - 1"), mate.moves.index("1c1b"))
+    assert mate.outcome(mated) == -1.0
+
+
+def test_options_and_specifications() -> None:
+    assert GAME.spec == "shogi"
+    assert genpolicy.load_game("shogi:declaration=27,max_plies=none").spec == "shogi"
+    other = genpolicy.load_game("shogi:max_plies=256,declaration=24")
+    assert other.spec == "shogi:declaration=24,max_plies=256"
+    assert genpolicy.load_game(other.spec).spec == other.spec
+    for bad in ("declaration=28", "max_plies=0", "max_plies=-1", "max_plies=many", "max_plies=٣"):
+        with pytest.raises((ValueError, ConfigError), match=bad.partition("=")[2]):
+            genpolicy.load_game(f"shogi:{bad}")
+    with pytest.raises(ValueError, match="declaration"):
+        genpolicy.load_game("shogi:declarations=27")
+
+
+def test_handicap_games_begin_with_white() -> None:
+    state = GAME.parse(TEXTS[0])
+    assert GAME.player(state) == 1
+    assert len(GAME.legal(state)) == 26
+    assert GAME.player(play(state, "5a4b")) == 0
+
+
+def replay_against_the_library(count: int, seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(count):
+        board, state = cshogi.Board(), GAME.parse()
+        for _ in range(1000):
+            moves = {cshogi.move_to_usi(move): move for move in board.legal_moves}
+            assert sorted(usi(state)) == sorted(moves)
+            assert GAME.format(state).split()[:3] == board.sfen().split()[:3]
+            assert state.in_check == board.is_check()
+            assert state.number == board.move_number
+            if not moves:
+                assert GAME.outcome(state) == -1.0
+                break
+            chosen = rng.choice(sorted(moves))
+            board.push(moves[chosen])
+            state = play(state, chosen)
+
+
+def test_random_games_move_by_move_against_the_library() -> None:
+    replay_against_the_library(40, seed=1)
+
+
+@pytest.mark.slow
+def test_three_thousand_random_games_move_by_move_against_the_library() -> None:
+    replay_against_the_library(3000, seed=2)
+
+
+def test_legal_moves_against_a_second_set_of_rules() -> None:
+    rng = random.Random(3)
+    states = rng.sample(random_states(4000, seed=4), 120)
+    for state in states:
+        assert sorted(usi(state)) == sorted(Position(GAME.format(state)).legal()), GAME.format(state)
+    for text in TEXTS:
+        assert sorted(usi(GAME.parse(text))) == sorted(Position(text).legal()), text
+
+
+def test_a_check_that_stood_before_the_first_move_is_seen() -> None:
+    # White, not to move, is in check from the rook; Black plays elsewhere. cshogi alone would not notice.
+    state = GAME.parse("4k4/9/9/9/4R4/9/9/9/K8 b - 1")
+    after = play(state, "9i9h")
+    assert after.in_check
+    assert sorted(usi(after)) == sorted(Position(GAME.format(after)).legal())
+
+
+class FairyStockfish:
+    """``go perft 1`` over USI."""
+
+    def __init__(self, path: str) -> None:
+        self.process = subprocess.Popen([path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.ask("usi", "usiok")
+
+    def ask(self, command: str, until: str) -> list[str]:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(command + "\n")
+        self.process.stdin.flush()
+        lines = []
+        for line in self.process.stdout:
+            lines.append(line.strip())
+            if line.startswith(until):
+                return lines
+        raise AssertionError("fairy-stockfish ended")
+
+    def legal(self, sfen: str) -> list[str]:
+        lines = self.ask(f"position sfen {sfen}\ngo perft 1", "Nodes searched")
+        return [line.partition(":")[0] for line in lines if line.endswith(": 1")]
+
+    def close(self) -> None:
+        self.process.communicate("quit\n", timeout=10)
+
+
+def test_two_hundred_positions_against_fairy_stockfish() -> None:
+    path = find_engine("fairy-stockfish")
+    if path is None:
+        pytest.skip("fairy-stockfish is not installed (Debian: apt install fairy-stockfish)")
+    rng = random.Random(6)
+    texts = [GAME.format(state) for state in rng.sample(random_states(6000, seed=7), 170)]
+    texts += [position["sfen"] for position in POSITIONS if position["category"] in ("uchifuzume", "nifu", "drops")]
+    texts += [position["sfen"] for position in POSITIONS if position["category"] == "selfplay"]
+    engine = FairyStockfish(str(path))
+    try:
+        extra = 0
+        for text in texts[:200]:
+            ours, theirs = set(usi(GAME.parse(text))), set(engine.legal(text))
+            assert ours <= theirs, text
+            for move in theirs - ours:  # it generates the pawn drops that mate and scores them as lost
+                after = Position(text).pushed(move)
+                assert move.startswith("P*"), (text, move)
+                assert after.in_check(after.side), (text, move)
+                assert not after.legal(), (text, move)
+                extra += 1
+        assert len(texts) >= 200
+        assert extra >= 3
+    finally:
+        engine.close()
+
+
+BAD_TEXTS = [
+    "lnsgkgsnl/1r5b1/ppppppppp/9/9/9/PPPPPPPPP/1B5R1 b - 1",
+    "lnsgkgsnl/1r5b1/ppppppppp/9/9/9/PPPPPPPPP/1B5R1/LNSGKGSN b - 1",
+    "lnsgkgsnl/1r5b1/ppppppppp/9/9/9/PPPPPPPPP/1B5R1/LNSGKGSNLL b - 1",
+    "lnsgkgsnl/1r5b1/ppppppppp/9/9/9/PPPPPPPPP/1B5R1/LNSGKGSNL/9 b - 1",
+    "lnsgkgsnl/1r5b1/ppppppppp/54/9/9/PPPPPPPPP/1B5R1/LNSGKGSNL b - 1",
+    "lnsgkgsnl/1r5b1/ppppppppp/0/9/9/PPPPPPPPP/1B5R1/LNSGKGSNL b - 1",
+    "lnsgkgsnl/1r5b1/ppppppppp/9/9/9/PPPPPPPPP/1B5R1/LNSGKGSNL x - 1",
+    "lnsgkgsnl/1r5b1/ppppppppp/9/9/9/PPPPPPPPP/1B5R1/LNSGKGSNL b - -1",
+    "lnsgkgsnl/1r5b1/ppppppppp/9/9/9/PPPPPPPPP/1B5R1/LNSGKGSNL b - 1_0",
+    "lnsgkgsnl/1r5b1/ppppppppp/9/9/9/PPPPPPPPP/1B5R1/LNSGKGSNL b - 1000000",
+    "lnsgkgsnl/1r5b1/ppppppppp/9/9/9/PPPPPPPPP/1B5R1/LNSGKGSNL b - 1 extra",
+    "lnsgkgsnl/1r5b1/ppppppppp/9/9/9/PPPPPPPPP/1B5R1/LNSGKGSNL b P 1",  # nineteen pawns
+    "lnsgkgsnl/1r5b1/ppppppppp/9/9/9/PPPPPPPPP/1B5R1/LNSGKGSNL b K 1",
+    "lnsgkgsnl/1r5b1/ppppppppp/9/9/9/1PPPPPPPP/1B5R1/LNSGKGSNL b 0P 1",
+    "lnsgkgsnl/1r5b1/ppppppppp/9/9/9/2PPPPPPP/1B5R1/LNSGKGSNL b PP 1",
+    "lnsgkgsnl/1r5b1/ppppppppp/9/9/9/PPPPPPPPP/1B5R1/LNSG1GSNL b - 1 moves 7g7f 7g7f",
+    "lnsgk+gsnl/1r5b1/ppppppppp/9/9/9/PPPPPPPPP/1B5R1/LNSGKGSNL b - 1",
+    "lnsg+kgsnl/1r5b1/ppppppppp/9/9/9/PPPPPPPPP/1B5R1/LNSGKGSNL b - 1",
+    "lnsgkgsnl/1r5b1/ppppppppp/9/9/9/PPPPPPPPP+/1B5R1/LNSGKGSNL b - 1",
+    "lnsgkgsnl/1r5b1/ppppppppp/9/9/9/PPPPPPPPP/1B5R1/LNSGKGSNL b",
+    "4k4/4K4/9/9/9/9/9/9/9 b - 1",  # kings side by side
+    "4k4/9/9/9/4P4/9/4P4/9/4K4 b - 1",  # two pawns on a file
+    "4k3P/9/9/9/9/9/9/9/4K4 b - 1",
+    "4k4/8N/9/9/9/9/9/9/4K4 b - 1",
+    "4k4/9/9/9/9/9/9/8n/4K4 b - 1",
+    "4k4/9/9/9/9/9/9/9/4K3l b - 1",
+    "9/9/9/9/9/9/9/9/9 b - 1",
+    "4k4/9/9/9/9/9/9/9/K3K4 b - 1",
+    "4k4/9/9/9/4R4/9/9/9/9 b - 1",  # takes the only king
+    "startpos moves 7g7f 7g7f",
+    "startpos moves 7g7e",
+    "startpos 7g7f",
+    "sfen startpos",
+    "position",
+    "sfen",
+    "moves 7g7f",
+    "startpos\x00",
+    "lnsgkgsnl/1r5b1/ppppppppp/9/9/9/PPPPPPPPP/1B5R1/LNSGKGSNL b ２P 1",
+]
+
+
+@pytest.mark.parametrize("text", BAD_TEXTS)
+def test_bad_text_is_a_value_error_that_quotes_it(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not|illegal|is no") as caught:
+        GAME.parse(text)
+    assert repr(text) in str(caught.value)
+
+
+def test_texts_in_the_forms_of_the_protocol() -> None:
+    for text in (START, f"sfen {START}", "startpos", "position startpos", f"position sfen {START}", START[:-2]):
+        assert GAME.format(GAME.parse(text)) == START
+    state = GAME.parse("startpos moves 7g7f 3c3d")
+    assert GAME.history(state) == (START, tuple(map(GAME.moves.index, ("7g7f", "3c3d"))))
+    assert GAME.format(state) == "lnsgkgsnl/1r5b1/pppppp1pp/6p2/9/2P6/PP1PPPPPP/1B5R1/LNSGKGSNL b - 1"
+    assert GAME.parse(f"{START[:-1]}57 moves 7g7f").number == 58
+    assert GAME.parse(f"{START[:-1]}0").number == 1
+    assert GAME.format(GAME.parse("4k4/9/9/9/9/9/9/9/4K4 b p2PR 1")).split()[2] == "R2Pp"
+    assert GAME.format(GAME.parse("  startpos \n")) == START
+
+
+def test_thousands_of_damaged_texts_are_read_or_refused() -> None:
+    """Never a crash: this process would be gone."""
+    rng = random.Random(8)
+    alphabet = "PLNSGBRKplnsgbrk+123456789/ bw-0*\x00ＰéX"
+    starts = [GAME.format(state) for state in random_states(800, seed=9)[::8]] + TEXTS
+    accepted = unquoted = 0
+    for _ in range(6000):
+        text = rng.choice(starts)
+        for _ in range(rng.choice((1, 1, 1, 2, 4))):
+            at = rng.randrange(len(text) + 1)
+            kind = rng.random()
+            if kind < 0.25:
+                text = text[:at] + rng.choice(alphabet) + text[at + 1 :]
+            elif kind < 0.35:
+                text = text[:at] + rng.choice(alphabet) + text[at:]
+            elif kind < 0.45:
+                text = text[:at] + text[at + 1 :]
+            else:  # two characters change places: often still a position
+                other = rng.randrange(len(text) + 1)
+                low, high = sorted((at, other))
+                first, last = text[low : low + 1], text[high : high + 1]
+                text = text[:low] + last + text[low + 1 : high] + first + text[high + 1 :]
+        try:
+            state = GAME.parse(text)
+        except ValueError as error:
+            unquoted += repr(text) not in str(error)
+            continue
+        accepted += 1
+        assert GAME.format(GAME.parse(GAME.format(state))) == GAME.format(state)
+        legal = GAME.legal(state)
+        if len(legal):
+            GAME.legal(GAME.play(state, int(rng.choice(legal))))
+        GAME.outcome(state), GAME.is_quiet(state), GAME.evaluate(state)
+    assert accepted > 300
+    assert unquoted == 0
+
+
+@pytest.mark.parametrize("thing", [None, 5, b"startpos", ["startpos"]])
+def test_what_is_no_text_is_a_value_error(thing: Any) -> None:
+    if thing is None:
+        assert GAME.format(GAME.parse(thing)) == START
+        return
+    with pytest.raises(ValueError, match="is text"):
+        GAME.parse(thing)
+
+
+def test_states_are_not_changed_and_survive_pickling() -> None:
+    states = random_game(random.Random(10), plies=60)
+    texts = [GAME.format(state) for state in states]
+    again = pickle.loads(pickle.dumps(states[-1]))
+    assert again.keys == states[-1].keys
+    assert again.moves == states[-1].moves
+    assert np.array_equal(GAME.legal(again), GAME.legal(states[-1]))
+    legal = GAME.legal(states[30])
+    legal[:] = 0
+    assert GAME.legal(states[30]).sum() > 0
+    for state in states:
+        for move in GAME.legal(state)[:3]:
+            GAME.play(state, int(move))
+    assert [GAME.format(state) for state in states] == texts
+
+
+def test_keys_tell_positions_apart_as_texts_do() -> None:
+    states = random_states(3000, seed=11)
+    by_text: dict[str, bytes] = {}
+    for state in states:
+        assert by_text.setdefault(GAME.format(state), GAME.key(state)) == GAME.key(state)
+    assert len(set(by_text.values())) == len(by_text)
+    for state in states[::100]:
+        assert GAME.key(GAME.parse(GAME.format(state))) == GAME.key(state)
+
+
+def test_left_and_right_have_one_canonical_key() -> None:
+    (flip,) = GAME.symmetries
+    for state in random_states(300, seed=12)[::10]:
+        copy = flip.state(state)
+        assert GAME.canonical_key(copy) == GAME.canonical_key(state)
+        assert flip.state(copy).keys == state.keys
+        assert GAME.history(copy)[1] == tuple(flip.moves[list(state.moves)])
+        assert sorted(flip.moves[GAME.legal(state)]) == GAME.legal(copy).tolist()
