@@ -214,20 +214,18 @@ class EnginePool:
                 logging.getLogger(__name__).warning("%s", waiting[0].awaited())
 
     def _hand_out(self, supply: _Supply) -> list[_Block]:
-        """Give blocks to engines without one; those that ask for nothing."""
-        ended = []
+        """Give blocks to engines without one, up to a block that asks for nothing, which is then given back."""
         for slot in self._slots:
-            while slot.block is None and (block := supply.take()):
-                if block.num_left:
-                    slot.block, slot.is_fresh = block, True
-                    slot.choose()
-                else:
-                    ended.append(block)
-        return ended
+            if slot.block is None and (block := supply.take()):
+                if not block.num_left:
+                    return [block]
+                slot.block, slot.is_fresh = block, True
+                slot.choose()
+        return []
 
     def _proceed(self, slot: _Slot, job: _Job, output: bytes | str) -> list[_Block]:
         """Let a task go on with the output of its search, or why there is none; the block, where that ended it."""
-        result = SearchResult(error=output) if isinstance(output, str) else parse_search(output)
+        result = SearchResult(error=output) if isinstance(output, str) else parse_search(output, slot.engine.dialect)
         self.num_nodes += result.num_nodes
         block = slot.block
         assert block is not None

@@ -1,9 +1,8 @@
 """Labels the records of a data set with an oracle, into a new data set.
 
-A block of ``BLOCK_RECORDS`` records is written when all of it is answered. After a kill the block that each engine
-process was at, at most 8 positions a process, is searched again, though some of its positions may have been answered:
-what an engine remembers of a block's first positions bears on its later ones, and a block begun in its middle would
-give other labels. Nothing is written twice and nothing is lost.
+A block of ``BLOCK_RECORDS`` records is searched by one engine, from an empty hash table on, and written when all of it
+is answered. Each answer is kept at once (``genpolicy.data.answers``): after a kill only the positions whose search had
+not ended, at most 2 a process, are searched again; what is left of their block begins with an empty hash table.
 """
 
 from __future__ import annotations
@@ -13,13 +12,14 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from genpolicy.data.answers import Answers
 from genpolicy.data.oracle import Line, Oracle
 from genpolicy.data.records import Dataset, Record, make_record
 from genpolicy.data.writer import DatasetWriter
-from genpolicy.errors import DatasetError, EngineError
+from genpolicy.errors import DatasetError
 from genpolicy.game import Game
 
-BLOCK_RECORDS = 8
+BLOCK_RECORDS = 16
 """Records that an engine labels one after the other, from an empty hash table on, and that are finished together."""
 
 
@@ -56,8 +56,9 @@ def label(
 
     Raises:
         DatasetError: a record whose position the game does not read, or in which the game is over.
-        EngineError: the engine cannot be started, or a whole first block of positions could not be labelled.
+        EngineError: the engine cannot be restarted, or none of the first positions could be labelled.
     """
+    answers = Answers(writer, game)
 
     def task(number: int, record: Record) -> Generator[Any, Line, Labelled]:
         line = yield _parse(game, source, number, record)
@@ -72,17 +73,10 @@ def label(
             if not block:
                 return
             if not writer.is_done(unit):
-                yield [task(number, record) for number, record in block]
+                yield [answers.task(unit, index, task(*numbered)) for index, numbered in enumerate(block)]
 
-    any_label = False
     for block in oracle.run(blocks(), horizon, move_values=move_values):
         unlabelled = sum(labelled.error is not None for labelled in block)
-        any_label = any_label or unlabelled < len(block)
-        if not any_label and len(block) == BLOCK_RECORDS:
-            raise EngineError(
-                f"none of the first {len(block)} positions could be labelled, so it is the oracle that is wrong: "
-                f"{block[-1].error}. They were not written; mend the oracle and run the same command again"
-            )
         records = [labelled.record for labelled in block]
         writer.add(block[0].number // BLOCK_RECORDS, records, {"unlabelled": unlabelled} if unlabelled else {})
         for labelled in block:

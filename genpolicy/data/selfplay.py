@@ -2,10 +2,11 @@
 
 Games go in groups of ``GROUP_GAMES``, and a group in blocks of ``BLOCK_PLIES`` plies of each of its games: an engine
 plays a block from an empty hash table on. Every draw depends on the seed, the game's number and the ply alone. With an
-oracle whose labels are reproducible a game therefore comes out the same whatever runs beside it, and after a kill it
-goes on from the last block as if nothing had happened: the block that each engine process was at, at most
-``BLOCK_PLIES * GROUP_GAMES`` = 32 positions a process, is searched again, though some of its positions may have been
-answered. Nothing is written twice and nothing is lost.
+oracle whose labels are reproducible a game therefore comes out the same whatever runs beside it.
+
+Each answer is kept at once (``genpolicy.data.answers``). After a kill the games in work are played again by what the
+oracle had said, without asking it, and go on from there; only the positions whose search had not ended, at most 2 a
+process, are searched again. What is left of their block begins with an empty hash table.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from genpolicy.data.answers import Answers
 from genpolicy.data.oracle import Line, Oracle
 from genpolicy.data.records import Record, make_record
 from genpolicy.data.splits import SplitFractions
@@ -28,6 +30,8 @@ from genpolicy.values import score_to_value
 DECIDED_VALUE = 0.98
 """A game cut by ``max_plies`` counts as won from this value on, and as a draw below."""
 MAX_OPENING_TRIES = 100
+USUAL_PLIES = 80
+"""Recorded plies of a game, as long as none has ended: so that no games begin that will not be needed."""
 GROUP_GAMES = 4
 BLOCK_PLIES = 8
 
@@ -151,6 +155,7 @@ class Selfplay:
             progress: Called after each block with the games and positions it finished, and with what the oracle said
                 of positions that it could not label.
         """
+        answers = Answers(writer, self.game)
         waiting: deque[_Group] = deque()
         in_work: dict[int, _Group] = {}
         numbers = iter(range(-(-num_games // GROUP_GAMES)) if num_games is not None else itertools.count())
@@ -161,7 +166,10 @@ class Selfplay:
                     waiting.append(group)
                 if waiting:
                     group = waiting.popleft()
-                    yield [self._play(group, index) for index in range(len(group.games))]
+                    yield [
+                        answers.task(group.number, index, self._play(group, index), len(game.records))
+                        for index, game in enumerate(group.games)
+                    ]
                 elif in_work:
                     yield None
                 else:
@@ -175,7 +183,6 @@ class Selfplay:
                 del in_work[group.number]
                 num_finished = len(group.games)
             else:
-                writer.add_parts(group.number, records)
                 waiting.append(group)
                 num_finished = 0
             progress(num_finished, len(records), [error for part in played for error in part.errors])
@@ -188,19 +195,17 @@ class Selfplay:
         num_games: int | None,
         num_positions: int | None,
     ) -> _Group | None:
-        """The next group that is not finished, with what the writer kept of it; None when there are enough."""
-        num_records = writer.num_rows + sum(group.num_records for group in in_work.values())
-        if num_positions is not None and num_records >= num_positions:
+        """The next group that is not finished, at its beginning; None when there are enough."""
+        num_games_done = num_finished_games(writer)
+        plies = min(self.config.max_plies, writer.num_rows / num_games_done if num_games_done else USUAL_PLIES)
+        expected = sum(max(group.num_records, plies * len(group.games)) for group in in_work.values())
+        if num_positions is not None and writer.num_rows + expected >= num_positions:
             return None
         number = next((number for number in numbers if not writer.is_done(number)), None)
         if number is None:
             return None
         last = (number + 1) * GROUP_GAMES if num_games is None else min(num_games, (number + 1) * GROUP_GAMES)
         group = _Group(number, [self._begin(each) for each in range(number * GROUP_GAMES, last)])
-        by_id = {game.game_id: game for game in group.games}
-        for record in writer.parts(number):
-            game = by_id[record.game_id or ""]
-            self._keep(game, record)
         in_work[number] = group
         return group
 
@@ -213,7 +218,7 @@ class Selfplay:
     def _keep(self, game: GameInWork, record: Record) -> None:
         """Take a record's move."""
         score = record.scores[0] if record.scores else None
-        value = 0.0 if score is None else score_to_value(score)
+        value = 0.0 if score is None else score_to_value(score, self.oracle.scale)
         game.values.append(value if self.game.player(game.state) == 0 else -value)
         game.records.append(record)
         game.state = self.game.play(game.state, self.game.moves.index(record.played or ""))

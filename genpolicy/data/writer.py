@@ -2,7 +2,8 @@
 
 A unit is what is finished at once: a few positions that were labelled, a few games that were played. Units end in any
 order; shards hold them in order, so the records do not depend on the number of processes nor on interruptions. What is
-finished but in no shard yet stands in a journal, a line each, which the next run reads.
+finished but in no shard yet stands in a journal, which the next run reads, and so do the answers that an oracle has
+given to the units in work (``genpolicy.data.answers``).
 """
 
 from __future__ import annotations
@@ -10,11 +11,8 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import io
-import json
-import os
-import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +21,7 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from genpolicy.data.journal import Journal, damaged
 from genpolicy.data.records import INFO_FILE, SCHEMA, DatasetInfo, Record, check_shard
 from genpolicy.data.storage import full_disk_named, write_atomic
 from genpolicy.errors import DatasetError
@@ -30,7 +29,6 @@ from genpolicy.errors import DatasetError
 JOURNAL_FILE = "journal.jsonl"
 LOCK_FILE = ".lock"
 ROWS_PER_SHARD = 50_000
-SYNC_S = 2.0  # a power cut, as against a kill, may cost so many seconds of work
 ZSTD_LEVEL = 12
 
 
@@ -67,9 +65,9 @@ class DatasetWriter:
         self._rows_per_shard = rows_per_shard
         self._max_rows = max_rows
         self._pending: dict[int, _Unit] = {}
-        self._parts: dict[int, list[dict[str, Any]]] = {}
-        self._journal: IO[bytes] | None = None
-        self._synced = time.monotonic()
+        self._answers: dict[int, dict[tuple[int, int], Any]] = {}
+        """Unit -> (task, question) -> answer, of units in work."""
+        self._journal: Journal | None = None
         with full_disk_named(folder):
             folder.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(folder)
@@ -104,19 +102,43 @@ class DatasetWriter:
         """Whether a unit is finished."""
         return unit < self.info.units or unit in self._pending
 
-    def parts(self, unit: int) -> list[Record]:
-        """Records that ``add_parts`` kept, in their order, of a unit that was not finished."""
-        return [Record.from_row(row) for row in self._parts.get(unit, [])]
+    def answer(self, unit: int, task: int, question: int) -> Any:
+        """What ``add_answer`` kept for a question of a unit in work, in this run or an earlier one; None: nothing."""
+        return self._answers.get(unit, {}).get((task, question))
 
-    def add_parts(self, unit: int, records: Sequence[Record]) -> None:
-        """Keep records of a unit in work, all of them or none, so that they need not be made again.
+    def add_answer(self, unit: int, task: int, question: int, answer: Any) -> None:
+        """Keep an answer until its unit is finished, so that the question need not be asked again.
+
+        Args:
+            unit: The unit in work.
+            task: Which task of the unit asked.
+            question: Which of the task's questions it is.
+            answer: Anything JSON can hold but None.
 
         Raises:
             DiskFullError: no space; what was kept before is safe.
         """
-        rows = [record.to_row() for record in records]
-        self._note({"unit": unit, "parts": rows})
-        self._parts.setdefault(unit, []).extend(rows)
+        self._note({"unit": unit, "task": task, "question": question, "answer": answer})
+        self._answers.setdefault(unit, {})[task, question] = answer
+
+    def drop_answers(self, is_wrong: Callable[[Any], bool]) -> None:
+        """Forget, of each task, the first wrong answer and all that came after it.
+
+        Raises:
+            DiskFullError: no space; nothing is forgotten on the disk.
+        """
+        for unit, answers in self._answers.items():
+            end: dict[int, int] = {}
+            for (task, question), answer in answers.items():
+                if is_wrong(answer):
+                    end[task] = min(question, end.get(task, question))
+            self._answers[unit] = {
+                (task, question): answer
+                for (task, question), answer in answers.items()
+                if task not in end or question < end[task]
+            }
+        if self._journal is not None:
+            self._journal.rewrite(self._entries())
 
     def add(self, unit: int, records: Sequence[Record], tallies: Mapping[str, int] | None = None) -> None:
         """Finish a unit.
@@ -211,59 +233,33 @@ class DatasetWriter:
         return old
 
     def _open_journal(self) -> None:
-        path = self.folder / JOURNAL_FILE
-        whole = 0
-        if path.exists():
-            with path.open("rb") as file:
-                for number, line in enumerate(file, 1):
-                    if not line.endswith(b"\n"):
-                        break  # torn by a kill or a full disk
-                    whole += len(line)
-                    self._read_entry(path, number, line)
-            with path.open("r+b") as file:
-                file.truncate(whole)
-        with full_disk_named(path):
-            self._journal = path.open("ab", buffering=0)
+        self._journal = Journal(self.folder / JOURNAL_FILE)
+        for number, entry in self._journal.entries():
+            try:
+                self._read_entry(entry)
+            except (ValueError, KeyError, TypeError) as error:
+                raise damaged(self._journal.path, number, error) from error
         self._commit(last=False)
 
-    def _read_entry(self, path: Path, number: int, line: bytes) -> None:
-        try:
-            entry = json.loads(line)
-            unit = int(entry["unit"])
-            if unit < self.info.units:
-                return
-            if "parts" in entry:
-                rows = [Record.from_row(row).to_row() for row in entry["parts"]]
-                self._parts.setdefault(unit, []).extend(rows)
-            else:
-                rows = [Record.from_row(row).to_row() for row in entry["rows"]]
-                self._keep(unit, _Unit(rows, dict(entry["tallies"])))
-        except (ValueError, KeyError, TypeError) as error:
-            raise DatasetError(
-                f"{path}:{number}: damaged journal entry ({error}); delete the line to have its unit made again"
-            ) from error
+    def _read_entry(self, entry: Mapping[str, Any]) -> None:
+        unit = int(entry["unit"])
+        if self.is_done(unit):
+            return
+        if "answer" in entry:
+            key = int(entry["task"]), int(entry["question"])
+            self._answers.setdefault(unit, {})[key] = entry["answer"]
+        else:
+            rows = [Record.from_row(row).to_row() for row in entry["rows"]]
+            self._keep(unit, _Unit(rows, dict(entry["tallies"])))
 
     def _keep(self, unit: int, done: _Unit) -> None:
         self._pending[unit] = done
         self._num_pending += len(done.rows)
-        self._parts.pop(unit, None)
+        self._answers.pop(unit, None)
 
     def _note(self, entry: Mapping[str, Any]) -> None:
-        if self._journal is None:
-            return
-        data = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
-        with full_disk_named(self.folder / JOURNAL_FILE):
-            start = self._journal.tell()
-            try:
-                written = self._journal.write(data)
-                while written < len(data):  # the disk is full, or nearly: the next write says which
-                    written += self._journal.write(data[written:])
-            except OSError:
-                self._journal.truncate(start)
-                raise
-            if time.monotonic() - self._synced > SYNC_S:
-                os.fsync(self._journal.fileno())
-                self._synced = time.monotonic()
+        if self._journal is not None:
+            self._journal.append(entry)
 
     def _commit(self, *, last: bool) -> None:
         """Write shards of the units that are finished without a gap."""
@@ -311,20 +307,15 @@ class DatasetWriter:
         for number in range(self.info.units - len(units), self.info.units):
             del self._pending[number]
         if self._journal is not None:
-            self._rewrite_journal()
+            self._journal.rewrite(self._entries())
 
-    def _rewrite_journal(self) -> None:
-        """Leave in the journal only what is in no shard."""
-        entries: list[dict[str, Any]] = [
-            {"unit": number, "rows": unit.rows, "tallies": unit.tallies} for number, unit in self._pending.items()
-        ]
-        entries += [{"unit": number, "parts": rows} for number, rows in self._parts.items()]
-        text = "".join(json.dumps(entry, separators=(",", ":")) + "\n" for entry in entries)
-        path = self.folder / JOURNAL_FILE
-        write_atomic(path, text.encode())
-        assert self._journal is not None
-        self._journal.close()
-        self._journal = path.open("ab", buffering=0)
+    def _entries(self) -> Iterator[dict[str, Any]]:
+        """What the journal must hold: all that is in no shard."""
+        for number, unit in self._pending.items():
+            yield {"unit": number, "rows": unit.rows, "tallies": unit.tallies}
+        for number, answers in self._answers.items():
+            for (task, question), answer in answers.items():
+                yield {"unit": number, "task": task, "question": question, "answer": answer}
 
 
 def to_parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:

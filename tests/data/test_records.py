@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from genpolicy.data import storage, writer
+from genpolicy.data import journal, storage, writer
+from genpolicy.data.journal import Journal
 from genpolicy.data.records import SCHEMA, Dataset, DatasetInfo, Record
 from genpolicy.data.storage import DiskFullError, write_atomic
 from genpolicy.data.writer import DatasetWriter
@@ -173,15 +174,15 @@ def killed_after(monkeypatch, number: int) -> None:
         write_atomic(path, data)
         die(b"", lambda data: None)
 
-    note = DatasetWriter._note
+    append = Journal.append
 
-    def dying_note(self, entry) -> None:
-        if self._journal is not None:
-            die(json.dumps(entry).encode(), self._journal.write)
-        note(self, entry)
+    def dying_append(self, entry) -> None:
+        die(json.dumps(entry).encode(), self._file.write)
+        append(self, entry)
 
-    monkeypatch.setattr(writer, "write_atomic", dying_atomic)
-    monkeypatch.setattr(DatasetWriter, "_note", dying_note)
+    for module in (writer, journal):
+        monkeypatch.setattr(module, "write_atomic", dying_atomic)
+    monkeypatch.setattr(Journal, "append", dying_append)
 
 
 def test_a_kill_at_any_write_loses_and_repeats_nothing(tmp_path, monkeypatch) -> None:
@@ -220,19 +221,68 @@ def test_a_kill_at_any_write_loses_and_repeats_nothing(tmp_path, monkeypatch) ->
     assert num_killed > 25
 
 
-def test_parts_of_a_unit_survive(tmp_path) -> None:
+def test_answers_live_until_their_unit_is_finished(tmp_path) -> None:
     records = make_records(6)
     with DatasetWriter(tmp_path / "d", make_info(), 2) as out:
-        out.add_parts(1, records[1:2])
-        out.add_parts(3, records[3:5])
-        out.add_parts(1, records[2:3])
+        out.add_answer(1, 0, 0, {"a": 1})
+        out.add_answer(3, 2, 0, "b")
+        out.add_answer(1, 0, 1, ["c"])
         out.add(0, records[:2])  # a full shard: the journal is written anew
+        out.add_answer(3, 2, 1, "d")
     with DatasetWriter(tmp_path / "d", make_info(), 2) as out:
-        assert out.parts(1) == records[1:3]
-        assert out.parts(3) == records[3:5]
-        assert out.parts(0) == []
+        assert [out.answer(1, 0, 0), out.answer(1, 0, 1), out.answer(3, 2, 0), out.answer(3, 2, 1)] == [
+            {"a": 1},
+            ["c"],
+            "b",
+            "d",
+        ]
+        assert out.answer(1, 0, 2) is out.answer(0, 0, 0) is None
         out.add(1, records[1:3])
-        assert out.parts(1) == []
+        assert out.answer(1, 0, 0) is None
+        out.drop_answers(lambda answer: answer == "d")
+    with DatasetWriter(tmp_path / "d", make_info(), 2) as out:
+        assert out.answer(1, 0, 0) is None
+        assert (out.answer(3, 2, 0), out.answer(3, 2, 1)) == ("b", None)
+
+
+def test_what_follows_a_dropped_answer_goes_with_it(tmp_path) -> None:
+    with DatasetWriter(tmp_path / "d", make_info()) as out:
+        for task in range(2):
+            for question in range(4):
+                out.add_answer(0, task, question, [task, question])
+        out.drop_answers(lambda answer: answer == [1, 2])
+        kept = [(task, question) for task in range(2) for question in range(4) if out.answer(0, task, question)]
+    assert kept == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1)]
+
+
+@pytest.mark.parametrize("cut", [1, 7, 20, 60])
+def test_a_torn_last_line_is_ignored(tmp_path, cut) -> None:
+    with DatasetWriter(tmp_path / "d", make_info()) as out:
+        for question in range(3):
+            out.add_answer(0, 0, question, "x" * 50)
+    path = tmp_path / "d" / "journal.jsonl"
+    path.write_bytes(path.read_bytes()[:-cut])
+    for _ in range(2):
+        with DatasetWriter(tmp_path / "d", make_info()) as out:
+            assert [out.answer(0, 0, question) is None for question in range(3)] == [False, False, True]
+    with path.open("ab") as file:
+        file.write(b"\0" * 100 + b"\n")  # what a power cut may leave
+    with DatasetWriter(tmp_path / "d", make_info()) as out:
+        out.add_answer(0, 0, 2, "y")
+    with DatasetWriter(tmp_path / "d", make_info()) as out:
+        assert out.answer(0, 0, 2) == "y"
+
+
+def test_any_changed_byte_of_the_journal_is_noticed(tmp_path) -> None:
+    with DatasetWriter(tmp_path / "d", make_info()) as out:
+        for question in range(2):
+            out.add_answer(0, 0, question, {"line": "e2e4"})
+    path = tmp_path / "d" / "journal.jsonl"
+    whole = path.read_bytes()
+    for at in range(whole.index(b"\n")):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(DatasetError, match=r"journal\.jsonl:1: damaged"):
+            DatasetWriter(tmp_path / "d", make_info())
 
 
 @pytest.mark.parametrize("order", [(3, 0, 2, 1), (0, 1, 2, 3)])
@@ -285,9 +335,9 @@ def test_damage_inside_the_journal_is_named_by_line(tmp_path) -> None:
     with DatasetWriter(tmp_path / "d", make_info()) as out:
         for unit, record in enumerate(make_records(4)):
             out.add(unit, [record])
-    journal = tmp_path / "d" / "journal.jsonl"
-    lines = journal.read_text().splitlines()
-    journal.write_text("\n".join([lines[0], lines[1][:-5], *lines[2:]]) + "\n")
+    path = tmp_path / "d" / "journal.jsonl"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], lines[1][:-5], *lines[2:]]) + "\n")
     with pytest.raises(DatasetError, match=r"journal\.jsonl:2: damaged.*delete the line"):
         DatasetWriter(tmp_path / "d", make_info())
 
@@ -303,6 +353,7 @@ def test_a_full_disk_by_a_failing_write(tmp_path, monkeypatch) -> None:
             out.add(unit, [records[unit]])
         with monkeypatch.context() as patch:
             patch.setattr(writer, "write_atomic", full)
+            patch.setattr(journal, "write_atomic", full)
             with pytest.raises(DiskFullError, match="free some space"):
                 out.add(3, [records[3]])
     with DatasetWriter(tmp_path / "d", make_info(), 4) as out:
