@@ -201,6 +201,24 @@ class Puzzle:
 
 
 @dataclass(frozen=True)
+class PublishedResult:
+    """What others reported of a policy, to stand beside our own figures."""
+
+    policy: str
+    """Their name of it."""
+    training: str
+    """What it was trained on, in their words; "" where it was not trained."""
+    source: str
+    """Authors, year, number and table."""
+    accuracy: float | None = None
+    """Action accuracy in percent."""
+    puzzles: float | None = None
+    """Puzzles solved in percent."""
+    elo: float | None = None
+    """On their own scale: ratings of different pools of players do not compare."""
+
+
+@dataclass(frozen=True)
 class Symmetry:
     """A map of states that commutes with the rules."""
 
@@ -293,6 +311,11 @@ class Game(ABC, Generic[StateT]):
         return move_id
 
     # What follows is optional; the default says so in words.
+
+    @property
+    def published(self) -> tuple[PublishedResult, ...]:
+        """Results that others reported for this game; () where there are none."""
+        return ()
 
     def history(self, state: StateT) -> tuple[str, tuple[int, ...]]:
         """Text of the first position that the state knows of and the moves (absolute ids) from there to it.

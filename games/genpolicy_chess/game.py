@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genpolicy.errors import IllegalMoveError, SourceError
-from genpolicy.game import Game, OnBad, PlayedGame, Position, Puzzle, Symmetry
+from genpolicy.game import Game, OnBad, PlayedGame, Position, PublishedResult, Puzzle, Symmetry
 from genpolicy_chess.evaluation import forcing_moves, is_quiet, static_value
 from genpolicy_chess.files import ACCEPTED, find_files
 from genpolicy_chess.moves import MOVES, make_vocabulary, move_id
+from genpolicy_chess.published import PUBLISHED
 from genpolicy_chess.state import ChessState, after, has_legal_move, is_legal, mirrored, new_state, parse_fen
 from genpolicy_chess.tokens import ChessTokenizer
 
@@ -207,6 +208,11 @@ class ChessGame(Game[ChessState]):
         from genpolicy_chess.pgn import write_games
 
         write_games(path, [game], append=True)
+
+    @property
+    def published(self) -> tuple[PublishedResult, ...]:
+        """Table 2 of the paper."""
+        return PUBLISHED
 
     def open_puzzles(self, path: Path, on_bad: OnBad | None = None) -> Iterator[Puzzle]:
         """Puzzles of a table in Lichess's columns (.csv, .csv.gz, .csv.zst), a folder or a glob of them, streamed.

@@ -11,8 +11,6 @@ Axes: B positions of one call.
 
 from __future__ import annotations
 
-import os
-import platform
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -209,33 +207,6 @@ def limited_threads(threads: int | None) -> Iterator[int]:
         yield torch.get_num_threads()
     finally:
         torch.set_num_threads(before)
-
-
-def machine_facts(device: str) -> dict[str, Any]:
-    """What the times were taken on, for JSON and notes."""
-    import torch
-
-    import genpolicy
-
-    return {
-        "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else device,
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "genpolicy": genpolicy.__version__,
-    }
-
-
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:
-            for line in lines:
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
-    except OSError:  # not Linux: the platform's own name has to do
-        return platform.processor() or platform.machine()
-    return platform.processor() or platform.machine()
 
 
 def latency_report(points: Sequence[LatencyPoint], source: str, facts: dict[str, Any]) -> Report:

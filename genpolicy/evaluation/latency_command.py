@@ -48,10 +48,11 @@ def run_latency(arguments: argparse.Namespace) -> int:
     """Time policies, show the table and draw the figure."""
     from genpolicy import load_game
     from genpolicy.data.records import Dataset
-    from genpolicy.evaluation.latency import latency_report, limited_threads, machine_facts, measure_latency
+    from genpolicy.evaluation.latency import latency_report, limited_threads, measure_latency
     from genpolicy.evaluation.latency_plot import plot_latency
     from genpolicy.evaluation.plots import check_plot_files
     from genpolicy.evaluation.positions import labelled_positions
+    from genpolicy.evaluation.provenance import machine_facts
     from genpolicy.evaluation.report import write_json, write_markdown
 
     sweeps = read_sweeps(arguments.sweep)
