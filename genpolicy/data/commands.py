@@ -1,4 +1,4 @@
-"""``genpolicy data import | label | selfplay | info``: making data sets and looking at them."""
+"""``genpolicy data import | label | selfplay | info | fit-scale``: making data sets and looking at them."""
 
 from __future__ import annotations
 
@@ -28,12 +28,15 @@ AFTER_A_KILL = (
 
 def add_parser(subparsers: Any) -> None:
     """Add ``data`` and its verbs."""
+    from genpolicy.data import fit_scale
+
     parser = subparsers.add_parser("data", help="make, import, label and look at data sets")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     _add_import(verbs)
     _add_label(verbs)
     _add_selfplay(verbs)
     _add_info(verbs)
+    fit_scale.add_parser(verbs)
 
 
 def _add_import(verbs: Any) -> None:
