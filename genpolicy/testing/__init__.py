@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from genpolicy.testing.games import check_game, perft
     from genpolicy.testing.policies import check_learner, check_policy
     from genpolicy.testing.processes import check_process
+    from genpolicy.testing.search import check_search_model
 
-__all__ = ["check_game", "check_learner", "check_policy", "check_process", "perft"]
+__all__ = ["check_game", "check_learner", "check_policy", "check_process", "check_search_model", "perft"]
 
 _HOME = {
     "check_game": "games",
@@ -21,6 +22,7 @@ _HOME = {
     "check_process": "processes",
     "check_policy": "policies",
     "check_learner": "policies",
+    "check_search_model": "search",
 }
 
 
