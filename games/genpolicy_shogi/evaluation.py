@@ -69,7 +69,7 @@ def _king_table() -> NDArray[np.int32]:
                 if steps == 1:
                     table[colour, king, square, [kind + own for kind in guards]] = sign * _GUARD
                 other = WHITE_OFFSET - own
-                table[colour, king, square, [kind + other for kind in raiders]] = -sign * _RAIDER * (3 - steps) // 2
+                table[colour, king, square, [kind + other for kind in raiders]] = -sign * (_RAIDER * (3 - steps) // 2)
     return table
 
 

@@ -1,0 +1,103 @@
+"""How fast shogi states are made and encoded: parse, play, legal, encode in batches, decode, planes, labels.
+
+Run ``python benchmarks/shogi_encode.py``; one core, positions of random games, medians of five passes with the spread.
+"encode" is of states that exist; "play and encode" makes them first, "parse and encode" reads them from their texts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import statistics
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import genpolicy
+
+NUM_STATES = 4096
+TARGET = 50_000
+"""States a second that encoding in batches must reach on one core."""
+
+
+def random_states(game: Any, count: int) -> list[Any]:
+    """Positions of random games in which somebody can move, in playing order."""
+    rng, states = random.Random(0), []
+    while len(states) < count:
+        state = game.parse()
+        while game.outcome(state) is None and len(states) < count:
+            states.append(state)
+            state = game.play(state, int(rng.choice(game.legal(state))))
+    return states
+
+
+def rates(call: Callable[[], object], repeats: int = 5) -> tuple[float, float, float]:
+    """Least, median and most states a second over some passes, after one to warm up."""
+    call()
+    found = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        call()
+        found.append(NUM_STATES / (time.perf_counter() - start))
+    return min(found), statistics.median(found), max(found)
+
+
+def main() -> None:
+    """Print one line for each operation."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    arguments = parser.parse_args()
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # one core, whatever the libraries would take
+    game: Any = genpolicy.load_game("shogi")
+    states = random_states(game, NUM_STATES)
+    texts = [game.format(state) for state in states]
+    rows = game.tokens.encode(states)
+    viewers = np.arange(NUM_STATES) % 2
+    moves = [int(game.legal(state)[0]) for state in states]
+    players = np.array([game.player(state) for state in states])
+    fresh = [game.parse(text) for text in texts]
+
+    def forget_legal() -> None:
+        for state in fresh:
+            state._legal = None
+            game.legal(state)
+
+    def played() -> list[Any]:
+        return [game.play(state, move) for state, move in zip(states, moves, strict=True)]
+
+    calls: dict[str, Callable[[], object]] = {
+        "encode, one batch": lambda: game.tokens.encode(states),
+        "encode, mixed viewers": lambda: game.tokens.encode(states, viewers),
+        "encode, batches of 32": lambda: [game.tokens.encode(states[i : i + 32]) for i in range(0, NUM_STATES, 32)],
+        "decode": lambda: [game.tokens.decode(row) for row in rows],
+        "parse": lambda: [game.parse(text) for text in texts],
+        "parse and encode": lambda: game.tokens.encode([game.parse(text) for text in texts]),
+        "play": played,
+        "play and encode": lambda: game.tokens.encode(played()),
+        "legal": forget_legal,
+        "planes, batches of 256": lambda: [game.planes(states[i : i + 256]) for i in range(0, NUM_STATES, 256)],
+        "labels": lambda: game.labels(np.array(moves), players),
+    }
+    print(f"{platform.processor() or platform.machine()}, Python {platform.python_version()}, ", end="")
+    print(f"numpy {np.__version__}, cshogi {version('cshogi')}, {NUM_STATES} states, one core; states a second")
+    figures = {}
+    for name, call in calls.items():
+        least, median, most = rates(call)
+        figures[name] = {"least": least, "median": median, "most": most}
+        print(f"{name:24}{median:12,.0f}   ({least:,.0f} to {most:,.0f})")
+    slowest = min(figures[name]["median"] for name in figures if name.startswith("encode"))
+    print(f"target for encode: {TARGET:,}: {'reached' if slowest >= TARGET else 'MISSED'}")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
