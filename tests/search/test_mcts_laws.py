@@ -224,7 +224,7 @@ class Drawn(SearchModel):
             Choices(np.array(sorted(row[4]), np.int64), np.array([row[4][i][0] for i in sorted(row[4])]))
             for row in rows
         ]
-        return Nodes(names, choices, *(list(column) for column in list(zip(*rows, strict=True))[:4]))  # type: ignore[arg-type]
+        return Nodes(names, choices, *(list(column) for column in list(zip(*rows, strict=True))[:4]))
 
 
 END: dict[int, tuple[float, str]] = {}
@@ -364,7 +364,7 @@ def test_early_stop_keeps_the_move() -> None:
     model = RulesModel(game, Hashed(game))
     state, saved = game.parse(), 0
     while game.outcome(state) is None:
-        config = {"simulations": 200, "batch_size": 4}
+        config: dict[str, Any] = {"simulations": 200, "batch_size": 4}
         full = Mcts(model, MctsConfig(**config)).search([state])[0]
         short = Mcts(model, MctsConfig(early_stop=True, **config)).search([state])[0]
         assert short.choice == full.choice
