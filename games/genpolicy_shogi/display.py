@@ -7,11 +7,14 @@ import unicodedata
 
 import cshogi
 
-from genpolicy_shogi.moves import ID_OF_MOVE16, MOVE16, MOVE16_MASK
-from genpolicy_shogi.sfen import BLACK, HAND_LETTERS, PIECE_TYPES, WHITE_OFFSET
-from genpolicy_shogi.state import HANDS_AT, SIDE_AT, ShogiState
+from genpolicy_shogi.japanese import ki2_usi, kif_usi
+from genpolicy_shogi.moves import MOVE16, MOVES, looks_like_usi, square_name
+from genpolicy_shogi.replay import Replay
+from genpolicy_shogi.sfen import BLACK, HAND_LETTERS, PIECE_TYPES, WHITE, WHITE_OFFSET
+from genpolicy_shogi.state import HANDS_AT, SIDE_AT, ShogiState, text_of
 
 _CSA = re.compile(r"[+-]?(?:[1-9][1-9]|00)[1-9][1-9][A-Z]{2}")
+_MARKS = {"▲": BLACK, "☗": BLACK, "▼": BLACK, "△": WHITE, "☖": WHITE, "▽": WHITE}
 
 
 def _hand(counts: bytes) -> str:
@@ -41,22 +44,40 @@ def svg(state: ShogiState) -> str:
     return str(state.board.to_svg(lastmove=last))
 
 
-def move_of_csa(state: ShogiState, text: str) -> int | None:
-    """Id of the legal move that CSA writes so (``7776FU``, with or without a sign for the side); None if none is."""
-    typed = text.upper()
-    if not _CSA.fullmatch(typed):
-        return None
+def typed_move(state: ShogiState, text: str) -> str:
+    """USI text of a move that a person typed, legal or not: USI, CSA, or Japanese as in KIF and in newspapers.
+
+    Raises:
+        ValueError: none of these, or no legal move is written so; the message says which.
+    """
+    typed = unicodedata.normalize("NFKC", text).strip()
+    usi = typed[:1].upper() + typed[1:].lower() if typed[1:2] == "*" else typed.lower()
+    if looks_like_usi(usi):
+        return usi
+    if _CSA.fullmatch(typed.upper()):
+        return _usi_of_csa(state, typed.upper())
+    if typed[:1] in _MARKS and typed:
+        if _MARKS[typed[0]] != state.turn:
+            raise ValueError(f"{typed[0]} marks a move of the side that is not to move")
+        typed = typed[1:]
+    if typed and not typed.isascii():
+        return _usi_of_japanese(state, typed)
+    raise ValueError("moves are written 7g7f or P*5e (USI), 7776FU (CSA), ７六歩 or ７六歩(77)")
+
+
+def _usi_of_csa(state: ShogiState, typed: str) -> str:
     if typed[0] in "+-":
         if (typed[0] == "+") != (state.turn == BLACK):
-            return None
+            raise ValueError(f"{typed[0]} marks a move of the side that is not to move")
         typed = typed[1:]
     for move in state.board.legal_moves:
         if cshogi.move_to_csa(move) == typed:
-            return int(ID_OF_MOVE16[move & MOVE16_MASK])
-    return None
+            return str(cshogi.move_to_usi(move))
+    raise ValueError("no legal move is so written in CSA")
 
 
-def usi_spelling(text: str) -> str:
-    """What was typed with the letters in USI's case: drops in capitals, squares in small letters, digits in ASCII."""
-    typed = unicodedata.normalize("NFKC", text.strip())
-    return typed[0].upper() + typed[1:].lower() if typed[1:2] == "*" else typed.lower()
+def _usi_of_japanese(state: ShogiState, typed: str) -> str:
+    replay = Replay(text_of(state))
+    last = square_name(MOVES[state.moves[-1]][1]) if state.moves else ""
+    read = kif_usi if "(" in typed else ki2_usi
+    return read(replay, typed, last)

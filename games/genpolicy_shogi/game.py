@@ -113,9 +113,9 @@ class ShogiGame(Game[ShogiState]):
             raise IllegalMoveError(self._illegal(state, text))
         return states.after(state, int(move_id))
 
-    def _illegal(self, state: ShogiState, move: str) -> str:
+    def _illegal(self, state: ShogiState, move: str, reason: str = "") -> str:
         legal = " ".join(self.moves[i] for i in state.legal()) or "none"
-        return f"move {move} is illegal in {self.format(state)!r}; legal: {legal}"
+        return f"move {move} is illegal in {self.format(state)!r}{reason}; legal: {legal}"
 
     def player(self, state: ShogiState) -> int:
         """0 where Black is to move, 1 where White is."""
@@ -180,18 +180,18 @@ class ShogiGame(Game[ShogiState]):
         return labels.move_of_label(state, label, self.moves.mirrored)
 
     def move_from_text(self, state: ShogiState, text: str) -> int:
-        """Id of a move in USI (``7g7f``, ``P*5e``; capitals do not matter) or CSA (``7776FU``, ``+7776FU``).
+        """Id of a move in USI (``7g7f``, ``P*5e``; capitals do not matter), CSA (``7776FU``) or Japanese (``７六歩``).
 
         Raises:
-            ValueError: not a move, or not legal in the position.
+            ValueError: not a move, ambiguous, or not legal in the position.
         """
-        typed = display.usi_spelling(text)
+        try:
+            usi = display.typed_move(state, text)
+        except ValueError as error:
+            raise IllegalMoveError(self._illegal(state, repr(text), f" ({error})")) from error
         for found in state.legal():
-            if self.moves[found] == typed:
+            if self.moves[found] == usi:
                 return int(found)
-        by_csa = display.move_of_csa(state, text.strip())
-        if by_csa is not None:
-            return by_csa
         raise IllegalMoveError(self._illegal(state, repr(text)))
 
     # What is seen of a position.

@@ -104,7 +104,7 @@ def position_key(board: cshogi.Board) -> bytes:
 
 def text_of(state: ShogiState) -> str:
     """The SFEN, with move number 1."""
-    return state.board.sfen().rpartition(" ")[0] + " 1"
+    return str(state.board.sfen().rpartition(" ")[0]) + " 1"
 
 
 def text_of_key(key: bytes) -> str:
@@ -135,16 +135,6 @@ def new_state(pieces: bytes, hands: bytes, side: int, number: int = 1, text: str
     board = cshogi.Board(text)
     key = b"".join([pieces, hands, bytes([side, board.is_check()])])
     return ShogiState(board, (key,), start_number=number)
-
-
-def from_board(board: cshogi.Board, number: int = 1) -> ShogiState:
-    """The state of a cshogi board, checked in full; the board is copied and its past forgotten.
-
-    Raises:
-        ValueError: not a legal position.
-    """
-    key = position_key(board)
-    return new_state(key[:HANDS_AT], key[HANDS_AT:SIDE_AT], key[SIDE_AT], number)
 
 
 def parse_sfen(text: str, fields: list[str] | None = None) -> ShogiState:

@@ -13,7 +13,7 @@ from cshogi import dlshogi
 from genpolicy_shogi import labels
 from genpolicy_shogi.moves import DROP, MOVE16, MOVER_INDEX, MOVER_MOVES, PLAIN, PROMOTION
 from tests.shogi.naive_shogi import Position
-from tests.shogi.shogi_positions import GAME, random_states, reference, turned, turned_move, usi
+from tests.shogi.shogi_positions import GAME, play, random_states, reference, turned, turned_move, usi
 
 MOVES = GAME.moves
 STATES = random_states(3000, seed=21)
@@ -152,6 +152,10 @@ def test_labels_of_a_batch_with_both_players() -> None:
         ("+7776FU", "7g7f"),
         ("７ｇ７ｆ", "7g7f"),
         ("2868hi", "2h6h"),
+        ("７六歩", "7g7f"),
+        ("▲７六歩(77)", "7g7f"),
+        ("76歩", "7g7f"),
+        ("５八金右", "4i5h"),
     ],
 )
 def test_typed_moves(text: str, usi_text: str) -> None:
@@ -171,9 +175,36 @@ def test_typed_drops_and_promotions() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", " ", "7g7e", "-7776FU", "7776KY", "e2e4", "P*5e", "7g7f+", "resign", "win", "*", "7g7f7e"]
+    "text",
+    [
+        "",
+        " ",
+        "7g7e",
+        "△７六歩",
+        "５八金",
+        "同歩",
+        "７六銀",
+        "７六歩(66)",
+        "歩",
+        "-7776FU",
+        "7776KY",
+        "e2e4",
+        "P*5e",
+        "7g7f+",
+        "resign",
+        "win",
+        "*",
+        "7g7f7e",
+    ],
 )
 def test_typed_moves_that_are_none(text: str) -> None:
     with pytest.raises(ValueError, match="illegal in") as caught:
         GAME.move_from_text(GAME.parse(), text)
     assert repr(text) in str(caught.value)
+
+
+def test_typed_recapture() -> None:
+    state = play(GAME.parse(), "7g7f", "3c3d", "8h2b+")
+    assert GAME.move_from_text(state, "同　銀") == GAME.move_from_text(state, "△同銀(31)") == MOVES.index("3a2b")
+    with pytest.raises(ValueError, match=r"▲ marks a move of the side that is not to move"):
+        GAME.move_from_text(state, "▲同銀")
