@@ -1,0 +1,197 @@
+"""CSA: what the standard's own example, floodgate and damaged files hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cshogi
+import cshogi.CSA
+import pytest
+
+import genpolicy
+from genpolicy.errors import SourceError
+from genpolicy.game import PlayedGame
+
+GAME = genpolicy.load_game("shogi")
+
+# The example of the standard's section 3 (computer-shogi.org/protocol/record_v22.html), shortened.
+STANDARD = """'----------棋譜ファイルの例"example.csa"-----------------
+V2.2
+N+NAKAHARA
+N-YONENAGA
+$EVENT:13th World Computer Shogi Championship
+$SITE:KAZUSA ARC
+$START_TIME:2003/05/03 10:30:00
+$TIME_LIMIT:00:25+00
+$OPENING:YAGURA
+PI
++
++2726FU
+T12
+-3334FU
+T6
+%CHUDAN
+'---------------------------------------------------------
+"""
+FLOODGATE = """V2
+N+gps
+N-YssL980X1
+'Max_Moves:256
+$EVENT:wdoor+floodgate-900-0+gps+YssL980X1+20150101000000
+$START_TIME:2015/01/01 00:00:00
+P1-KY-KE-GI-KI-OU-KI-GI-KE-KY
+P2 * -HI *  *  *  *  * -KA *{blank}
+P3-FU-FU-FU-FU-FU-FU-FU-FU-FU
+P4 *  *  *  *  *  *  *  *  *{blank}
+P5 *  *  *  *  *  *  *  *  *{blank}
+P6 *  *  *  *  *  *  *  *  *{blank}
+P7+FU+FU+FU+FU+FU+FU+FU+FU+FU
+P8 * +KA *  *  *  *  * +HI *{blank}
+P9+KY+KE+GI+KI+OU+KI+GI+KE+KY
+P+
+P-
++
+'rating:gps+0:YssL980X1+1
+'black_rate:gps+0:2768.0
+'white_rate:YssL980X1+1:1831.0
++7776FU
+T0
+'** 30 -3334FU +2726FU
+-3334FU
+T1
++8822UM
+T0
+%TORYO
+'summary:toryo:gps win:YssL980X1 lose
+'$END_TIME:2015/01/01 00:10:00
+""".replace("{blank}", " ")
+
+
+def read(folder: Path, content: str | bytes, name: str = "games.csa") -> list[PlayedGame]:
+    path = folder / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return list(GAME.open_games(path))
+
+
+def usi(game: PlayedGame) -> list[str]:
+    return [GAME.moves[i] for i in game.moves]
+
+
+def test_the_standards_example(tmp_path) -> None:
+    (game,) = read(tmp_path, STANDARD)
+    assert (game.game_id, game.start, usi(game)) == ("games.csa:1", GAME.format(GAME.parse()), ["2g2f", "3c3d"])
+    assert game.result is None
+    assert game.headers["Black"] == "NAKAHARA"
+    assert game.headers["White"] == "YONENAGA"
+    assert game.headers["TimeControl"] == "00:25+00"
+
+
+def test_floodgate_says_who_won_and_the_ratings(tmp_path) -> None:
+    (game,) = read(tmp_path, FLOODGATE)
+    assert usi(game) == ["7g7f", "3c3d", "8h2b+"]
+    assert game.result == 1.0
+    assert (game.headers["BlackElo"], game.headers["WhiteElo"]) == ("2768.0", "1831.0")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp932"])
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+def test_encodings_and_line_ends(tmp_path, encoding, ends) -> None:
+    text = "V2.2\nN+羽生善治\nN-森内俊之\nPI\n+\n+7776FU\n%TORYO\n".replace("\n", ends)
+    (game,) = read(tmp_path, text.encode(encoding))
+    assert (game.headers["Black"], game.headers["White"]) == ("羽生善治", "森内俊之")
+    assert game.result == 1.0
+
+
+@pytest.mark.parametrize(
+    ("end", "result"),
+    [
+        ("%TORYO", 1.0),  # White is to move and gives up
+        ("%TIME_UP", 1.0),
+        ("%TSUMI", 1.0),
+        ("%KACHI", -1.0),  # White declares
+        ("%SENNICHITE", 0.0),
+        ("%JISHOGI", 0.0),
+        ("%HIKIWAKE", 0.0),
+        ("%MAX_MOVES", 0.0),
+        ("%ILLEGAL_MOVE", 1.0),
+        ("%+ILLEGAL_ACTION", -1.0),
+        ("%-ILLEGAL_ACTION", 1.0),
+        ("%CHUDAN", None),
+        ("%MATTA", None),
+        ("%ERROR", None),
+        ("", None),
+        # The illegal move itself stands before the statement in some programs' files.
+        ("-3313FU\n%ILLEGAL_MOVE", 1.0),
+        ("%TORYO\n'summary:time up:a lose:b win", -1.0),
+        ("'summary:abnormal:a lose:b win", -1.0),
+    ],
+)
+def test_ends_of_games(tmp_path, end, result) -> None:
+    (game,) = read(tmp_path, f"V2.2\nN+a\nN-b\nPI\n+\n+7776FU,T3\n{end}\n")
+    assert usi(game) == ["7g7f"]
+    assert game.result == result
+
+
+@pytest.mark.parametrize(
+    ("lines", "sfen"),
+    [
+        ("PI82HI22KA\n-", "lnsgkgsnl/9/ppppppppp/9/9/9/PPPPPPPPP/1B5R1/LNSGKGSNL w - 1"),
+        ("P+59OU00FU\nP-51OU00AL\n+", "4k4/9/9/9/9/9/9/9/4K4 b P2r2b4g4s4n4l17p 1"),
+        ("P-51OU53TO\nP+59OU29KI00KI00KI\n-", "4k4/9/4+p4/9/9/9/9/9/4K2G1 w 2G 1"),
+        ("P1 *  *  *  * -OU\nP9 *  *  *  * +OU\nP+00HI\n+", "4k4/9/9/9/9/9/9/9/4K4 b R 1"),
+    ],
+)
+def test_first_positions(tmp_path, lines, sfen) -> None:
+    (game,) = read(tmp_path, f"V2.2\n{lines}\n")
+    assert game.start == sfen
+
+
+def test_several_games_in_a_file(tmp_path) -> None:
+    games = read(tmp_path, STANDARD + "/\n" + FLOODGATE + "/\nV2.2\nPI\n+\n+7776FU\n")
+    assert [(game.game_id, len(game.moves)) for game in games] == [
+        ("games.csa:1", 2),
+        ("games.csa:2", 3),
+        ("games.csa:3", 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("V2.2\nPI\n+\n+7775FU\n", r"games\.csa:4: game 1 .*move 1 '\+7775FU'.*illegal"),
+        ("V2.2\nPI\n+\n+7776GI\n", r":4: .*77 holds FU"),
+        ("V2.2\nPI\n+\n-3334FU\n", r":4: .*player who is not to move"),
+        ("V2.2\nPI\n+\n+77\n", r":4: .*'\+77' is no statement"),
+        ("V2.2\nPI\n+\n+7776FU\n%WHAT\n", r":5: .*%WHAT.*no end.*%TORYO"),
+        ("V2.2\nPI\n+\n%TORYO\n+7776FU\n", r":5: .*after the game's end"),
+        ("V2.2\nPI33FU22HI\n+\n", r":2: .*no HI stands on 22"),
+        ("V2.2\nP1-OU\nP2-OU\n+\n", r"first position: .*legal position"),
+        ("V2.2\nPI\n+\n+0055FU\n", r":4: .*illegal"),
+        ("hello\n", r":1: .*'hello' is no statement"),
+        ("", r"holds no game"),
+        ("V2.2\nPI\n+\n+8833UM\n", r":4: .*illegal"),
+    ],
+)
+def test_bad_games_name_the_line(tmp_path, content, message) -> None:
+    with pytest.raises(SourceError, match=message):
+        read(tmp_path, content)
+
+
+def test_bad_games_are_counted_and_the_others_kept(tmp_path) -> None:
+    path = tmp_path / "games.csa"
+    path.write_text(STANDARD + "/\nV2.2\nPI\n+\n+7775FU\n%TORYO\n/\n" + FLOODGATE)
+    bad: list[SourceError] = []
+    assert [game.game_id for game in GAME.open_games(path, bad.append)] == ["games.csa:1", "games.csa:3"]
+    assert len(bad) == 1
+
+
+def test_what_is_written_is_read_by_cshogi(tmp_path) -> None:
+    start = "lnsgkgsnl/1r5b1/ppppppppp/9/9/9/PPPPPPPPP/1B5R1/LNSGKGSNL b - 1"
+    line = "7g7f 3c3d 8h2b+ 3a2b B*4e B*8e 4e3d 8e7f 2h7h 7f6g+".split()
+    game = PlayedGame("x", start, tuple(map(GAME.moves.index, line)), -1.0, {"Black": "先手", "White": "後手"})
+    path = tmp_path / "one.csa"
+    GAME.write_game(path, game)
+    (theirs,) = cshogi.CSA.Parser.parse_file(str(path))
+    assert [cshogi.move_to_usi(move) for move in theirs.moves] == line
+    assert theirs.win == cshogi.WHITE_WIN
+    assert theirs.names == ["先手", "後手"]
