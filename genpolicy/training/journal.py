@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -59,7 +60,8 @@ class Journal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._progress.stop()
+        with suppress(OSError):  # as in ``say``
+            self._progress.stop()
         if self._file is not None:
             self._file.close()
         if self._board is not None:
@@ -67,7 +69,9 @@ class Journal:
 
     def say(self, text: str) -> None:
         """A line for the person who waits (stderr)."""
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        # A terminal that was closed takes no message; training does not end for that.
+        with suppress(OSError):
+            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def show(self, progress: float, numbers: str) -> None:
         """Move the bar."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import signal
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -179,8 +179,7 @@ class Loop:
         """Save and leave as the signal asked."""
         self._save()
         out = self.run.out
-        with suppress(OSError):  # a terminal that was hung up takes no message
-            self.journal.say(f"stopped after update {self.run.step}; go on with: genpolicy train --resume --out {out}")
+        self.journal.say(f"stopped after update {self.run.step}; go on with: genpolicy train --resume --out {out}")
         if self.wish.signal not in (None, signal.SIGINT):
             raise SystemExit(128 + self.wish.signal)
         raise KeyboardInterrupt

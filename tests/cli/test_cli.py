@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -166,10 +167,50 @@ def test_perft(
         (["play", "--policy", "random", "--game", CONNECT, "--opponent", "random"], "--self-play"),
         (["play", "--policy", "random", "--game", CONNECT, "--self-play", "0"], "at least 1 game"),
         (["play", "--policy", "no/such/policy"], "no/such/policy: no such folder"),
+        (["play", "--policy", "random", "--game", CONNECT, "--show-lines"], "--show-lines goes with --self-play"),
+        (["play", "--policy", "random", "--game", CONNECT, "--max-plies", "3"], "--max-plies goes with --self-play"),
+        (["play", "--policy", "random", "--game", CONNECT, "--color", "X", "--self-play", "1"], "leave one of them"),
+        (["play", "--policy", "random?seed=x", "--game", CONNECT, "--seed", "-3"], "--seed must not be negative"),
+        (["play", "--policy", "oracle:solver?horizon=x", "--game", CONNECT], "option horizon is a whole number, got"),
+        (["perft", "--game", "connect:gravity=maybe", "--depth", "1"], "gravity must be true or false (yes, no, 1, 0)"),
+        (["perft", "--game", "chess:foo=3", "--depth", "1"], "no argument 'foo'. It takes: none"),
+        (["evaluate", "futures", "--policy", "random", "--data", "d", "--plot", "x.foo"], "must end in one of .png"),
     ],
 )
 def test_bad_arguments_are_named(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert message in fails(capsys, *arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["evaluate", "accuracy", "--policy", "", "--data", "d"],
+        ["evaluate", "accuracy", "--policy", "random", "--data", ""],
+        ["evaluate", "accuracy", "--policy", "random", "--data="],
+        ["play", "--policy", ""],
+        ["train", "--config", ""],
+        ["train", "--out", "", "trainer.max_steps=1"],
+        ["games", "--json", ""],
+        ["data", "label", "", "--oracle", "solver", "--out", "x"],
+    ],
+    ids=" ".join,
+)
+def test_empty_arguments_do_not_mean_this_folder(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "is a variable of the shell unset?" in fails(capsys, *arguments)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_empty_policy_is_refused_by_the_library_too() -> None:
+    with pytest.raises(genpolicy.errors.RegistryError, match="the policy is empty"):
+        genpolicy.load_policy("", game=CONNECT)
+
+
+def test_the_help_tells_of_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--help"]) == 0
+    assert "--traceback " in capsys.readouterr().out
 
 
 @pytest.fixture(scope="module")
@@ -220,6 +261,60 @@ def test_evaluate_accuracy(data: Path, policies: list[str], tmp_path: Path, caps
         return made
 
     assert without_clock(files[0]) == without_clock(files[1])
+
+
+@pytest.mark.parametrize("option", ["--json", "--markdown"])
+def test_files_of_results_are_looked_at_before_the_work(
+    option: str, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from genpolicy.evaluation import accuracy
+
+    monkeypatch.setattr(accuracy, "measure_accuracy", lambda *args, **options: pytest.fail("the work began"))
+    base = ["evaluate", "accuracy", "--policy", "random", "--data", str(data), option]
+    missing = tmp_path / "new" / "figures"
+    assert f"{option} {missing}: no folder {missing.parent}; make it first" in fails(capsys, *base, str(missing))
+    assert not missing.parent.exists()
+    assert f"{option} {tmp_path}: is a folder; name a file in it" in fails(capsys, *base, str(tmp_path))
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path and access(path, mode))
+    assert "may not be written to; name another file" in fails(capsys, *base, str(tmp_path / "figures"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_figures_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    """A limit on the size of files, set from outside, stops the write in the middle as a full disk does."""
+    file = tmp_path / "games.json"
+    file.write_text("figures of yesterday")
+    code = (
+        "import resource, sys; from genpolicy import cli; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); "
+        "sys.exit(cli.main(sys.argv[1:]))"
+    )
+    done = run("games", "--json", str(file), code=code)
+    assert done.returncode == 2
+    assert "genpolicy: error: " in done.stderr
+    assert "File too large" in done.stderr
+    assert file.read_text() == "figures of yesterday"
+    assert [path.name for path in tmp_path.iterdir()] == ["games.json"]
+
+
+def test_figures_may_go_to_a_pipe() -> None:
+    done = run("perft", "--game", CONNECT, "--depth", "1", "--json", "/dev/stdout")
+    assert done.returncode == 0, done.stderr
+    assert '"nodes": 9' in done.stdout
+
+
+def test_options_that_no_policy_takes_are_refused_before_the_work(
+    data: Path, policies: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = ["evaluate", "accuracy", "--data", str(data), "--limit", "3", "--policy"]
+    for option in (["--sampler", "easy_first"], ["--num-steps", "2"]):
+        message = fails(capsys, *base, policies[1], *option)
+        assert f"{option[0]}: no policy given here takes that option: s-a (one_step); leave it out" in message
+    assert "Did you mean: 'easy_first'?" in fails(capsys, *base, policies[0], "--sampler", "easy_frst")
+    assert "num_steps must be 1..20" in fails(capsys, *base, policies[0], "--num-steps", "99")
+    assert "option temperature is a number, got 'x'" in fails(capsys, *base, f"{policies[1]}?temperature=x")
+    assert cli.main([*base, *policies, "--num-steps", "2"]) == 0
+    assert "--num-steps is no option of s-a, played as it is" in capsys.readouterr().err
 
 
 def test_evaluate_with_other_samplers(data: Path, policies: list[str], tmp_path: Path) -> None:

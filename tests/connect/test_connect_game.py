@@ -233,7 +233,7 @@ def test_a_win_under_other_stones_was_not_the_last_move() -> None:
         ("rows=3,cols=3,k=4", "k must be a whole number from 2 to 3, got '4'"),
         ("k=1", "k must be a whole number from 2 to 7"),
         ("k=four", "k must be a whole number"),
-        ("gravity=down", "gravity must be true or false, got 'down'"),
+        ("gravity=down", r"gravity must be true or false \(yes, no, 1, 0\), got 'down'"),
         ("colums=3", "colums"),
     ],
 )
@@ -245,6 +245,9 @@ def test_bad_arguments(spec: str, reason: str) -> None:
 def test_arguments_as_text_and_as_numbers_make_the_same_game() -> None:
     assert ConnectGame("3", "4", "3", "False").spec == ConnectGame(3, 4, 3, False).spec
     assert load_game("connect").spec == "connect:rows=6,cols=7,k=4,gravity=true"
+    for yes, no in (("true", "false"), ("True", "False"), ("1", "0"), ("yes", "no")):
+        assert load_game(f"connect:gravity={yes}").spec == "connect:rows=6,cols=7,k=4,gravity=true"
+        assert load_game(f"connect:gravity={no}").spec == "connect:rows=6,cols=7,k=4,gravity=false"
     assert load_game(load_game(TIC_TAC_TOE).spec).spec == TIC_TAC_TOE
 
 

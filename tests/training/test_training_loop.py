@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -25,6 +26,7 @@ from genpolicy.data.records import Dataset
 from genpolicy.errors import CheckpointError, ConfigError, DatasetError, TrainingError
 from genpolicy.training import checkpoint as checkpoints
 from genpolicy.training.config import RunConfig
+from genpolicy.training.interrupt import wished
 from genpolicy.training.journal import read_metrics
 from genpolicy.training.loop import train
 from genpolicy.training.run import _claim_folder
@@ -372,7 +374,10 @@ def test_a_killed_run_ends_with_the_same_bits(data: Dataset, tmp_path: Path, toy
     assert not list((killed / "checkpoints").glob(".*"))
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(data: Dataset, tmp_path: Path, toy_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_a_signal_saves_and_says_how_to_go_on(
+    number: signal.Signals, data: Dataset, tmp_path: Path, toy_path: Path
+) -> None:
     out, env = tmp_path / "run", environment(toy_path)
     process = subprocess.Popen(
         command(data, out, "trainer.max_steps=100000", "trainer.checkpoint_every=0", "trainer.eval_every=10"),
@@ -382,14 +387,47 @@ def test_ctrl_c_saves_and_says_how_to_go_on(data: Dataset, tmp_path: Path, toy_p
         text=True,
     )
     wait_for_update(out, 10, process)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 128 + number  # as shells count
     assert stdout == ""
     found = re.search(r"stopped after update (\d+); go on with: genpolicy train --resume --out (\S+)", stderr)
     assert found
     assert found[2] == str(out)
     assert int(found[1]) in steps(out)
+
+
+def test_a_terminal_that_is_gone_still_leaves_a_checkpoint(data: Dataset, tmp_path: Path, toy_path: Path) -> None:
+    """The window is closed: the system sends SIGHUP, and whatever is said from then on is an error of its own."""
+    pty = pytest.importorskip("pty")
+    out, env = tmp_path / "run", environment(toy_path)
+    rare = ("trainer.checkpoint_every=0", "trainer.eval_every=0", "trainer.log_every=1")
+    arguments = command(data, out, "trainer.max_steps=100000", *rare)
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execve(arguments[0], arguments, env)
+    deadline = time.monotonic() + 120
+    while len(read_metrics(out)) < 3 and time.monotonic() < deadline:
+        if select.select([terminal], [], [], 0.05)[0]:
+            os.read(terminal, 4096)
+    os.close(terminal)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 128 + signal.SIGHUP
+    assert len(steps(out)) == 1
+
+
+def test_what_the_shell_has_ignored_stays_ignored() -> None:
+    """``nohup genpolicy train`` outlives its terminal."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with wished() as wish:
+            signal.raise_signal(signal.SIGHUP)
+            assert wish.signal is None
+            signal.raise_signal(signal.SIGTERM)
+            assert wish.signal == signal.SIGTERM
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.slow
