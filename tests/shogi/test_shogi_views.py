@@ -33,16 +33,32 @@ def test_features_are_dlshogis() -> None:
 
 
 def test_planes_do_not_depend_on_the_librarys_switch_or_on_earlier_calls() -> None:
-    before = planes(STATES[:50])
+    # Of kings that have entered, the switch tells most.
+    entered = [GAME.parse(position["sfen"]) for position in POSITIONS if position["category"].startswith("nyugyoku")]
+    states = entered + STATES[:30]
+    before = planes(states)
     dlshogi.use_nyugyoku_features(True)
     try:
-        with_switch = planes(STATES[:50])
+        with_switch = planes(states)
     finally:
         dlshogi.use_nyugyoku_features(False)
     planes(STATES[50:100])
     assert np.array_equal(before, with_switch)
-    assert np.array_equal(before, GAME.planes(STATES[:50]))
+    assert np.array_equal(before, GAME.planes(states))
     assert GAME.planes([]).shape == (0, 119, 9, 9)
+
+
+def test_the_library_gets_buffers_in_which_nothing_is_written_beyond_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the switch on it writes 119 planes into whatever it is given, of whatever type: other objects' memory."""
+    original, rooms = dlshogi.make_input_features, []
+
+    def spy(board: object, pieces: np.ndarray, hands: np.ndarray) -> None:
+        rooms.append((pieces.shape, hands.shape, pieces.dtype, hands.dtype, pieces.any() or hands.any()))
+        original(board, pieces, hands)
+
+    monkeypatch.setattr(dlshogi, "make_input_features", spy)
+    planes(STATES[:5])
+    assert rooms == [((62, 9, 9), (119, 9, 9), np.float32, np.float32, False)] * 5
 
 
 def test_planes_stand_in_the_rows_and_columns_of_the_tokens() -> None:
