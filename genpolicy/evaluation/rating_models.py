@@ -60,7 +60,9 @@ class RatingModel(ABC):
     default_draw: ClassVar[float | None] = None
     """The draw parameter as people write it when nobody says; None: it is estimated."""
     default_prior: ClassVar[float] = 0.0
-    """Virtual draws of each player, shared out over those it met."""
+    """Virtual games of each player, shared out over those it met."""
+    prior_is_drawn: ClassVar[bool] = False
+    """Whether a virtual game is a draw; else it is half a win and half a loss, which bounds a fitted draw rate too."""
 
     @abstractmethod
     def curve(self, x: Floats, draw: float, counts: Counts) -> Curve:
@@ -162,6 +164,7 @@ class BayesElo(RatingModel):
     default_advantage = 32.8
     default_draw = 97.3
     default_prior = 2.0
+    prior_is_drawn = True
 
     def probabilities(self, x: Floats, draw: float) -> tuple[Floats, Floats, Floats]:
         """Win, draw, loss."""

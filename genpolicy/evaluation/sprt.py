@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 _REGULAR = 1e-3
 """Stands for a count of 0, so that no outcome is held impossible (as fishtest does)."""
 
@@ -74,7 +72,7 @@ class SprtState:
 
 def expected_score(elo: float) -> float:
     """Elo's expected score of a difference in points."""
-    return 1 / (1 + 10 ** (-elo / 400))
+    return 1 / (1 + math.exp(-elo * math.log(10) / 400))
 
 
 def log_likelihood_ratio(counts: Sequence[int], elo0: float, elo1: float) -> float:
@@ -92,27 +90,28 @@ def log_likelihood_ratio(counts: Sequence[int], elo0: float, elo1: float) -> flo
         raise ValueError(f"counts must be 3 (games) or 5 (pairs) numbers of at least 0, got {list(counts)}")
     if sum(counts) == 0:
         return 0.0
-    scores = np.linspace(0, 1, len(counts))
-    weights = np.maximum(np.asarray(counts, np.float64), _REGULAR)
-    shares = weights / weights.sum()
-    return float(weights.sum() * (shares @ (_log_tilt(shares, scores, elo1) - _log_tilt(shares, scores, elo0))))
+    weights = [max(float(count), _REGULAR) for count in counts]
+    scores = [i / (len(counts) - 1) for i in range(len(counts))]
+    zeros, ones = (_log_tilt(weights, scores, elo) for elo in (elo0, elo1))
+    return sum(weight * (one - zero) for weight, zero, one in zip(weights, zeros, ones, strict=True))
 
 
-def _log_tilt(shares: np.ndarray, scores: np.ndarray, elo: float) -> np.ndarray:
-    """ln(q / p) of the likeliest distribution q with the expected score of ``elo``, given shares p.
+def _log_tilt(weights: Sequence[float], scores: Sequence[float], elo: float) -> list[float]:
+    """ln(q / p) of the likeliest distribution q with the expected score of ``elo``, given weights in proportion to p.
 
     q_i = p_i / (1 + theta (s_i - s)), where theta makes the mean of q the score s (Owen's empirical likelihood).
     """
-    deviation = scores - expected_score(elo)
-    low, high = -1 / deviation.max(), -1 / deviation.min()
-    for _ in range(64):  # the sum falls in theta, from +infinity to -infinity between the two poles
+    mean = expected_score(elo)
+    terms = [(weight * (score - mean), score - mean) for weight, score in zip(weights, scores, strict=True)]
+    low, high = -1 / (scores[-1] - mean), 1 / (mean - scores[0])
+    for _ in range(60):  # the sum falls in theta, from +infinity to -infinity between the two poles
         theta = (low + high) / 2
-        if (shares * deviation / (1 + theta * deviation)).sum() > 0:
+        if sum(weighted / (1 + theta * deviation) for weighted, deviation in terms) > 0:
             low = theta
         else:
             high = theta
-    result: np.ndarray = -np.log1p((low + high) / 2 * deviation)
-    return result
+    theta = (low + high) / 2
+    return [-math.log1p(theta * deviation) for _, deviation in terms]
 
 
 def state_of(config: SprtConfig, counts: Sequence[int]) -> SprtState:

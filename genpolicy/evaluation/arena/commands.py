@@ -117,7 +117,7 @@ def add_rating_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--anchor", metavar="NAME=ELO", help="a player's rating; without it their mean is 0")
     parser.add_argument("--advantage", metavar="ELO", help="what the first move is worth, or fit; default by model")
     parser.add_argument("--draw", metavar="X", help="the draw parameter (nu, eloDraw), or fit; default by model")
-    parser.add_argument("--prior", type=float, metavar="N", help="virtual draws of each player; default by model")
+    parser.add_argument("--prior", type=float, metavar="N", help="virtual games of each player; default by model")
     parser.add_argument(
         "--bootstrap", type=_natural, default=0, metavar="N", help="draws of opening pairs for the intervals, e.g. 1000"
     )

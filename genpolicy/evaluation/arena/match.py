@@ -231,8 +231,8 @@ class Match:
         """Play a decision; what is wrong with it, if anything."""
         legal = self.game.legal(each.state)
         if move not in legal:
-            text = self.game.moves[move] if 0 <= move < len(self.game.moves) else f"of id {move}"
-            return f"answered the illegal move {text!r} in {self.game.format(each.state)!r}"
+            text = repr(self.game.moves[move]) if 0 <= move < len(self.game.moves) else f"of id {move}"
+            return f"answered the illegal move {text} in {self.game.format(each.state)!r}"
         side = self.game.player(each.state)
         each.seconds[side] += seconds
         each.values.append(None if value is None else (value if side == 0 else -value))

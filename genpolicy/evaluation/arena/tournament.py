@@ -94,7 +94,6 @@ class TournamentConfig:
             "rules": {key: list(value) if isinstance(value, tuple) else value for key, value in rows.items()},
             "seed": self.seed,
             "rounds": len(self.openings),
-            "first_openings": [[each.start, list(each.moves)] for each in self.openings[:3]],
             "games_at_once": self.games_at_once(),
             "sprt": None if self.sprt is None else asdict(self.sprt),
             "paired": self.paired,
@@ -152,6 +151,23 @@ class SprtWatch:
             self.state = state_of(self.test, self._counts)
 
 
+def _check_known(journal: Journal, tasks: Sequence[GameTask]) -> None:
+    """See that the games that are known are games of this tournament.
+
+    Raises:
+        ValueError: one of them began from another opening, as when a book was changed.
+    """
+    moves = journal.game.moves
+    for number, known in journal.results.items():
+        planned = tasks[number].opening if number < len(tasks) else None
+        played = (known.start, known.moves[: known.opening_plies])
+        if planned is None or played != (planned.start, tuple(moves[move] for move in planned.moves)):
+            raise ValueError(
+                f"{journal.folder}: game {number + 1} began from another opening than this one's: were --openings, "
+                "their file or --random-plies changed? Name a new folder with --out"
+            )
+
+
 def run_tournament(
     config: TournamentConfig,
     game: Game[Any],
@@ -186,6 +202,7 @@ def run_tournament(
             note(text)
 
     with Journal(folder, game, config.manifest(), config.players) as journal:
+        _check_known(journal, tasks)
         watch = SprtWatch(config) if config.sprt is not None else None
         for result in journal.results.values():
             if watch is not None:

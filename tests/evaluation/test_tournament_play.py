@@ -1,0 +1,589 @@
+"""Tournaments: schedule, openings, adjudication, forfeits, kills, and what the files then hold."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import chess.pgn
+import pytest
+
+from genpolicy import cli
+from genpolicy.data.oracle import Line, Oracle
+from genpolicy.errors import EngineError, SourceError
+from genpolicy.evaluation.arena.adjudication import Adjudication
+from genpolicy.evaluation.arena.journal import Journal
+from genpolicy.evaluation.arena.match import GameResult, GameTask, Match
+from genpolicy.evaluation.arena.openings import Opening, draw_from_book, draw_random, read_book
+from genpolicy.evaluation.arena.tournament import SprtWatch, TournamentConfig, run_tournament
+from genpolicy.evaluation.sprt import SprtConfig
+from genpolicy.policies.base import Decision, Policy
+from genpolicy.registry import load_game
+
+CHESS = load_game("chess")
+TTT = load_game("connect:rows=3,cols=3,k=3,gravity=false")
+FOUR = load_game("connect:rows=4,cols=5,k=3,gravity=true")
+PLAYERS = {"random": "random", "other": "random?seed=3", "mcts": "mcts:rollout?simulations=12"}
+
+
+def config(game: Any = FOUR, rounds: int = 6, players: dict[str, str] | None = None, **more: Any) -> TournamentConfig:
+    openings = draw_random(game, rounds, 2, 1, reuse=True)
+    return TournamentConfig(game.spec, players or PLAYERS, openings, seed=1, **more)
+
+
+def games_of(results: Sequence[GameResult]) -> dict[int, tuple[Any, ...]]:
+    return {each.number: (each.first, each.second, each.moves, each.result, each.ended) for each in results}
+
+
+# Who plays whom.
+
+
+def test_round_robin_plays_every_opening_with_both_colours_in_every_pair() -> None:
+    tasks = config(rounds=3).tasks()
+    assert [task.number for task in tasks] == list(range(3 * 3 * 2))
+    met = Counter((task.first, task.second, task.opening) for task in tasks)
+    names = list(PLAYERS)
+    openings = config(rounds=3).openings
+    assert met == Counter((a, b, opening) for opening in openings for a in names for b in names if a != b)
+    pairs = Counter(task.pair for task in tasks)
+    assert set(pairs.values()) == {2}
+
+
+def test_gauntlet_is_the_first_against_the_others() -> None:
+    tasks = config(rounds=1, format="gauntlet").tasks()
+    assert {frozenset((task.first, task.second)) for task in tasks} == {
+        frozenset(("random", "other")),
+        frozenset(("random", "mcts")),
+    }
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"format": "knockout"}, "round-robin, gauntlet, got 'knockout'"),
+        ({"players": {"a": "random"}}, "at least two players"),
+        ({"sprt": SprtConfig()}, "two players against each other, got 3"),
+        ({"rounds": 0}, "at least one round"),
+    ],
+)
+def test_impossible_tournaments_are_refused(more: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        config(**more)
+
+
+# Openings.
+
+
+def write_books(folder: Path) -> dict[str, Path]:
+    lines = folder / "book.txt"
+    lines.write_text("# lines\ne2e4 e7e5 g1f3\nstartpos moves d2d4 d7d5\n\ne2e4 e7e5 g1f3\nf2f3 e7e5 g2g4 d8h4\nc2c5\n")
+    epd = folder / "book.epd"
+    epd.write_text("rnbqkbnr/pppppppp/8/8/4P3/8/PPPP1PPP/RNBQKBNR b KQkq -\n8/8/8/8/8/5k2/8/5K2 w - - 0 1\nnonsense\n")
+    pgn = folder / "book.pgn"
+    pgn.write_text(
+        '[Event "a"]\n[Result "1-0"]\n\n1. e4 e5 2. Nf3 Nc6 3. Bb5 a6 1-0\n\n[Event "b"]\n\n1. d4 Ke7 1-0\n\n'
+    )
+    packed = folder / "packed.txt.gz"
+    with gzip.open(packed, "wt") as file:
+        file.write(
+            "rnbqkbnr/pppppppp/8/8/4P3/8/PPPP1PPP/RNBQKBNR b KQkq - 0 1 moves e7e5\nposition startpos moves a2a3\n"
+        )
+    return {"lines": lines, "epd": epd, "pgn": pgn, "packed": packed}
+
+
+def test_books_are_read_whatever_their_form(tmp_path: Path) -> None:
+    books = {name: read_book(CHESS, path, 4 if name == "pgn" else None) for name, path in write_books(tmp_path).items()}
+    texts = {name: [CHESS.format(each.play(CHESS)) for each in book.openings] for name, book in books.items()}
+    board = chess.Board()
+    for uci in ("e2e4", "e7e5", "g1f3"):
+        board.push_uci(uci)
+    assert texts["lines"][0] == board.fen()
+    assert len(texts["lines"]) == 2
+    assert books["lines"].num_repeated == 1
+    assert texts["epd"] == ["rnbqkbnr/pppppppp/8/8/4P3/8/PPPP1PPP/RNBQKBNR b KQkq - 0 1"]
+    board.push_san("Nc6")
+    assert texts["pgn"] == [board.fen()]
+    assert [text.split()[0] for text in texts["packed"]] == [
+        "rnbqkbnr/pppp1ppp/8/4p3/4P3/8/PPPP1PPP/RNBQKBNR",
+        "rnbqkbnr/pppppppp/8/8/8/P7/1PPPPPPP/RNBQKBNR",
+    ]
+
+
+def test_openings_that_end_the_game_or_are_illegal_are_named_and_survived(tmp_path: Path) -> None:
+    paths = write_books(tmp_path)
+    bad = read_book(CHESS, paths["lines"]).bad
+    assert [text.split(":")[1] for text in bad] == ["6", "7"]  # by line
+    assert "ends the game" in bad[0]
+    assert "c2c5" in bad[1]
+    bad = read_book(CHESS, paths["epd"]).bad
+    assert any("ends the game" in text and ":2" in text for text in bad)  # bare kings
+    assert any("nonsense" in text for text in bad)
+    assert "Ke7" in read_book(CHESS, paths["pgn"]).bad[0]
+    (tmp_path / "over.txt").write_text("f2f3 e7e5 g2g4 d8h4\n")
+    with pytest.raises(
+        SourceError, match=r"over\.txt: no opening of this book can be played; the first one: .*ends the"
+    ):
+        read_book(CHESS, tmp_path / "over.txt")
+
+
+def test_a_book_is_drawn_without_replacement(tmp_path: Path) -> None:
+    path = tmp_path / "b.txt"
+    path.write_text("e2e4\nd2d4\nc2c4\ng1f3\nb1c3\n")
+    book = read_book(CHESS, path)
+    five = draw_from_book(book, 5, 7, reuse=False, path=path)
+    assert len(set(five)) == 5
+    assert five[:3] == draw_from_book(book, 3, 7, reuse=False, path=path)
+    assert five != draw_from_book(book, 5, 8, reuse=False, path=path)
+    with pytest.raises(ValueError, match=r"6 rounds need as many openings, and the book has 5 .*--reuse-openings"):
+        draw_from_book(book, 6, 7, reuse=False, path=path)
+    ten = draw_from_book(book, 10, 7, reuse=True, path=path)
+    assert set(Counter(ten).values()) == {2}
+
+
+def test_random_openings_differ_and_run_out() -> None:
+    found = draw_random(TTT, 20, 2, 0)
+    assert len({str(TTT.key(each.play(TTT))) for each in found}) == 20
+    assert found[:5] == draw_random(TTT, 5, 2, 0)
+    with pytest.raises(ValueError, match="beyond the 9 found"):
+        draw_random(TTT, 10, 1, 0)
+    assert len(draw_random(TTT, 10, 1, 0, reuse=True)) == 10
+    with pytest.raises(ValueError, match="end the game"):
+        draw_random(TTT, 1, 9, 0)
+
+
+# The same games whoever plays them.
+
+
+def test_results_do_not_depend_on_the_number_of_processes(tmp_path: Path) -> None:
+    one = run_tournament(config(), FOUR, tmp_path / "one", workers=1)
+    two = run_tournament(config(), FOUR, tmp_path / "two", workers=2)
+    assert len(one.results) == 36
+    assert games_of(one.results) == games_of(two.results)
+    again = run_tournament(config(), FOUR, tmp_path / "one", workers=1)
+    assert again.results == one.results  # nothing is played twice
+
+
+def test_other_seeds_are_other_games(tmp_path: Path) -> None:
+    first = run_tournament(config(rounds=2), FOUR, tmp_path / "a")
+    other = run_tournament(
+        TournamentConfig(FOUR.spec, PLAYERS, draw_random(FOUR, 2, 2, 1), seed=2), FOUR, tmp_path / "b"
+    )
+    assert games_of(first.results) != games_of(other.results)
+
+
+COMMAND = [
+    sys.executable,
+    "-m",
+    "genpolicy",
+    "tournament",
+    "--game",
+    FOUR.spec,
+    "--rounds",
+    "16",
+    "--random-plies",
+    "2",
+]
+COMMAND += ["--seed", "1", "--policy", "random", "other=random?seed=3", "mcts=mcts:rollout?simulations=40"]
+
+
+@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.slow)])
+def test_a_killed_tournament_loses_and_doubles_no_game(workers: str, tmp_path: Path) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert cli.main([*COMMAND[3:], "--out", str(whole), "--workers", "1"]) == 0
+    draw = random.Random(int(workers))
+    kills = 0
+    for _ in range(12):
+        process = subprocess.Popen(
+            [*COMMAND, "--out", str(killed), "--workers", workers], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        lines = killed / "games.jsonl"
+        before = lines.stat().st_size if lines.exists() else 0
+        while process.poll() is None and (not lines.exists() or lines.stat().st_size <= before):
+            time.sleep(0.005)
+        time.sleep(draw.uniform(0, 0.15))
+        if process.poll() is not None:
+            break
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        kills += 1
+        if kills == 2 * int(workers):
+            break
+    assert kills >= 1
+    subprocess.run([*COMMAND, "--out", str(killed), "--workers", workers], check=True, capture_output=True, timeout=300)
+    rows = [[json.loads(line) for line in (folder / "games.jsonl").open()] for folder in (whole, killed)]
+    assert sorted(row["number"] for row in rows[1]) == list(range(16 * 6))
+    key = [{row["number"]: (row["moves"], row["result"], row["first"]) for row in listed} for listed in rows]
+    assert key[0] == key[1]
+    written = list(FOUR.open_games(killed / "games.games"))
+    assert [[FOUR.moves[m] for m in game.moves] for game in written] == [row["moves"] for row in rows[1]]
+
+
+def test_torn_lines_and_games_that_no_line_knows_are_cut(tmp_path: Path) -> None:
+    settings = config(rounds=2)
+    folder = tmp_path / "t"
+    done = run_tournament(settings, FOUR, folder)
+    lines, written = folder / "games.jsonl", folder / "games.games"
+    good_lines, good_games = lines.read_bytes(), written.read_bytes()
+    kept = good_lines.splitlines(keepends=True)[:5]
+    lines.write_bytes(b"".join(kept) + good_lines.splitlines()[5][:40])
+    with Journal(folder, FOUR, settings.manifest(), settings.players) as journal:
+        assert len(journal.results) == 5
+    assert lines.read_bytes() == b"".join(kept)
+    assert written.read_bytes() == good_games[: json.loads(kept[-1])["games_file_bytes"]]
+    written.unlink()  # somebody tidied up
+    again = run_tournament(settings, FOUR, folder)
+    assert games_of(again.results) == games_of(done.results)
+    assert len(list(FOUR.open_games(written))) == 12
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "thesis.tex").write_text("")
+    with pytest.raises(ValueError, match=r"holds 'thesis\.tex' and no tournament"):
+        run_tournament(config(), FOUR, tmp_path / "x")
+    run_tournament(config(rounds=1), FOUR, tmp_path / "t")
+    with pytest.raises(ValueError, match="holds a tournament with rules"):
+        run_tournament(config(rounds=1, rules=Adjudication(max_plies=9)), FOUR, tmp_path / "t")
+    assert len(run_tournament(config(rounds=3), FOUR, tmp_path / "t").results) == 18  # more rounds go on
+    other = TournamentConfig(FOUR.spec, PLAYERS, draw_random(FOUR, 3, 3, 1), seed=1)
+    with pytest.raises(ValueError, match="began from another opening"):
+        run_tournament(other, FOUR, tmp_path / "t")
+    with (
+        Journal(tmp_path / "u", FOUR, {"rounds": 1}, {}),
+        pytest.raises(ValueError, match="another process plays this tournament"),
+    ):
+        Journal(tmp_path / "u", FOUR, {"rounds": 1}, {})
+
+
+# Players that fail, judges, limits.
+
+
+class Scripted(Policy):
+    """Plays the first legal move with a fixed value, but for what a test tells it."""
+
+    kind: ClassVar[str] = "scripted"
+
+    def __init__(self, game: Any, value: float | None = None, fail_at: int | None = None, how: str = "raise") -> None:
+        self.game, self.value, self.fail_at, self.how = game, value, fail_at, how
+
+    def decide(self, states: Sequence[Any]) -> list[Decision]:
+        decisions = []
+        for state in states:
+            plies = sum(bits.bit_count() for bits in state.stones)
+            move = int(self.game.legal(state)[0])
+            if self.fail_at is not None and plies >= self.fail_at:
+                if self.how == "raise":
+                    raise EngineError("the engine hangs")
+                if self.how == "few":
+                    return []
+                taken = set(range(len(self.game.moves))) - set(self.game.legal(state).tolist())
+                move = 99 if self.how == "outside" else min(taken)
+            decisions.append(Decision(move, value=self.value))
+        return decisions
+
+
+def play(
+    one: Policy, other: Policy, rules: Adjudication | None = None, judge: Oracle | None = None
+) -> list[GameResult]:
+    game = one.game
+    empty, shifted = Opening(game.format(game.parse()), (), "empty"), Opening(game.format(game.parse()), (4,), "b2")
+    tasks = [
+        GameTask(0, 0, "0", "one", "other", empty),
+        GameTask(1, 0, "0", "other", "one", empty),
+        GameTask(2, 1, "1", "one", "other", shifted),
+    ]
+    results: list[GameResult] = []
+    match = Match(game, {"one": one, "other": other}, rules or Adjudication(), judge, 0)
+    match.play(tasks, results.append)
+    return sorted(results, key=lambda each: each.number)
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ("raise", "other failed: EngineError: the engine hangs"),
+        ("few", "other failed: RuntimeError: gave 0 decisions"),
+        ("illegal", "other answered the illegal move 'a3'"),
+        ("outside", "other answered the illegal move of id 99"),
+    ],
+)
+def test_a_player_that_fails_loses_that_game_and_the_others_go_on(how: str, reason: str) -> None:
+    results = play(Scripted(TTT), Scripted(TTT, fail_at=2, how=how))
+    assert [each.ended for each in results] == ["forfeit"] * 3
+    assert [each.result for each in results] == [1.0, -1.0, 1.0]  # other is second, first, second
+    assert all(each.forfeit_by == "other" for each in results)
+    assert all(each.reason.startswith(reason) for each in results)
+
+
+def test_only_the_game_that_fails_is_lost() -> None:
+    class FailsOnOne(Scripted):
+        def decide(self, states: Sequence[Any]) -> list[Decision]:
+            if any(TTT.format(state) == "X../... /...".replace(" ", "") + " O" for state in states):
+                raise EngineError("cannot bear this one")
+            return super().decide(states)
+
+    results = play(Scripted(TTT), FailsOnOne(TTT))
+    assert [each.ended for each in results] == ["forfeit", "rules", "rules"]
+
+
+def test_agreed_values_end_games_and_one_sided_ones_do_not() -> None:
+    rules = Adjudication(win=(0.9, 3))
+    # Both say that player 0 wins, where one has player 0: as the movers' values that is + and -.
+    sure = play(Scripted(TTT, 0.95), Scripted(TTT, -0.95), rules)
+    assert (sure[0].ended, sure[0].result, len(sure[0].moves)) == ("adjudication", 1.0, 3)
+    assert (sure[1].ended, sure[1].result) == ("adjudication", -1.0)
+    assert [each.ended for each in play(Scripted(TTT, 0.95), Scripted(TTT, 0.95), rules)] == ["rules"] * 3
+    assert [each.ended for each in play(Scripted(TTT, 0.95), Scripted(TTT, None), rules)] == ["rules"] * 3
+    drawn = play(Scripted(TTT, 0.0), Scripted(TTT, 0.01), Adjudication(draw=(0.02, 2, 4)))
+    assert [(each.ended, each.result, len(each.moves)) for each in drawn] == [("adjudication", 0.0, 4)] * 3
+
+
+class Judge(Oracle):
+    """Says the same of every position, for player 0."""
+
+    def __init__(self, game: Any, centipawns: int) -> None:
+        self.game, self.centipawns = game, centipawns
+        self.asked: list[str] = []
+
+    def describe(self) -> dict[str, Any]:
+        return {}
+
+    def analyse(self, states: Sequence[Any], horizon: int, *, move_values: bool = False) -> list[Line]:
+        self.asked += [self.game.format(state) for state in states]
+        sign = [1 if self.game.player(state) == 0 else -1 for state in states]
+        return [Line((0,), (f"cp:{self.centipawns * each}",)) for each in sign]
+
+
+def test_a_judge_ends_games_beyond_its_mark_for_the_right_side() -> None:
+    rules = Adjudication(judge="test", judge_every=2)
+    won = play(Scripted(TTT), Scripted(TTT), rules, Judge(TTT, -1301))
+    assert [(each.ended, each.result, len(each.moves)) for each in won] == [
+        ("adjudication", -1.0, 2),
+        ("adjudication", -1.0, 2),
+        ("adjudication", -1.0, 3),
+    ]
+    calm = Judge(TTT, 1300)
+    assert {each.ended for each in play(Scripted(TTT), Scripted(TTT), rules, calm)} == {"rules"}
+    assert calm.asked
+    limit = Adjudication(judge="test", judge_every=99, max_plies=4, at_limit="judge")
+    assert {(each.ended, each.result) for each in play(Scripted(TTT), Scripted(TTT), limit, Judge(TTT, 2000))} == {
+        ("adjudication", 1.0)
+    }
+    draw = play(Scripted(TTT), Scripted(TTT), limit, Judge(TTT, 100))
+    assert {(each.ended, each.result, len(each.moves)) for each in draw} == {("limit", 0.0, 4)}
+
+
+def test_scores_are_judged_by_kind() -> None:
+    rules = Adjudication(judge="x")
+    expected = {"mate:3": 1.0, "mate:-2": -1.0, "mate:0": -1.0, "cp:1301": 1.0, "cp:-1301": -1.0, "cp:1300": None}
+    expected |= {"value:1": 1.0, "value:-1": -1.0, "value:0.99": None, "value:0": None}
+    assert {text: rules.judged(text) for text in expected} == expected
+    assert rules.judged(None) is None
+
+
+@pytest.mark.parametrize("more", [{"win": (1.5, 4)}, {"win": (0.9, 1)}, {"draw": (1.0, 3, 0)}, {"at_limit": "judge"}])
+def test_rules_out_of_range_are_refused(more: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"must be|needs a judge"):
+        Adjudication(**more)
+
+
+def test_the_sequential_test_does_not_depend_on_the_order_in_which_games_end() -> None:
+    settings = config(rounds=40, players={"a": "random", "b": "random?seed=1"}, sprt=SprtConfig(0, 200))
+    random_order = random.Random(3)
+    tasks = settings.tasks()
+    results = []
+    for task in tasks:
+        won = random_order.random() < 0.85
+        result = (1.0 if won else -1.0) if task.first == "a" else (-1.0 if won else 1.0)
+        results.append(
+            GameResult(
+                task.number,
+                task.round,
+                task.pair,
+                task.first,
+                task.second,
+                "",
+                "",
+                0,
+                (),
+                result,
+                "rules",
+                "",
+                None,
+                (0.0, 0.0),
+                "",
+            )
+        )
+    states = []
+    for shuffled in (results, results[::-1], random_order.sample(results, len(results))):
+        watch = SprtWatch(settings)
+        for result in shuffled:
+            watch.add(result)
+        states.append(watch.state)
+    assert states[0].verdict == "H1"
+    assert states[0] == states[1] == states[2]
+    assert sum(states[0].counts) < 40
+
+
+# Chess: engines that misbehave, and PGN that others read.
+
+
+def write_engine(folder: Path, body: str) -> Path:
+    """A UCI engine that answers ``go`` as ``body`` says."""
+    path = folder / "engine.py"
+    path.write_text(
+        f"#!{sys.executable}\n"
+        + textwrap.dedent(
+            """
+            import sys, time
+            for line in sys.stdin:
+                words = line.split()
+                if words[:1] == ["uci"]: print("id name Broken\\nuciok", flush=True)
+                elif words[:1] == ["isready"]: print("readyok", flush=True)
+                elif words[:1] == ["quit"]: break
+                elif words[:1] == ["go"]:
+            """
+        )
+        + textwrap.indent(textwrap.dedent(body), " " * 8)
+        + "\n"
+    )
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("sys.exit(7)", "ended with status 7"),
+        ("time.sleep(60)", "hangs"),
+        ("print('bestmove e2e5', flush=True)", "e2e5"),
+    ],
+)
+def test_an_engine_that_crashes_hangs_or_cheats_loses_and_the_report_says_why(
+    body: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine = write_engine(tmp_path, body)
+    arguments = ["tournament", "--game", "chess", "--rounds", "1", "--random-plies", "2", "--workers", "1"]
+    arguments += ["--policy", "random", f"bad=engine:{engine}?nodes=1&timeout_s=0.3"]
+    status = cli.main([*arguments, "--out", str(tmp_path / "t"), "--json", str(tmp_path / "t.json")])
+    out = capsys.readouterr()
+    assert status == 0, out.err
+    figures = json.loads((tmp_path / "t.json").read_text())
+    assert figures["games"] == 2
+    assert [each["by"] for each in figures["forfeits"]] == ["bad", "bad"]
+    assert all(reason in each["reason"] for each in figures["forfeits"])
+    assert "bad failed" in out.out
+    assert reason in out.out
+
+
+def test_every_pgn_is_read_by_python_chess_with_the_same_result(tmp_path: Path) -> None:
+    settings = config(
+        CHESS, 5, {"random": "random", "mcts": "mcts:uniform?simulations=4"}, rules=Adjudication(max_plies=90)
+    )
+    outcome = run_tournament(settings, CHESS, tmp_path / "t")
+    texts = {1.0: "1-0", 0.0: "1/2-1/2", -1.0: "0-1"}
+    rows = {f"{each.round + 1}.{each.number % 2 + 1}": each for each in outcome.results}
+    count = 0
+    with (tmp_path / "t" / "games.pgn").open() as file:
+        while (game := chess.pgn.read_game(file)) is not None:
+            count += 1
+            assert game.errors == []
+            row = rows[game.headers["Round"]]
+            assert (game.headers["White"], game.headers["Black"]) == (row.first, row.second)
+            assert game.headers["Result"] == texts[row.result]
+            assert game.headers["PlyCount"] == str(len(row.moves))
+            assert [move.uci() for move in game.mainline_moves()] == list(row.moves)
+            board = game.end().board()
+            if row.ended == "rules":
+                ended = board.outcome(claim_draw=True)
+                assert ended is not None
+                assert ended.result() == texts[row.result]
+    assert count == len(outcome.results) == 10
+
+
+# The commands.
+
+
+def test_the_commands_play_and_rate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "t"
+    arguments = ["--policy", "random", "r2=random?seed=4", "mcts:uniform?simulations=10", "--game", TTT.spec]
+    arguments += ["--rounds", "5", "--random-plies", "1", "--workers", "1", "--out", str(out)]
+    extra = ["--json", str(tmp_path / "a.json"), "--markdown", str(tmp_path / "a.md")]
+    assert cli.main(["tournament", *arguments, *extra]) == 0
+    shown = capsys.readouterr().out
+    assert "Crosstable" in shown
+    figures = json.loads((tmp_path / "a.json").read_text())
+    names = [row["name"] for row in figures["ratings"]["players"]]
+    assert set(names) == {"random", "r2", "mcts:uniform?simulations=10"}
+    assert "| player |" in (tmp_path / "a.md").read_text()
+    by_folder, by_file = tmp_path / "b.json", tmp_path / "c.json"
+    assert cli.main(["ratings", str(out), "--game", TTT.spec, "--json", str(by_folder)]) == 0
+    assert cli.main(["ratings", str(out / "games.games"), "--game", TTT.spec, "--json", str(by_file)]) == 0
+    rows = [json.loads(path.read_text())["ratings"]["players"] for path in (by_folder, by_file)]
+    assert rows[0] == rows[1] == figures["ratings"]["players"]
+
+
+def test_ratings_read_anybodys_pgn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "club.pgn"
+    results = ["1-0", "1/2-1/2", "0-1", "1-0", "*"]
+    path.write_text(
+        "".join(
+            f'[Event "e"]\n[White "Ann"]\n[Black "Bob"]\n[Result "{result}"]\n\n1. e4 e5 {result}\n\n'
+            for result in results
+        )
+        + '[Event "e"]\n[White "Bob"]\n[Black "Ann"]\n[Result "1-0"]\n\n1. e4 Ke7 1-0\n\n'
+        + '[Event "e"]\n[White "?"]\n[Black "Ann"]\n[Result "1-0"]\n\n1-0\n\n'
+        + '[Event "e"]\n[White "Bob"]\n[Black "Ann"]\n[Result "1-0"]\n\n1. d4 1-0\n\n'
+    )
+    assert cli.main(["ratings", str(path), "--los", "--crosstable", "--json", str(tmp_path / "r.json")]) == 0
+    out = capsys.readouterr()
+    figures = json.loads((tmp_path / "r.json").read_text())
+    assert figures["games"] == 5
+    assert figures["left_out"] == {
+        "unreadable games": 1,
+        "games without a result": 1,
+        "games whose headers do not tell two players": 1,
+    }
+    assert "Ke7" in out.err
+    assert figures["crosstable"] == [
+        {"first": "Ann", "second": "Bob", "wins": 2, "draws": 1, "losses": 1},
+        {"first": "Bob", "second": "Ann", "wins": 1, "draws": 0, "losses": 0},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--policy", "random"], "at least two players"),
+        (["--policy", "a=random", "a=random?seed=1"], "two players are called 'a'"),
+        (["--policy", "random", "nonsense"], "nonsense"),
+        (["--policy", "random", "random?seed=1", "--openings", "no.txt"], "no.txt"),
+        (["--policy", "random", "random?seed=1", "--format", "swiss"], "swiss"),
+        (["--policy", "random", "random?seed=1", "--sprt", "elo1=-5"], "elo0 must be below elo1"),
+        (["--policy", "random", "random?seed=1", "--anchor", "random=x"], "no number"),
+        (["--policy", "random", "random?seed=1", "--model", "elo"], "bt, bayeselo, ordo"),
+        (["--policy", "random", "random?seed=1", "--at-limit", "judge"], "needs a judge"),
+        (["--policy", "random", "random?seed=1", "--judge", "nobody"], "nobody"),
+        (["--policy", "random", "random?seed=1", "--rounds", "100", "--random-plies", "1"], "--random-plies"),
+    ],
+)
+def test_bad_arguments_are_one_message_and_leave_nothing(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "t"
+    command = ["tournament", "--game", TTT.spec, "--rounds", "2", "--random-plies", "1", "--out", str(out), *arguments]
+    assert cli.main(command) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.startswith("genpolicy: error: ")
+    assert not out.exists()
