@@ -14,10 +14,10 @@ All numbers are little-endian.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Generic, Protocol, TypeVar
+from typing import IO, Any, Generic, Protocol, TypeVar
 
 from genpolicy.errors import SourceError
 from genpolicy.game import OnBad
@@ -151,7 +151,7 @@ class _Bytes:
         return data
 
 
-RecordT = TypeVar("RecordT", Hcpe, Hcpe3Game, Psv)
+RecordT = TypeVar("RecordT", bound="Hcpe | Hcpe3Game | Psv")
 
 
 class Format(Generic[RecordT]):
@@ -159,14 +159,14 @@ class Format(Generic[RecordT]):
 
     Args:
         name: Of the format, for messages.
-        kind: Class of the records.
         layout: Of a record's fixed part.
+        make: Makes a record of the fields of that part and of what follows it in the file.
     """
 
-    def __init__(self, name: str, kind: type[RecordT], layout: struct.Struct) -> None:
+    def __init__(self, name: str, layout: struct.Struct, make: Callable[[tuple[Any, ...], _Bytes], RecordT]) -> None:
         self.name = name
-        self._kind = kind
         self._layout = layout
+        self._make = make
 
     def read(self, source: Source | Path, on_bad: OnBad | None = None) -> Iterator[tuple[int, RecordT]]:
         """Number (from 1) and content of each record, streamed; positions and moves are not looked into.
@@ -182,10 +182,10 @@ class Format(Generic[RecordT]):
                 data = _Bytes(stream)
                 while True:
                     number, data.began = number + 1, False
-                    record = self._next(data)
-                    if record is None:
+                    head = data.take(self._layout.size)
+                    if not head:
                         return
-                    yield number, record
+                    yield number, self._make(self._layout.unpack(head), data)
         except (CutShortError, SourceError) as error:
             reason = f"{error}; fetch or make it again" if isinstance(error, CutShortError) else str(error)
             bad = SourceError(f"{source.label}: {self.name} record {number}: {reason}")
@@ -193,25 +193,20 @@ class Format(Generic[RecordT]):
                 raise bad from error
             on_bad(bad)
 
-    def _next(self, data: _Bytes) -> RecordT | None:
-        head = data.take(self._layout.size)
-        if not head:
-            return None
-        fields = self._layout.unpack(head)
-        if self._kind is not Hcpe3Game:
-            return self._kind(*fields)
-        hcp, num_moves, result, opponent = fields
-        moves = []
-        for _ in range(num_moves):
-            move16, value, num_candidates = _MOVE.unpack(data.take(_MOVE.size))
-            candidates = data.take(_CANDIDATE.size * num_candidates)
-            moves.append(Hcpe3Move(move16, value, tuple(_CANDIDATE.iter_unpack(candidates))))
-        return self._kind(hcp, result, opponent, tuple(moves))
+
+def _hcpe3_game(fields: tuple[Any, ...], data: _Bytes) -> Hcpe3Game:
+    hcp, num_moves, result, opponent = fields
+    moves = []
+    for _ in range(num_moves):
+        move16, value, num_candidates = _MOVE.unpack(data.take(_MOVE.size))
+        candidates = data.take(_CANDIDATE.size * num_candidates)
+        moves.append(Hcpe3Move(move16, value, tuple(_CANDIDATE.iter_unpack(candidates))))
+    return Hcpe3Game(hcp, result, opponent, tuple(moves))
 
 
-HCPE = Format("hcpe", Hcpe, _HCPE)
-HCPE3 = Format("hcpe3", Hcpe3Game, _GAME)
-PSV = Format("PSV", Psv, _PSV)
+HCPE: Format[Hcpe] = Format("hcpe", _HCPE, lambda fields, data: Hcpe(*fields))
+HCPE3: Format[Hcpe3Game] = Format("hcpe3", _GAME, _hcpe3_game)
+PSV: Format[Psv] = Format("PSV", _PSV, lambda fields, data: Psv(*fields))
 assert (_HCPE.size, _PSV.size) == (NUM_BYTES + 6, NUM_BYTES + 8)
 
 

@@ -1,9 +1,10 @@
 """Positions packed into 256 bits: the HuffmanCodedPos of Apery and dlshogi (hcp) and YaneuraOu's PackedSfen (psfen).
 
 Both hold, from the lowest bit of the first byte on: the player to move (1 bit, 1 is White), the squares of Black's and
-White's king (7 bits each, lowest first; 81 is none), the other squares in the order 1a, 1b, ..., 9i as prefix codes,
-then the pieces in hand and, so that the bits are always 256, the pieces of the full set that are in neither place. They
-differ in their codes alone. No move number is held.
+White's king (7 bits each, lowest first), the other 79 squares in the order 1a, 1b, ..., 9i as prefix codes, then the
+pieces in hand and, so that the bits are always 256, the pieces of the full set that are in neither place. They differ
+in their codes alone. No move number is held. A mate problem without one of the kings does not fit: its 80 squares take
+257 bits, and programs that pack it all the same lose the last one.
 
 The decoder is our own because cshogi reads whatever it is given: a damaged one must be an error, not a wrong board.
 """
@@ -97,10 +98,10 @@ def unpack(packing: Packing, data: bytes) -> str:
     """
     value = int.from_bytes(data, "little")
     side, black_king, white_king = value & 1, value >> 1 & 127, value >> 8 & 127
-    if max(black_king, white_king) > NUM_SQUARES or (black_king == white_king != NUM_SQUARES):
+    if max(black_king, white_king) >= NUM_SQUARES or black_king == white_king:
         raise ValueError(f"{packing.name}: kings on squares {black_king} and {white_king}")
     value, used = value >> 15, 15
-    pieces = bytearray(NUM_SQUARES + 1)
+    pieces = bytearray(NUM_SQUARES)
     pieces[black_king], pieces[white_king] = KING, KING + WHITE_OFFSET
     for square in range(NUM_SQUARES):
         if square in (black_king, white_king):
@@ -119,18 +120,24 @@ def unpack(packing: Packing, data: bytes) -> str:
         value, used = value >> length, used + length
     if used != NUM_BITS:
         raise ValueError(f"{packing.name}: the last code ends after {used} bits, not {NUM_BITS}")
-    state = new_state(bytes(pieces[:NUM_SQUARES]), bytes(counts[:14]), side)
+    state = new_state(bytes(pieces), bytes(counts[:14]), side)
     for slot, letter in enumerate(HAND_LETTERS):
         kind = PIECE_TYPES.index(letter)
         kinds = (kind, kind + WHITE_OFFSET) + ((kind + KING, kind + KING + WHITE_OFFSET) if letter != "G" else ())
-        found = sum(pieces[:NUM_SQUARES].count(number) for number in kinds) + sum(counts[slot::7])
+        found = sum(pieces.count(number) for number in kinds) + sum(counts[slot::7])
         if found != HAND_MAXIMA[slot]:
             raise ValueError(f"{packing.name}: {found} {letter}, and a set has {HAND_MAXIMA[slot]}")
     return text_of(state)
 
 
 def pack(packing: Packing, sfen: str) -> bytes:
-    """The 32 bytes of a position whose SFEN the game has accepted."""
+    """The 32 bytes of a position whose SFEN the game has accepted.
+
+    Raises:
+        ValueError: it has one king.
+    """
+    if "K" not in sfen or "k" not in sfen:
+        raise ValueError(f"{sfen!r} has one king, and such a position does not fit into {NUM_BITS} bits")
     board: Any = cshogi.Board(sfen)
     if packing is HCP:
         packed = np.zeros(1, cshogi.HuffmanCodedPos)

@@ -187,7 +187,7 @@ def test_bad_games_are_counted_and_the_others_kept(tmp_path) -> None:
 
 def test_what_is_written_is_read_by_cshogi(tmp_path) -> None:
     start = "lnsgkgsnl/1r5b1/ppppppppp/9/9/9/PPPPPPPPP/1B5R1/LNSGKGSNL b - 1"
-    line = "7g7f 3c3d 8h2b+ 3a2b B*4e B*8e 4e3d 8e7f 2h7h 7f6g+".split()
+    line = ["7g7f", "3c3d", "8h2b+", "3a2b", "B*4e", "B*8e", "4e3d", "8e7f", "2h7h", "7f6g+"]
     game = PlayedGame("x", start, tuple(map(GAME.moves.index, line)), -1.0, {"Black": "先手", "White": "後手"})
     path = tmp_path / "one.csa"
     GAME.write_game(path, game)

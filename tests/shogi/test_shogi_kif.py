@@ -20,7 +20,7 @@ GAME = genpolicy.load_game("shogi")
 KIF = """# ---- Kifu for Windows95 V3.53 棋譜ファイル ----
 開始日時：2019/03/01 9:00
 棋戦：竜王戦
-手合割：平手　　
+手合割：平手
 先手：藤井
 後手：渡辺
 手数----指手---------消費時間--
@@ -229,7 +229,7 @@ def test_bad_games_name_the_line(tmp_path, content, message) -> None:
 
 
 def test_what_is_written_is_read_by_cshogi(tmp_path) -> None:
-    line = "7g7f 3c3d 8h2b+ 3a2b B*4e B*8e 4e3d 8e7f 2h7h 7f6g+".split()
+    line = ["7g7f", "3c3d", "8h2b+", "3a2b", "B*4e", "B*8e", "4e3d", "8e7f", "2h7h", "7f6g+"]
     start = GAME.format(GAME.parse())
     game = PlayedGame("x", start, tuple(map(GAME.moves.index, line)), -1.0, {"Black": "先", "White": "後"})
     for name in ("one.kif", "one.kifu"):

@@ -1,0 +1,197 @@
+"""Folders, archives and lists: what a path stands for, streamed, and every format written and read back."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import genpolicy
+from genpolicy.errors import SourceError
+from genpolicy.game import PlayedGame
+
+GAME = genpolicy.load_game("shogi")
+START = GAME.format(GAME.parse())
+HANDICAP = "lnsgkgsnl/9/ppppppppp/9/9/9/PPPPPPPPP/1B5R1/LNSGKGSNL w - 1"
+CSA = "V2.2\nN+a\nN-b\nPI\n+\n+7776FU\n-3334FU\n%TORYO\n"
+
+
+def random_game(seed: int, start: str = START, plies: int = 120) -> PlayedGame:
+    rng = random.Random(seed)
+    state, moves = GAME.parse(start), []
+    for _ in range(rng.randint(0, plies)):
+        legal = GAME.legal(state).tolist()
+        if not legal:
+            break
+        moves.append(rng.choice(legal))
+        state = GAME.play(state, moves[-1])
+    result = rng.choice([1.0, 0.0, -1.0])
+    return PlayedGame(str(seed), start, tuple(moves), result, {"Black": f"先手 {seed}", "White": "gote, the other"})
+
+
+def mid_game(seed: int) -> PlayedGame:
+    """A game that begins in the middle of another one."""
+    game = random_game(seed, plies=200)
+    state = GAME.parse(game.start)
+    half = len(game.moves) // 2
+    for move in game.moves[:half]:
+        state = GAME.play(state, move)
+    return PlayedGame("mid", GAME.format(state), game.moves[half:], game.result, game.headers)
+
+
+GAMES = [random_game(i) for i in range(6)] + [random_game(9, HANDICAP), mid_game(11), mid_game(12)]
+
+
+@pytest.mark.parametrize(
+    "name", ["g.csa", "g.kif", "g.kifu", "g.usi", "g.hcpe3", "g.csa.gz", "g.kifu.zst", "g.hcpe3.gz", "g.sfen.zst"]
+)
+def test_games_written_are_games_read(tmp_path, name) -> None:
+    path = tmp_path / name
+    for game in GAMES:
+        GAME.write_game(path, game)  # each call appends
+    found = list(GAME.open_games(path))
+    assert [(g.start, g.moves) for g in found] == [(g.start, g.moves) for g in GAMES]
+    if ".usi" not in name and ".sfen" not in name:  # lists of moves have no place for a result
+        assert [g.result for g in found] == [g.result for g in GAMES]
+    if ".csa" in name or ".kif" in name:
+        assert [(g.headers["Black"], g.headers["White"]) for g in found] == [
+            (g.headers["Black"], g.headers["White"]) for g in GAMES
+        ]
+    GAME.write_games(path, GAMES[:2])  # in place of what was there
+    assert len(list(GAME.open_games(path))) == 2
+
+
+def test_a_name_of_no_format_is_refused(tmp_path) -> None:
+    with pytest.raises(ValueError, match=r"games are written as \.csa"):
+        GAME.write_game(tmp_path / "game.pgn", GAMES[0])
+
+
+@pytest.mark.parametrize(
+    ("line", "start", "moves"),
+    [
+        ("startpos moves 7g7f 3c3d", START, ["7g7f", "3c3d"]),
+        ("position startpos moves 7g7f", START, ["7g7f"]),
+        ("startpos", START, []),
+        (f"sfen {HANDICAP} moves 3c3d 7g7f", HANDICAP, ["3c3d", "7g7f"]),
+        (f"{HANDICAP} moves 3c3d # a comment", HANDICAP, ["3c3d"]),
+    ],
+)
+def test_lines_of_usi(tmp_path, line, start, moves) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text(f"# openings\n\n{line}\n")
+    assert GAME.source_kind(path) == "games"
+    (game,) = GAME.open_games(path)
+    assert (game.game_id, game.start, [GAME.moves[m] for m in game.moves]) == ("a.txt:3", start, moves)
+    assert game.result is None
+
+
+def test_lines_of_sfen_are_positions(tmp_path) -> None:
+    path = tmp_path / "a.sfen"
+    path.write_text(f"{HANDICAP}\nsfen {START}\n{HANDICAP[:-2]}\nstartpos moves 7g7f 3c3d\n")
+    assert GAME.source_kind(path) == "positions"
+    found = [position.text for position in GAME.open_positions(path)]
+    after = GAME.parse()
+    for usi in ("7g7f", "3c3d"):
+        after = GAME.play(after, GAME.moves.index(usi))
+    assert found == [HANDICAP, START, HANDICAP, GAME.format(after)]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("startpos moves 7g7f 7g7f", r"a\.txt:1: move 2: .*'7g7f' is illegal"),
+        ("startpos moves 7g7f what", r":1: move 2: 'what' is not a move"),
+        ("startpos moves 5e5d+", r":1: move 1: .*illegal"),
+        ("sfen moves 7g7f", r":1: .*expected 'startpos"),
+        ("sfen 9/9/9 b - 1 moves 7g7f", r":1: .*not an SFEN"),
+    ],
+)
+def test_bad_lines_are_named(tmp_path, line, message) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text(line + "\n")
+    with pytest.raises(SourceError, match=message):
+        list(GAME.open_games(path))
+
+
+def archive(folder: Path) -> Path:
+    """A folder as floodgate's archives have them, one of its files damaged, one no game file."""
+    for day, name, text in (
+        ("2016/01", "wdoor+a.csa", CSA),
+        ("2016/01", "wdoor+b.csa", CSA.replace("7776", "7775")),
+        ("2016/02", "wdoor+c.csa", CSA + "/\n" + CSA),
+        ("2016/02", "empty.csa", ""),
+        ("2016/02", "notes.md", "not a game"),
+    ):
+        (folder / day).mkdir(parents=True, exist_ok=True)
+        (folder / day / name).write_text(text)
+    return folder
+
+
+def test_a_folder_of_folders(tmp_path) -> None:
+    folder = archive(tmp_path / "floodgate")
+    assert GAME.source_kind(folder) == "games"
+    bad: list[SourceError] = []
+    found = list(GAME.open_games(folder, bad.append))
+    assert [game.game_id for game in found] == ["wdoor+a.csa:1", "wdoor+c.csa:1", "wdoor+c.csa:2"]
+    assert sorted(Path(str(error).partition(":")[0]).name for error in bad) == ["empty.csa", "wdoor+b.csa"]
+    with pytest.raises(SourceError, match=r"wdoor\+b\.csa:6: "):
+        list(GAME.open_games(folder))
+
+
+def test_an_archive(tmp_path) -> None:
+    folder = archive(tmp_path / "floodgate")
+    path = tmp_path / "floodgate.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for inside in sorted(folder.rglob("*.csa")):
+            file.write(inside, inside.relative_to(tmp_path))
+    bad: list[SourceError] = []
+    assert len(list(GAME.open_games(path, bad.append))) == 3
+    assert len(bad) == 2
+    assert any("floodgate.zip/floodgate/2016/01/wdoor+b.csa:6: " in str(error) for error in bad)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda p: None, "no such file or folder"),
+        (lambda p: p.mkdir(), "holds no file that shogi reads"),
+        (
+            lambda p: (p.mkdir(), (p / "a.csa").write_text(CSA), (p / "b.hcpe").write_bytes(b"")),
+            "games and .*positions",
+        ),
+    ],
+)
+def test_paths_that_cannot_be_read(tmp_path, make, message) -> None:
+    make(tmp_path / "x")
+    with pytest.raises(SourceError, match=message):
+        GAME.source_kind(tmp_path / "x")
+
+
+@pytest.mark.parametrize("name", ["a.csa.gz", "a.csa.zst"])
+def test_a_packed_file_that_is_cut_is_an_error(tmp_path, name) -> None:
+    path = tmp_path / name
+    for i in range(30):
+        GAME.write_game(path, random_game(i))
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(SourceError, match=r"cannot be read .*cut short"):
+        list(GAME.open_games(path))
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path) -> None:
+    path = tmp_path / "many.usi"
+    path.write_text("startpos moves 7g7f 3c3d 8h2b+ 3a2b B*4e B*8e\n" * 10_000)
+
+    def peak(count: int) -> int:
+        tracemalloc.start()
+        for number, _ in enumerate(GAME.open_games(path)):
+            if number == count:
+                break
+        _, found = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return found
+
+    # What waits for the garbage collector comes and goes; all games at once would be several megabytes.
+    assert peak(9_999) < 1 << 19
