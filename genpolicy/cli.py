@@ -96,9 +96,7 @@ def _dispatch(arguments: list[str]) -> int:
     _refuse_empty(arguments)
     parser = _parser(name)
     parsed = parser.parse_args(arguments)
-    for option in OUTPUT_OPTIONS:
-        if (path := getattr(parsed, option, None)) is not None:
-            check_output(f"--{option}", Path(path))
+    check_outputs(parsed)
     if isinstance(seed := getattr(parsed, "seed", None), int) and seed < 0:
         raise ValueError(f"--seed must not be negative, got {seed}")
     run: Callable[[argparse.Namespace], int | None] | None = getattr(parsed, "run", None)
@@ -119,6 +117,19 @@ def _refuse_empty(arguments: Sequence[str]) -> None:
         if argument == "" or option != before:
             at = f"{option} was given an empty value" if option.startswith("-") else "an argument is empty"
             raise ValueError(f"{at}; is a variable of the shell unset?")
+
+
+def check_outputs(parsed: argparse.Namespace) -> None:
+    """``check_output`` for every file of results that a command line names.
+
+    Raises:
+        ValueError: as ``check_output``.
+    """
+    for option in OUTPUT_OPTIONS:
+        given = getattr(parsed, option, None)
+        for path in given if isinstance(given, list) else [given]:
+            if path is not None:
+                check_output(f"--{option}", Path(path))
 
 
 def check_output(option: str, path: Path) -> None:

@@ -162,7 +162,10 @@ def structured(
     except OmegaConfBaseException as error:
         key = getattr(error, "full_key", "") or _refused_key(schema, data)
         name = f"{prefix}.{key}".strip(".")
-        raise ConfigError(f"{at}key {name!r}: {_first_line(error)}") from error
+        said = _first_line(error)
+        if "Incompatible value 'None'" in said:
+            said = "it was given no value, and needs one"
+        raise ConfigError(f"{at}key {name!r}: {said}") from error
     except ConfigError as error:
         raise ConfigError(f"{at}{error}") from error
     except (ValueError, TypeError) as error:
@@ -330,5 +333,5 @@ def _not_sections(schema: type[Any], data: Mapping[str, Any], prefix: str = "") 
         nested = _nested(fields[key])
         if nested and isinstance(value, Mapping):
             yield from _not_sections(nested, value, path)
-        elif nested and isinstance(value, bool | int | float | str):
+        elif (nested or typing.get_origin(fields[key]) is dict) and isinstance(value, bool | int | float | str):
             yield path, value

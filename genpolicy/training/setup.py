@@ -17,7 +17,7 @@ import genpolicy
 from genpolicy import registry
 from genpolicy.config import structured, to_dict
 from genpolicy.data.records import Dataset
-from genpolicy.errors import CheckpointError, ConfigError, DatasetError
+from genpolicy.errors import CheckpointError, ConfigError, DatasetError, RegistryError
 from genpolicy.game import Game
 from genpolicy.policies.learner import Learner
 from genpolicy.training.config import RunConfig
@@ -89,7 +89,10 @@ def take_weights(learner: Learner, folder: str) -> None:
     """
     from genpolicy.policies.base import load_policy
 
-    source = getattr(load_policy(folder), "learner", None)
+    try:
+        source = getattr(load_policy(folder, game=learner.game), "learner", None)
+    except (RegistryError, ValueError) as error:
+        raise CheckpointError(f"init_from: {error}") from error
     if not isinstance(source, Learner):
         raise CheckpointError(f"init_from: the policy {folder} has no weights to start from")
     if source.game.spec != learner.game.spec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 import json
 import os
@@ -279,6 +280,13 @@ def test_files_of_results_are_looked_at_before_the_work(
     monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path and access(path, mode))
     assert "may not be written to; name another file" in fails(capsys, *base, str(tmp_path / "figures"))
     assert not list(tmp_path.iterdir())
+
+
+def test_options_that_take_several_files_are_looked_at_too(tmp_path: Path) -> None:
+    pictures = [tmp_path / "a.png", tmp_path / "new" / "b.png"]
+    cli.check_output("--plot", pictures[0])
+    with pytest.raises(ValueError, match=r"--plot \S+b\.png: no folder"):
+        cli.check_outputs(argparse.Namespace(plot=pictures, json=None))
 
 
 def test_figures_are_written_whole_or_not_at_all(tmp_path: Path) -> None:

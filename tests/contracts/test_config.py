@@ -88,6 +88,8 @@ def test_a_free_section_is_checked_by_its_owner() -> None:
         ("optim.lr=fast", r"'optim\.lr'.*fast"),
         ("optim.betas=[a]", r"optim\.betas"),
         ("optim=3", r"'optim' is a section of keys, got 3"),
+        ("learner=3", r"'learner' is a section of keys, got 3"),
+        ("game=", r"'game': it was given no value"),
         ("optim.lr=-1", "lr must be above 0, got -1"),
         ("seed", "'seed' is not key=value"),
         ("=3", "'=3' is not key=value"),
