@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from genpolicy.evaluation.latency_command import add_latency_parser
 from genpolicy.evaluation.puzzles_command import add_puzzles_parser
+from genpolicy.evaluation.report_command import add_report_parser
 
 if TYPE_CHECKING:
     from genpolicy.data.oracle import Oracle
@@ -39,6 +40,7 @@ def add_parser(subparsers: Any) -> None:
     futures.set_defaults(run=run_futures)
     add_puzzles_parser(measures)
     add_latency_parser(measures)
+    add_report_parser(measures)
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:

@@ -6,14 +6,15 @@ import hashlib
 import json
 import os
 import platform
-import shutil
 import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import genpolicy
+from genpolicy.data.engine_oracle import find_engine
 from genpolicy.data.storage import sha256_of
+from genpolicy.errors import EngineError
 
 _GIT_TIMEOUT_S = 10
 
@@ -73,14 +74,20 @@ def policy_fingerprint(spec: str) -> str:
     facts: list[Any] = [spec]
     for part in _named_in(spec):
         folder = Path(part)
-        program = None if "=" in part else shutil.which(part)
         if (folder / "config.yaml").is_file():
             files = sorted(file for file in folder.iterdir() if file.name in ("config.yaml", "model.safetensors"))
             facts += [[file.name, sha256_of(file)] for file in files]
-        elif program is not None:
+        elif (program := _program(part)) is not None:
             stat = os.stat(program)
             facts.append([stat.st_size, stat.st_mtime_ns])
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+
+
+def _program(name: str) -> str | None:
+    try:
+        return find_engine(name)
+    except EngineError:  # most parts of a spelling are no program
+        return None
 
 
 def _named_in(spec: str) -> list[str]:

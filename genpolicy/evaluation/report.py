@@ -84,7 +84,7 @@ def write_json(path: Path | None, figures: Any) -> None:
         OSError: it cannot be written (no such folder, a full disk, ...); a file that was there is untouched.
     """
     if path is not None:
-        _write(path, json.dumps(_without_nan(figures), indent=2, allow_nan=False) + "\n")
+        _write(path, json.dumps(plain_figures(figures), indent=2, allow_nan=False) + "\n")
 
 
 def write_markdown(path: Path | None, reports: Sequence[Report]) -> None:
@@ -104,9 +104,10 @@ def _write(path: Path, text: str) -> None:
         write_atomic(path, text.encode())
 
 
-def _without_nan(figures: Any) -> Any:
+def plain_figures(figures: Any) -> Any:
+    """Figures as JSON holds them: NaN and infinite numbers become None, tuples lists."""
     if isinstance(figures, dict):
-        return {key: _without_nan(value) for key, value in figures.items()}
+        return {key: plain_figures(value) for key, value in figures.items()}
     if isinstance(figures, list | tuple):
-        return [_without_nan(value) for value in figures]
+        return [plain_figures(value) for value in figures]
     return None if isinstance(figures, float) and not math.isfinite(figures) else figures
