@@ -16,8 +16,14 @@ from typing import IO, Literal, cast
 import zstandard
 
 from genpolicy.errors import SourceError
+from genpolicy.game import OnBad
 
 Kind = Literal["games", "positions"]
+
+
+class DamagedFileError(SourceError):
+    """A file cannot be read, or not to its end."""
+
 
 GAME_SUFFIXES = (".pgn",)
 LIST_SUFFIXES = (".epd", ".fen", ".txt")
@@ -140,25 +146,40 @@ def open_for_writing(path: Path, *, append: bool = False) -> IO[str]:
     return path.open(mode, encoding="utf-8")
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+def read_lines(path: Path, on_damage: OnBad | None = None) -> Iterator[tuple[int, str]]:
     """Number (from 1) and text of each line, without its end; a byte-order mark is dropped.
 
+    Args:
+        path: The file.
+        on_damage: Told what is wrong where the file cannot be read on; the lines end there. None raises it.
+
     Raises:
-        SourceError: the file cannot be opened or unpacked, is cut short, or is no text.
+        DamagedFileError: it cannot be opened or unpacked, is cut short, or is no text (only without ``on_damage``).
     """
+    try:
+        yield from _read_lines(path)
+    except DamagedFileError as error:
+        if on_damage is None:
+            raise
+        on_damage(error)
+
+
+def _read_lines(path: Path) -> Iterator[tuple[int, str]]:
     number = 0
     try:
         with _open_text(path) as text:
             while line := text.readline(MAX_LINE_CHARS):
                 number += 1
                 if len(line) >= MAX_LINE_CHARS:
-                    raise SourceError(f"{path}:{number}: a line of {MAX_LINE_CHARS} characters; is this a text file?")
+                    raise DamagedFileError(
+                        f"{path}:{number}: a line of {MAX_LINE_CHARS} characters; is this a text file?"
+                    )
                 yield number, _clean(line, path, number)
     except _DAMAGE as error:
         way_out = "the file is damaged or cut short; fetch or pack it again" if number or path.suffix else "check it"
         if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
             way_out = "check the path"
-        raise SourceError(f"{path}:{number + 1}: cannot be read ({error}); {way_out}") from error
+        raise DamagedFileError(f"{path}:{number + 1}: cannot be read ({error}); {way_out}") from error
 
 
 def _clean(line: str, path: Path, number: int) -> str:
@@ -169,7 +190,7 @@ def _clean(line: str, path: Path, number: int) -> str:
         except UnicodeEncodeError:  # lone surrogates stand for bytes that are not UTF-8
             line = line.encode("utf-8", "surrogateescape").decode("latin-1")
     if "\0" in line:
-        raise SourceError(
+        raise DamagedFileError(
             f"{path}:{number}: not a text file in UTF-8 or Latin-1; convert it (iconv -t utf-8) or unpack it"
         )
     return line.rstrip("\r\n")

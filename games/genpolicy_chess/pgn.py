@@ -250,12 +250,17 @@ def read_games(path: Path, on_bad: OnBad | None, label: str | None = None) -> It
     """Games of a PGN file, streamed; their ids are ``label`` (by default the file's name) and a number from 1.
 
     Raises:
-        SourceError: an unreadable game (only without ``on_bad``), a damaged file, or no game in it.
+        SourceError: an unreadable game or a damaged file (only without ``on_bad``), or no game in it.
     """
     reader = _Reader(path, label or path.name, on_bad)
     line = 0
-    for line, text in read_lines(path):
+    damage: list[SourceError] = []
+    for line, text in read_lines(path, damage.append if on_bad else None):
         yield from reader.feed(line, text)
+    if damage:
+        assert on_bad is not None
+        on_bad(damage[0])
+        return  # with the game in which it was cut
     yield from reader.finish(line)
     if reader.count == 0:
         raise SourceError(f"{path}: holds no game; expected PGN text")

@@ -15,7 +15,7 @@ import chess
 from genpolicy.errors import SourceError
 from genpolicy.game import OnBad, Position
 from genpolicy_chess.diffusearch import record_position
-from genpolicy_chess.files import LIST_SUFFIXES, RECORD_SUFFIXES, read_lines, suffix_of
+from genpolicy_chess.files import LIST_SUFFIXES, RECORD_SUFFIXES, DamagedFileError, read_lines, suffix_of
 from genpolicy_chess.moves import MOVES, move_id
 from genpolicy_chess.state import has_legal_move, is_legal, parse_fen
 
@@ -32,7 +32,7 @@ def read_positions(path: Path, on_bad: OnBad | None) -> Iterator[Position]:
     """Positions of one file, streamed.
 
     Raises:
-        SourceError: an unreadable line or row (only without ``on_bad``), a damaged file, or no position in it.
+        SourceError: an unreadable line or row or a damaged file (only without ``on_bad``), or no position in it.
     """
     suffix = suffix_of(path)
     if suffix in LIST_SUFFIXES:
@@ -43,7 +43,16 @@ def read_positions(path: Path, on_bad: OnBad | None) -> Iterator[Position]:
         items = _table_items(path)
     split = split_of(path)
     count = 0
-    for where, read in items:
+    while True:
+        try:
+            where, read = next(items)
+        except StopIteration:
+            break
+        except DamagedFileError as damage:
+            if on_bad is None:
+                raise
+            on_bad(damage)
+            return
         count += 1
         try:
             position = read()
@@ -102,7 +111,7 @@ def _table_items(path: Path) -> Iterator[tuple[str, Callable[[], Position]]]:
                     yield f"{path}: row {number}", lambda row=row, reader=reader: reader(row)  # type: ignore[misc]
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise SourceError(
+        raise DamagedFileError(
             f"{path}: cannot be read after row {number} ({reason}); it is damaged, cut short or not Parquet: "
             "fetch or make it again"
         ) from error

@@ -365,7 +365,10 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     }.items():
         path = write(tmp_path, damaged, name)
         with pytest.raises(SourceError, match=rf"{re.escape(name)}.*(damaged|cut short)"):
-            read_all(path)
+            read(path)
+        assert [re.search(rf"{re.escape(name)}.*(damaged|cut short)", bad) is None for bad in read_all(path)[1]] == [
+            False
+        ]
     for name in ("none.epd", "none.jsonl"):
         with pytest.raises(SourceError, match="holds no position"):
             read_all(write(tmp_path, "\n\n", name))
@@ -393,7 +396,7 @@ def test_a_flipped_byte_in_a_table_is_never_a_crash(tmp_path: Path) -> None:
         damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
         path.write_bytes(damaged)
         try:
-            for position in read_all(path)[0]:
+            for position in read(path):
                 GAME.parse(position.text)
         except SourceError as error:
             messages.append(str(error))
