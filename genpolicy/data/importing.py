@@ -95,7 +95,7 @@ def import_sources(
         if len(report.shown) < MAX_SHOWN:
             report.shown.append(str(error))
 
-    entries = _entries(game, sources, on_bad)
+    entries = _entries(game, sources, on_bad, on_bad if skip_bad else None)
     last_game: str | None = None
     for unit, (prefix, entry) in enumerate(entries):
         if isinstance(entry, Position) and entry.game_id not in (None, last_game):
@@ -131,9 +131,15 @@ Entry = PlayedGame | Position
 
 
 def _entries(
-    game: Game[Any], sources: Sequence[str], on_bad: Callable[[SourceError], None] | None
+    game: Game[Any],
+    sources: Sequence[str],
+    on_bad: Callable[[SourceError], None] | None,
+    skip_source: Callable[[SourceError], None] | None = None,
 ) -> Iterator[tuple[str, Entry]]:
-    """Entries with a prefix that keeps ids of whole games of several sources apart."""
+    """Entries with a prefix that keeps ids of whole games of several sources apart.
+
+    Of several sources, one that cannot be read on is left from there on and told to ``skip_source``.
+    """
     for number, source in enumerate(sources):
         # One source keeps its own ids; of several, two files may have one name. A position keeps its game's id as it
         # is: the positions of one game may lie in several part files.
@@ -147,8 +153,13 @@ def _entries(
         opened: Iterator[Entry] = (
             game.open_games(path, on_bad) if kind == "games" else game.open_positions(path, on_bad)
         )
-        for entry in opened:
-            yield prefix, entry
+        try:
+            for entry in opened:
+                yield prefix, entry
+        except SourceError as error:
+            if skip_source is None or len(sources) == 1:
+                raise
+            skip_source(error)
 
 
 def _game_records(game: Game[Any], prefix: str, played: PlayedGame, splits: SplitFractions) -> Iterator[Record]:

@@ -185,12 +185,16 @@ class DatasetInfo:
         path = folder / INFO_FILE
         try:
             data = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
+            if folder.is_file():
+                raise DatasetError(
+                    f"{folder}: is a file; give the folder of a data set, the one that holds {INFO_FILE}"
+                ) from None
             what = "no such folder" if not folder.exists() else f"holds no {INFO_FILE}, so it is no data set"
             raise DatasetError(f"{folder}: {what} (genpolicy data import|label|selfplay makes one)") from None
         except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
             raise DatasetError(f"{path}: unreadable: {error}") from error
-        if not isinstance(data, dict) or not isinstance(data.get("format"), int):
+        if not isinstance(data, dict) or type(data.get("format")) is not int:
             raise DatasetError(
                 f"{path}: no key 'format' in it, so it describes no data set; restore it or make it again"
             )
@@ -203,7 +207,54 @@ class DatasetInfo:
         if missing or set(data) - known:
             odd = ", ".join(sorted(missing | (set(data) - known)))
             raise DatasetError(f"{path}: keys missing or unknown: {odd}; restore the file or make the data set again")
+        for key, value in data.items():
+            if wrong := _wrong_type(key, value):
+                raise DatasetError(f"{path}: key {wrong}; restore the file or make the data set again")
         return DatasetInfo(**data)
+
+
+_WORDS = {str: "text", int: "a whole number of at least 0", bool: "true or false", dict: "a mapping", list: "a list"}
+_SHARD = {"file": str, "rows": int, "sha256": str}
+_COUNTS = {"records": int, "games": int, "labelled": int, "duplicates": int}
+_TALLIES = ("splits", "skipped", "tallies")
+
+
+def _wrong_type(key: str, value: Any) -> str | None:
+    """What is wrong with an entry of ``dataset.yaml``, or None: ``"complete must be true or false, got 'yes'"``."""
+    if key == "oracle" and value is None:
+        return None
+    kinds = {"oracle": dict, "options": dict, "counts": dict, "sources": list, "shards": list, "complete": bool}
+    whole: dict[str, type] = {"units": int, "format": int}
+    if wrong := _not(key, value, {**kinds, **whole}.get(key, str)):
+        return wrong
+    inner: list[tuple[str, Any, type]] = []
+    if key in ("shards", "sources"):
+        for number, entry in enumerate(value):
+            where = f"{key}[{number}]"
+            if wrong := _not(where, entry, dict):
+                return wrong
+            if key == "shards":
+                inner += [(f"{where}.{name}", entry.get(name), kind) for name, kind in _SHARD.items()]
+                if isinstance(entry.get("file"), str) and Path(entry["file"]).name != entry["file"]:
+                    return f"{where}.file must be the name of a file in the folder, got {entry['file']!r}"
+    if key == "counts":
+        inner += [(f"counts.{name}", value[name], kind) for name, kind in _COUNTS.items() if name in value]
+        for name in (*_TALLIES, "leakage"):
+            if wrong := _not(f"counts.{name}", value.get(name, {}), dict):
+                return wrong
+        inner += [(f"counts.{name}.{k}", v, int) for name in _TALLIES for k, v in value.get(name, {}).items()]
+        for split, leak in value.get("leakage", {}).items():
+            if wrong := _not(f"counts.leakage.{split}", leak, dict):
+                return wrong
+            inner += [(f"counts.leakage.{split}.{name}", leak.get(name), int) for name in ("records", "in_training")]
+    return next((wrong for entry in inner if (wrong := _not(*entry))), None)
+
+
+def _not(key: str, value: object, kind: type) -> str | None:
+    # A bool is an int for isinstance.
+    if type(value) is kind and not (isinstance(value, int) and value < 0):
+        return None
+    return f"{key} must be {_WORDS[kind]}, got {'nothing' if value is None else repr(value)}"
 
 
 class Dataset:
@@ -247,6 +298,18 @@ class Dataset:
     def num_records(self) -> int:
         """Number of rows."""
         return sum(int(shard["rows"]) for shard in self.info.shards)
+
+    def count(self, name: str) -> Any:
+        """One of the counts of a complete data set (``genpolicy.data.summary.count``).
+
+        Raises:
+            DatasetError: ``dataset.yaml`` does not have it.
+        """
+        if name not in self.info.counts:
+            raise DatasetError(
+                f"{self.folder / INFO_FILE}: key counts.{name} is missing; restore the file or make the data set again"
+            )
+        return self.info.counts[name]
 
     @property
     def checksum(self) -> str:

@@ -68,6 +68,10 @@ class DatasetWriter:
         self._answers: dict[int, dict[tuple[int, int], Any]] = {}
         """Unit -> (task, question) -> answer, of units in work."""
         self._journal: Journal | None = None
+        if folder.exists() and not folder.is_dir():
+            raise DatasetError(f"{folder}: is a file; a data set is a folder, so name another")
+        self._is_new = not folder.exists()
+        """The folder was made by this run."""
         with full_disk_named(folder):
             folder.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(folder)
@@ -92,6 +96,11 @@ class DatasetWriter:
     def num_units(self) -> int:
         """Finished units, in shards or in the journal."""
         return self.info.units + len(self._pending)
+
+    @property
+    def num_committed(self) -> int:
+        """Rows in shards."""
+        return self._num_committed
 
     @property
     def num_rows(self) -> int:
@@ -197,7 +206,21 @@ class DatasetWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None:
+            self._clear_away()
         self.close()
+
+    def _clear_away(self) -> None:
+        """Leave nothing behind where nothing was finished, so that any other work may begin here."""
+        journal = self.folder / JOURNAL_FILE
+        if self.info.shards or self.info.complete or _size(journal):
+            return
+        for path in (journal, self.folder / INFO_FILE):
+            path.unlink(missing_ok=True)
+        if self._is_new:
+            (self.folder / LOCK_FILE).unlink(missing_ok=True)
+            if not any(self.folder.iterdir()):
+                self.folder.rmdir()
 
     def _resume(self, info: DatasetInfo) -> DatasetInfo:
         path = self.folder / INFO_FILE
@@ -212,15 +235,16 @@ class DatasetWriter:
             write_atomic(path, info.to_yaml())
             return info
         old = DatasetInfo.read(self.folder)
-        if not old.shards and not (self.folder / JOURNAL_FILE).exists():
+        if not old.shards and not old.complete and not _size(self.folder / JOURNAL_FILE):
             write_atomic(path, info.to_yaml())  # begun and given up before anything was finished
             return info
         mine, theirs = info.identity(), old.identity()
+        or_delete = f"; or delete this one, of which {sum(shard['rows'] for shard in old.shards)} rows were made"
         for key in [*theirs, *(key for key in mine if key not in theirs)]:
             if mine.get(key) != theirs.get(key):
                 raise DatasetError(
                     f"{self.folder}: holds a data set whose {key} is {theirs.get(key)!r}, not {mine.get(key)!r}; "
-                    "choose another folder, or the same settings to go on"
+                    f"choose another folder, or the same settings to go on{'' if old.complete else or_delete}"
                 )
         if old.complete:
             (self.folder / JOURNAL_FILE).unlink(missing_ok=True)
@@ -324,6 +348,10 @@ def to_parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
     table = pa.Table.from_pylist(list(rows), schema=SCHEMA)
     pq.write_table(table, buffer, compression="zstd", compression_level=ZSTD_LEVEL)
     return buffer.getvalue()
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def _lock(folder: Path) -> IO[bytes]:

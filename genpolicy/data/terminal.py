@@ -1,0 +1,170 @@
+"""What ``genpolicy data`` shows while it works, when it is done, and when it is told to stop."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from genpolicy.data.records import Dataset
+
+STOPPING = ("SIGTERM", "SIGHUP")
+"""Signals that end the work as Ctrl-C does."""
+
+
+class StoppedError(KeyboardInterrupt):
+    """A signal asked to stop."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+@dataclass
+class Stop:
+    """What to say of the work when it is stopped."""
+
+    kept: Callable[[], str] = lambda: "what is finished is safe"
+
+
+@contextmanager
+def stoppable() -> Iterator[Stop]:
+    """Inside, SIGTERM and SIGHUP stop the work as Ctrl-C does; all three say what is kept and how to go on.
+
+    Raises:
+        KeyboardInterrupt: after Ctrl-C.
+        SystemExit: after a signal, with status 128 + its number, as shells count.
+    """
+    stop = Stop()
+
+    def raise_it(number: int, _frame: object) -> None:
+        raise StoppedError(number)
+
+    before = {}
+    if threading.current_thread() is threading.main_thread():  # no other may handle signals
+        for name in STOPPING:
+            number = getattr(signal, name, None)
+            if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
+                before[number] = signal.signal(number, raise_it)
+    try:
+        yield stop
+    except KeyboardInterrupt as wish:
+        how = f"stopped by {wish}" if isinstance(wish, StoppedError) else "interrupted"
+        say(f"\n{how}; {stop.kept()}. Go on with:\n  {command_line()}")
+        if isinstance(wish, StoppedError):
+            raise SystemExit(128 + wish.number) from None
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def progress() -> Iterator[Any]:
+    """A progress bar on stderr, with a rate and an estimate; its tasks have a field ``unit``."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[unit]}"),
+        _rate_column(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), refresh_per_second=2) as bar:
+        yield bar
+
+
+def _rate_column() -> Any:
+    from rich.progress import ProgressColumn, Task
+    from rich.text import Text
+
+    class RateColumn(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            speed = task.finished_speed or task.speed
+            return Text("" if speed is None else f"{speed:.1f}/s")
+
+    return RateColumn()
+
+
+def show(dataset: Dataset, console: Any) -> None:
+    """A table of what a data set is and holds.
+
+    Raises:
+        DatasetError: its ``dataset.yaml`` calls it complete and lacks a count.
+    """
+    from rich.table import Table
+
+    info = dataset.info
+    table = Table(title=str(dataset.folder), title_justify="left", show_header=False)
+    table.add_column()
+    table.add_column(overflow="fold")
+    table.add_row("game", info.game)
+    table.add_row("made by", f"{info.made_by}, genpolicy {info.genpolicy}")
+    table.add_row("command", info.command)
+    if info.oracle is not None:
+        table.add_row("oracle", ", ".join(f"{key}={value}" for key, value in info.oracle.items() if value != {}))
+    table.add_row("records", f"{dataset.num_records} in {len(info.shards)} shards, checksums verified")
+    table.add_row("splits", ", ".join(f"{split} {number}" for split, number in dataset.splits.items()))
+    if info.complete:
+        table.add_row("games", str(dataset.count("games")))
+        table.add_row("labelled", str(dataset.count("labelled")))
+        table.add_row("repeated positions", str(dataset.count("duplicates")))
+        for split, leak in dataset.count("leakage").items():
+            share = 100 * leak["in_training"] / max(1, leak["records"])
+            table.add_row(
+                f"{split} positions that occur in training",
+                f"{leak['in_training']} of {leak['records']} ({share:.1f} %)",
+            )
+        skipped = {**info.counts.get("skipped", {}), **info.counts.get("tallies", {})}
+        if skipped:
+            table.add_row("left out", ", ".join(f"{number} {reason}" for reason, number in skipped.items()))
+    else:
+        table.add_row("unfinished", f"go on with: {info.command}")
+    table.add_row("checksum", dataset.checksum)
+    console.print(table)
+
+
+def facts(dataset: Dataset) -> dict[str, Any]:
+    """The same for ``--json``."""
+    info = dataset.info
+    return {
+        "folder": str(dataset.folder),
+        "game": info.game,
+        "made_by": info.made_by,
+        "oracle": info.oracle,
+        "options": info.options,
+        "sources": info.sources,
+        "complete": info.complete,
+        "records": dataset.num_records,
+        "splits": dataset.splits,
+        "counts": info.counts,
+        "shards": info.shards,
+        "checksum": dataset.checksum,
+    }
+
+
+def say(text: str) -> None:
+    """A line on stderr."""
+    print(text, file=sys.stderr)
+
+
+def command_line() -> str:
+    """How this run was started, to be typed again."""
+    return shlex.join(["genpolicy", *sys.argv[1:]])
+
+
+def write_json(path: Path | None, found: dict[str, Any]) -> None:
+    """Write ``--json``, where it is given."""
+    if path is not None:
+        path.write_text(json.dumps(found, indent=2) + "\n")
