@@ -92,5 +92,6 @@ def test_every_entry_point_leads_somewhere(group: Group) -> None:
 def test_importing_the_package_imports_no_plugin_and_no_torch() -> None:
     code = "import sys, genpolicy, genpolicy.registry, genpolicy.testing; print(sorted(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    for module in ("'torch'", "'chess'", "'genpolicy_chess'", "'genpolicy_connect'", "'diffusers'"):
+    games = ("'genpolicy_chess'", "'genpolicy_connect'", "'genpolicy_shogi'")
+    for module in ("'torch'", "'chess'", "'cshogi'", "'diffusers'", *games):
         assert module not in loaded
