@@ -35,7 +35,8 @@ def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 @pytest.mark.parametrize("arguments", ["['--help']", "['--version']", "['evaluate', '--help']", "['play', '--help']"])
 def test_help_imports_no_torch_and_no_game(arguments: str) -> None:
-    heavy = "{'torch', 'diffusers', 'pyarrow', 'chess', 'cshogi', 'genpolicy_chess', 'genpolicy_connect', 'genpolicy_shogi'}"
+    games = "'genpolicy_chess', 'genpolicy_connect', 'genpolicy_shogi'"
+    heavy = f"{{'torch', 'diffusers', 'pyarrow', 'chess', 'cshogi', {games}}}"
     done = run(
         code=f"import sys; from genpolicy import cli; code = cli.main({arguments}); "
         f"print(sorted({heavy} & set(sys.modules))); sys.exit(code)"
