@@ -26,7 +26,7 @@ def board_text(state: ShogiState, players: tuple[str, str]) -> str:
     """Nine ranks, files 9 to 1, Black's pieces in capitals and below, both hands, and the side to move."""
     key = state.keys[-1]
     lines = [f"{players[1]} holds: {_hand(key[HANDS_AT + 7 : SIDE_AT]).lower()}", ""]
-    lines.append("   " + "  ".join("987654321"))
+    lines.append("  " + "  ".join("987654321"))
     for rank in range(9):
         cells = []
         for piece in reversed(key[rank:HANDS_AT:9]):

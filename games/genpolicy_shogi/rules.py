@@ -47,7 +47,7 @@ def declaration_points(state: ShogiState) -> int | None:
 
     The king stands in the zone (the three ranks furthest from its own side) and is not in check, and at least ten of
     the player's other pieces stand there. Rooks and bishops, promoted or not, count five, all others but the king one:
-    those in the zone, and all in hand.
+    those in the zone, and all in hand. In a handicap game nothing is added for the pieces that were left out.
     """
     key = state.keys[-1]
     if key[CHECK_AT]:

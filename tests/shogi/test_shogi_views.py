@@ -140,6 +140,7 @@ def test_board_text() -> None:
     assert lines[0] == "White holds: -"
     assert lines[2].split() == list("987654321")
     assert lines[3].split() == [*"lnsgkgsnl", "a"]
+    assert lines[2].index("8") == lines[4].index("r")  # a file's number stands above its pieces
     assert lines[4].split() == [".", "r", ".", ".", ".", ".", ".", "+B", ".", "b"]
     assert lines[11].split() == [*"LNSGKGSNL", "i"]
     assert lines[-2] == "Black holds: B"
