@@ -20,7 +20,7 @@ from typing import Literal
 from genpolicy.data.engine_options import EngineOption, setoption_lines
 from genpolicy.errors import EngineError
 
-HANDSHAKE_TIMEOUT_S = 10.0  # an engine names itself at once; loading networks comes after that
+HANDSHAKE_TIMEOUT_S = 30.0  # an engine names itself at once; one that loads tables first took 13 s on a busy core
 MAX_OUTPUT_BYTES = 64 << 20  # of one search; beyond it the program floods and is no engine
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 QUEUEING_ENGINES = re.compile(r"(Fairy-)?Stockfish\b")
