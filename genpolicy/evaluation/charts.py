@@ -82,7 +82,8 @@ def line_chart(title: str, unit: str, x_labels: Sequence[str], series: Mapping[s
         # Intervals at the same category stand beside each other.
         shift = (number - (len(series) - 1) / 2) * min(6.0, step / (len(series) + 1))
         marks = [_line(left, y, left + 18, y, width=2), _marker(left + 9, y)]
-        points = [(left + step * (i + 0.5) + shift, span) for i, span in enumerate(line) if span is not None]
+        there = [(i, span) for i, span in enumerate(line) if span is not None and not math.isnan(span[0])]
+        points = [(left + step * (i + 0.5) + shift, span) for i, span in there]
         path = " ".join(f"{x:.1f},{scale(span[0]):.1f}" for x, span in points)
         marks.append(f'<polyline points="{path}" fill="none" stroke="currentColor" stroke-width="2"/>')
         for x, (value, low, high) in points:
