@@ -468,6 +468,21 @@ class Game(ABC, Generic[StateT]):
         for game in games:
             self.write_game(path, game)
 
+    def write_positions(self, path: Path, positions: Iterable[Position]) -> int:
+        """Write positions and what is known of them to a new file, in the game's format that its name says.
+
+        Args:
+            path: The file.
+            positions: In order; the positions of a game follow each other. What the format cannot hold is left out.
+
+        Returns:
+            How many positions were written.
+
+        Raises:
+            ValueError: the game does not supply this, or not in a format of this name.
+        """
+        raise ValueError(f"{path}: game {self.spec!r} writes no files of positions")
+
 
 def _wins_within(game: Game[Any], state: Any, plies: int, seen: dict[tuple[Any, int], bool]) -> bool:
     """Whether the player to move can force a win within ``plies``, an odd number.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from genpolicy.errors import IllegalMoveError
 from genpolicy.game import Game, IntArray, OnBad, PlayedGame, Position, Puzzle, Symmetry
-from genpolicy_shogi import display, labels, rules, sources
+from genpolicy_shogi import display, labelled, labels, rules, sources
 from genpolicy_shogi import state as states
 from genpolicy_shogi.evaluation import is_quiet, static_value
 from genpolicy_shogi.moves import flipped_ids, make_vocabulary
@@ -267,6 +267,14 @@ class ShogiGame(Game[ShogiState]):
             ValueError: the name is of no format in which games are written.
         """
         sources.write_game(self, path, game)
+
+    def write_positions(self, path: Path, positions: Iterable[Position]) -> int:
+        """Write labelled positions as hcpe, hcpe3 or PSV, by the file's name; what they cannot hold is left out.
+
+        Raises:
+            ValueError: the name is of none of these formats.
+        """
+        return labelled.write_positions(path, positions)
 
 
 def _max_plies(text: str) -> int | None:

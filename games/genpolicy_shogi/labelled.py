@@ -57,7 +57,8 @@ def read_positions(game: Game[Any], source: Source, label: str, on_bad: OnBad | 
     for number, each in records:
         position = _made(lambda each=each: [_position(each)], source, name, number, on_bad)  # type: ignore[misc]
         for text, line, scores, result in position or ():
-            yield Position(text, f"{source.label}: {name} record {number}", line, scores, result=result)
+            ply = each.ply - 1 if isinstance(each, Psv) and each.ply else None
+            yield Position(text, f"{source.label}: {name} record {number}", line, scores, ply=ply, result=result)
 
 
 def _made(make: Callable[[], Any], source: Source, name: str, number: int, on_bad: OnBad | None) -> Any:

@@ -1,4 +1,4 @@
-"""``genpolicy data import | label | selfplay | info | fit-scale``: making data sets and looking at them."""
+"""``genpolicy data import | label | selfplay | info | fit-scale | export``: making data sets and looking at them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SPLITS = (
 
 def add_parser(subparsers: Any) -> None:
     """Add ``data`` and its verbs."""
-    from genpolicy.data import fit_scale
+    from genpolicy.data import export, fit_scale
 
     parser = subparsers.add_parser("data", help="make, import, label and look at data sets")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
@@ -43,6 +43,7 @@ def add_parser(subparsers: Any) -> None:
     _add_selfplay(verbs)
     _add_info(verbs)
     fit_scale.add_parser(verbs)
+    export.add_parser(verbs)
 
 
 def _add_import(verbs: Any) -> None:

@@ -1,0 +1,115 @@
+"""``genpolicy data export``: a data set as a file in a format of its game, for other programs and people."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from genpolicy.data.records import Dataset, Record
+from genpolicy.errors import DatasetError
+from genpolicy.game import Game, PlayedGame, Position
+
+
+def export_positions(dataset: Dataset, game: Game[Any], path: Path, split: str | None = None) -> int:
+    """Write the records of a data set as positions, in their order; how many the format took.
+
+    Args:
+        dataset: The data set.
+        game: Its game.
+        path: A new file; its name says the format (see ``Game.write_positions``).
+        split: Only this split; None takes all.
+
+    Raises:
+        ValueError: the game writes no positions, or not in a format of this name.
+    """
+    positions = (_position(record, f"{dataset.folder}: record {row}") for row, record in _rows(dataset, split))
+    return game.write_positions(path, positions)
+
+
+def export_games(dataset: Dataset, game: Game[Any], path: Path, split: str | None = None) -> int:
+    """Write the games whose moves a data set holds; how many there were. Arguments and errors as above.
+
+    Raises:
+        DatasetError: no game in it, or the records of one do not follow from each other.
+    """
+    count = 0
+
+    def games() -> Iterator[PlayedGame]:
+        nonlocal count
+        known = ((row, record) for row, record in _rows(dataset, split) if record.game_id and record.played)
+        for _, group in groupby(known, key=lambda pair: pair[1].game_id):
+            yield _game(game, [(f"{dataset.folder}: record {row}", record) for row, record in group])
+            count += 1
+
+    game.write_games(path, games())
+    if count == 0:
+        raise DatasetError(f"{dataset.folder}: holds no game (no record says which move was played)")
+    return count
+
+
+def _rows(dataset: Dataset, split: str | None) -> Iterator[tuple[int, Record]]:
+    return enumerate(dataset.records(split))
+
+
+def _position(record: Record, where: str) -> Position:
+    return Position(
+        record.state,
+        where,
+        record.moves,
+        record.scores,
+        ended=record.ended,
+        game_id=record.game_id,
+        ply=record.ply,
+        split=record.split,
+        played=record.played,
+        result=record.result,
+        policy=record.policy,
+    )
+
+
+def _game(game: Game[Any], rows: list[tuple[str, Record]]) -> PlayedGame:
+    state = game.parse(rows[0][1].state)
+    moves = []
+    for where, record in rows:
+        if game.format(state) != record.state:
+            raise DatasetError(f"{where}: does not follow from the record before it, so its game cannot be written")
+        moves.append(game.moves.index(record.played or ""))
+        state = game.play(state, moves[-1])
+    first = rows[0][1]
+    return PlayedGame(str(first.game_id), first.state, tuple(moves), first.result)
+
+
+def add_parser(verbs: Any) -> None:
+    """Add the verb."""
+    parser = verbs.add_parser(
+        "export",
+        help="a data set as a file in one of the game's own formats",
+        description="Writes positions with their labels, or whole games, in the format that the file's name says.",
+    )
+    parser.add_argument("folder", type=Path, metavar="DATASET", help="what to write")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="a new file")
+    parser.add_argument("--games", action="store_true", help="whole games, from the moves that were played")
+    parser.add_argument("--split", metavar="NAME", help="only train, validation or test (default: all)")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """The verb."""
+    from genpolicy.registry import load_game
+
+    dataset = Dataset.open(arguments.folder)
+    if arguments.out.exists():
+        raise ValueError(f"--out {arguments.out}: exists already; name a new file")
+    write = export_games if arguments.games else export_positions
+    try:
+        count = write(dataset, load_game(dataset.game_spec), arguments.out, arguments.split)
+    except BaseException:
+        arguments.out.unlink(missing_ok=True)  # half a file would look like a whole one
+        raise
+    what = "games" if arguments.games else f"of {dataset.num_records:,} positions"
+    print(f"wrote {count:,} {what} to {shlex.quote(str(arguments.out))}")
+    return 0
