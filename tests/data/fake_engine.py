@@ -10,8 +10,6 @@ import sys
 import time
 from pathlib import Path
 
-import chess
-
 MODE = "good"
 FOLDER = Path(".")
 SLEEP_S = 0.0
@@ -30,10 +28,17 @@ def note(kind: str, text: str) -> int:
     return len(path.read_text().splitlines())
 
 
-def search(fen: str, only: str | None) -> None:
-    count = note("searches", fen if only is None else f"{fen} {only}")
+def search(words: list[str], only: str | None) -> None:
     if MODE == "always dies":
+        note("searches", " ".join(words))
         os._exit(7)
+    import chess  # takes longer than all the rest of a start
+
+    board = chess.Board(" ".join(words[2:8]))
+    for move in words[9:]:
+        board.push(board.parse_uci(move))
+    fen = board.fen(en_passant="legal")
+    count = note("searches", fen if only is None else f"{fen} {only}")
     if MODE == "dies twice" and count <= 2:
         sys.stderr.write("out of luck\n")
         sys.stderr.flush()
@@ -51,7 +56,6 @@ def search(fen: str, only: str | None) -> None:
         sys.stderr.flush()
     if SLEEP_S:
         time.sleep(SLEEP_S)
-    board = chess.Board(fen)
     digest = hashlib.sha256(fen.encode()).digest()
     line = []
     for i in range(1 + digest[0] % 3 if MODE != "one move" else 1):
@@ -86,7 +90,7 @@ def main() -> None:
     note("starts", str(os.getpid()))
     if MODE == "exits":
         sys.exit(3)
-    fen = ""
+    position: list[str] = []
     for line in sys.stdin:
         words = line.split()
         if words[:1] == ["uci"]:
@@ -110,13 +114,10 @@ def main() -> None:
             say("readyok")
         elif words[:1] == ["position"]:
             note("positions", line.strip())
-            board = chess.Board(" ".join(words[2:8]))
-            for move in words[9:]:
-                board.push(board.parse_uci(move))
-            fen = board.fen(en_passant="legal")
+            position = words
         elif words[:1] == ["go"]:
             note("limits", line.strip())
-            search(fen, words[words.index("searchmoves") + 1] if "searchmoves" in words else None)
+            search(position, words[words.index("searchmoves") + 1] if "searchmoves" in words else None)
         elif words[:1] == ["quit"]:
             return
 
