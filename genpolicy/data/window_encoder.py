@@ -91,7 +91,8 @@ class WindowEncoder:
                 ended = [i for i, p in enumerate(played) if p.over and slot.ply >= len(p.states)]
             else:
                 for i, p in enumerate(played):
-                    if slot.ply < len(p.moves):
+                    # A position may have a score without a move.
+                    if slot.ply < len(p.moves) or (slot.kind == "value" and slot.ply < len(p.states) and not p.over):
                         tokens[i, at] = self._token(slot.kind, slot.ply, p, int(viewers[i]))
                 ended = [i for i, p in enumerate(played) if p.over and slot.ply >= len(p.moves)]
             tokens[ended, at] = self.layout.pad

@@ -21,7 +21,7 @@ from genpolicy.errors import ConfigError
 from genpolicy.game import Game
 from genpolicy.sequence import Layout
 
-_CHOICE, _SYMMETRY = 0, 1 << 32  # streams of draws that never meet: plies are small
+_CHOICE, _SYMMETRY, _ARM = 0, 1 << 32, 1 << 33  # streams of draws that never meet: plies are small
 
 
 def build_windows(
@@ -73,7 +73,11 @@ def build_windows(
 
 
 class CachedWindows(WindowSource):
-    """Windows of a cache; see ``build_windows``."""
+    """Windows of a cache; see ``build_windows``.
+
+    Where the layout gives the first action (``sa-v``), a window shows a position and one of its valued moves, drawn
+    anew each time it is made; the value is that move's.
+    """
 
     def __init__(
         self,
@@ -90,6 +94,7 @@ class CachedWindows(WindowSource):
         self._seed, self._train_pad = seed, train_pad
         self._given = torch.from_numpy(layout.given)
         self._redraw = redraw and cache.has_choices
+        self._by_move = any(slot.given and slot.kind == "action" for slot in layout.slots)
         self._symmetries = _symmetries(cache, game) if augment else None
 
     def __len__(self) -> int:
@@ -102,6 +107,8 @@ class CachedWindows(WindowSource):
             raise IndexError(f"window indices lie in 0..{len(self) - 1}, got {windows.min()}..{windows.max()}")
         rows = self._cache.gather("tokens", windows).astype(np.int64)
         viewers = self._cache.gather("viewers", windows).astype(np.int64)
+        if self._by_move:
+            rows = self._with_a_move(rows, windows, epoch)
         if self._redraw:
             rows = self._walk(rows, viewers, windows, epoch)
         if self._symmetries is not None:
@@ -111,6 +118,17 @@ class CachedWindows(WindowSource):
         if not self._train_pad:
             target &= tokens != self._layout.pad
         return Batch(tokens, self._given.expand(len(windows), -1).clone(), target, torch.from_numpy(windows.copy()))
+
+    def _with_a_move(self, rows: NDArray[np.int64], windows: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
+        """Rows [B, N] of positions with one of their valued moves, drawn anew in each epoch, and its value."""
+        action, value = self._layout.slot("action", 0), self._layout.slot("value", 0)
+        assert action is not None
+        assert value is not None
+        first, count = self._cache.choices_of(windows)
+        drawn = first + draw(self._seed, epoch, windows, _ARM, count)
+        rows[:, action.start] = self._cache.gather("arm_move", drawn)
+        rows[:, value.start] = self._cache.gather("arm_value", drawn)
+        return rows
 
     def _walk(
         self, own: NDArray[np.int64], viewers: NDArray[np.int64], windows: NDArray[np.int64], epoch: int

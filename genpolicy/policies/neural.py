@@ -1,13 +1,10 @@
-"""What the learners and policies over one denoising network share: windows, first-action marginals, saving, loading.
+"""What the learners and policies over one denoising network share: windows and first-action marginals.
 
 Axes: B batch, N tokens of a sequence, L tokens of a state, M moves of the vocabulary.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import platform
 import time
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -20,21 +17,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-import genpolicy
-from genpolicy import registry
-from genpolicy.config import structured, to_dict, to_yaml
 from genpolicy.data.records import Dataset
-from genpolicy.data.storage import write_atomic
 from genpolicy.data.windows import WindowSource
 from genpolicy.diffusion.logits import NEGATIVE_INFINITY, LogitGroup, TypedLogits
-from genpolicy.errors import CheckpointError, ConfigError
+from genpolicy.errors import ConfigError
 from genpolicy.game import Game
 from genpolicy.networks import DenoisingTransformer, NetworkConfig
-from genpolicy.policies.base import FORMAT_VERSION, Decision, Policy, legal_probabilities, write_provenance
-from genpolicy.policies.draws import RowSeeds, check_options
+from genpolicy.policies.base import Decision, legal_probabilities
 from genpolicy.policies.learner import Learner
-from genpolicy.policies.simple import legal_of
-from genpolicy.policies.weights import find_device, load_weights, read_provenance, weights_of
+from genpolicy.policies.saved import WeightsPolicy
 from genpolicy.sequence import Layout
 
 VIEWERS = ("mover", "absolute")
@@ -71,7 +62,7 @@ class NetworkLearner(Learner):
         layout: The tokens of its windows.
     """
 
-    policy_class: ClassVar[type[NetworkPolicy]]
+    policy_class: ClassVar[type[WeightsPolicy]]
     """What plays with the weights."""
 
     def __init__(
@@ -112,7 +103,7 @@ class NetworkLearner(Learner):
             augment=options.augment and training,
         )
 
-    def policy(self) -> NetworkPolicy:
+    def policy(self) -> WeightsPolicy:
         """A policy that plays with these weights (shared, not copied)."""
         return self.policy_class(self)
 
@@ -182,8 +173,8 @@ class FirstAction:
         return logits
 
 
-class NetworkPolicy(Policy):
-    """A policy over a ``NetworkLearner``'s weights.
+class NetworkPolicy(WeightsPolicy):
+    """A policy that imagines a future, its first action the one it plays.
 
     ``Decision.policy`` is the marginal p(a_0 | s) of the first network call over the legal moves, whatever the sampler
     made of it afterwards. Stats: ``network_calls``; ``raw_legal``, 1 where the first action was legal without a legal
@@ -198,9 +189,6 @@ class NetworkPolicy(Policy):
         batch_size: Most positions in one network call.
     """
 
-    learner_class: ClassVar[type[NetworkLearner]]
-    learner: NetworkLearner
-
     def __init__(
         self,
         learner: NetworkLearner,
@@ -209,77 +197,21 @@ class NetworkPolicy(Policy):
         legal_mask: bool = True,
         batch_size: int = 64,
     ) -> None:
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-        self.learner, self.game, self.layout = learner, learner.game, learner.layout
-        self.legal_mask, self.batch_size = bool(legal_mask), int(batch_size)
-        self.provenance: dict[str, Any] = {}
-        """Where the weights come from; written to ``provenance.json``."""
-        self.folder: Path | None = None
-        """Where it was loaded from or saved to last."""
-        self._seeds = RowSeeds(seed)
+        super().__init__(learner, seed=seed, batch_size=batch_size)
+        self.legal_mask = bool(legal_mask)
 
-    def with_options(self, **changed: Any) -> NetworkPolicy:
-        """A policy over the same weights with other options.
-
-        Raises:
-            ValueError: an option that it does not take, or one out of range.
-        """
-        check_options(self.kind, changed, self.option_names())
-        made = type(self)(self.learner, **self._options_with(changed))
-        made.folder, made.provenance = self.folder, self.provenance
-        return made
-
-    def unmasked(self) -> NetworkPolicy | None:
+    def unmasked(self) -> WeightsPolicy | None:
         """The same without the legal mask; None where it has none."""
         return self.with_options(legal_mask=False) if self.legal_mask else None
 
-    def _options_with(self, changed: dict[str, Any]) -> dict[str, Any]:
-        """The constructor's options as they are, but for some."""
-        return {**self.own_options(), **changed}
-
     def own_options(self) -> dict[str, Any]:
         """The constructor's options that every network policy takes, as they are."""
-        return {"seed": self._seeds.seed, "legal_mask": self.legal_mask, "batch_size": self.batch_size}
+        return {**super().own_options(), "legal_mask": self.legal_mask}
 
-    @property
-    def device(self) -> torch.device:
-        """Where the network lies."""
-        return next(self.learner.network.parameters()).device
-
-    @property
-    def label(self) -> str:
-        """The folder's name where there is one (its run's, if it is called ``policy``), else the kind."""
-        if self.folder is None:
-            return self.kind
-        folder = self.folder.resolve()
-        return folder.parent.name if folder.name == "policy" else folder.name
-
-    def seed(self, seed: int) -> None:
-        """Make the draws that follow the same as those after any other call with this seed."""
-        self._seeds.reset(seed)
-
-    @torch.no_grad()
-    def decide(self, states: Sequence[Any]) -> list[Decision]:
-        """One decision for each position.
-
-        Raises:
-            ValueError: a position without legal moves, or one that the tokenizer cannot hold.
-        """
-        legal = legal_of(self.game, states)
-        seeds = self._seeds.draw([self.game.format(state) for state in states])
-        network = self.learner.network
-        # Evaluation in the middle of training must leave dropout as it found it.
-        was_training = network.training
-        network.eval()
-        try:
-            decisions: list[Decision] = []
-            for start in range(0, len(states), self.batch_size):
-                chunk = slice(start, start + self.batch_size)
-                decisions += self._decide_batch(states[chunk], legal[chunk], seeds[chunk])
-            return decisions
-        finally:
-            network.train(was_training)
+    @classmethod
+    def option_names(cls) -> tuple[str, ...]:
+        """What ``load_policy`` may be told besides ``device`` and ``game``."""
+        return (*super().option_names(), "legal_mask")
 
     @abstractmethod
     def _imagine(self, network: FirstAction, tokens: Tensor, seeds: Sequence[int]) -> Tensor:
@@ -354,86 +286,3 @@ class NetworkPolicy(Policy):
             return self.game.format(self.game.tokens.decode(tokens, viewer))
         except ValueError:
             return None
-
-    def _saved_config(self) -> NetworkLearnerConfig:
-        """The learner's options, with what the policy was told since."""
-        return dataclasses.replace(self.learner.options)
-
-    def save_pretrained(self, folder: str | Path) -> Path:
-        """Write ``config.yaml``, ``model.safetensors`` and ``provenance.json``.
-
-        A folder that was written in part has no ``config.yaml``, and so is no policy's.
-        """
-        from safetensors.torch import save
-
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "config.yaml").unlink(missing_ok=True)
-        weights = weights_of(self.learner.network)
-        data = save({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()})
-        write_atomic(folder / "model.safetensors", data)
-        versions = {"genpolicy": genpolicy.__version__, "torch": torch.__version__, "python": platform.python_version()}
-        write_provenance(folder, {"versions": versions, **self.provenance})
-        config = {
-            "policy": self.kind,
-            "format": FORMAT_VERSION,
-            "game": self.game.spec,
-            "layout": self.layout.fingerprint,
-            "weights_sha256": hashlib.sha256(data).hexdigest(),
-            "learner": to_dict(self._saved_config()),
-            "play": {key: value for key, value in self.own_options().items() if key not in ("seed", "batch_size")},
-        }
-        write_atomic(folder / "config.yaml", to_yaml(config).encode())
-        self.folder = folder
-        return folder
-
-    @classmethod
-    def from_folder(cls, folder: Path, config: dict[str, Any], **options: Any) -> NetworkPolicy:
-        """The policy of a folder whose ``config.yaml`` was read already.
-
-        Args:
-            folder: Where it was saved.
-            config: Its ``config.yaml``.
-            options: ``device``, ``game`` (must be the one it was trained for), and the constructor's own.
-
-        Raises:
-            CheckpointError: damaged, or of another game or tokenizer.
-            ValueError: an option that the policy does not take, or a device that is not there.
-        """
-        device = find_device(str(options.pop("device", "cpu")))
-        wanted = options.pop("game", None)
-        check_options(cls.kind, options, cls.option_names())
-        for key, kind in (("game", str), ("layout", str), ("learner", dict)):
-            if not isinstance(config.get(key), kind):
-                raise CheckpointError(f"{folder}/config.yaml: no {key!r} in it; the file is damaged")
-        play = config.get("play") or {}
-        check_options(cls.kind, play, cls.option_names())
-        game = registry.load_game(config["game"])
-        if wanted is not None:
-            asked = registry.load_game(wanted) if isinstance(wanted, str) else wanted
-            if asked.spec != game.spec:
-                raise CheckpointError(f"{folder}: this policy plays {game.spec!r}, not {asked.spec!r}")
-        try:
-            learner_config = structured(
-                cls.learner_class.Config, config["learner"], where=f"{folder}/config.yaml", prefix="learner"
-            )
-        except ConfigError as error:
-            raise CheckpointError(f"{error} (the folder was written by other code, or changed by hand)") from error
-        learner = cls.learner_class.make(game, learner_config)
-        if learner.layout.fingerprint != config["layout"]:
-            raise CheckpointError(
-                f"{folder}: its tokens are not those of the installed {game.spec!r} (layout {config['layout']}, here "
-                f"{learner.layout.fingerprint}): install the version of the game that it was trained with, or train it "
-                "again"
-            )
-        load_weights(learner.network, folder / "model.safetensors", config.get("weights_sha256"))
-        learner.to(device).eval()
-        policy = cls(learner, **{**play, **options})
-        policy.folder = folder
-        policy.provenance = read_provenance(folder)
-        return policy
-
-    @classmethod
-    def option_names(cls) -> tuple[str, ...]:
-        """What ``load_policy`` may be told besides ``device`` and ``game``."""
-        return ("seed", "legal_mask", "batch_size")

@@ -44,7 +44,7 @@ def test_on_small_boards_it_agrees_with_the_solver() -> None:
 def test_mates_are_counted_in_moves_of_the_winner() -> None:
     game = genpolicy.load_game(CONNECT)
     with make_oracle("alphabeta", game) as oracle:
-        win, theirs = oracle.analyse([game.parse("XX./OO./... X"), game.parse("X.X/.O./X.O O")], 5)
+        win, theirs = oracle.analyse([game.parse("XX./OO./... X"), game.parse("XX./OO./X.. O")], 5)
         assert (win.scores[0], [game.moves[m] for m in win.moves], win.ended) == ("mate:1", ["c3"], True)
         (doomed,) = oracle.analyse([game.parse("X.X/.O./X.O O")], 5)
     assert theirs.scores[0] == "mate:1"
