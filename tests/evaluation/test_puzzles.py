@@ -242,6 +242,35 @@ def test_no_longer_mate_counts_where_none_is_allowed(game: Game[Any]) -> None:
     assert len(found.moves) == 1
 
 
+@pytest.mark.parametrize(("longer", "any_mate"), [(0, False), (1, False), (2, True), (4, True)])
+def test_plies_of_the_solution_count_towards_the_longest_mate(game: Game[Any], longer: int, any_mate: bool) -> None:
+    """The first move is the solution's, the second loses two plies: mate at the 7th and not the 5th."""
+    start = "8/7k/5K2/8/8/8/8/6R1 w - - 0 1"
+    fixed = {0: "g1a1", 1: "a1b1"}
+    asked: list[Any] = []
+
+    def choose(state: Any) -> int:
+        asked.append(state)
+        if (given := fixed.get(len(asked) - 1)) is not None:
+            return game.moves.index(given)
+        after = {int(move): game.play(state, int(move)) for move in game.legal(state)}
+        best = game.mate_distance(state, 5)
+        assert best is not None
+        return next(move for move, position in after.items() if _lost_in(game, position, best - 1))
+
+    solution = mate_puzzle(game, start, "g1a1 h7h8 f6f7 h8h7 a1h1")
+    found = attempt_puzzles(Playing(game, choose), [solution], longer=longer).attempts[0]
+    assert (found.first, found.solved, found.solved_any) == (True, False, any_mate)
+    assert len(found.moves) == (4 if any_mate else 2)
+
+
+def _lost_in(game: Game[Any], state: Any, plies: int) -> bool:
+    if plies == 0 or game.outcome(state) is not None:
+        return game.outcome(state) == -1
+    answers = [game.play(state, int(move)) for move in game.legal(state)]
+    return all(game.mate_distance(answer, plies - 1) is not None for answer in answers)
+
+
 def test_mate_rule_agrees_with_minimax_on_a_small_board() -> None:
     game = genpolicy.load_game(CONNECT)
     won = [s for s in game.positions() if game.outcome(s) is None and slow_distance(game.format(s))[0] > 0]
