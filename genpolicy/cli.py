@@ -48,6 +48,7 @@ COMMANDS: dict[str, Command] = {
         "genpolicy.evaluation.arena.commands", "let policies and engines play each other, and rate them"
     ),
     "ratings": Command("genpolicy.evaluation.ratings_command", "rate players from files of games"),
+    "experiment": Command("genpolicy.experiments.commands", "make the runs of a description and one table of them"),
     "play": Command("genpolicy.play.commands", "play against a policy in the terminal"),
 }
 

@@ -197,6 +197,7 @@ class Run:
                 "step": self.step,
                 "records_seen": self.records(),
                 "epochs": self.records() / len(self.source),
+                "seconds": self.seconds,
                 "averaged_weights": self.average is not None,
             }
             try:

@@ -1,0 +1,1 @@
+"""One description, many runs, one table and its plots."""

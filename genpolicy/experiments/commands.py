@@ -1,0 +1,105 @@
+"""``genpolicy experiment FILE``: the runs, the table, the plots."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from genpolicy.data.storage import write_atomic
+from genpolicy.evaluation.report import write_json
+from genpolicy.experiments import plots, tables
+from genpolicy.experiments.description import Experiment
+from genpolicy.experiments.runner import Runner, require_data
+from genpolicy.training.setup import commit
+
+HELP = """\
+Make all runs of an experiment file, then its table and plots. For example
+
+  genpolicy experiment configs/experiments/small/table-5.yaml
+
+Finished runs are skipped, so the same command goes on after an interruption or a kill, and makes what an edited file
+adds. A run that fails is shown as failed, with its log; the others go on. The table goes to OUT/NAME.md, .csv and
+.json, plots beside it."""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``experiment`` to the command line."""
+    parser = subparsers.add_parser(
+        "experiment",
+        help="make the runs of a description and one table of them",
+        description=HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("file", type=Path, metavar="FILE", help="YAML description")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="one setting, e.g. seeds=[0]")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="folder (default: runs/experiments/NAME)")
+    parser.add_argument("--parallel", type=int, metavar="N", help="runs at once (default: as many as cores allow)")
+    parser.add_argument("--table-only", action="store_true", help="make no run; the table of what is finished")
+    parser.add_argument("--plan", action="store_true", help="list the runs and whether they are finished, and stop")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """The subcommand."""
+    experiment = Experiment(arguments.file, arguments.overrides)
+    out = arguments.out or Path("runs") / "experiments" / experiment.name
+    if arguments.parallel is not None and arguments.parallel < 1:
+        raise ValueError(f"--parallel must be at least 1, got {arguments.parallel}")
+    runner = Runner(experiment, out)
+    if arguments.table_only or arguments.plan:
+        require_data(experiment)
+    else:
+        runner.make_data()
+    jobs = runner.jobs()
+    if arguments.plan:
+        for job in jobs:
+            state = "finished" if job.is_done else f"failed: {job.failure}" if job.failure else "to do"
+            print(f"{job.run.key}  {job.run.name}: {state}")
+        return 0
+    if old := runner.stale(jobs):
+        print(
+            f"{len(old)} runs in {out / 'runs'} are of other settings or another version of the data; they are not in "
+            f"the table and can be deleted: {', '.join(f.name for f in old[:3])}{', ...' if len(old) > 3 else ''}",
+            file=sys.stderr,
+        )
+    failed = []
+    if not arguments.table_only:
+        try:
+            failed = runner.run(parallel=arguments.parallel)
+        except KeyboardInterrupt:
+            print(f"\nstopped; finished runs are safe in {out}: the same command goes on", file=sys.stderr)
+            raise
+    write(experiment, runner, out)
+    return 1 if failed else 0
+
+
+def write(experiment: Experiment, runner: Runner, out: Path) -> None:
+    """Write the table and the plots, and show the table."""
+    results = runner.results()
+    rows = tables.rows_of(experiment, results)
+    found = tables.comparisons(experiment, results)
+    report = tables.report_of(experiment, rows)
+    commits = sorted({str(r.figures["commit"]) for r in results if r.figures and r.figures.get("commit")})
+    report.notes.append(f"Command: genpolicy experiment {experiment.path}; commit {', '.join(commits) or commit()}.")
+    report.notes.append(f"Machine: {machine()}; records: {experiment.dataset.checksum[:12]}.")
+    reports = [report, tables.comparison_report(found)] if found else [report]
+    for each in reports:
+        each.print()
+    pictures = plots.draw(experiment, rows, out)
+    markdown = "\n".join(each.markdown() for each in reports)
+    markdown += "".join(f"\n![{experiment.name}]({path.name})\n" for path in pictures if path.suffix == ".png")
+    write_atomic(out / f"{experiment.name}.md", markdown.encode())
+    write_atomic(out / f"{experiment.name}.csv", tables.as_csv(rows).encode())
+    write_json(out / f"{experiment.name}.json", tables.as_json(experiment, rows, found, results))
+    print(out / f"{experiment.name}.md")
+
+
+def machine() -> str:
+    """What it ran on, in a few words."""
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    return f"{platform.machine()}, {torch.get_num_threads()} cores, {gpu}, torch {torch.__version__}"

@@ -1,0 +1,324 @@
+"""What an experiment is: axes of settings, seeds, data, a budget and what is measured; and the runs it comes to.
+
+A *cell* is one label of every axis. A *run* is what has to be trained for it: cells that differ only in how the policy
+plays (settings that begin with ``play.``) share one. A run is known by a hash of its whole configuration, the records
+it is trained on and its seed, so results of other settings or another version of the data are never taken for its own.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from genpolicy.config import Settings, structured
+from genpolicy.data.records import Dataset
+from genpolicy.errors import ConfigError
+from genpolicy.training.config import RunConfig
+
+PLAY = "play."
+WITHOUT = "without"
+BUDGETS = {"records": "max_records", "minutes": "max_minutes", "steps": "max_steps", "epochs": "max_epochs"}
+FLOPS = "flops"
+
+
+@dataclass
+class DataSource:
+    """The labelled data set of all runs."""
+
+    folder: str = ""
+    """Its folder, from where the command is run."""
+    make: list[str] = field(default_factory=list)
+    """Arguments of ``genpolicy`` that make it where it is missing, one command after the other."""
+
+
+@dataclass
+class Evaluation:
+    """What is measured of every trained policy."""
+
+    split: str = "test"
+    positions: int | None = None
+    """At most so many, drawn once for all runs; null takes all."""
+    bound: bool = False
+    """Also the bound (or exact value) of -log p(future | position) on the split, in nats."""
+    futures: bool = False
+    """Also the shares of ``genpolicy evaluate futures`` by step."""
+
+
+@dataclass
+class Comparison:
+    """A paired test: the same positions and seeds, two cells."""
+
+    a: dict[str, str] = field(default_factory=dict)
+    """Label of every axis."""
+    b: dict[str, str] = field(default_factory=dict)
+    metric: str = "best"
+    title: str = ""
+
+
+@dataclass
+class Published:
+    """Numbers of a paper beside the cells."""
+
+    source: str = ""
+    values: dict[str, float] = field(default_factory=dict)
+    """By cell: its labels joined by `` / ``, in the order of the axes."""
+
+
+@dataclass
+class Plot:
+    """A line for each label of ``by`` (or one), a point for each label of ``x``."""
+
+    x: str = ""
+    """An axis, or ``records``, ``minutes`` or ``flops``: what was spent."""
+    y: str = "best"
+    by: str | None = None
+    title: str = ""
+    log: bool = False
+    """Whether x is drawn in powers."""
+
+
+@dataclass
+class ExperimentFile:
+    """The YAML file."""
+
+    name: str = ""
+    """Of the files that are written."""
+    title: str = ""
+    data: DataSource = field(default_factory=DataSource)
+    config: list[str] = field(default_factory=list)
+    """Training configurations that every run begins with, from this file's folder; later ones override."""
+    run: dict[str, Any] = field(default_factory=dict)
+    """Settings of every run, as in a training configuration."""
+    axes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Axis -> label -> settings: dotted keys of the training configuration, ``play.<option>`` of the policy, and
+    ``without``: a list of keys that are taken out first."""
+    skip: list[dict[str, str]] = field(default_factory=list)
+    """Cells that are left out: labels of some axes; all cells with these labels."""
+    seeds: list[int] = field(default_factory=lambda: [0, 1, 2])
+    budget: dict[str, float] = field(default_factory=dict)
+    """One of ``records``, ``minutes``, ``steps``, ``epochs``, ``flops``: the same for every run."""
+    evaluate: Evaluation = field(default_factory=Evaluation)
+    metrics: list[str] = field(default_factory=lambda: ["best", "best_one_call", "records"])
+    """Columns of the table."""
+    compare: list[Comparison] = field(default_factory=list)
+    published: Published = field(default_factory=Published)
+    plots: list[Plot] = field(default_factory=list)
+    parallel: int | None = None
+    """Runs at once; null is as many as the machine has cores for ``threads`` each."""
+    threads: int = 1
+    """Threads of each run."""
+    notes: list[str] = field(default_factory=list)
+    """Sentences for the reader of the table."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One label of every axis."""
+
+    labels: dict[str, str]
+    settings: dict[str, Any]
+    """Of the training configuration, dotted keys."""
+    without: tuple[str, ...]
+    play: dict[str, Any]
+    """Options of the policy."""
+
+    @property
+    def name(self) -> str:
+        """Its labels, joined."""
+        return " / ".join(self.labels.values()) or "all"
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """What is trained once."""
+
+    key: str
+    """Hash of settings, records and seed."""
+    name: str
+    """For people: the first cell that needs it, and the seed."""
+    seed: int
+    config: dict[str, Any]
+    """A whole training configuration but for ``out``."""
+
+
+class Experiment:
+    """A description that was read and checked.
+
+    Args:
+        path: The YAML file.
+        overrides: ``key=value`` settings.
+
+    Raises:
+        ConfigError: a key, axis, label, budget or metric that does not exist, with the way out.
+    """
+
+    def __init__(self, path: Path, overrides: list[str] | None = None) -> None:
+        self.path = path
+        settings = Settings([path], overrides or [])
+        axes = settings.data.get("axes")
+        if isinstance(axes, dict):  # YAML reads the label 4 as a number
+            for axis, labels in axes.items():
+                if isinstance(labels, dict):
+                    axes[axis] = {str(label): value for label, value in labels.items()}
+        self.file = settings.fill(ExperimentFile)
+        self.name = self.file.name or path.stem
+        self._check()
+        base = Settings([path.parent / name for name in self.file.config], []).data if self.file.config else {}
+        self._base = _merged(base, self.file.run)
+        self.cells = [cell for cell in self._all_cells() if not self._is_skipped(cell)]
+        if not self.cells:
+            raise ConfigError(f"{path}: skip leaves no cell of {_count(self._all_cells())}; take a line out of it")
+        for comparison in self.file.compare:
+            self.cell_of(comparison.a), self.cell_of(comparison.b)
+
+    def _check(self) -> None:
+        file, path = self.file, self.path
+        if not file.data.folder:
+            raise ConfigError(f"{path}: data.folder is empty: name a labelled data set")
+        if len(file.budget) != 1 or next(iter(file.budget)) not in (*BUDGETS, FLOPS):
+            kinds = ", ".join((*BUDGETS, FLOPS))
+            raise ConfigError(f"{path}: budget holds exactly one of {kinds}, e.g. budget: {{records: 50000}}")
+        if not file.seeds or len(set(file.seeds)) != len(file.seeds):
+            raise ConfigError(f"{path}: seeds is a list of different whole numbers, got {file.seeds}")
+        for axis, labels in file.axes.items():
+            if not labels:
+                raise ConfigError(f"{path}: axis {axis!r} has no labels")
+            for label, settings in labels.items():
+                if settings is not None and not isinstance(settings, Mapping):
+                    raise ConfigError(
+                        f"{path}: axes.{axis}.{label} holds settings such as {{learner.horizon: 4}}, got {settings!r}"
+                    )
+        for what, labels in [("skip", labels) for labels in file.skip]:
+            self._require_labels(what, labels)
+        for plot in file.plots:
+            for axis in filter(None, (plot.x, plot.by)):
+                if axis not in (*file.axes, "records", "minutes", FLOPS):
+                    raise ConfigError(f"{path}: plots: axis {axis!r} does not exist; there are: {', '.join(file.axes)}")
+
+    def _require_labels(self, what: str, labels: Mapping[str, str]) -> None:
+        for axis, label in labels.items():
+            if axis not in self.file.axes:
+                raise ConfigError(
+                    f"{self.path}: {what}: axis {axis!r} does not exist; there are: {', '.join(self.file.axes)}"
+                )
+            if label not in self.file.axes[axis]:
+                raise ConfigError(
+                    f"{self.path}: {what}: axis {axis!r} has no label {label!r}; it has: "
+                    f"{', '.join(self.file.axes[axis])}"
+                )
+
+    def _all_cells(self) -> Iterator[Cell]:
+        axes = self.file.axes
+        for choice in itertools.product(*(labels.items() for labels in axes.values())):
+            settings: dict[str, Any] = {}
+            play: dict[str, Any] = {}
+            without: list[str] = []
+            for _, chosen in choice:
+                for key, value in (chosen or {}).items():
+                    if key == WITHOUT:
+                        without += list(value)
+                    elif key.startswith(PLAY):
+                        play[key.removeprefix(PLAY)] = value
+                    else:
+                        settings[key] = value
+            labels = dict(zip(axes, (label for label, _ in choice), strict=True))
+            yield Cell(labels, settings, tuple(without), play)
+
+    def _is_skipped(self, cell: Cell) -> bool:
+        return any(all(cell.labels[axis] == label for axis, label in skip.items()) for skip in self.file.skip)
+
+    def cell_of(self, labels: Mapping[str, str]) -> Cell:
+        """The cell of some labels.
+
+        Raises:
+            ConfigError: an axis or label that does not exist, or labels that fit several cells or none.
+        """
+        self._require_labels("compare", labels)
+        found = [cell for cell in self.cells if all(cell.labels[axis] == label for axis, label in labels.items())]
+        if len(found) != 1:
+            raise ConfigError(
+                f"{self.path}: compare: {dict(labels)} fits {len(found)} cells; give a label of each axis that is not "
+                f"skipped: {', '.join(self.file.axes)}"
+            )
+        return found[0]
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        """The data set, which must be there."""
+        return Dataset.open(self.file.data.folder)
+
+    def planned(self, cell: Cell, seed: int) -> PlannedRun:
+        """What is trained for a cell.
+
+        Raises:
+            ConfigError: settings that no training configuration has; the message names the cell.
+        """
+        data = copy.deepcopy(self._base)
+        for key in cell.without:
+            _remove(data, key)
+        for key, value in cell.settings.items():
+            _set(data, key, value)
+        trainer = data.setdefault("trainer", {})
+        for limit in BUDGETS.values():
+            trainer.pop(limit, None)
+        ((kind, amount),) = self.file.budget.items()
+        if kind in BUDGETS:
+            whole = kind in ("records", "steps")
+            trainer[BUDGETS[kind]] = int(amount) if whole else float(amount)
+        trainer["seed"] = seed
+        data.setdefault("data", {})["folder"] = self.file.data.folder
+        where = f"{self.path}: cell {cell.name!r}"
+        structured(RunConfig, data, where=where)
+        identity = {
+            "config": {**data, "data": {**data["data"], "folder": ""}},
+            "budget": dict(self.file.budget),
+            "records": self.dataset.checksum,
+            "seed": seed,
+        }
+        return PlannedRun(digest(identity), f"{cell.name}, seed {seed}", seed, data)
+
+
+def digest(value: Any) -> str:
+    """Sixteen hex digits of plain values."""
+    text = json.dumps(value, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested mappings, the second one winning; dotted keys of it are paths."""
+    data = copy.deepcopy(dict(base))
+    for key, value in over.items():
+        if isinstance(value, Mapping) and isinstance(data.get(key), Mapping):
+            data[key] = _merged(data[key], value)
+        else:
+            _set(data, key, copy.deepcopy(value))
+    return data
+
+
+def _set(data: dict[str, Any], path: str, value: Any) -> None:
+    *sections, name = path.split(".")
+    for section in sections:
+        if not isinstance(data.get(section), dict):
+            data[section] = {}
+        data = data[section]
+    data[name] = value
+
+
+def _remove(data: dict[str, Any], path: str) -> None:
+    *sections, name = path.split(".")
+    for section in sections:
+        if not isinstance(data.get(section), dict):
+            return
+        data = data[section]
+    data.pop(name, None)
+
+
+def _count(cells: Iterator[Cell]) -> int:
+    return sum(1 for _ in cells)
