@@ -1,7 +1,8 @@
 """Trees kept from one move to the next: finds the subtree of the moves that were played since.
 
-A subtree is taken over only for the very same state: equal position (``Game.key``), text with its counters, and the
-whole past (``Game.history``), because a repetition that begins before the root is counted inside the tree.
+A subtree is taken over only for the very same state: the same first position, counters included, and the same moves
+since (``Game.history``), because a repetition that begins before the root is counted inside the tree. ``Game.key`` only
+finds the candidates.
 """
 
 from __future__ import annotations
@@ -50,10 +51,6 @@ class KeptTrees:
         key, best, most = self.game.key(state), None, 0
         for tree, nodes in self._trees:
             for node in nodes.get(key, ()):
-                if tree.visits[node] > most and self._is_same(tree.embeddings[node], state):
+                if tree.visits[node] > most and self.game.history(tree.embeddings[node]) == self.game.history(state):
                     best, most = (tree, node), tree.visits[node]
         return None if best is None else best[0].subtree(best[1])
-
-    def _is_same(self, one: Any, other: Any) -> bool:
-        game = self.game
-        return game.format(one) == game.format(other) and game.history(one) == game.history(other)

@@ -25,10 +25,13 @@ GAMES = [TIC_TAC_TOE, "connect:rows=4,cols=5,k=3,gravity=true", "chess"]
 
 
 class Hashed:
-    """Priors and values that look random and depend on the position alone; remembers how many it was asked at once."""
+    """Priors and values that look random and depend on the position alone; remembers how many it was asked at once.
 
-    def __init__(self, game: Game[Any], uniform: bool = False) -> None:
-        self.game, self.uniform = game, uniform
+    Uniform: no prior. Flat: no prior and the value 0, so that nearly all choices tie.
+    """
+
+    def __init__(self, game: Game[Any], kind: str = "random") -> None:
+        self.game, self.uniform, self.flat = game, kind != "random", kind == "flat"
         self.batches: list[int] = []
 
     def __call__(self, states: Sequence[Any]) -> tuple[list[Prior], list[float]]:
@@ -40,7 +43,7 @@ class Hashed:
         digest = hashlib.sha256(self.game.format(state).encode()).digest()
         draw = random.Random(digest)
         weights = np.array([draw.random() ** 2 for _ in self.game.legal(state)])
-        return weights / weights.sum(), draw.uniform(-1, 1)
+        return weights / weights.sum(), 0.0 if self.flat else draw.uniform(-1, 1)
 
 
 # A plain search to compare with: objects, every legal move looked at, nothing lazy.
@@ -122,11 +125,11 @@ def score(node: Plain, move: int, config: MctsConfig) -> float:
     ],
     ids=str,
 )
-@pytest.mark.parametrize("uniform", [False, True])
+@pytest.mark.parametrize("kind", ["random", "uniform", "flat"])
 @pytest.mark.parametrize("spec", GAMES)
-def test_a_sequential_search_counts_as_a_plain_one(spec: str, uniform: bool, options: dict[str, Any]) -> None:
+def test_a_sequential_search_counts_as_a_plain_one(spec: str, kind: str, options: dict[str, Any]) -> None:
     game = genpolicy.load_game(spec)
-    evaluator = Hashed(game, uniform)
+    evaluator = Hashed(game, kind)
     config = MctsConfig(simulations=150, batch_size=1, **options)
     state = game.parse()
     for _ in range(3):

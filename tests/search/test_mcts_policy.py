@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from genpolicy.errors import RegistryError
 from genpolicy.game import Game
 from genpolicy.networks import NetworkConfig
 from genpolicy.policies.base import Decision, Policy
+from genpolicy.policies.draws import RowSeeds
 from genpolicy.policies.mcts import MctsPolicy, PolicyEvaluator
 from genpolicy.policies.one_step import OneStepConfig, OneStepLearner
 from genpolicy.search.leaf import even
@@ -133,6 +135,28 @@ def test_decision_is_what_the_tree_says(connect: Game[Any]) -> None:
     assert first.stats["evaluations"] + second.stats["evaluations"] == sum(judge.asked)
     policy.close()
     assert judge.closed
+
+
+class Moody(Judge):
+    """A value that is drawn anew each time a position is asked."""
+
+    def __init__(self, game: Game[Any]) -> None:
+        super().__init__(game)
+        self._seeds = RowSeeds(0)
+
+    def seed(self, seed: int) -> None:
+        self._seeds.reset(seed)
+
+    def decide(self, states: Sequence[Any]) -> list[Decision]:
+        drawn = self._seeds.draw([self.game.format(state) for state in states])
+        decisions = super().decide(states)
+        return [dataclasses.replace(d, value=2 * n / 2**63 - 1) for d, n in zip(decisions, drawn, strict=True)]
+
+
+def test_a_policy_that_draws_is_asked_by_the_position_alone(connect: Game[Any]) -> None:
+    moody = Moody(connect)
+    policy = MctsPolicy(connect, PolicyEvaluator(moody, moody), MctsConfig(simulations=40, batch_size=4))
+    check_policy(policy, [connect.parse(), after(connect, 4), after(connect, 4, 0), after(connect, 0)])
 
 
 def test_prior_and_value_of_two_policies(connect: Game[Any]) -> None:

@@ -1,0 +1,174 @@
+"""What a tree search costs: simulations a second with a free evaluator, and what batched leaves gain with a network.
+
+    python benchmarks/search.py [--rounds 7] [--simulations 4000] [--skip-network] [--device cpu]
+
+Overhead, one core: a tree of one game, uniform prior, value 0 (``even``: all time goes to the rules and the tree), and
+with priors and values drawn from a hash of the position (``hashed``: narrower and deeper trees, and the legal moves of
+every leaf are needed); by the process's own time, so that other work on the machine counts less, and by the clock.
+Network: whole searches of chess positions with the 8-layer S-A network of
+configs/chess/diffusearch-10k.yaml (random weights) as the prior and the heuristic as the value, leaves evaluated one by
+one and in batches, in turns, so that a busy machine slows both; the ratio is taken within each round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import platform
+import random
+import statistics
+import subprocess
+import time
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import genpolicy
+from genpolicy.config import compose, structured
+from genpolicy.game import Game
+from genpolicy.policies.mcts import MctsPolicy, PolicyEvaluator
+from genpolicy.policies.one_step import OneStepConfig, OneStepLearner, OneStepPolicy
+from genpolicy.search.leaf import Heuristic, even
+from genpolicy.search.mcts import Mcts
+from genpolicy.search.model import Evaluator, Prior, RulesModel
+from genpolicy.search.tree import MctsConfig
+from genpolicy.training.config import RunConfig
+
+GAMES = {"chess": "chess", "Connect Four": "connect:rows=6,cols=7,k=4,gravity=true"}
+TRUNK = Path(__file__).parents[1] / "configs/chess/diffusearch-10k.yaml"
+
+
+def hashed(game: Game[Any]) -> Evaluator:
+    """Priors and values that look random, cheaply: from the position's key and ply of the text."""
+
+    def evaluate(states: Sequence[Any]) -> tuple[list[Prior], list[float]]:
+        priors: list[Prior] = []
+        values = []
+        for state in states:
+            seed = zlib.crc32(str(game.key(state)).encode())
+            weights = np.cos(np.arange(1, len(game.legal(state)) + 1) * (1.0 + seed % 9973)) ** 8 + 0.01
+            priors.append(weights / weights.sum())
+            values.append((seed % 2001 - 1000) / 1000)
+        return priors, values
+
+    return evaluate
+
+
+def spread(values: Sequence[float], digits: int = 0) -> str:
+    """Median (least to most)."""
+    return f"{statistics.median(values):,.{digits}f} ({min(values):,.{digits}f} to {max(values):,.{digits}f})"
+
+
+def overhead(rounds: int, simulations: int) -> None:
+    print(
+        f"\nOne core, free evaluator, {simulations} simulations a search from the initial position; simulations a "
+        "second of the process's time, and of the clock"
+    )
+    for name, spec in GAMES.items():
+        game = genpolicy.load_game(spec)
+        for kind, evaluator in (("even", even), ("hashed", hashed(game))):
+            for batch_size in (1, 16):
+                search = Mcts(RulesModel(game, evaluator), MctsConfig(simulations=simulations, batch_size=batch_size))
+                own, clock, depth = [], [], 0
+                for number in range(rounds + 1):
+                    began, began_own = time.perf_counter(), time.process_time()
+                    (result,) = search.search([game.parse()])
+                    depth = result.depth
+                    if number:  # the first warms up
+                        own.append(simulations / (time.process_time() - began_own))
+                        clock.append(simulations / (time.perf_counter() - began))
+                rates = f"{spread(own):28} clock {spread(clock):28}"
+                print(f"{name:>13}, {kind:6}, batch {batch_size:2}: {rates} depth {depth}")
+
+
+def trunk(game: Game[Any], device: str) -> OneStepPolicy:
+    """S-A with the trunk of the 10k configuration, random weights."""
+    learner = dict(compose(RunConfig, [TRUNK]).learner)
+    options = {key: learner[key] for key in ("viewer", "network")}
+    torch.manual_seed(0)
+    policy = OneStepLearner(game, structured(OneStepConfig, options)).to(device).policy()
+    assert isinstance(policy, OneStepPolicy)
+    return policy
+
+
+def positions(game: Game[Any], number: int) -> list[Any]:
+    """Positions after 10 to 60 random moves."""
+    draw, found = random.Random(0), []
+    while len(found) < number:
+        state = game.parse()
+        for _ in range(draw.randint(10, 60)):
+            if game.outcome(state) is not None:
+                break
+            state = game.play(state, int(draw.choice(game.legal(state))))
+        if game.outcome(state) is None:
+            found.append(state)
+    return found
+
+
+def with_network(rounds: int, device: str, simulations: int) -> None:
+    game = genpolicy.load_game("chess")
+    policy = trunk(game, device)
+    size = sum(parameter.numel() for parameter in policy.learner.parameters()) / 1e6
+    searches = {
+        batch_size: MctsPolicy(
+            game,
+            PolicyEvaluator(policy, Heuristic(game)),
+            MctsConfig(simulations=simulations, batch_size=batch_size),
+        )
+        for batch_size in (1, 8, 16)
+    }
+    games = 8
+    states = positions(game, games)
+    rates: dict[str, list[float]] = {}
+    for number in range(rounds + 1):
+        few = [states[number % games]]
+        found = {}
+        for batch_size, search in searches.items():
+            began = time.perf_counter()
+            for state in few:
+                search.decide([state])
+            found[f"one game, batch {batch_size}"] = len(few) / (time.perf_counter() - began)
+        began = time.perf_counter()
+        searches[1].decide(states)
+        found[f"{games} games at once, batch 1"] = games / (time.perf_counter() - began)
+        for name, rate in found.items():
+            if number:
+                rates.setdefault(name, []).append(rate)
+    print(
+        f"\nChess, {simulations} simulations a move, S-A of {policy.learner.options.network.num_layers} layers, width "
+        f"{policy.learner.options.network.width} ({size:.1f} M parameters, float32) on {device}, "
+        f"{torch.get_num_threads()} threads; moves/s"
+    )
+    first = rates["one game, batch 1"]
+    for name, values in rates.items():
+        ratios = [a / b for a, b in zip(values, first, strict=True)]
+        print(f"{name:>28}: {spread(values, 2):24} {spread(ratios, 2):24} times one by one")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--simulations", type=int, default=4000, help="of the overhead's searches")
+    parser.add_argument("--network-simulations", type=int, default=32)
+    parser.add_argument("--skip-network", action="store_true")
+    parser.add_argument("--device", default="cpu")
+    arguments = parser.parse_args()
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    print(
+        f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, Python "
+        f"{platform.python_version()}, numpy {np.__version__}, torch {torch.__version__}, commit {commit}; median "
+        f"(least to most) of {arguments.rounds} rounds"
+    )
+    print("defaults:", dataclasses.asdict(MctsConfig()))
+    overhead(arguments.rounds, arguments.simulations)
+    if not arguments.skip_network:
+        with_network(arguments.rounds, arguments.device, arguments.network_simulations)
+
+
+if __name__ == "__main__":
+    main()
