@@ -214,7 +214,6 @@ def _puzzle(game: Game[Any], search: MateSearch, row: dict[str, str], where: str
         length = found
     solution = tuple(game.moves.index(usi) for usi in moves)
     name = row.get("id") or str(number)
-    themes = (f"mate in {length}", *themes)
     return Puzzle(name, where, text, (), solution, rule="mate", themes=themes, mate_in=length)
 
 

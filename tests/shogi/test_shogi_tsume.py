@@ -115,8 +115,8 @@ def test_a_file_of_problems(tmp_path) -> None:
     assert [p.mate_in for p in puzzles] == [1, 1, 1, 11, 11, 5]
     assert [[GAME.moves[move] for move in p.solution] for p in puzzles[:5]] == [line.split() for _, line in PROBLEMS]
     assert {p.rule for p in puzzles} == {"mate"}
-    assert puzzles[3].themes == ("mate in 11",)
-    assert puzzles[5].themes == ("mate in 5", SHORTER)
+    assert puzzles[3].themes == ()
+    assert puzzles[5].themes == (SHORTER,)
     assert len(puzzles[5].solution) == 5
     assert puzzles[0].where.endswith("mates.csv:2")
 
