@@ -36,7 +36,7 @@ MAX_ATTEMPTS = 3
 AHEAD = 2
 """Searches of a block that are chosen, running or not looked at yet: one runs, one waits behind it."""
 SILENT_S = 3.0  # an engine that takes longer to get ready is spoken of
-SHORTEST_NAP_S, LONGEST_NAP_S = 0.0002, 0.005
+SHORTEST_NAP_S, LONGEST_NAP_S = 0.0003, 0.02
 
 
 @dataclass(eq=False)
@@ -120,13 +120,15 @@ class EnginePool:
     Args:
         start: Makes one more engine process.
         num_processes: How many run side by side.
+        attempts: An engine that dies or hangs so often on one search leaves it without a result. With 1 it may not
+            even die between two searches.
 
     Raises:
         EngineError: an engine cannot be started, or is none.
     """
 
-    def __init__(self, start: Callable[[], EngineProcess], num_processes: int) -> None:
-        self._start = start
+    def __init__(self, start: Callable[[], EngineProcess], num_processes: int, attempts: int = MAX_ATTEMPTS) -> None:
+        self._start, self._attempts = start, attempts
         self._selector = selectors.DefaultSelector()
         self._slots: list[_Slot] = []
         self._last_failure = ""
@@ -251,9 +253,10 @@ class EnginePool:
             if output is None:
                 job = slot.chosen[0]
                 job.num_failures += 1
-                if job.num_failures < MAX_ATTEMPTS:
+                if job.num_failures < self._attempts:
                     continue
-            failure = f"the engine failed {MAX_ATTEMPTS} times; {self._last_failure}"
+            often = f"the engine failed {self._attempts} times; " if self._attempts > 1 else ""
+            failure = f"{often}{self._last_failure}"
             slot.num_unread += 1
             yield slot, slot.chosen.popleft(), failure if output is None else output
 
@@ -270,11 +273,11 @@ class EnginePool:
                     break  # else its output says what became of the running search
 
     def _nap_s(self) -> float:
-        """How long it does no harm to look away: engines print a line at a time, and each would wake us."""
+        """How long it does no harm to look away."""
         busy = [slot.engine for slot in self._slots if slot.block]
-        if not busy or not self._all_busy():
+        if not busy or not all(engine.num_sent for engine in busy):
             return 0.0
-        nap = min(engine.search_s for engine in busy) / 2  # the search that waits is long enough for the rest
+        nap = min(engine.quiet_s() for engine in busy)
         return 0.0 if nap < SHORTEST_NAP_S else min(nap, LONGEST_NAP_S)
 
     def _wait(self, *, block: bool, until: float = float("inf")) -> Iterator[tuple[_Slot, bytes | None]]:
@@ -318,6 +321,8 @@ class EnginePool:
             raise EngineError(f"{error}; is it an engine, and do its files lie where it looks for them?") from error
         self.num_restarts += 1
         self._replace(slot)
+        if idle and self._attempts == 1:
+            raise EngineError(f"{error}, before it was asked again") from error
 
     def _replace(self, slot: _Slot) -> None:
         self._forget(slot)

@@ -130,8 +130,8 @@ class EngineProcess:
         self.stage: Stage = "greeting"
         self.num_sent = 0
         """Searches that were sent and have not ended: the first of them runs, the others wait in the engine."""
-        self.search_s = 0.0
-        """About how long a search takes of late."""
+        self._search_s = self._spread_s = 0.0
+        """About how long a search takes of late, and by how much that differs from one to the next."""
         self._queues = False
         self._spelt = dict(spelt or {})
         self._began = 0.0
@@ -211,6 +211,17 @@ class EngineProcess:
     def deadline(self) -> float:
         """When it hangs, on the clock of ``time.monotonic``; infinity while it has nothing to do."""
         return self._deadline
+
+    def quiet_s(self) -> float:
+        """Seconds for which it does no harm not to look at the output; engines print line by line, and each wakes us.
+
+        A running search is hardly over before it has taken what the last ones took, less three times their spread. With
+        another one waiting behind it, a quarter of a search more costs nothing.
+        """
+        elapsed = time.monotonic() - self._began
+        if self.num_sent > 1:
+            return max(1.2 * self._search_s - elapsed, 0.25 * self._search_s)
+        return self._search_s - 3 * self._spread_s - elapsed
 
     def expired(self) -> EngineDiedError:
         """What to say of an engine that passed its deadline."""
@@ -293,7 +304,8 @@ class EngineProcess:
         self._scanned = 0
         self.num_sent -= 1
         took = time.monotonic() - self._began
-        self.search_s += 0.2 * (took - self.search_s) if self.search_s else took
+        self._spread_s += 0.2 * (abs(took - self._search_s) - self._spread_s)
+        self._search_s += 0.2 * (took - self._search_s)
         if self.num_sent:
             self._start_clock()
         else:
