@@ -40,12 +40,14 @@ class Groups:
     def complaints(self, names: Sequence[str]) -> list[str]:
         """A sentence for each side that is not bounded."""
         said = []
-        for flags, what in ((self.open_above, "dropped a point to"), (self.open_below, "scored a point against")):
+        for flags, bound, what in (
+            (self.open_above, "above", "no point was dropped to players below"),
+            (self.open_below, "below", "no point was scored against players above"),
+        ):
             if flags.any():
                 who = [name for name, flag in zip(names, flags, strict=True) if flag]
-                shown = ", ".join(who[:5]) + (f" and {len(who) - 5} more" if len(who) > 5 else "")
-                bound = "above" if flags is self.open_above else "below"
-                said.append(f"{shown} never {what} the others: nothing bounds the rating from {bound}")
+                shown = "; ".join(who[:5]) + (f" and {len(who) - 5} more" if len(who) > 5 else "")
+                said.append(f"nothing bounds the rating from {bound}, since {what}: {shown}")
         return said
 
 
@@ -83,6 +85,9 @@ def find_groups(num_players: int, pairs: Mapping[tuple[int, int], Sequence[float
         below = _reach(core[0], scored) - set(core)
         open_above[list(above)] = True
         open_below[list(below)] = True
+        if len(core) == 1:  # then it is no core, and stands like the others
+            open_above[core] = bool(below)
+            open_below[core] = bool(above)
         for lost in set(members) - above - below - set(core):
             # Neither above nor below: it met the core only through players that are open themselves.
             open_above[lost] = open_below[lost] = True

@@ -249,7 +249,7 @@ def test_a_perfect_score_is_unbounded_and_said() -> None:
     top = ratings.players[0]
     assert (top.name, top.high) == ("a", math.inf)
     assert math.isfinite(top.low)
-    assert any("a never dropped a point" in note for note in ratings.notes)
+    assert any("from above, since no point was dropped to players below: a" in note for note in ratings.notes)
     assert any("--prior" in note for note in ratings.notes)
     given = fit(listed, FitOptions(prior=2.0)).players[0]
     assert given.high < 2000

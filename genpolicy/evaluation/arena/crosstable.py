@@ -14,14 +14,14 @@ from genpolicy.evaluation.report import Report
 def crosstable(games: Sequence[RatedGame], names: Sequence[str]) -> Report:
     """Points and games of each player against each other, in the order of ``names``."""
     counts = _counts(games)
-    report = Report("Crosstable: points / games, row against column", ["player", *map(_short, names), "total"])
-    for name in names:
+    report = Report("Crosstable: points / games, row against column", ["player", *_numbers(names), "total"])
+    for number, name in enumerate(names, 1):
         cells, total = [], [0.0, 0]
         for other in names:
-            points, number = counts.get((name, other), (0.0, 0))
-            total = [total[0] + points, total[1] + number]
-            cells.append(f"{points:g}/{number}" if number else ("" if other != name else "-"))
-        report.add(name, *cells, f"{total[0]:g}/{total[1]}")
+            points, played = counts.get((name, other), (0.0, 0))
+            total = [total[0] + points, total[1] + played]
+            cells.append(f"{points:g}/{played}" if played else ("" if other != name else "-"))
+        report.add(f"{number} {name}", *cells, f"{total[0]:g}/{total[1]}")
     return report
 
 
@@ -75,12 +75,12 @@ def rating_report(ratings: Ratings, title: str = "Ratings") -> Report:
 def superiority_report(ratings: Ratings) -> Report:
     """The matrix of likelihoods of superiority in percent."""
     names = [row.name for row in ratings.players]
-    report = Report("Likelihood of superiority in %, row over column", ["player", *map(_short, names)])
+    report = Report("Likelihood of superiority in %, row over column", ["player", *_numbers(names)])
     for index, name in enumerate(names):
         cells = [
             "" if i == index or math.isnan(los) else f"{100 * los:.1f}" for i, los in enumerate(ratings.los[index])
         ]
-        report.add(name, *cells)
+        report.add(f"{index + 1} {name}", *cells)
     return report
 
 
@@ -100,5 +100,6 @@ def _end(value: float) -> str:
     return f"{value:.1f}"
 
 
-def _short(name: str, width: int = 14) -> str:
-    return name if len(name) <= width else name[: width - 1] + "…"
+def _numbers(names: Sequence[str]) -> list[str]:
+    """Heads of the columns: names are too long for a table of many players."""
+    return [str(number) for number in range(1, len(names) + 1)]
