@@ -16,7 +16,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from genpolicy.data.engine_pool import EnginePool
+from genpolicy.data.engine_pool import MAX_ATTEMPTS, EnginePool
 from genpolicy.data.engine_process import DEFAULT_HASH_MB, UCI, USI, EngineProcess, Search, SearchResult
 from genpolicy.data.oracle import Line, Oracle
 from genpolicy.errors import EngineError
@@ -68,6 +68,9 @@ class EngineOracle(Oracle):
         timeout_s: An engine that needs longer for one search hangs: it is killed and the position tried again.
         options: Options of the engine by name, e.g. ``{"Skill Level": 5}``.
         scale: Of centipawns as win probability (``genpolicy.values``), for whoever reads the scores.
+        attempts: Tries of a search on which the engine dies, hangs or answers an illegal move.
+        with_past: Tell the engine how a game came to its positions (``Game.history``), so that it sees repetitions.
+            Labels are of positions alone.
         more_options: Further options of the engine.
 
     Raises:
@@ -89,6 +92,8 @@ class EngineOracle(Oracle):
         timeout_s: float | str = 60.0,
         options: Mapping[str, Any] | None = None,
         scale: float | str = CENTIPAWN_SCALE,
+        attempts: int | str = MAX_ATTEMPTS,
+        with_past: bool = False,
         **more_options: Any,
     ) -> None:
         if game.protocol == "none":
@@ -102,6 +107,7 @@ class EngineOracle(Oracle):
         if line not in LINES:
             raise ValueError(f"line must be pv or searched, got {line!r}")
         self.game = game
+        self._attempts, self._with_past = _at_least_1("attempts", attempts), with_past
         self.line = line
         self.scale = _number("scale", scale)
         timeout = _number("timeout_s", timeout_s)
@@ -122,7 +128,9 @@ class EngineOracle(Oracle):
         limit = " ".join(words[key].format(value) for key, value in self._limits.items())
         # The pool must not hold the oracle, or nobody would ever collect it and end its engines.
         self._pool = EnginePool(
-            lambda: EngineProcess(path, dialect, settings, limit, timeout, spelt), _at_least_1("processes", processes)
+            lambda: EngineProcess(path, dialect, settings, limit, timeout, spelt),
+            _at_least_1("processes", processes),
+            self._attempts,
         )
         self.name = self._pool.engines[0].name
         # Engines that nobody closed end with the oracle, or with the interpreter.
@@ -197,7 +205,7 @@ class EngineOracle(Oracle):
             return value
 
     def _label(self, state: Any, horizon: int, move_values: bool) -> Generator[Search, SearchResult, Line]:
-        root = self.game.format(state)
+        root, past = self.game.history(state) if self._with_past else (self.game.format(state), ())
         moves: list[int] = []
         scores: list[str | None] = []
         at = state
@@ -205,8 +213,7 @@ class EngineOracle(Oracle):
         while len(moves) < horizon and not ended:
             num_wanted = 1 if self.line == "searched" else horizon - len(moves)
             # The moves, not the position after them: it saves a text, and the engine sees repetitions of the line.
-            played = " ".join(["", "moves", *(self.game.moves[move] for move in moves)]) if moves else ""
-            result, found, after, ended = yield from self._search(root + played, at, num_wanted)
+            result, found, after, ended = yield from self._search(self._text(root, [*past, *moves]), at, num_wanted)
             if result.error is not None:
                 if not moves:
                     return Line((), error=result.error)
@@ -217,11 +224,16 @@ class EngineOracle(Oracle):
         by_move: dict[int, str] = {}
         if move_values:
             for move in self.game.legal(state).tolist():
-                result, _, _, _ = yield from self._search(root, state, 1, self.game.moves[move])
+                asked = self._text(root, past)
+                result, _, _, _ = yield from self._search(asked, state, 1, self.game.moves[move])
                 if result.error is not None or result.score is None:
                     return Line((), error=result.error or f"the engine gives {self.game.moves[move]} no score")
                 by_move[move] = result.score
         return Line(tuple(moves), tuple(scores), ended, by_move)
+
+    def _text(self, root: str, moves: Sequence[int]) -> str:
+        """A position as the protocol writes it: another one's text and the moves from there."""
+        return " ".join([root, *(["moves"] if moves else []), *(self.game.moves[move] for move in moves)])
 
     def _search(
         self, text: str, state: Any, num_moves: int, only: str | None = None
@@ -238,7 +250,7 @@ class EngineOracle(Oracle):
             The result; the moves of its line; the state after them; whether the game ends there.
         """
         answers = []
-        for _ in range(MAX_ILLEGAL):
+        for _ in range(min(MAX_ILLEGAL, self._attempts)):
             result = yield Search(text, only)
             if result.error is not None:
                 return SearchResult(error=f"{text!r}: {result.error}"), [], state, False
@@ -247,7 +259,8 @@ class EngineOracle(Oracle):
                 if moves:
                     return result, moves, after, ended
             answers.append(result.move or "nothing")
-        error = f"{text!r}: the engine answers illegal moves: {', '.join(answers)}"
+        plural = "illegal moves" if len(answers) > 1 else "the illegal move"
+        error = f"{text!r}: the engine answers {plural}: {', '.join(answers)}"
         return SearchResult(error=error), [], state, False
 
     def _follow(self, state: Any, line: Sequence[str]) -> tuple[list[int], Any, bool]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from genpolicy import registry
+from genpolicy.data.engine_oracle import EngineOracle
 from genpolicy.data.oracle import Line, Oracle
 from genpolicy.errors import EngineError
 from genpolicy.game import Game
@@ -49,7 +51,11 @@ class OraclePolicy(Policy):
             EngineError: the oracle could not label a position.
         """
         legal_of(self.game, states)
-        lines = self.oracle.analyse(states, self.horizon)
+        try:
+            lines = self.oracle.analyse(states, self.horizon)
+        except EngineError as error:
+            where = " or ".join(repr(self.game.format(state)) for state in states[:3])
+            raise EngineError(f"{self._name} has no move for {where}: {error}") from error
         return [self._decision(state, line) for state, line in zip(states, lines, strict=True)]
 
     def _decision(self, state: Any, line: Line) -> Decision:
@@ -76,13 +82,26 @@ class OraclePolicy(Policy):
 
     @classmethod
     def from_spec(cls, argument: str, options: dict[str, Any]) -> OraclePolicy:
-        """``oracle:NAME[?key=value&...]``; what is not ``game``, ``horizon``, ``seed`` or ``device`` goes to NAME."""
+        """``oracle:NAME[?key=value&...]``; what is not ``game``, ``horizon``, ``seed`` or ``device`` goes to NAME.
+
+        A ``seed`` goes there too where NAME takes one (the solver, which draws among equal moves).
+        """
         if not argument:
             names = ", ".join(registry.available("oracles"))
             raise ValueError(f"policy {cls.kind!r} needs an oracle's name, e.g. {cls.kind}:NAME; installed: {names}")
         game = resolve_game(options.get("game"), cls.kind)
         own = {key: value for key, value in options.items() if key not in ("game", "horizon", "seed", "device")}
-        return cls(cls._make_oracle(argument, game, own), f"{cls.kind}:{argument}", int(options.get("horizon", 1)))
+        shown = "&".join(f"{key}={value}" for key, value in own.items())
+        name = f"{cls.kind}:{argument}" + "?" * bool(shown) + shown
+        if "seed" in options and cls._takes_seed(argument):
+            own["seed"] = options["seed"]
+        return cls(cls._make_oracle(argument, game, own), name, int(options.get("horizon", 1)))
+
+    @classmethod
+    def _takes_seed(cls, argument: str) -> bool:
+        if argument not in registry.available("oracles"):
+            return False
+        return "seed" in inspect.signature(registry.load("oracles", argument)).parameters
 
     @classmethod
     def _make_oracle(cls, argument: str, game: Game[Any], options: dict[str, Any]) -> Oracle:
@@ -95,16 +114,32 @@ class OraclePolicy(Policy):
 
 
 class EnginePolicy(OraclePolicy):
-    """Plays an engine's best move.
+    """Plays an engine's best move, over UCI or USI as the game asks.
 
-    Spelled ``engine:stockfish?nodes=1000`` or ``engine:/path/to/engine?nodes=1000``.
+    Spelled ``engine:stockfish?nodes=1000`` or ``engine:/path/to/engine?movetime_ms=100``; what is no option of
+    ``EngineOracle`` goes to the engine by its own name: ``engine:stockfish?nodes=1000&Skill Level=5`` (or
+    ``Skill%20Level=5``). ``UCI_Elo=1500`` sets ``UCI_LimitStrength`` too, without which it says nothing.
+
+    The engine is told the moves of the game, so that it sees repetitions, and begins each position with an empty hash
+    table, so that an answer depends on the position and its past alone. With one thread and a limit in nodes or depth
+    the same moves come again; an engine that is told to play below its strength draws its errors by its own clock.
+
+    One that dies, hangs or answers an illegal move has no second try (labels have three): ``EngineError``. For the next
+    position it is started again.
     """
 
     kind: ClassVar[str] = "engine"
-    spelling: ClassVar[str] = "engine:NAME_OR_PATH?nodes=N"
+    spelling: ClassVar[str] = "engine:NAME_OR_PATH?nodes=N|movetime_ms=N[&Skill Level=N&UCI_Elo=N&key=value&...]"
 
     @classmethod
     def _make_oracle(cls, argument: str, game: Game[Any], options: dict[str, Any]) -> Oracle:
-        if argument in registry.available("oracles"):
+        known = argument in registry.available("oracles")
+        factory = registry.load("oracles", argument if known else "uci")
+        if isinstance(factory, type) and issubclass(factory, EngineOracle):
+            options = {"attempts": 1, "with_past": True, **options}
+            names = {key.lower() for key in options}
+            if "uci_elo" in names and "uci_limitstrength" not in names:
+                options = {"UCI_LimitStrength": "true", **options}
+        if known:
             return super()._make_oracle(argument, game, options)
         return super()._make_oracle("uci", game, {"engine": argument, **options})
