@@ -16,17 +16,14 @@ import inspect
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-from diffusers.configuration_utils import ConfigMixin, register_to_config
-from diffusers.schedulers.scheduling_utils import SchedulerMixin
-from diffusers.utils import BaseOutput
+from diffusers.configuration_utils import register_to_config
 from torch import Tensor
 
-from genpolicy.diffusion.draws import Generators, uniforms
-from genpolicy.diffusion.logits import Denoiser, TypedLogits
+from genpolicy.diffusion.draws import Generators
+from genpolicy.diffusion.logits import Denoiser
 from genpolicy.diffusion.process import Process, require_known
 from genpolicy.diffusion.ranking import (
     RATES,
@@ -37,134 +34,12 @@ from genpolicy.diffusion.ranking import (
     likeliest_symbols,
     num_noised,
     tempered,
-    usable_logits,
 )
+from genpolicy.diffusion.remasking_sampler import RemaskingSampler as RemaskingSampler
+from genpolicy.diffusion.sampler_base import Sampler as Sampler
+from genpolicy.diffusion.sampler_base import SamplerOutput as SamplerOutput
+from genpolicy.diffusion.sampler_base import Step
 from genpolicy.errors import ConfigError
-
-
-@dataclass
-class SamplerOutput(BaseOutput):  # type: ignore[misc]  # diffusers is untyped
-    """What one step says."""
-
-    prev_sample: Tensor
-    """[B, N] int64 tokens at time s."""
-    sampled: Tensor
-    """[B, N] int64 the clean tokens that the step imagined; decided and frozen tokens as they were."""
-    scores: Tensor
-    """[B, N] float64 confidence in ``sampled``, higher is surer; without ranking noise."""
-
-
-@dataclass(frozen=True)
-class _Step:
-    """The arguments of ``Sampler.step``, checked."""
-
-    logits: TypedLogits
-    clean: TypedLogits
-    """Logits of p(x_0 | x_t), where ``logits`` may be something else."""
-    t: int
-    s: int
-    xt: Tensor
-    frozen: Tensor
-    admitted: Tensor | None
-    generator: Generators
-
-    def draws(self, num: int) -> Tensor:
-        return uniforms(num, tuple(self.xt.shape), self.generator, self.xt.device)
-
-
-class Sampler(SchedulerMixin, ConfigMixin):  # type: ignore[misc]  # diffusers is untyped
-    """What samplers share.
-
-    Args:
-        process: ``Process.config()``, or None until ``process`` is set.
-        temperature: Divides the logits before a symbol is drawn; 0 takes the likeliest.
-
-    Raises:
-        ConfigError: an option out of range.
-    """
-
-    order = 1
-    timesteps: Tensor
-    """[n+1] int64 grid from T down to 0; step i goes from ``timesteps[i]`` to ``timesteps[i+1]``."""
-
-    def _set_up(self, temperature: float) -> None:
-        if not 0 <= temperature < math.inf:
-            raise ConfigError(f"temperature must be 0 (likeliest symbol) or above, got {temperature}")
-        self._process: Process | None = None
-        if self.config.process is not None:
-            self.set_timesteps(self.process.num_timesteps)
-
-    @property
-    def process(self) -> Process:
-        """The process whose noise is undone.
-
-        Raises:
-            ConfigError: the sampler was made without one.
-        """
-        if self._process is None:
-            if self.config.process is None:
-                raise ConfigError("a sampler needs a process: make_sampler(name, process), or process=process.config()")
-            self.adopt(process_of(dict(self.config.process)))
-        assert self._process is not None
-        return self._process
-
-    def adopt(self, process: Process) -> None:
-        """Undo the noise of ``process``, which ``config.process`` describes.
-
-        Raises:
-            ConfigError: the sampler cannot work with its noise.
-        """
-        self._process = process
-
-    def set_timesteps(self, num_steps: int | None = None) -> None:
-        """Lay the grid: ``num_steps`` network calls from T to 0, evenly spread and rounded.
-
-        Raises:
-            ValueError: not 1..T; None means T.
-        """
-        last = self.process.num_timesteps
-        num = last if num_steps is None else num_steps
-        if not 1 <= num <= last:
-            raise ValueError(f"num_steps must be 1..{last} (the process's timesteps), got {num_steps}")
-        # Integers throughout: points at least one apart stay apart when rounded half up.
-        grid = [(2 * last * (num - i) + num) // (2 * num) for i in range(num + 1)]
-        self.timesteps = torch.tensor(grid)
-        self.num_inference_steps = num
-
-    def step(
-        self,
-        logits: Tensor | TypedLogits,
-        t: int,
-        s: int,
-        xt: Tensor,
-        *,
-        frozen: Tensor,
-        admitted: Tensor | None = None,
-        generator: Generators = None,
-    ) -> SamplerOutput:
-        """Tokens at time ``s`` from tokens at time ``t``.
-
-        Args:
-            logits: The network's prediction of x_0 at (xt, t).
-            t: 1..T.
-            s: 0..t-1.
-            xt: [B, N] int64.
-            frozen: [B, N] bool.
-            admitted: [N, K] or [B, N, K] bool, the symbols that each token can hold.
-            generator: One stream, or one for each row: then a row's result does not depend on the others.
-
-        Raises:
-            ValueError: a time out of range, or s not before t.
-        """
-        t, s = int(t), int(s)
-        if not 0 <= s < t <= self.process.num_timesteps:
-            raise ValueError(f"a step goes from t to s with 0 <= s < t <= {self.process.num_timesteps}, got {t} to {s}")
-        typed = usable_logits(logits, self.process.num_symbols, admitted)
-        clean = self.process.clean_logits(typed, xt, t, admitted=admitted)
-        return self._advance(_Step(typed, clean, t, s, xt, frozen, admitted, generator))
-
-    def _advance(self, step: _Step) -> SamplerOutput:
-        raise TypeError(f"{type(self).__name__} is the common part; use one of: {', '.join(SAMPLERS)}")
 
 
 class AncestralSampler(Sampler):
@@ -174,7 +49,7 @@ class AncestralSampler(Sampler):
     def __init__(self, process: dict[str, Any] | None = None, temperature: float = 1.0) -> None:
         self._set_up(temperature)
 
-    def _advance(self, step: _Step) -> SamplerOutput:
+    def _advance(self, step: Step) -> SamplerOutput:
         xt, frozen = step.xt, step.frozen
         logits = tempered(step.logits, self.config.temperature)
         drawn = self.process.draw_previous(logits, xt, step.t, step.s, step.draws(2), admitted=step.admitted)
@@ -244,7 +119,7 @@ class EasyFirstSampler(Sampler):
     def _keeps_decisions(self) -> bool:
         return bool(self.config.commit)
 
-    def _advance(self, step: _Step) -> SamplerOutput:
+    def _advance(self, step: Step) -> SamplerOutput:
         config, clean, xt, frozen = self.config, step.clean, step.xt, step.frozen
         symbol, ranking, noise = step.draws(3)
         undecided = self.process.undecided(xt) & ~frozen
@@ -351,7 +226,7 @@ class OneCallSampler(Sampler):
         super().set_timesteps(num_steps)
         super().set_timesteps(1)
 
-    def _advance(self, step: _Step) -> SamplerOutput:
+    def _advance(self, step: Step) -> SamplerOutput:
         if step.s != 0:
             raise ValueError(f"one_call goes straight to time 0, got a step from {step.t} to {step.s}")
         (symbol,) = step.draws(1)
@@ -368,6 +243,7 @@ SAMPLERS: dict[str, type[Sampler]] = {
     "stochastic": EasyFirstSampler,
     "a0_last": A0LastSampler,
     "one_call": OneCallSampler,
+    "remasking": RemaskingSampler,
 }
 """Samplers by name; ``PRESETS`` holds what a name sets."""
 
@@ -394,20 +270,6 @@ def make_sampler(name: str, process: Process, **options: Any) -> Sampler:
     sampler = SAMPLERS[name](process=process.config(), **{**PRESETS.get(name, {}), **options})
     sampler.adopt(process)
     return sampler
-
-
-def process_of(config: dict[str, Any]) -> Process:
-    """The process that ``Process.config`` describes.
-
-    Raises:
-        RegistryError: no process of that kind is installed.
-        ConfigError: an argument out of range.
-    """
-    from genpolicy import registry
-
-    arguments = {key: value for key, value in config.items() if key != "kind"}
-    made: Process = registry.load("processes", config["kind"])(**arguments)
-    return made
 
 
 @torch.no_grad()

@@ -24,6 +24,7 @@ from genpolicy.diffusion import (
 )
 from genpolicy.diffusion.draws import admitted_uniform, categorical
 from genpolicy.diffusion.ranking import confidence, likeliest_symbols, num_noised
+from genpolicy.diffusion.remasking import remasking_posterior, sigma_cap, sigma_rescale
 from genpolicy.diffusion.samplers import AncestralSampler
 from genpolicy.errors import ConfigError
 
@@ -157,12 +158,21 @@ def exact_denoiser(joint: Tensor, process: Process) -> Callable[[Tensor, Tensor]
     return logits
 
 
-@pytest.mark.parametrize("process", [Absorbing(3, 60, "linear"), Multinomial(3, 60, "linear")], ids=lambda p: p.kind)
-def test_ancestral_sampling_reproduces_a_joint_distribution(process: Process) -> None:
+@pytest.mark.parametrize(
+    ("name", "process"),
+    [
+        ("ancestral", Absorbing(3, 60, "linear")),
+        ("ancestral", Multinomial(3, 60, "linear")),
+        ("remasking", Absorbing(3, 60, "linear")),
+    ],
+    ids=str,
+)
+def test_sampling_by_the_chain_reproduces_a_joint_distribution(name: str, process: Process) -> None:
     joint = torch.tensor([[0.30, 0.02, 0.03], [0.05, 0.25, 0.0], [0.01, 0.04, 0.30]], dtype=torch.float64)
     free = torch.zeros(NUM_DRAWS, 2).bool()
     start = process.prior_sample(torch.zeros(NUM_DRAWS, 2).long(), free, generator=stream(0))
-    sampler = make_sampler("ancestral", process)
+    # What a step re-masks it also decides at once, as if independent: little of it here.
+    sampler = make_sampler(name, process, **({"eta": 0.02} if name == "remasking" else {}))
     drawn = sample(exact_denoiser(joint, process), process, sampler, start, free, generator=stream(1))
     counts = torch.zeros(9).index_add_(0, drawn[:, 0] * 3 + drawn[:, 1], torch.ones(NUM_DRAWS)).double() / NUM_DRAWS
     distance = float((counts - joint.flatten()).abs().sum() / 2)
@@ -171,6 +181,26 @@ def test_ancestral_sampling_reproduces_a_joint_distribution(process: Process) ->
     assert distance < 0.02
     independent = torch.outer(joint.sum(1), joint.sum(0)).flatten()
     assert float((counts - independent).abs().sum() / 2) > 0.4
+
+
+@pytest.mark.parametrize("sigma", ["cap", "rescale"])
+@pytest.mark.parametrize("eta", [0.0, 0.3, 1.0])
+def test_a_remasking_step_has_the_frequencies_of_its_posterior(sigma: str, eta: float) -> None:
+    process = Absorbing(3, 20, "cosine_maskgit")
+    rule = {"cap": sigma_cap, "rescale": sigma_rescale}[sigma]
+    logits = torch.tensor([[0.3, -1.0, 2.0], [1.0, 0.0, 0.5]], dtype=torch.float64)
+    sampler = make_sampler("remasking", process, eta=eta, sigma=sigma)
+    xt = torch.tensor([[3, 1]]).expand(NUM_DRAWS, -1)
+    free = torch.zeros(NUM_DRAWS, 2).bool()
+    for t, s in ((20, 15), (12, 11), (3, 0)):
+        out = sampler.step(logits.expand(NUM_DRAWS, -1, -1), t, s, xt, frozen=free, generator=stream(t))
+        strength = rule(eta, process.alpha[t], process.alpha[s])
+        expected = torch.zeros(2, 4).double()
+        for x0 in range(3):
+            q = remasking_posterior(xt[0], torch.full((2,), x0), process.alpha[t], process.alpha[s], strength, 3)
+            expected += q * logits.softmax(-1)[:, x0, None]
+        got = torch.nn.functional.one_hot(out.prev_sample, 4).double().mean(0)
+        torch.testing.assert_close(got, expected, rtol=0, atol=0.012)
 
 
 def test_one_step_multinomial_draws_the_denoiser() -> None:
@@ -236,7 +266,7 @@ def processes() -> list[Process]:
 
 
 def allowed_here(name: str, process: Process) -> bool:
-    return process.kind == "absorbing" or name not in ("a0_last", "easy_first_commit")
+    return process.kind == "absorbing" or name not in ("a0_last", "easy_first_commit", "remasking")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -429,6 +459,10 @@ def test_bad_options_are_named() -> None:
         make_sampler("ancestral", process, temperature=-1.0)
     with pytest.raises(ConfigError, match="noise"):
         make_sampler("stochastic", process, noise=-0.5)
+    with pytest.raises(ConfigError, match=r"eta must be in \[0, 1\]"):
+        make_sampler("remasking", process, eta=1.5)
+    with pytest.raises(ConfigError, match="take ancestral"):
+        make_sampler("remasking", Multinomial(5, 20))
     with pytest.raises(ConfigError, match="last="):
         make_sampler("a0_last", process)
     with pytest.raises(ConfigError, match="needs a process"):
