@@ -73,7 +73,7 @@ def overhead(rounds: int, simulations: int) -> None:
         game = genpolicy.load_game(spec)
         for kind, evaluator in (("even", even), ("hashed", hashed(game))):
             for batch_size in (1, 16):
-                search = Mcts(RulesModel(game, evaluator), MctsConfig(simulations=simulations, batch_size=batch_size))
+                search = Mcts(RulesModel(game, evaluator), MctsConfig(simulations=simulations, leaves=batch_size))
                 own, clock, depth = [], [], 0
                 for number in range(rounds + 1):
                     began, began_own = time.perf_counter(), time.process_time()
@@ -98,7 +98,8 @@ def trunk(game: Game[Any], device: str) -> OneStepPolicy:
 
 def positions(game: Game[Any], number: int) -> list[Any]:
     """Positions after 10 to 60 random moves."""
-    draw, found = random.Random(0), []
+    draw = random.Random(0)
+    found: list[Any] = []
     while len(found) < number:
         state = game.parse()
         for _ in range(draw.randint(10, 60)):
@@ -118,7 +119,7 @@ def with_network(rounds: int, device: str, simulations: int) -> None:
         batch_size: MctsPolicy(
             game,
             PolicyEvaluator(policy, Heuristic(game)),
-            MctsConfig(simulations=simulations, batch_size=batch_size),
+            MctsConfig(simulations=simulations, leaves=batch_size),
         )
         for batch_size in (1, 8, 16)
     }

@@ -37,7 +37,8 @@ class PolicyEvaluator:
     Args:
         prior: Its ``Decision.policy`` is the prior; None: uniform.
         value: Its ``Decision.value``, or an evaluator's.
-        seed: Policies that draw are reseeded with it before every call, so that an answer depends on its position.
+        seed: Policies that draw are reseeded with it before every call, so that an answer depends on its position (and,
+            for a position that stands twice in one call, on which of the two it is).
     """
 
     def __init__(self, prior: Policy | None, value: Policy | Evaluator, seed: int = 0) -> None:
@@ -90,7 +91,7 @@ class PolicyEvaluator:
 class MctsPolicy(Policy):
     """Plays the most visited move of a tree search, or draws one by the visits.
 
-    ``Decision.policy`` is the visit distribution, in proportion to visits^(1 / temperature); ``value`` the mean of the
+    ``Decision.policy`` is the visit distribution, in proportion to visits^(1 / tau); ``value`` the mean of the
     tree; ``line`` and ``states`` its principal variation. Stats: ``simulations`` (added by this search), ``kept``
     (visits taken over from the search before), ``evaluations`` (positions), ``depth`` (plies of the longest line),
     ``network_calls`` (shared by the positions of a batch) and ``ms`` (wall time of the batch over its rows).
@@ -99,8 +100,8 @@ class MctsPolicy(Policy):
         game: The game.
         evaluator: Prior and value.
         config: The search's numbers.
-        temperature: tau of the visit distribution, above 0.
-        sample: Draw the move from that distribution; else the most visited one is played.
+        tau: Of the visit distribution, above 0.
+        temperature: The move is drawn from that distribution to the power 1 / temperature; 0 plays the most visited.
         reuse: Go on from the subtree of the moves played since an earlier decision. ``simulations`` are added to it, so
             a decision then depends on those before it; ``seed`` forgets them.
         seed: Of noise and drawn moves; same seed, same game (see ``genpolicy.policies.draws``).
@@ -119,16 +120,18 @@ class MctsPolicy(Policy):
         evaluator: PolicyEvaluator,
         config: MctsConfig | None = None,
         *,
-        temperature: float = 1.0,
-        sample: bool = False,
+        tau: float = 1.0,
+        temperature: float = 0.0,
         reuse: bool = False,
         seed: int = 0,
         name: str = "",
     ) -> None:
-        if not 0 < temperature < math.inf:
-            raise ValueError(f"temperature must be above 0, got {temperature}; the most visited move is sample=false")
+        if not 0 < tau < math.inf:
+            raise ValueError(f"tau must be above 0, got {tau}")
+        if not 0 <= temperature < math.inf:
+            raise ValueError(f"temperature must be at least 0 (0 plays the most visited move), got {temperature}")
         self.game, self.evaluator, self.config = game, evaluator, config or MctsConfig()
-        self.temperature, self.sample, self.reuse, self._name = float(temperature), sample, reuse, name
+        self.tau, self.temperature, self.reuse, self._name = float(tau), float(temperature), reuse, name
         self._search = Mcts(RulesModel(game, evaluator), self.config)
         self._kept = KeptTrees(game)
         self.seed(seed)
@@ -163,12 +166,13 @@ class MctsPolicy(Policy):
         ]
 
     def _decision(self, result: SearchResult, seed: int, stats: Mapping[str, float]) -> Decision:
-        distribution = result.distribution(self.temperature)
+        distribution = result.distribution(self.tau)
         move, line, states = result.choice, result.line, result.embeddings
-        if self.sample:
+        if self.temperature > 0:
             # The seed itself has drawn the noise.
             generator = np.random.default_rng([seed, 1])
-            move = int(generator.choice(list(distribution), p=list(distribution.values())))
+            shares = result.distribution(self.tau * self.temperature)
+            move = int(generator.choice(list(shares), p=list(shares.values())))
             line, states = result.line_from(move)
         return Decision(
             move,
@@ -198,7 +202,7 @@ class MctsPolicy(Policy):
     @classmethod
     def option_names(cls) -> tuple[str, ...]:
         """What ``load_policy`` may be told besides ``device``, ``game``, ``prior`` and ``value``."""
-        return (*SEARCH_OPTIONS, "temperature", "sample", "reuse", "seed", "preset")
+        return (*SEARCH_OPTIONS, "tau", "temperature", "reuse", "seed", "preset")
 
     def with_options(self, **changed: Any) -> MctsPolicy:
         """A search over the same policies with other options.
@@ -207,7 +211,7 @@ class MctsPolicy(Policy):
             ValueError: an option that it does not take, or one out of range.
         """
         check_options(self.kind, changed, self.option_names())
-        own = {"temperature": self.temperature, "sample": self.sample, "reuse": self.reuse, "seed": self._seeds.seed}
+        own = {"tau": self.tau, "temperature": self.temperature, "reuse": self.reuse, "seed": self._seeds.seed}
         options = _typed({**dataclasses.asdict(self.config), **own, **_with_preset(changed)})
         config = MctsConfig(**{name: options.pop(name) for name in SEARCH_OPTIONS})
         # An evaluator of its own, because the seed and the count of calls are of one policy.
@@ -316,12 +320,12 @@ def _typed(options: Mapping[str, Any]) -> dict[str, Any]:
         is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
         if name == "first_play" or (name == "c_puct" and value is None):
             typed[name] = value
-        elif name in ("sample", "reuse", "early_stop"):
+        elif name in ("reuse", "early_stop"):
             if not isinstance(value, bool):
                 raise ValueError(f"{name} must be true or false, got {value!r}")
             typed[name] = value
-        elif not is_number or (name in ("simulations", "batch_size", "seed") and value != int(value)):
+        elif not is_number or (name in ("simulations", "leaves", "seed") and value != int(value)):
             raise ValueError(f"{name} must be a number (whole for counts and seeds), got {value!r}")
         else:
-            typed[name] = int(value) if name in ("simulations", "batch_size", "seed") else float(value)
+            typed[name] = int(value) if name in ("simulations", "leaves", "seed") else float(value)
     return typed

@@ -15,10 +15,10 @@ from genpolicy.search.model import SearchModel
 from genpolicy.search.tree import MctsConfig, Tree
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
-    # Ye et al. 2025 (arXiv:2502.19805), the MCTS baseline: c_puct 0.1, visit temperature 1, 100 simulations. Theirs is
+    # Ye et al. 2025 (arXiv:2502.19805), the MCTS baseline: c_puct 0.1, tau 1, 100 simulations. Theirs is
     # sequential and plays the most visited move. Its value of a mate, its win probabilities as values and its zero for
     # unvisited moves are mistakes, and not kept.
-    "diffusearch": {"simulations": 100, "c_puct": 0.1, "temperature": 1.0, "batch_size": 1},
+    "diffusearch": {"simulations": 100, "c_puct": 0.1, "tau": 1.0, "leaves": 1},
     # Silver et al. 2018, self-play: the growing constant, noise at the root, moves drawn by their visits.
     "alphazero": {
         "simulations": 800,
@@ -26,11 +26,11 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "c_init": 1.25,
         "noise_fraction": 0.25,
         "dirichlet_alpha": 0.3,
+        "tau": 1.0,
         "temperature": 1.0,
-        "sample": True,
     },
 }
-"""Named settings of ``MctsConfig`` and of the policy ``mcts`` (``temperature``, ``sample``)."""
+"""Named settings of ``MctsConfig`` and of the policy ``mcts`` (``tau``, ``temperature``)."""
 
 
 @dataclass(frozen=True)
@@ -65,15 +65,15 @@ class SearchResult:
         line = self.tree.principal_variation(first)
         return tuple(self.tree.actions[n] for n in line), tuple(self.tree.embeddings[n] for n in line)
 
-    def distribution(self, temperature: float = 1.0) -> dict[int, float]:
-        """Probability of each choice, in proportion to visits^(1 / temperature).
+    def distribution(self, tau: float = 1.0) -> dict[int, float]:
+        """Probability of each choice, in proportion to visits^(1 / tau).
 
         Args:
-            temperature: Above 0.
+            tau: Above 0.
         """
         counts = np.array(list(self.visits.values()), np.float64)
         with np.errstate(divide="ignore"):
-            logs = np.log(counts / counts.max()) / temperature
+            logs = np.log(counts / counts.max()) / tau
         weights = np.exp(logs)
         weights /= weights.sum()
         return {choice: float(weight) for choice, weight in zip(self.visits, weights, strict=True)}

@@ -49,10 +49,10 @@ class MctsConfig:
     """Concentration of the noise at the root, above 0."""
     noise_fraction: float = 0.0
     """Share of that noise in the root's prior, in [0, 1]. 0: none (play); 0.25: AlphaZero's self-play."""
-    batch_size: int = 8
+    leaves: int = 8
     """Most leaves of one tree in flight. 1 is the sequential search."""
     virtual_loss: float = 1.0
-    """Lost visits that a leaf in flight counts for, along its path, above 0. Without effect where batch_size is 1."""
+    """Lost visits that a leaf in flight counts for, along its path, above 0. Without effect where leaves is 1."""
     early_stop: bool = False
     """Stop when the most visited choice cannot be overtaken any more. The move stays, the distribution is cut short."""
 
@@ -67,7 +67,7 @@ class MctsConfig:
             ("first_play_value", abs(self.first_play_value) <= 1, "in [-1, 1]"),
             ("dirichlet_alpha", 0 < self.dirichlet_alpha < math.inf, "above 0"),
             ("noise_fraction", 0 <= self.noise_fraction <= 1, "in [0, 1]"),
-            ("batch_size", self.batch_size >= 1, "at least 1"),
+            ("leaves", self.leaves >= 1, "at least 1"),
             ("virtual_loss", 0 < self.virtual_loss < math.inf, "above 0"),
         )
         for name, holds, allowed in checks:
@@ -169,7 +169,7 @@ class Tree:
     # Going down.
 
     def gather(self, config: MctsConfig, target: int) -> list[list[int]]:
-        """Paths (root first) to leaves that wait for ``receive``, at most ``config.batch_size``.
+        """Paths (root first) to leaves that wait for ``receive``, at most ``config.leaves``.
 
         A game's end is backed up at once. A leaf that is in flight already ends the batch.
 
@@ -178,7 +178,7 @@ class Tree:
             target: ``simulations`` at which the search is over.
         """
         paths: list[list[int]] = []
-        while self.simulations + len(paths) < target and len(paths) < config.batch_size:
+        while self.simulations + len(paths) < target and len(paths) < config.leaves:
             path = self._descend(config)
             if path is None:
                 break
@@ -186,7 +186,7 @@ class Tree:
                 self._back_up(path, 0.0)  # the end of a game: all is in the reward
                 continue
             paths.append(path)
-            if config.batch_size > 1:
+            if config.leaves > 1:
                 self._count_virtual(path, config.virtual_loss)
         return paths
 
@@ -194,7 +194,7 @@ class Tree:
         """The evaluation of a gathered leaf."""
         leaf = path[-1]
         self._fill(leaf, nodes, row)
-        if config.batch_size > 1:
+        if config.leaves > 1:
             self._count_virtual(path, -config.virtual_loss)
         if nodes.discounts[row] != 0.0:
             self.evaluations += 1

@@ -130,7 +130,7 @@ def score(node: Plain, move: int, config: MctsConfig) -> float:
 def test_a_sequential_search_counts_as_a_plain_one(spec: str, kind: str, options: dict[str, Any]) -> None:
     game = genpolicy.load_game(spec)
     evaluator = Hashed(game, kind)
-    config = MctsConfig(simulations=150, batch_size=1, **options)
+    config = MctsConfig(simulations=150, leaves=1, **options)
     state = game.parse()
     for _ in range(3):
         plain = plain_search(game, evaluator, config, state)
@@ -165,7 +165,7 @@ def check_tree(tree: Tree) -> None:
 def test_batched_leaves_keep_the_books(spec: str, virtual_loss: float) -> None:
     game = genpolicy.load_game(spec)
     evaluator = Hashed(game)
-    config = MctsConfig(simulations=301, batch_size=16, virtual_loss=virtual_loss)
+    config = MctsConfig(simulations=301, leaves=16, virtual_loss=virtual_loss)
     result = Mcts(RulesModel(game, evaluator), config).search([game.parse()])[0]
     if virtual_loss != 0.3:  # 0.3 is no binary fraction: what is put on and taken off again leaves a rounding error
         check_tree(result.tree)
@@ -181,7 +181,7 @@ def test_a_game_does_not_depend_on_those_it_is_searched_with() -> None:
     for move in (2, 2, 1):
         states.append(game.play(states[-1], move))
     evaluator = Hashed(game)
-    search = Mcts(RulesModel(game, evaluator), MctsConfig(simulations=120, batch_size=8, noise_fraction=0.25))
+    search = Mcts(RulesModel(game, evaluator), MctsConfig(simulations=120, leaves=8, noise_fraction=0.25))
     together = search.search(states, seeds=[1, 2, 3, 4])
     num_calls = len(evaluator.batches)
     assert max(evaluator.batches) > 8  # leaves of several games in one call
@@ -233,8 +233,8 @@ class Drawn(SearchModel):
 END: dict[int, tuple[float, str]] = {}
 
 
-@pytest.mark.parametrize("batch_size", [1, 4])
-def test_the_same_player_may_move_twice(batch_size: int) -> None:
+@pytest.mark.parametrize("leaves", [1, 4])
+def test_the_same_player_may_move_twice(leaves: int) -> None:
     # After "twice" the root's player chooses again, and may win; after "once" the other side chooses, and would win.
     model = Drawn(
         {
@@ -246,7 +246,7 @@ def test_the_same_player_may_move_twice(batch_size: int) -> None:
         }
     )
     check_search_model(model, ["root"])
-    result = Mcts(model, MctsConfig(simulations=400, batch_size=batch_size)).search(["root"])[0]
+    result = Mcts(model, MctsConfig(simulations=400, leaves=leaves)).search(["root"])[0]
     assert result.choice == 0
     assert result.line == (0, 0)
     assert result.q[0] > 0.9
@@ -265,7 +265,7 @@ def test_rewards_on_the_way_count() -> None:
             "even": (0.0, 0.0, 0.0, False, END),
         }
     )
-    result = Mcts(model, MctsConfig(simulations=200, batch_size=1)).search(["root"])[0]
+    result = Mcts(model, MctsConfig(simulations=200, leaves=1)).search(["root"])[0]
     assert result.choice == 1
     # 0.75 - (n - 1) / n after n visits, the first of which met the value 0.
     visits = result.visits[0]
@@ -273,8 +273,8 @@ def test_rewards_on_the_way_count() -> None:
 
 
 @pytest.mark.parametrize(("share", "best"), [(0.25, 0), (0.6, 1)])
-@pytest.mark.parametrize("batch_size", [1, 8])
-def test_chance_is_drawn_by_its_probabilities(share: float, best: int, batch_size: int) -> None:
+@pytest.mark.parametrize("leaves", [1, 8])
+def test_chance_is_drawn_by_its_probabilities(share: float, best: int, leaves: int) -> None:
     # A safe 0.2, or a gamble that pays 1 with probability ``share`` and -0.4 else: -0.05 or 0.44.
     model = Drawn(
         {
@@ -287,7 +287,7 @@ def test_chance_is_drawn_by_its_probabilities(share: float, best: int, batch_siz
         }
     )
     check_search_model(model, ["root"])
-    result = Mcts(model, MctsConfig(simulations=600, batch_size=batch_size, c_puct=3.0)).search(["root"])[0]
+    result = Mcts(model, MctsConfig(simulations=600, leaves=leaves, c_puct=3.0)).search(["root"])[0]
     tree = result.tree
     gamble = next(node for node in range(len(tree)) if tree.embeddings[node] == "gamble")
     outcomes = {tree.embeddings[child]: tree.visits[child] for child in tree.children[gamble] or ()}
@@ -367,7 +367,7 @@ def test_early_stop_keeps_the_move() -> None:
     model = RulesModel(game, Hashed(game))
     state, saved = game.parse(), 0
     while game.outcome(state) is None:
-        config: dict[str, Any] = {"simulations": 200, "batch_size": 4}
+        config: dict[str, Any] = {"simulations": 200, "leaves": 4}
         full = Mcts(model, MctsConfig(**config)).search([state])[0]
         short = Mcts(model, MctsConfig(early_stop=True, **config)).search([state])[0]
         assert short.choice == full.choice
@@ -444,7 +444,7 @@ def test_a_repetition_inside_the_tree_is_a_draw() -> None:
     def is_next(state: Any, move: int) -> bool:
         return cycle[len(game.history(state)[1]) % 4] == move
 
-    config = MctsConfig(simulations=30, batch_size=1, c_puct=50.0)
+    config = MctsConfig(simulations=30, leaves=1, c_puct=50.0)
     result = Mcts(RulesModel(game, shuffle), config).search([game.parse()])[0]
     assert result.depth == 8
     assert result.line == (*cycle, *cycle)
@@ -513,7 +513,7 @@ def test_nonsense_of_a_model_is_seen() -> None:
         {"c_puct": math.nan},
         {"first_play": "zero"},
         {"noise_fraction": 1.5},
-        {"batch_size": 0},
+        {"leaves": 0},
         {"virtual_loss": 0.0},
         {"dirichlet_alpha": 0.0},
         {"first_play_value": 2.0},

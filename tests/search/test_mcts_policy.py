@@ -86,7 +86,7 @@ class Judge(Policy):
         "mcts:heuristic?simulations=40&c_puct=2",
         "mcts:rollout?simulations=30",
         "mcts:uniform?simulations=40&reuse=true",
-        "mcts:heuristic?simulations=40&noise_fraction=0.25&sample=true&temperature=0.8",
+        "mcts:heuristic?simulations=40&noise_fraction=0.25&tau=2&temperature=0.8",
         "mcts:uniform?preset=diffusearch",
         "mcts:heuristic?preset=alphazero&simulations=30&reuse=true",
     ],
@@ -116,7 +116,7 @@ def test_keeps_the_laws_over_a_network(connect: Game[Any], folder: Path, value: 
 
 def test_decision_is_what_the_tree_says(connect: Game[Any]) -> None:
     judge = Judge(connect)
-    policy = MctsPolicy(connect, PolicyEvaluator(judge, judge), MctsConfig(simulations=50, batch_size=4))
+    policy = MctsPolicy(connect, PolicyEvaluator(judge, judge), MctsConfig(simulations=50, leaves=4))
     states = [connect.parse(), after(connect, 4)]
     first, second = policy.decide(states)
     assert first.policy is not None
@@ -155,7 +155,7 @@ class Moody(Judge):
 
 def test_a_policy_that_draws_is_asked_by_the_position_alone(connect: Game[Any]) -> None:
     moody = Moody(connect)
-    policy = MctsPolicy(connect, PolicyEvaluator(moody, moody), MctsConfig(simulations=40, batch_size=4))
+    policy = MctsPolicy(connect, PolicyEvaluator(moody, moody), MctsConfig(simulations=40, leaves=4))
     check_policy(policy, [connect.parse(), after(connect, 4), after(connect, 4, 0), after(connect, 0)])
 
 
@@ -164,15 +164,15 @@ def test_prior_and_value_of_two_policies(connect: Game[Any]) -> None:
     policy = MctsPolicy(connect, PolicyEvaluator(prior, value), MctsConfig(simulations=20))
     policy.decide([connect.parse()])
     assert prior.asked == value.asked
-    only_value = MctsPolicy(connect, PolicyEvaluator(None, value), MctsConfig(simulations=9, batch_size=1))
+    only_value = MctsPolicy(connect, PolicyEvaluator(None, value), MctsConfig(simulations=9, leaves=1))
     decision = only_value.decide([connect.parse()])[0]
     assert decision.policy == dict.fromkeys(range(9), 1 / 9)  # a uniform prior, and all values the same
     assert decision.value == 0.5
 
 
 def test_a_sampled_move_follows_the_visits(connect: Game[Any]) -> None:
-    policy = genpolicy.load_policy("mcts:heuristic?simulations=30&sample=true&seed=5", game=connect)
-    (expected,) = policy.with_options(sample=False).decide([connect.parse()])
+    policy = genpolicy.load_policy("mcts:heuristic?simulations=30&temperature=1&seed=5", game=connect)
+    (expected,) = policy.with_options(temperature=0).decide([connect.parse()])
     decisions = policy.decide([connect.parse()] * 800)
     counts = Counter(decision.move for decision in decisions)
     assert expected.policy is not None
@@ -186,12 +186,12 @@ def test_a_sampled_move_follows_the_visits(connect: Game[Any]) -> None:
 def test_with_options_changes_one_thing(connect: Game[Any]) -> None:
     policy = genpolicy.load_policy("mcts:uniform?simulations=30&c_puct=3", game=connect)
     assert isinstance(policy, MctsPolicy)
-    other = policy.with_options(batch_size=1, reuse=True)
-    assert (other.config.simulations, other.config.c_puct, other.config.batch_size) == (30, 3.0, 1)
+    other = policy.with_options(leaves=1, reuse=True)
+    assert (other.config.simulations, other.config.c_puct, other.config.leaves) == (30, 3.0, 1)
     assert other.reuse
     assert not policy.reuse
-    assert policy.config.batch_size != 1
-    assert set(policy.option_names()) >= {"simulations", "c_puct", "temperature", "sample", "reuse", "preset"}
+    assert policy.config.leaves != 1
+    assert set(policy.option_names()) >= {"simulations", "c_puct", "tau", "temperature", "reuse", "preset"}
     with pytest.raises(ValueError, match="value"):
         policy.with_options(value="even")
 
@@ -199,7 +199,7 @@ def test_with_options_changes_one_thing(connect: Game[Any]) -> None:
 def test_the_papers_setting_is_named(connect: Game[Any]) -> None:
     policy = genpolicy.load_policy("mcts:uniform?preset=diffusearch", game=connect)
     assert isinstance(policy, MctsPolicy)
-    assert (policy.config.c_puct, policy.config.simulations, policy.temperature) == (0.1, 100, 1.0)
+    assert (policy.config.c_puct, policy.config.simulations, policy.tau) == (0.1, 100, 1.0)
     assert policy.label == "mcts-100:uniform"
     more = genpolicy.load_policy("mcts:uniform?preset=diffusearch&simulations=400", game=connect)
     assert more.label == "mcts-400:uniform"
@@ -309,7 +309,8 @@ def test_old_trees_go_first(connect: Game[Any], monkeypatch: pytest.MonkeyPatch)
         ("mcts:uniform?simulations=many", "simulations must be a number"),
         ("mcts:uniform?c_puct=-1", "c_puct must be at least 0"),
         ("mcts:uniform?reuse=1", "reuse must be true or false"),
-        ("mcts:uniform?temperature=0", "temperature must be above 0"),
+        ("mcts:uniform?temperature=-1", "temperature must be at least 0"),
+        ("mcts:uniform?tau=0", "tau must be above 0"),
         ("mcts:uniform?preset=paper", "diffusearch, alphazero"),
         ("mcts:uniform?value=uniform", "even, heuristic, rollout"),
         ("mcts:uniform?prior=even", "prior=uniform"),

@@ -26,9 +26,9 @@ GENERATED = [  # (game, positions of each colour, shortest and longest random ga
 
 SETTINGS = {
     "default": MctsConfig(),
-    "sequential": MctsConfig(batch_size=1),
-    "paper": MctsConfig(c_puct=PRESETS["diffusearch"]["c_puct"], batch_size=1),
-    "constant": MctsConfig(c_puct=2.0, first_play="value", batch_size=16),
+    "sequential": MctsConfig(leaves=1),
+    "paper": MctsConfig(c_puct=PRESETS["diffusearch"]["c_puct"], leaves=1),
+    "constant": MctsConfig(c_puct=2.0, first_play="value", leaves=16),
 }
 
 
@@ -148,12 +148,12 @@ TIC_TAC_TOE_SIMULATIONS = {"even": 1200, "heuristic": 150}
 
 
 @pytest.mark.parametrize("evaluator", TIC_TAC_TOE_SIMULATIONS)
-@pytest.mark.parametrize("batch_size", [1, 8])
+@pytest.mark.parametrize("leaves", [1, 8])
 @pytest.mark.parametrize("side", [0, 1])
-def test_never_loses_at_tic_tac_toe(side: int, batch_size: int, evaluator: str) -> None:
+def test_never_loses_at_tic_tac_toe(side: int, leaves: int, evaluator: str) -> None:
     game = genpolicy.load_game(TIC_TAC_TOE)
     leaf: Evaluator = even if evaluator == "even" else Heuristic(game)
-    config = MctsConfig(simulations=TIC_TAC_TOE_SIMULATIONS[evaluator], batch_size=batch_size)
+    config = MctsConfig(simulations=TIC_TAC_TOE_SIMULATIONS[evaluator], leaves=leaves)
     search = Mcts(RulesModel(game, leaf), config)
     ends = list(opponents_lines(game, side, lambda states: [r.choice for r in search.search(states)]))
     assert len(ends) > 10
