@@ -102,6 +102,14 @@ def _check_random_game(laws: _Laws, state: Any, num_positions: int) -> None:
     claimable = [i for i, s in enumerate(states) if game.outcome(s) is not None]
     for i in sorted(chosen | set(claimable[:1])):
         laws.everything(states[i])
+    start, moves = game.history(states[-1])
+    replayed = game.parse(start)
+    for move in moves:
+        replayed = game.play(replayed, move)
+    text = game.format(states[-1])
+    laws.hold("history leads to the position", text, game.format(replayed) == text, f"from {start!r}")
+    if moves:  # a game without histories of its own gives the position alone
+        laws.hold("history carries repetitions", text, game.outcome(replayed) == game.outcome(states[-1]))
     # One batch of all positions: no row depends on the others.
     viewers = laws.random.integers(2, size=len(states))
     rows = game.tokens.encode(states, viewers)
