@@ -126,8 +126,8 @@ def fit(games: Iterable[RatedGame], options: FitOptions | None = None) -> Rating
         prior = AUTO_PRIOR
         notes += groups.complaints(tally.names)
         notes.append(
-            f"the likelihood of the games alone has no maximum, so {AUTO_PRIOR:g} virtual game of each player is added; "
-            "choose another with --prior"
+            f"the likelihood of the games alone has no maximum, so {AUTO_PRIOR:g} virtual game of each player is "
+            "added; choose another with --prior"
         )
         fitted = maximise(tally, model, options, prior, groups)
     if fitted is None:

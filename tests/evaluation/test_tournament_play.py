@@ -75,6 +75,7 @@ def test_gauntlet_is_the_first_against_the_others() -> None:
         ({"players": {"a": "random"}}, "at least two players"),
         ({"sprt": SprtConfig()}, "two players against each other, got 3"),
         ({"rounds": 0}, "at least one round"),
+        ({"group_size": 3}, "even number of at least 2, got 3"),
     ],
 )
 def test_impossible_tournaments_are_refused(more: dict[str, Any], message: str) -> None:

@@ -62,6 +62,12 @@ def add_parser(subparsers: Any) -> None:
         "--threads", type=_positive, default=1, metavar="N", help="of each process's networks; default 1"
     )
     parser.add_argument(
+        "--games-at-once",
+        type=_positive,
+        metavar="N",
+        help="games that a process plays in step, even (default 16, fewer in small tournaments); 2 for slow engines",
+    )
+    parser.add_argument(
         "--sprt",
         nargs="*",
         metavar="KEY=X",
@@ -191,6 +197,7 @@ def _config(arguments: argparse.Namespace, game: Game[Any], players: dict[str, s
         event=arguments.out.name or "genpolicy tournament",
         sprt=None if arguments.sprt is None else parse_sprt(arguments.sprt),
         paired=arguments.sprt_on == "pairs",
+        group_size=arguments.games_at_once,
     )
 
 

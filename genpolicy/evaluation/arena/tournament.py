@@ -47,6 +47,9 @@ class TournamentConfig:
     """Stops the tournament of two players early."""
     paired: bool = True
     """The test counts pairs of games, else single games."""
+    group_size: int | None = None
+    """Games that are played in step, an even number, so that pairs stay together; None: by the tournament's size. More
+    make batches larger; fewer leave less to do again after a kill."""
 
     def __post_init__(self) -> None:
         if self.format not in FORMATS:
@@ -55,6 +58,8 @@ class TournamentConfig:
             raise ValueError(f"a tournament needs at least two players, got {len(self.players)}")
         if self.sprt is not None and len(self.players) != 2:
             raise ValueError(f"--sprt tests two players against each other, got {len(self.players)}")
+        if self.group_size is not None and (self.group_size < 2 or self.group_size % 2):
+            raise ValueError(f"games at once must be an even number of at least 2, got {self.group_size}")
         if not self.openings:
             raise ValueError("a tournament needs at least one round (one opening)")
 
@@ -77,11 +82,8 @@ class TournamentConfig:
         return tasks
 
     def games_at_once(self) -> int:
-        """Games of a group: even, so that pairs stay together, and few where the tournament is small.
-
-        More make batches larger; fewer leave less to do again after a kill and share out better.
-        """
-        return max(2, min(16, 2 * (len(self.openings) * len(self.pairings) // 8)))
+        """Games of a group; few where the tournament is small, so that the processes have as much to do."""
+        return self.group_size or max(2, min(16, 2 * (len(self.openings) * len(self.pairings) // 8)))
 
     def manifest(self) -> dict[str, Any]:
         """What ``tournament.json`` says; two tournaments with the same one play the same games."""
