@@ -105,6 +105,7 @@ def main() -> None:
     processes = max(2, min(2, os.cpu_count() or 1))
     options = {"engine": engine, "nodes": arguments.nodes, "hash_mb": HASH_MB}
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    client_ms: list[float] = []
     rates: dict[str, list[float]] = {"pipe": [], "oracle": [], "pipe x2": [], "oracle x2": []}
     with EngineOracle(game, **options) as one, EngineOracle(game, processes=processes, **options) as two:
         print(
@@ -118,14 +119,19 @@ def main() -> None:
             "oracle x2": lambda: through_oracle(two, texts, arguments.horizon),
         }
         for number in range(arguments.rounds + 1):
-            for name, call in calls.items():
+            # The other way round every second time: what drifts drifts for both.
+            for name, call in reversed(calls.items()) if number % 2 else calls.items():
+                before = time.process_time()
                 nodes, seconds = call()
                 if number:  # the first round warms up
                     rates[name].append(nodes / seconds)
+                    if name == "oracle":
+                        client_ms.append(1000 * (time.process_time() - before) / len(texts))
             if number:
                 print(f"round {number}: " + ", ".join(f"{n} {r[-1]:,.0f}" for n, r in rates.items()), file=sys.stderr)
     for name, values in rates.items():
         print(f"{name:>9}: {statistics.median(values):>11,.0f} nodes/s")
+    print(f"client's own CPU: {spread(client_ms)} ms a position, parsing of positions included")
     pairs = {
         "oracle / bare pipe, 1 process": ("oracle", "pipe"),
         f"oracle / bare pipe, {processes} processes": ("oracle x2", "pipe x2"),

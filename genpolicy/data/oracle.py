@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import parse_qsl
 
 from genpolicy.errors import EngineError, RegistryError
@@ -106,7 +106,7 @@ class Oracle(ABC):
     def close(self) -> None:
         """End processes and free memory; safe to call twice."""
 
-    def __enter__(self) -> Oracle:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -161,7 +161,7 @@ class Selfplay:
         numbers = iter(range(-(-num_games // GROUP_GAMES)) if num_games is not None else itertools.count())
 
         def blocks() -> Iterator[list[Generator[Any, Line, _Played]] | None]:
-            while True:
+            while not writer.is_full:
                 if not waiting and (group := self._next_group(writer, numbers, in_work, num_games, num_positions)):
                     waiting.append(group)
                 if waiting:

@@ -107,6 +107,11 @@ class DatasetWriter:
         """Rows of finished units, in shards or in the journal."""
         return self._num_committed + self._num_pending
 
+    @property
+    def is_full(self) -> bool:
+        """So many rows as ``max_rows`` are finished in order; what comes later would be dropped."""
+        return self._max_rows is not None and self._num_committed + self._ready_rows >= self._max_rows
+
     def is_done(self, unit: int) -> bool:
         """Whether a unit is finished."""
         return unit < self.info.units or unit in self._pending
@@ -288,15 +293,12 @@ class DatasetWriter:
     def _commit(self, *, last: bool) -> None:
         """Write shards of the units that are finished without a gap."""
         while True:
-            while self._ready_to in self._pending and self._ready_rows < self._rows_per_shard and not self._is_full():
+            while self._ready_to in self._pending and self._ready_rows < self._rows_per_shard and not self.is_full:
                 self._ready_rows += len(self._pending[self._ready_to].rows)
                 self._ready_to += 1
             if self._ready_to == self.info.units or (self._ready_rows < self._rows_per_shard and not last):
                 return
             self._write_shard([self._pending[number] for number in range(self.info.units, self._ready_to)])
-
-    def _is_full(self) -> bool:
-        return self._max_rows is not None and self._num_committed + self._ready_rows >= self._max_rows
 
     def _up_to_max(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if self._max_rows is None or self._num_committed + len(rows) <= self._max_rows:
