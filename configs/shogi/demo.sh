@@ -10,7 +10,7 @@ mkdir -p "$RUNS"
 show genpolicy data info "$SAMPLE"
 show genpolicy train --config configs/shogi/demo-s-a.yaml --out "$RUNS/s-a" --overwrite
 show genpolicy train --config configs/shogi/demo.yaml --out "$RUNS/s-asa" --overwrite
-show genpolicy evaluate accuracy --policy "$RUNS/s-asa/policy" "$RUNS/s-a/policy" random --data "$SAMPLE" \
+show genpolicy evaluate accuracy --policy "$RUNS/s-asa/policy" "$RUNS/s-a/policy" --data "$SAMPLE" \
     --split test --limit 1500 --json "$RUNS/accuracy.json"
 show genpolicy evaluate futures --policy "$RUNS/s-asa/policy" --data "$SAMPLE" --split test --limit 200
 show genpolicy play --policy "$RUNS/s-asa/policy" --self-play 1 --max-plies 12
@@ -29,7 +29,8 @@ The table above is what the two policies reach on games that they never saw. Nex
   tensorboard --logdir $RUNS                                  the curves of both runs
   genpolicy train --config configs/shogi/demo.yaml trainer.max_minutes=60 --out runs/longer
   genpolicy data import floodgate/2016 --game shogi --skip-bad --out runs/floodgate && \\
-  genpolicy data label runs/floodgate --oracle 'fairy-stockfish?nodes=1500&Contempt=0' --out runs/floodgate-labelled
+  genpolicy data label runs/floodgate --oracle 'fairy-stockfish?nodes=1500&Contempt=0' --processes 2 \\
+      --out runs/floodgate-labelled
   genpolicy train --config configs/shogi/diffusearch.yaml data.folder=runs/floodgate-labelled
 docs/shogi.md tells more.
 END
