@@ -84,6 +84,14 @@ class RatingModel(ABC):
         """What people write for a draw parameter in natural units."""
         return draw
 
+    def draw_of_share(self, share: float) -> float:
+        """The draw parameter, as people write it, with which equals draw this share of their games, below 1.
+
+        Raises:
+            ValueError: the model has none.
+        """
+        raise ValueError(f"model {self.name!r} has no draw parameter")
+
     @property
     def start_draw(self) -> float:
         """Where the search for the draw parameter begins."""
@@ -146,6 +154,10 @@ class Davidson(RatingModel):
             raise ValueError(f"nu must be at least 0, got {shown}")
         return math.log(shown) if shown > 0 else -math.inf
 
+    def draw_of_share(self, share: float) -> float:
+        """From share = nu / (2 + nu)."""
+        return 2 * share / (1 - share)
+
     def shown_draw(self, draw: float) -> float:
         """nu: the odds of a draw against a win between equals."""
         return math.exp(draw)
@@ -196,6 +208,10 @@ class BayesElo(RatingModel):
         if shown < 0:
             raise ValueError(f"eloDraw must be at least 0, got {shown}")
         return shown * self.unit
+
+    def draw_of_share(self, share: float) -> float:
+        """From share = (theta - 1) / (theta + 1), theta = 10^(eloDraw / 400)."""
+        return 400 * math.log10((1 + share) / (1 - share))
 
     def shown_draw(self, draw: float) -> float:
         """eloDraw in Elo points."""

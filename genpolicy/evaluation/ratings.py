@@ -117,12 +117,18 @@ def fit(games: Iterable[RatedGame], options: FitOptions | None = None) -> Rating
     notes: list[str] = []
     groups = find_groups(len(tally.names), tally.pairs)
     prior = model.default_prior if options.prior is None else options.prior
-    fitted, bounded = None, prior > 0 or groups.connected
-    if bounded:
-        fitted = maximise(tally, model, options, prior, groups)
+    bounded = prior > 0 or groups.connected
+    fitted = maximise(tally, model, options, prior, groups) if bounded else None
+    if fitted is None and model.has_draw_parameter and (options.draw or model.default_draw or "fit") == "fit":
+        # Strength and draws run away together where, say, the best player draws a lot and never loses.
+        share = min(0.95, sum(game.result == 0 for game in listed) / len(listed))
+        options = replace(options, draw=model.draw_of_share(share))
+        notes.append(
+            "how often equals draw cannot be told from strength here: it is held at the share of draws, "
+            f"{100 * share:.0f} %; choose another with --draw"
+        )
+        fitted = maximise(tally, model, options, prior, groups) if bounded else None
     if fitted is None:
-        if options.prior is not None:
-            notes.append(f"with a prior of {options.prior:g} the likelihood has no maximum")
         prior = AUTO_PRIOR
         notes += groups.complaints(tally.names)
         notes.append(
@@ -131,11 +137,11 @@ def fit(games: Iterable[RatedGame], options: FitOptions | None = None) -> Rating
         )
         fitted = maximise(tally, model, options, prior, groups)
     if fitted is None:
-        # One colour never dropped a point where it could tell: its advantage and the draws run away together.
+        # One colour never dropped a point where it could tell.
         notes.append(
             "the advantage of the first move has no maximum and is taken as 0; choose another with --advantage"
         )
-        fitted = maximise(tally, model, replace(options, advantage=0.0, draw=model.default_draw), prior, groups)
+        fitted = maximise(tally, model, replace(options, advantage=0.0), prior, groups)
     if fitted is None:
         raise ValueError("no ratings could be fitted to these games; give --prior 2 and --draw 0.5")
     if groups.num_components > 1:

@@ -255,6 +255,21 @@ def test_a_perfect_score_is_unbounded_and_said() -> None:
     assert given.high < 2000
 
 
+def test_draws_that_run_away_with_strength_are_held_at_their_share() -> None:
+    """The best of three draws a quarter and never loses; the others always draw: strength and nu grow together."""
+    listed = [
+        *games("a", "b", 3, 1) + games("b", "a", 0, 1, 3) + games("a", "c", 3, 1) + games("c", "a", 0, 1, 3),
+        *games("b", "c", draws=4) + games("c", "b", draws=4),
+    ]
+    found = {model: fit(listed, FitOptions(model)) for model in ("bt", "ordo")}
+    share = sum(game.result == 0 for game in listed) / len(listed)
+    assert found["bt"].draw == pytest.approx(2 * share / (1 - share))
+    assert found["bt"].prior == 0
+    assert any("held at the share of draws" in note for note in found["bt"].notes)
+    gaps = {model: elo_of(ratings)["a"] - elo_of(ratings)["b"] for model, ratings in found.items()}
+    assert gaps["bt"] == pytest.approx(gaps["ordo"], rel=0.1)  # 87.5 % is 338 Elo by the formula
+
+
 def test_groups_that_never_met_do_not_compare() -> None:
     ratings = fit(LISTED + games("c", "d", 5, 2, 3) + games("d", "c", 4, 2, 4))
     los = {

@@ -437,6 +437,21 @@ def test_the_sequential_test_does_not_depend_on_the_order_in_which_games_end() -
     assert sum(states[0].counts) < 40
 
 
+def test_a_tournament_stops_when_its_test_is_decided_and_stays_decided(tmp_path: Path) -> None:
+    players = {"mcts": "mcts:rollout?simulations=30", "random": "random"}
+    settings = config(rounds=60, players=players, sprt=SprtConfig(0, 300), group_size=4)
+    states = []
+    for workers in (1, 2):
+        outcome = run_tournament(settings, FOUR, tmp_path / str(workers), workers=workers)
+        assert outcome.sprt is not None
+        assert outcome.sprt.verdict == "H1"
+        assert len(outcome.results) < outcome.num_planned == 120
+        again = run_tournament(settings, FOUR, tmp_path / str(workers), workers=workers)
+        assert (again.results, again.sprt) == (outcome.results, outcome.sprt)
+        states.append(outcome.sprt)
+    assert states[0] == states[1]
+
+
 # Chess: engines that misbehave, and PGN that others read.
 
 
