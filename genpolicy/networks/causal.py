@@ -50,12 +50,12 @@ class CausalTransformer(DenoisingTransformer):
         is_action = torch.from_numpy(layout.kinds == KINDS.index("action")) & ~given
         self.register_buffer("is_action", is_action, persistent=False)
 
-    def forward(self, tokens: Tensor, t: Tensor | None = None) -> TypedLogits:
+    def forward(self, tokens: Tensor, t: Tensor | None = None, visible: Tensor | None = None) -> TypedLogits:
         """Logits of every imagined token given those before it; ids [B, N] (what stands at or after it is not seen).
 
-        Logits at given tokens mean nothing.
+        ``visible`` hides more than the order does. Logits at given tokens mean nothing.
         """
-        shifted, mixed = self._features(tokens, t)
+        shifted, mixed = self._features(tokens, t, visible)
         others = TypedLogits.of(self.head(shifted))
         actions = TypedLogits.of(self.head(mixed)) if bool(self.is_action.any()) else others
         groups = tuple(
@@ -64,17 +64,19 @@ class CausalTransformer(DenoisingTransformer):
         )
         return TypedLogits(groups, others.num_tokens, others.num_symbols)
 
-    def token_nll(self, tokens: Tensor, t: Tensor | None, targets: Tensor, where: Tensor) -> Tensor:
+    def token_nll(
+        self, tokens: Tensor, t: Tensor | None, targets: Tensor, where: Tensor, visible: Tensor | None = None
+    ) -> Tensor:
         """-log p(target | what stands before it) in nats at the tokens of ``where`` [B, N] (bool), flat, row-major."""
-        shifted, mixed = self._features(tokens, t)
+        shifted, mixed = self._features(tokens, t, visible)
         nll = shifted.new_zeros(where.shape, dtype=torch.float32 if shifted.dtype != torch.float64 else None)
         for features, chosen in ((shifted, where & ~self.is_action), (mixed, where & self.is_action)):
             nll = nll.masked_scatter(chosen, self.head.nll(features, targets, chosen).to(nll.dtype))
         return nll[where]
 
-    def _features(self, tokens: Tensor, t: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _features(self, tokens: Tensor, t: Tensor | None, visible: Tensor | None) -> tuple[Tensor, Tensor]:
         """Features [B, N, W] of the token before each, and the same with every token but the actions' own."""
-        hidden = self.trunk(tokens, t, self.visible)
+        hidden = self.trunk(tokens, t, self.visible if visible is None else self.visible & visible)
         shifted = hidden.roll(1, dims=1)
         return shifted, torch.where(self.is_action[:, None], shifted, hidden)
 

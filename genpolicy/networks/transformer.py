@@ -194,21 +194,24 @@ class DenoisingTransformer(nn.Module):
             block.attention.out.weight.mul_(scale)
             block.mlp.out.weight.mul_(scale)
 
-    def forward(self, tokens: Tensor, t: Tensor | None = None) -> TypedLogits:
+    def forward(self, tokens: Tensor, t: Tensor | None = None, visible: Tensor | None = None) -> TypedLogits:
         """Logits of the clean tokens.
 
         Args:
             tokens: Ids [B, N], int64, below ``num_input_symbols``.
             t: Timesteps [B]; needed only with time conditioning.
+            visible: [N, N] bool, which tokens (columns) each token (row) attends to; None: every token to all.
         """
-        return self.head(self.trunk(tokens, t))  # type: ignore[no-any-return]
+        return self.head(self.trunk(tokens, t, visible))  # type: ignore[no-any-return]
 
-    def token_nll(self, tokens: Tensor, t: Tensor | None, targets: Tensor, where: Tensor) -> Tensor:
+    def token_nll(
+        self, tokens: Tensor, t: Tensor | None, targets: Tensor, where: Tensor, visible: Tensor | None = None
+    ) -> Tensor:
         """-log p(targets) in nats at the tokens of ``where`` [B, N] (bool), flat in row-major order.
 
         The head runs on those tokens only. Infinite where a typed head's token cannot hold its target.
         """
-        return self.head.nll(self.trunk(tokens, t), targets, where)
+        return self.head.nll(self.trunk(tokens, t, visible), targets, where)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile the trunk in place (``torch.compile``'s arguments); the heads pick tokens and stay as they are."""

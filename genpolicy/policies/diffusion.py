@@ -18,12 +18,15 @@ from torch import Tensor
 
 from genpolicy import registry
 from genpolicy.data.windows import Batch
+from genpolicy.diffusion.draws import uniforms
+from genpolicy.diffusion.logits import Denoiser, TypedLogits
 from genpolicy.diffusion.process import Process
 from genpolicy.errors import ConfigError
 from genpolicy.game import Game
+from genpolicy.networks import DenoisingTransformer
 from genpolicy.policies.base import Policy
 from genpolicy.policies.neural import FirstAction, NetworkLearner, NetworkLearnerConfig, NetworkPolicy
-from genpolicy.sequence import Layout
+from genpolicy.sequence import Layout, Slot
 
 if TYPE_CHECKING:
     from genpolicy.diffusion import Sampler
@@ -41,6 +44,10 @@ class SamplerConfig:
     """Divides the logits of what is drawn; 0 takes the likeliest, None is the sampler's own default."""
     options: dict[str, Any] = field(default_factory=dict)
     """What the sampler takes itself."""
+    num_futures: int = 1
+    """Futures imagined for one decision; above 1 the move is the likeliest of the mean of p(a_0 | s, future)."""
+    horizon: int | None = None
+    """Plies imagined, where the model was trained for several horizons; None is the learner's own."""
 
 
 @dataclass
@@ -51,6 +58,10 @@ class DiffusionConfig(NetworkLearnerConfig):
     """What is imagined; a key of ``genpolicy.sequence.PARADIGMS``."""
     horizon: int = 4
     """Plies imagined."""
+    horizons: list[int] = field(default_factory=list)
+    """Where given, one model for several horizons: every batch is seen with one of these, drawn at random, and all
+    plies after it are hidden (Ye et al. 2025, Table 6). ``horizon`` is then the longest that the model can be asked
+    for; with rotary positions it may lie beyond all of these."""
     process: dict[str, Any] = field(default_factory=lambda: {"kind": "absorbing"})
     """``kind``: entry point in group ``genpolicy.processes``; the other keys are its own (``num_timesteps``,
     ``schedule``, ``weighting``, ``reduction``, ...)."""
@@ -79,6 +90,8 @@ class DiffusionLearner(NetworkLearner):
         process = make_process(config.process, layout.num_symbols)
         super().__init__(game, config, layout, process.input_symbols)
         self.process = process
+        for horizon in config.horizons:
+            self.end_of(horizon)
 
     @classmethod
     def make(cls, game: Game[Any], config: Any) -> DiffusionLearner:
@@ -86,13 +99,57 @@ class DiffusionLearner(NetworkLearner):
         return cls(game, config)
 
     def loss(self, batch: Batch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
-        """The process's loss at one random time a row."""
-        return self.process.loss(self.network, batch, generator, admitted=self.admitted), {}
+        """The process's loss at one random time a row, and with one random horizon where there are several."""
+        model: Denoiser = self.network
+        if self.options.horizons:
+            (drawn,) = uniforms(1, (1,), generator, batch.tokens.device)
+            end = self.end_of(self.options.horizons[int(float(drawn) * len(self.options.horizons))])
+            batch, model = self._cut(batch, end), Within(self.network, self.visible_until(end))
+        return self.process.loss(model, batch, generator, admitted=self.admitted), {}
+
+    def end_of(self, horizon: int) -> int:
+        """Number of tokens of a sequence of so many plies.
+
+        Raises:
+            ConfigError: none, or more than the layout holds.
+        """
+        if not 1 <= horizon <= self.options.horizon:
+            raise ConfigError(f"a horizon of this model is 1..{self.options.horizon} (learner.horizon), got {horizon}")
+        return Layout(self.game, self.options.paradigm, horizon).length
+
+    def visible_until(self, end: int) -> Tensor | None:
+        """[N, N] bool, what tokens attend to where the sequence has ``end`` tokens; None where that is all."""
+        if end == self.layout.length:
+            return None
+        seen = torch.arange(self.layout.length, device=self.admitted.device) < end
+        # What is hidden sees itself: a token that attends to nothing has no features.
+        return seen[None, :] | torch.eye(self.layout.length, dtype=torch.bool, device=seen.device)
+
+    def _cut(self, batch: Batch, end: int) -> Batch:
+        hidden = torch.arange(self.layout.length, device=batch.tokens.device) >= end
+        tokens = batch.tokens.masked_fill(hidden, self.layout.mask)
+        return dataclasses.replace(batch, tokens=tokens, target=batch.target & ~hidden)
 
     @torch.no_grad()
     def elbo(self, batch: Batch, generator: torch.Generator) -> Tensor:
         """[B] bound on -log p(future | position) in nats, one random time a row: unbiased, so average many."""
         return self.process.elbo(self.network, batch, generator, admitted=self.admitted)
+
+
+class Within:
+    """A denoiser whose tokens see a part of each other only."""
+
+    def __init__(self, network: DenoisingTransformer, visible: Tensor | None) -> None:
+        self._network, self._visible = network, visible
+
+    def __call__(self, tokens: Tensor, t: Tensor) -> TypedLogits:
+        """Logits of x_0 for noised tokens [B, N] at times [B]."""
+        logits: TypedLogits = self._network(tokens, t, self._visible)
+        return logits
+
+    def token_nll(self, tokens: Tensor, t: Tensor, targets: Tensor, where: Tensor) -> Tensor:
+        """-log p(targets) in nats at the tokens of ``where``, flat in row-major order."""
+        return self._network.token_nll(tokens, t, targets, where, self._visible)
 
 
 def make_process(options: Mapping[str, Any], num_symbols: int) -> Process:
@@ -136,6 +193,9 @@ class DiffusionPolicy(NetworkPolicy):
             what the learner's options say, as do the next two.
         num_steps: Network calls of a decision, 1 to the process's timesteps.
         temperature: Divides the logits of what is drawn; 0 takes the likeliest.
+        num_futures: Futures imagined; above 1 (sampler ``a0_last`` and a temperature) the move is the likeliest of the
+            mean over them of p(a_0 | s, future), and the line is the future that likes it best.
+        horizon: Plies imagined, at most the learner's.
         seed: Same seed, same game.
         legal_mask: See ``NetworkPolicy``.
         batch_size: Most positions in one network call.
@@ -157,6 +217,8 @@ class DiffusionPolicy(NetworkPolicy):
         sampler: str | None = None,
         num_steps: int | None = None,
         temperature: float | None = None,
+        num_futures: int | None = None,
+        horizon: int | None = None,
         seed: int = 0,
         legal_mask: bool = True,
         batch_size: int = 64,
@@ -170,19 +232,45 @@ class DiffusionPolicy(NetworkPolicy):
             name=preset.name if sampler is None else sampler,
             num_steps=preset.num_steps if num_steps is None else num_steps,
             temperature=(preset.temperature if same else None) if temperature is None else temperature,
+            num_futures=(preset.num_futures if same else 1) if num_futures is None else num_futures,
+            horizon=preset.horizon if horizon is None else horizon,
             options={**(preset.options if same else {}), **options},
         )
+        self._end = learner.end_of(self.sampling.horizon or learner.options.horizon)
         self._sampler = self._make_sampler()
+        self._require_futures()
+
+    def _require_futures(self) -> None:
+        number, sampling = self.sampling.num_futures, self.sampling
+        if number < 1:
+            raise ValueError(f"num_futures must be at least 1, got {number}")
+        if number > 1 and (sampling.name != "a0_last" or not self._sampler.config.temperature):
+            raise ConfigError(
+                f"num_futures={number} averages over futures that are drawn before the move is decided: take "
+                "sampler=a0_last and a temperature above 0"
+            )
 
     @classmethod
     def option_names(cls) -> tuple[str, ...]:
         """What ``load_policy`` may be told besides ``device`` and ``game``."""
-        own = ("sampler", "num_steps", "temperature", "rate", "score", "noise", "commit")
+        own = (
+            "sampler",
+            "num_steps",
+            "temperature",
+            "num_futures",
+            "horizon",
+            "rate",
+            "score",
+            "noise",
+            "commit",
+            "eta",
+            "sigma",
+        )
         return (*super().option_names(), *own)
 
     @property
     def num_calls(self) -> int:
-        """Network calls of one decision."""
+        """Network calls of one decision, all futures of a position in one."""
         return len(self._sampler.timesteps) - 1
 
     def modes(self) -> dict[str, Policy]:
@@ -198,18 +286,47 @@ class DiffusionPolicy(NetworkPolicy):
         return self.num_calls == 1 and not self._sampler.config.temperature
 
     def _options_with(self, changed: dict[str, Any]) -> dict[str, Any]:
-        now: dict[str, Any] = {"num_steps": self.sampling.num_steps}
+        now: dict[str, Any] = {"num_steps": self.sampling.num_steps, "horizon": self.sampling.horizon}
         if changed.get("sampler", self.sampling.name) == self.sampling.name:
             temperature = self.sampling.temperature
             now = {**now, **self.sampling.options, "sampler": self.sampling.name, "temperature": temperature}
+            now["num_futures"] = self.sampling.num_futures
         return {**self.own_options(), **now, **changed}
 
+    def _visible(self) -> Tensor | None:
+        return self.learner.visible_until(self._end)
+
+    def _imagined_slots(self) -> Sequence[Slot]:
+        return [slot for slot in self.layout.slots if slot.stop <= self._end]
+
     def _imagine(self, network: FirstAction, tokens: Tensor, seeds: Sequence[int]) -> Tensor:
+        """Fill in a batch of roots; where several futures are imagined, the move is their mean's likeliest."""
+        number = self.sampling.num_futures
+        if number == 1:
+            return self._sampled(network, tokens, seeds)
+        many = network.repeated(number)
+        each = [seed + copy for seed in seeds for copy in range(number)]
+        filled = self._sampled(many, tokens.repeat_interleave(number, dim=0), each)
+        assert many.marginal is not None
+        assert many.best is not None
+        assert many.latest is not None
+        network.calls, network.marginal, network.best = many.calls, many.marginal[::number], many.best[::number]
+        chances = many.latest.exp().view(len(tokens), number, -1)
+        move = chances.mean(1).argmax(-1)
+        rows = torch.arange(len(tokens), device=tokens.device)
+        fondest = chances[rows, :, move].argmax(-1)
+        chosen = filled.view(len(tokens), number, -1)[rows, fondest].clone()
+        chosen[:, self.layout.first_action] = move + self.layout.move_offset
+        return chosen
+
+    def _sampled(self, network: FirstAction, tokens: Tensor, seeds: Sequence[int]) -> Tensor:
         from genpolicy.diffusion import sample
 
         process, admitted = self.learner.process, self.learner.admitted
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-        frozen = torch.from_numpy(self.layout.given.copy()).to(tokens.device).expand_as(tokens)
+        beyond = torch.arange(self.layout.length, device=tokens.device) >= self._end
+        given = torch.from_numpy(self.layout.given.copy()).to(tokens.device)
+        frozen = (given | beyond).expand_as(tokens)
         noise = process.prior_sample(tokens, frozen, admitted=admitted, generator=generators)
         return sample(
             network,

@@ -26,7 +26,7 @@ from genpolicy.networks import DenoisingTransformer, NetworkConfig
 from genpolicy.policies.base import Decision, legal_probabilities
 from genpolicy.policies.learner import Learner
 from genpolicy.policies.saved import WeightsPolicy
-from genpolicy.sequence import Layout
+from genpolicy.sequence import Layout, Slot
 
 VIEWERS = ("mover", "absolute")
 
@@ -130,10 +130,12 @@ class FirstAction:
     Args:
         learner: Holds the network and its layout.
         legal: [B, M] bool, the legal moves as the viewers see them; None masks nothing.
+        visible: [N, N] bool, what tokens attend to; None: all to all.
     """
 
-    def __init__(self, learner: NetworkLearner, legal: Tensor | None) -> None:
-        self._network, self._layout, self._admitted = learner.network, learner.layout, learner.admitted
+    def __init__(self, learner: NetworkLearner, legal: Tensor | None, visible: Tensor | None = None) -> None:
+        self._learner, self._visible = learner, visible
+        self._layout, self._admitted = learner.layout, learner.admitted
         self._legal = legal
         self.calls = 0
         """Network calls so far."""
@@ -141,10 +143,18 @@ class FirstAction:
         """[B, M] float64 log-probabilities of the moves in the first call, before the legal mask."""
         self.best: Tensor | None = None
         """[B] the likeliest symbol of the whole vocabulary in the first call, before the legal mask."""
+        self.latest: Tensor | None = None
+        """[B, M] float64 log-probabilities of the moves in the last call, under the legal mask."""
+
+    def repeated(self, num: int) -> FirstAction:
+        """The same for every row ``num`` times over."""
+        legal = None if self._legal is None else self._legal.repeat_interleave(num, dim=0)
+        return FirstAction(self._learner, legal, self._visible)
 
     def __call__(self, tokens: Tensor, t: Tensor) -> TypedLogits:
         """Logits of x_0 for noised tokens [B, N] at times [B]."""
-        return self.restrict(TypedLogits.of(self._network(tokens, t)))
+        partly = () if self._visible is None else (self._visible,)
+        return self.restrict(TypedLogits.of(self._learner.network(tokens, t, *partly)))
 
     def restrict(self, logits: TypedLogits) -> TypedLogits:
         """What a network call, made elsewhere, gave: counted, noted and masked as one made here."""
@@ -165,11 +175,13 @@ class FirstAction:
             self.marginal = scores.log_softmax(-1)[:, is_move]
             self.best = group.symbols[scores.argmax(-1)]
         if self._legal is None:
+            self.latest = group.logits[:, place].double()[:, is_move].log_softmax(-1)
             return group.logits
         allowed = torch.zeros(len(self._legal), len(group.symbols), dtype=torch.bool, device=group.logits.device)
         allowed[:, is_move] = self._legal
         logits = group.logits.clone()
         logits[:, place] = logits[:, place].masked_fill(~allowed, NEGATIVE_INFINITY)
+        self.latest = logits[:, place].double()[:, is_move].log_softmax(-1)
         return logits
 
 
@@ -213,6 +225,14 @@ class NetworkPolicy(WeightsPolicy):
         """What ``load_policy`` may be told besides ``device`` and ``game``."""
         return (*super().option_names(), "legal_mask")
 
+    def _visible(self) -> Tensor | None:
+        """[N, N] bool, what tokens attend to; None: all to all."""
+        return None
+
+    def _imagined_slots(self) -> Sequence[Slot]:
+        """The states, actions and values that a decision tells of."""
+        return self.layout.slots
+
     @abstractmethod
     def _imagine(self, network: FirstAction, tokens: Tensor, seeds: Sequence[int]) -> Tensor:
         """Fill in a batch of roots.
@@ -233,7 +253,7 @@ class NetworkPolicy(WeightsPolicy):
         allowed = torch.zeros(len(states), len(self.game.moves), dtype=torch.bool)
         for row, moves in enumerate(seen):
             allowed[row, torch.from_numpy(moves)] = True
-        network = FirstAction(self.learner, allowed.to(self.device) if self.legal_mask else None)
+        network = FirstAction(self.learner, allowed.to(self.device) if self.legal_mask else None, self._visible())
         filled = self._imagine(network, self.learner.roots(states, viewers).to(self.device), seeds).cpu().numpy()
         assert network.marginal is not None
         assert network.best is not None
@@ -257,7 +277,7 @@ class NetworkPolicy(WeightsPolicy):
         ids = np.array(legal, np.int64)
         # A network can put all its probability elsewhere; then nothing tells the legal moves apart.
         policy = legal_probabilities(ids, scores if np.isfinite(scores.max()) else np.zeros(len(ids)))
-        line = tuple(self._move_of(int(row[s.start]), viewer) for s in self.layout.slots if s.kind == "action")
+        line = tuple(self._move_of(int(row[s.start]), viewer) for s in self._imagined_slots() if s.kind == "action")
         move, raw_legal = line[0], float(self._move_of(best, viewer) in policy)
         if not self.legal_mask:
             raw_legal = float(move in policy)
@@ -265,7 +285,9 @@ class NetworkPolicy(WeightsPolicy):
             move = max(policy, key=lambda each: (policy[each], -each))
         mass = float(min(1.0, np.exp(scores).sum()))
         states = tuple(
-            self._text_of(row[s.start : s.stop], viewer) for s in self.layout.slots if s.kind == "state" and not s.given
+            self._text_of(row[s.start : s.stop], viewer)
+            for s in self._imagined_slots()
+            if s.kind == "state" and not s.given
         )
         return Decision(
             move, policy=policy, line=line, states=states, stats={**stats, "raw_legal": raw_legal, "legal_mass": mass}

@@ -1,0 +1,141 @@
+"""One model for several horizons, and moves decided over several imagined futures."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import genpolicy
+from genpolicy.data.records import Dataset
+from genpolicy.errors import ConfigError
+from genpolicy.networks import DenoisingTransformer, NetworkConfig
+from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
+from genpolicy.policies.draws import RowSeeds
+from genpolicy.policies.neural import FirstAction
+from genpolicy.sequence import Layout
+from genpolicy.testing import check_learner, check_policy
+from tests.small_datasets import CONNECT, solved_connect
+
+ROTARY = NetworkConfig(
+    num_layers=2, width=16, num_heads=2, dropout=0.0, positions="rotary", head="unified", init_std=0.4
+)
+BOARD = NetworkConfig(num_layers=1, width=32, num_heads=2, geometry="board", head="typed", init_std=0.1)
+
+
+@pytest.fixture(scope="module")
+def connect_data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return solved_connect(tmp_path_factory.mktemp("horizons"))
+
+
+def learner(**options: Any) -> DiffusionLearner:
+    process = {"kind": "absorbing", "num_timesteps": 4}
+    config = DiffusionConfig(**{"network": ROTARY, "horizon": 3, "process": process, **options})
+    torch.manual_seed(0)
+    return DiffusionLearner(genpolicy.load_game(CONNECT), config)
+
+
+@pytest.mark.parametrize("horizon", [1, 2])
+def test_what_lies_after_the_horizon_is_not_there(horizon: int) -> None:
+    """The same weights over the shorter layout give the same logits: rotary positions belong to no length."""
+    made = learner()
+    short = Layout(made.game, "s-asa", horizon)
+    network = DenoisingTransformer(short, ROTARY)
+    network.load_state_dict(made.network.state_dict())
+    end = made.end_of(horizon)
+    assert end == short.length
+    stream = torch.Generator().manual_seed(1)
+    tokens = torch.randint(0, short.num_symbols, (3, made.layout.length), generator=stream)
+    with torch.no_grad():
+        ours = made.network(tokens, torch.ones(3), made.visible_until(end)).dense()[:, :end]
+        torch.testing.assert_close(ours, network(tokens[:, :end], torch.ones(3)).dense(), atol=1e-5, rtol=1e-5)
+        other = tokens.clone()
+        other[:, end:] = 0
+        again = made.network(other, torch.ones(3), made.visible_until(end)).dense()[:, :end]
+    torch.testing.assert_close(ours, again)
+
+
+def test_a_policy_imagines_as_far_as_it_is_told(tmp_path: Path) -> None:
+    made = learner(horizons=[1, 2])
+    policy = made.policy()
+    states = [made.game.parse(), made.game.play(made.game.parse(), 4)]
+    for horizon in (1, 2, 3):  # 3 was never trained
+        decision = policy.with_options(horizon=horizon).decide(states)[0]
+        assert len(decision.line) == horizon
+        assert len(decision.states) == horizon - 1
+    check_policy(policy.with_options(horizon=2), states)
+    folder = policy.with_options(horizon=2).save_pretrained(tmp_path / "policy")
+    loaded = genpolicy.load_policy(folder)
+    assert len(loaded.decide(states)[0].line) == 2
+
+
+def test_mixed_horizons_fit_32_records_at_each(connect_data: Dataset) -> None:
+    made: list[DiffusionLearner] = []
+
+    def make() -> DiffusionLearner:
+        made.append(learner(network=BOARD, horizon=2, horizons=[1, 2], redraw=False))
+        return made[-1]
+
+    check_learner(make, connect_data, max_updates=800, lr=5e-3)
+
+
+def test_the_loss_counts_no_token_after_the_horizon(connect_data: Dataset) -> None:
+    """With the one horizon 1, the loss of s | a: whatever stands after it."""
+    made = learner(horizons=[1], process={"kind": "absorbing", "num_timesteps": 1})
+    batch = made.windows(connect_data, "train", seed=0).batch(torch.arange(8).numpy(), 0)
+    loss, _ = made.loss(batch, torch.Generator().manual_seed(0))
+    first = made.layout.first_action
+    shown = torch.full_like(batch.tokens, made.layout.mask)
+    shown[:, : made.game.tokens.length] = batch.tokens[:, : made.game.tokens.length]
+    logits = made.network(shown, torch.ones(8), made.visible_until(made.end_of(1)))
+    expected = -logits.log_prob(batch.tokens)[:, first].mean()
+    torch.testing.assert_close(loss, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_several_futures_are_averaged() -> None:
+    """The move is the likeliest of the mean of what each future says, each future being a decision by itself."""
+    made = learner(network=BOARD, horizon=2)
+    policy = made.policy().with_options(sampler="a0_last", temperature=1.0, num_futures=5)
+    states = [made.game.parse(), made.game.play(made.game.parse(), 0)]
+    many = policy.decide(states)
+    said: dict[int, torch.Tensor] = {}
+    single = policy.with_options(num_futures=1)
+    seeds = RowSeeds(0).draw([made.game.format(s) for s in states])
+    for row, state in enumerate(states):
+        chances = []
+        for copy in range(5):
+            legal = torch.zeros(1, len(made.game.moves), dtype=torch.bool)
+            viewers = made.viewers([state])
+            seen = made.game.moves.seen_by(made.game.legal(state), int(viewers[0]))
+            legal[0, torch.from_numpy(seen)] = True
+            network = FirstAction(made, legal)
+            with torch.no_grad():
+                made.eval()
+                single._imagine(network, made.roots([state], viewers), [seeds[row] + copy])
+            assert network.latest is not None
+            chances.append(network.latest[0].exp())
+        said[row] = torch.stack(chances).mean(0)
+        best = int(said[row].argmax())
+        move = int(made.game.moves.seen_by(torch.tensor([best]).numpy(), int(made.viewers([state])[0]))[0])
+        assert many[row].move == move
+    assert many[0].stats["network_calls"] == 4
+    check_policy(policy, states)
+
+
+def test_bad_options_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"a horizon of this model is 1..3 \(learner.horizon\), got 4"):
+        learner(horizons=[1, 4])
+    policy = learner().policy()
+    with pytest.raises(ConfigError, match=r"a horizon of this model is 1\.\.3"):
+        policy.with_options(horizon=9)
+    for options, (error, message) in itertools.product(
+        [{"sampler": "easy_first"}, {"sampler": "a0_last", "temperature": 0.0}],
+        [(ConfigError, "take sampler=a0_last and a temperature above 0")],
+    ):
+        with pytest.raises(error, match=message):
+            policy.with_options(num_futures=3, **options)
+    with pytest.raises(ValueError, match="num_futures must be at least 1"):
+        policy.with_options(num_futures=0)
