@@ -89,6 +89,20 @@ class MoveVocabulary:
         return np.where((viewer == 1) & (ids >= 0), self.mirrored[np.maximum(ids, 0)], ids)
 
 
+@dataclass(frozen=True, eq=False)
+class MovePlanes:
+    """A grid of planes, rows and columns with a cell for each move, as convolutional policies use it.
+
+    Several moves may share a cell; the legal moves of one position never do.
+    """
+
+    shape: tuple[int, int, int]
+    """Planes, rows and columns; the last two are those of ``Game.planes``."""
+    cells: NDArray[np.int64]
+    """[M] cell ``(plane * rows + row) * columns + column`` of each move as its mover sees it
+    (``MoveVocabulary.seen_by``); -1 for moves that no mover makes."""
+
+
 class StateTokenizer(ABC, Generic[StateT]):
     """Turns states into rows of ``length`` symbol ids and back, exactly."""
 
@@ -374,6 +388,14 @@ class Game(ABC, Generic[StateT]):
             ValueError: the game does not supply any.
         """
         raise ValueError(f"game {self.spec!r} has no input planes")
+
+    def move_planes(self) -> MovePlanes:
+        """The grid on which a convolutional network answers.
+
+        Raises:
+            ValueError: the game does not supply one.
+        """
+        raise ValueError(f"game {self.spec!r} has no planes of moves")
 
     def svg(self, state: StateT) -> str:
         """A drawing of the position.

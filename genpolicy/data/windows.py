@@ -1,5 +1,7 @@
 """Windows: a view of the records as token tensors.
 
+A learner that needs more of a window (an image of the position) hands out a subclass of ``Batch`` with more tensors.
+
 Axes: B batch, N tokens of a sequence.
 """
 
@@ -29,7 +31,7 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """The batch on another device."""
-        return Batch(**{f.name: getattr(self, f.name).to(device, non_blocking=True) for f in fields(self)})
+        return type(self)(**{f.name: getattr(self, f.name).to(device, non_blocking=True) for f in fields(self)})
 
 
 class WindowSource(ABC):

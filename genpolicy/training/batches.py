@@ -69,7 +69,7 @@ class BatchStream:
             within = positions[epochs == epoch] % len(self._source)
             pieces.append(self._source.batch(self._shuffle(within, int(epoch)), int(epoch)))
         batch = pieces[0] if len(pieces) == 1 else concatenate(pieces)
-        return Batch(**{f.name: getattr(batch, f.name).pin_memory() for f in fields(batch)}) if self._pin else batch
+        return type(batch)(**{f.name: getattr(batch, f.name).pin_memory() for f in fields(batch)}) if self._pin else batch
 
     def starting_at(self, update: int) -> Generator[list[Batch], None, None]:
         """The parts of this update, of the next, and so on without end. Closing the iterator ends its thread."""
@@ -110,5 +110,6 @@ class BatchStream:
 
 
 def concatenate(batches: list[Batch]) -> Batch:
-    """Several batches as one."""
-    return Batch(**{f.name: torch.cat([getattr(batch, f.name) for batch in batches]) for f in fields(Batch)})
+    """Several batches of one kind as one."""
+    kind = type(batches[0])
+    return kind(**{f.name: torch.cat([getattr(batch, f.name) for batch in batches]) for f in fields(kind)})
