@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genpolicy.errors import IllegalMoveError, SourceError
-from genpolicy.game import Game, OnBad, PlayedGame, Position, PublishedResult, Puzzle, Symmetry
+from genpolicy.game import Game, MovePlanes, OnBad, PlayedGame, Position, PublishedResult, Puzzle, Symmetry
 from genpolicy_chess.evaluation import forcing_moves, is_quiet, static_value
 from genpolicy_chess.files import ACCEPTED, find_files
 from genpolicy_chess.moves import MOVES, make_vocabulary, move_id
@@ -158,6 +158,18 @@ class ChessGame(Game[ChessState]):
         if ahead < 5:
             past = tuple(key for key in past if past.count(key) > 1) if len(past) > 4 else ()
         return state.history[-1], counter, tuple(sorted(past)) if len(past) > 1 else ()
+
+    def planes(self, states: Sequence[ChessState]) -> NDArray[np.float32]:
+        """18 planes of pieces, rights and counters, seen by the player to move (``genpolicy_chess.planes``)."""
+        from genpolicy_chess.planes import planes
+
+        return planes(self.tokens, states)
+
+    def move_planes(self) -> MovePlanes:
+        """AlphaZero's 73 planes of moves by source square: [73, 8, 8]."""
+        from genpolicy_chess.planes import NUM_MOVE_PLANES, cells
+
+        return MovePlanes((NUM_MOVE_PLANES, 8, 8), cells())
 
     def svg(self, state: ChessState) -> str:
         """The board as SVG, White below, the checked king marked."""

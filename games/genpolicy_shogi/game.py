@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
@@ -10,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genpolicy.errors import IllegalMoveError
-from genpolicy.game import Game, IntArray, OnBad, PlayedGame, Position, Puzzle, Symmetry
+from genpolicy.game import Game, IntArray, MovePlanes, OnBad, PlayedGame, Position, Puzzle, Symmetry
 from genpolicy_shogi import display, labelled, labels, rules, sources
 from genpolicy_shogi import state as states
-from genpolicy_shogi.evaluation import is_quiet, static_value
+from genpolicy_shogi.evaluation import forcing_moves, is_quiet, static_value
 from genpolicy_shogi.moves import flipped_ids, make_vocabulary
 from genpolicy_shogi.sfen import STARTPOS
 from genpolicy_shogi.state import ShogiState
@@ -213,6 +214,23 @@ class ShogiGame(Game[ShogiState]):
         """Whether the player to move is not in check and wins no material by one capture or promotion."""
         return is_quiet(state)
 
+    def forcing(self, state: ShogiState) -> NDArray[np.int64] | None:
+        """Captures and promotions that gain material at first sight, the greatest gain first; None in check."""
+        return forcing_moves(state)
+
+    def transposition_key(self, state: ShogiState, plies: int) -> tuple[object, ...]:
+        """The key, and the past where it can bring a fourth occurrence or the limit of plies within ``plies``.
+
+        A position comes again after four plies at the earliest: one that stood three times may end the game at once, one
+        that stood twice after five plies, one that stood once after nine. What a repetition means depends on the checks
+        between, so that the whole past then counts.
+        """
+        ahead = plies + 2  # what a tail of forcing moves may add: out of check, and out of a cross-check
+        number = state.number if self.max_plies is not None and state.number + ahead > self.max_plies else None
+        least = 3 if ahead < 5 else 2 if ahead < 9 else 1
+        may_repeat = len(state.keys) > 1 and max(Counter(state.keys).values()) >= least
+        return state.keys[-1], number, state.keys if may_repeat else ()
+
     def planes(self, states: Sequence[ShogiState]) -> NDArray[np.float32]:
         """dlshogi's 62 + 57 input planes, seen by the player to move, in the tokens' rows and columns: [B, 119, 9, 9].
 
@@ -221,6 +239,10 @@ class ShogiGame(Game[ShogiState]):
         from genpolicy_shogi.planes import planes
 
         return planes(states)
+
+    def move_planes(self) -> MovePlanes:
+        """dlshogi's 27 planes of move labels in the tokens' rows and columns: [27, 9, 9] by target square."""
+        return MovePlanes((labels.NUM_PLANES, 9, 9), labels.cells())
 
     # Files (genpolicy_shogi.sources).
 

@@ -67,6 +67,13 @@ COMPACT = _compact()
 """[2187] place of each label in ``REACHABLE``; -1 for the 691 that no legal move has."""
 
 
+def cells() -> NDArray[np.int64]:
+    """[4685] ``LABEL`` on a grid of planes, rows and columns: the rows and columns of the tokens, not of the labels."""
+    plane, square = np.divmod(LABEL, 81)
+    file, rank = np.divmod(square, 9)  # library_square, turned back
+    return np.where(LABEL < 0, -1, 81 * plane + 9 * rank + 8 - file)
+
+
 def labels_of(mirrored: NDArray[np.int64], move_ids: IntArray, players: IntArray | int) -> NDArray[np.int64]:
     """Labels of absolute move ids, the same shape.
 
