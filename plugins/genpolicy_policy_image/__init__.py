@@ -1,0 +1,12 @@
+"""The image policy: a move as an image of policy planes, denoised by diffusers' UNets.
+
+Published without success for shogi (a 27x9x9 image of dlshogi's labels), kept here with everything that made it fail as
+a switch, beside what repairs it: see docs/image-policy.md. It plays every game that supplies ``Game.planes`` and
+``Game.move_planes``.
+"""
+
+from genpolicy_policy_image.config import ImageConfig
+from genpolicy_policy_image.learner import ImageLearner
+from genpolicy_policy_image.policy import ImagePolicy
+
+__all__ = ["ImageConfig", "ImageLearner", "ImagePolicy"]
