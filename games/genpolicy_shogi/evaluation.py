@@ -11,6 +11,7 @@ import numpy as np
 from cshogi import move_cap, move_from_piece_type, move_is_drop, move_is_promotion, move_to
 from numpy.typing import NDArray
 
+from genpolicy_shogi.moves import ID_OF_MOVE16, MOVE16_MASK
 from genpolicy_shogi.sfen import KING, NUM_SQUARES, WHITE_OFFSET
 from genpolicy_shogi.state import HANDS_AT, SIDE_AT, ShogiState
 
@@ -128,3 +129,22 @@ def _can_be_taken(state: ShogiState, move: int) -> bool:
 
 def _worth(kind: int) -> int:
     return _KING_WORTH if kind == KING else PIECE_VALUES[kind]
+
+
+def forcing_moves(state: ShogiState) -> NDArray[np.int64] | None:
+    """Ids of the captures and promotions that gain material at first sight, the greatest gain and the cheapest first.
+
+    None in check, where nothing may be left out.
+    """
+    if state.in_check:
+        return None
+    found = []
+    for move in state.board.legal_moves:
+        taken, kind = move_cap(move), move_from_piece_type(move)
+        if move_is_drop(move) or not (taken or move_is_promotion(move)):
+            continue
+        became = kind + KING if move_is_promotion(move) else kind
+        gain = PIECE_VALUES[taken] + PIECE_VALUES[became] - PIECE_VALUES[kind]
+        if gain >= _WINS:
+            found.append((-gain, _worth(kind), int(ID_OF_MOVE16[move & MOVE16_MASK])))
+    return np.array([move for _, _, move in sorted(found)], np.int64)

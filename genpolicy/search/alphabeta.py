@@ -95,7 +95,8 @@ class AlphaBeta:
         comparator: Says which of two leaves is better, in place of an evaluator.
         prior: Orders the moves, best first; asked at positions with ``prior_depth`` plies to go or more.
         prior_depth: See ``prior``.
-        quiescence: Most plies of forcing moves beyond the depth where the game says that a leaf is not quiet; 0: none.
+        quiescence: Most plies of forcing moves beyond the depth where the game says that a leaf is not quiet; 0: none,
+            as for games that name no forcing moves.
         table: Remember what was searched, where the game says what may share a value.
 
     Raises:
@@ -126,7 +127,9 @@ class AlphaBeta:
         self.game, self.depth, self.nodes, self.movetime_ms = game, depth, nodes, movetime_ms
         self.evaluator: Evaluator = game.evaluate if evaluator is None else evaluator
         self.comparator, self.prior, self.prior_depth = comparator, prior, prior_depth
-        self.quiescence, self.table = quiescence, table
+        # Without forcing moves to follow, every move of every unquiet leaf would be.
+        self.quiescence = 0 if type(game).forcing is Game.forcing else quiescence
+        self.table = table
         self.forget()
 
     def forget(self) -> None:
