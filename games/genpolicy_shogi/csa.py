@@ -26,9 +26,11 @@ from genpolicy_shogi.notation import (
 from genpolicy_shogi.replay import Replay, usi_square
 from genpolicy_shogi.sfen import STARTPOS
 
-NAMES = ("", "FU", "KY", "KE", "GI", "KA", "HI", "KI", "OU", "TO", "NY", "NK", "NG", "UM", "RY")
+NAMES: tuple[str, ...] = ("", "FU", "KY", "KE", "GI", "KA", "HI", "KI", "OU", "TO", "NY", "NK", "NG", "UM", "RY")
 """By cshogi's piece type."""
-_SFEN = dict(zip(NAMES[1:], ("P", "L", "N", "S", "B", "R", "G", "K", "+P", "+L", "+N", "+S", "+B", "+R"), strict=True))
+_SFEN: dict[str, str] = dict(
+    zip(NAMES[1:], ("P", "L", "N", "S", "B", "R", "G", "K", "+P", "+L", "+N", "+S", "+B", "+R"), strict=True)
+)
 _HEADERS = {
     "EVENT": "Event",
     "SITE": "Site",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from genpolicy.errors import SourceError
 from genpolicy.game import Game, OnBad, PlayedGame, Position
@@ -25,6 +25,8 @@ MATE_EVAL = 30_000
 VISITS = 10_000
 """Visits that a policy is written with where their number is not known."""
 _LAST_GAME_PLY = 0xFFFF
+_FromT = TypeVar("_FromT")
+_MadeT = TypeVar("_MadeT")
 
 
 def read_positions(game: Game[Any], source: Source, label: str, on_bad: OnBad | None) -> Iterator[Position]:
@@ -35,7 +37,7 @@ def read_positions(game: Game[Any], source: Source, label: str, on_bad: OnBad | 
     """
     if source.suffix == ".hcpe3":
         for number, record in binary.HCPE3.read(source, on_bad):
-            made = _made(lambda record=record: hcpe3_positions(record), source, "hcpe3", number, on_bad)  # type: ignore[misc]
+            made = _made(hcpe3_positions, record, source, "hcpe3", number, on_bad)
             for ply, (text, line, scores, played, policy) in enumerate(made or ()):
                 yield Position(
                     text,
@@ -55,16 +57,19 @@ def read_positions(game: Game[Any], source: Source, label: str, on_bad: OnBad | 
     else:
         name, records = "PSV", binary.PSV.read(source, on_bad)
     for number, each in records:
-        position = _made(lambda each=each: [_position(each)], source, name, number, on_bad)  # type: ignore[misc]
-        for text, line, scores, result in position or ():
-            ply = each.ply - 1 if isinstance(each, Psv) and each.ply else None
-            yield Position(text, f"{source.label}: {name} record {number}", line, scores, ply=ply, result=result)
+        found = _made(_position, each, source, name, number, on_bad)
+        if found is not None:
+            text, line, scores, result = found
+            known = each.ply - 1 if isinstance(each, Psv) and each.ply else None
+            yield Position(text, f"{source.label}: {name} record {number}", line, scores, ply=known, result=result)
 
 
-def _made(make: Callable[[], Any], source: Source, name: str, number: int, on_bad: OnBad | None) -> Any:
-    """What ``make`` gives; None where it raises ValueError and ``on_bad`` was told."""
+def _made(
+    make: Callable[[_FromT], _MadeT], record: _FromT, source: Source, name: str, number: int, on_bad: OnBad | None
+) -> _MadeT | None:
+    """What ``make`` gives for a record; None where it raises ValueError and ``on_bad`` was told."""
     try:
-        return make()
+        return make(record)
     except ValueError as error:
         bad = SourceError(f"{source.label}: {name} record {number}: {error}")
         if on_bad is None:
@@ -109,7 +114,9 @@ def hcpe3_positions(record: Hcpe3Game) -> list[Searched]:
             text = replay.sfen.rpartition(" ")[0] + " 1"
             visits = {replay.move16(number): count for number, count in move.candidates}
             total = sum(visits.values())
-            line, scores, policy = (), (), None  # type: tuple[str, ...], tuple[str, ...], str | None
+            line: tuple[str, ...] = ()
+            scores: tuple[str, ...] = ()
+            policy: str | None = None
             if total:
                 line, scores = (max(visits, key=visits.__getitem__),), (f"cp:{move.eval}",)
                 policy = " ".join(f"{usi}={count / total:.6g}" for usi, count in visits.items() if count)
@@ -128,7 +135,7 @@ def read_games(game: Game[Any], source: Source, label: str, on_bad: OnBad | None
         SourceError: an illegal game (only without ``on_bad``), or a damaged file.
     """
     for number, record in binary.HCPE3.read(source, on_bad):
-        made = _made(lambda record=record: hcpe3_positions(record), source, "hcpe3", number, on_bad)  # type: ignore[misc]
+        made = _made(hcpe3_positions, record, source, "hcpe3", number, on_bad)
         if made is not None:
             moves = tuple(game.moves.index(played) for _, _, _, played, _ in made)
             start = game.format(game.parse(record.sfen))
