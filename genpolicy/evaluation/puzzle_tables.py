@@ -99,7 +99,6 @@ class PuzzleResult:
             "by_theme": _figures(by_theme(attempts)),
             "by_mate_length": _figures(by_mate_length(attempts)),
             "moves_asked": self.attempts.num_moves,
-            "network_calls": self.attempts.network_calls,
             "ms_per_move": self.attempts.ms,
             "without_answer": self.attempts.problems,
             "attempts": [_attempt_figures(game, attempt) for attempt in attempts],
@@ -169,7 +168,7 @@ def puzzle_reports(results: Sequence[PuzzleResult], source: str, *, longer: int,
     """The tables of some policies on the same puzzles: in all, by rating, by mate length, by theme."""
     attempts = results[0].attempts.attempts
     mates = any(attempt.puzzle.rule == "mate" for attempt in attempts)
-    columns = ["policy", "solved %", *(["any mate %"] if mates else []), "first move %", "puzzle rating", "calls", "ms"]
+    columns = ["policy", "solved %", *(["any mate %"] if mates else []), "first move %", "puzzle rating", "ms"]
     report = Report(f"Puzzles of {source}", columns)
     for result in results:
         total = result.total
@@ -179,7 +178,6 @@ def puzzle_reports(results: Sequence[PuzzleResult], source: str, *, longer: int,
             *([str(total.solved_any)] if mates else []),
             str(total.first),
             str(result.rating),
-            f"{result.attempts.network_calls:.0f}" if result.attempts.network_calls else "-",
             f"{result.attempts.ms:.1f}",
         )
     report.notes = [f"{len(attempts)} puzzles; intervals: 95 %, Wilson; of ratings: 95 %, likelihood."]

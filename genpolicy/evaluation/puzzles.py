@@ -59,8 +59,6 @@ class Attempts:
     """In the order of the puzzles."""
     num_moves: int
     """Decisions asked for."""
-    network_calls: float
-    """Mean of a decision; 0 where the policy reports none."""
     ms: float
     """Wall time of a decision in milliseconds, as it was batched."""
 
@@ -158,7 +156,6 @@ def attempt_puzzles(
     return Attempts(
         tuple(play.attempt() for play in played),
         asker.num_asked,
-        asker.network_calls / num_moves,
         1e3 * asker.seconds / num_moves,
     )
 
@@ -169,7 +166,6 @@ class _Asker:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self.num_asked = 0
-        self.network_calls = 0.0
         self.seconds = 0.0
         self._failures = 0
 
@@ -183,7 +179,6 @@ class _Asker:
             answers = [self._ask_one(state) for state in states]
         self.seconds += time.perf_counter() - began
         self.num_asked += len(states)
-        self.network_calls += sum(a.stats.get("network_calls", 0.0) for a in answers if isinstance(a, Decision))
         return answers
 
     def _ask_one(self, state: Any) -> Decision | EngineError:
