@@ -1,13 +1,16 @@
 """What a tree search costs: simulations a second with a free evaluator, and what batched leaves gain with a network.
 
-    python benchmarks/search.py [--rounds 7] [--simulations 4000] [--skip-network] [--device cpu]
+    python benchmarks/search.py [--rounds 7] [--simulations 4000] [--skip-network | --skip-overhead]
+        [--network-simulations 32] [--device cpu]
 
 Overhead, one core: a tree of one game, uniform prior, value 0 (``even``: all time goes to the rules and the tree), and
 with priors and values drawn from a hash of the position (``hashed``: narrower and deeper trees, and the legal moves of
 every leaf are needed); by the process's own time, so that other work on the machine counts less, and by the clock.
-Network: whole searches of chess positions with the 8-layer S-A network of
-configs/chess/diffusearch-10k.yaml (random weights) as the prior and the heuristic as the value, leaves evaluated one by
-one and in batches, in turns, so that a busy machine slows both; the ratio is taken within each round.
+
+Network: whole searches of chess positions with the 8-layer S-A network of configs/chess/diffusearch-10k.yaml (random
+weights) as the prior and the heuristic as the value, leaves evaluated one by one and in batches, in turns, so that a
+busy machine slows both; ratios are taken within each round. Threads that wait for each other count as the process's
+time: look at that column under OMP_NUM_THREADS=1 only.
 """
 
 from __future__ import annotations
@@ -72,8 +75,8 @@ def overhead(rounds: int, simulations: int) -> None:
     for name, spec in GAMES.items():
         game = genpolicy.load_game(spec)
         for kind, evaluator in (("even", even), ("hashed", hashed(game))):
-            for batch_size in (1, 16):
-                search = Mcts(RulesModel(game, evaluator), MctsConfig(simulations=simulations, leaves=batch_size))
+            for leaves in (1, 16):
+                search = Mcts(RulesModel(game, evaluator), MctsConfig(simulations=simulations, leaves=leaves))
                 own, clock, depth = [], [], 0
                 for number in range(rounds + 1):
                     began, began_own = time.perf_counter(), time.process_time()
@@ -83,7 +86,7 @@ def overhead(rounds: int, simulations: int) -> None:
                         own.append(simulations / (time.process_time() - began_own))
                         clock.append(simulations / (time.perf_counter() - began))
                 rates = f"{spread(own):28} clock {spread(clock):28}"
-                print(f"{name:>13}, {kind:6}, batch {batch_size:2}: {rates} depth {depth}")
+                print(f"{name:>13}, {kind:6}, {leaves:2} in flight: {rates} depth {depth}")
 
 
 def trunk(game: Game[Any], device: str) -> OneStepPolicy:
@@ -116,39 +119,34 @@ def with_network(rounds: int, device: str, simulations: int) -> None:
     policy = trunk(game, device)
     size = sum(parameter.numel() for parameter in policy.learner.parameters()) / 1e6
     searches = {
-        batch_size: MctsPolicy(
-            game,
-            PolicyEvaluator(policy, Heuristic(game)),
-            MctsConfig(simulations=simulations, leaves=batch_size),
+        leaves: MctsPolicy(
+            game, PolicyEvaluator(policy, Heuristic(game)), MctsConfig(simulations=simulations, leaves=leaves)
         )
-        for batch_size in (1, 8, 16)
+        for leaves in (1, 8, 16)
     }
     games = 8
     states = positions(game, games)
-    rates: dict[str, list[float]] = {}
+    clock: dict[str, list[float]] = {}
+    own: dict[str, list[float]] = {}
     for number in range(rounds + 1):
-        few = [states[number % games]]
-        found = {}
-        for batch_size, search in searches.items():
-            began = time.perf_counter()
-            for state in few:
-                search.decide([state])
-            found[f"one game, batch {batch_size}"] = len(few) / (time.perf_counter() - began)
-        began = time.perf_counter()
-        searches[1].decide(states)
-        found[f"{games} games at once, batch 1"] = games / (time.perf_counter() - began)
-        for name, rate in found.items():
-            if number:
-                rates.setdefault(name, []).append(rate)
+        one = [states[number % games]]
+        calls = [(f"one game, {leaves} in flight", search, one) for leaves, search in searches.items()]
+        for name, search, roots in [*calls, (f"{games} games at once, 1 in flight", searches[1], states)]:
+            began, began_own = time.perf_counter(), time.process_time()
+            search.decide(roots)
+            if number:  # the first warms up
+                clock.setdefault(name, []).append(len(roots) / (time.perf_counter() - began))
+                own.setdefault(name, []).append(len(roots) / (time.process_time() - began_own))
     print(
         f"\nChess, {simulations} simulations a move, S-A of {policy.learner.options.network.num_layers} layers, width "
         f"{policy.learner.options.network.width} ({size:.1f} M parameters, float32) on {device}, "
-        f"{torch.get_num_threads()} threads; moves/s"
+        f"{torch.get_num_threads()} threads; moves/s of the process's time and of the clock, and times one by one"
     )
-    first = rates["one game, batch 1"]
-    for name, values in rates.items():
-        ratios = [a / b for a, b in zip(values, first, strict=True)]
-        print(f"{name:>28}: {spread(values, 2):24} {spread(ratios, 2):24} times one by one")
+    for name in own:
+        for kind, rates in (("process", own), ("clock", clock)):
+            first = rates["one game, 1 in flight"]
+            ratios = [a / b for a, b in zip(rates[name], first, strict=True)]
+            print(f"{name:>30} {kind:>8}: {spread(rates[name], 2):24} x {spread(ratios, 2)}")
 
 
 def main() -> None:
@@ -157,6 +155,7 @@ def main() -> None:
     parser.add_argument("--simulations", type=int, default=4000, help="of the overhead's searches")
     parser.add_argument("--network-simulations", type=int, default=32)
     parser.add_argument("--skip-network", action="store_true")
+    parser.add_argument("--skip-overhead", action="store_true")
     parser.add_argument("--device", default="cpu")
     arguments = parser.parse_args()
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
@@ -166,7 +165,8 @@ def main() -> None:
         f"(least to most) of {arguments.rounds} rounds"
     )
     print("defaults:", dataclasses.asdict(MctsConfig()))
-    overhead(arguments.rounds, arguments.simulations)
+    if not arguments.skip_overhead:
+        overhead(arguments.rounds, arguments.simulations)
     if not arguments.skip_network:
         with_network(arguments.rounds, arguments.device, arguments.network_simulations)
 
