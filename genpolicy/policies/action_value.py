@@ -34,14 +34,14 @@ class ActionValueLearner(ValueLearner):
             records,
             split,
             "move values, which SA-V learns from",
-            f"genpolicy data label {records.folder} --oracle 'stockfish?nodes=2000' --move-values --out NEW_FOLDER",
+            f"genpolicy data label {records.folder} --oracle 'alphabeta?depth=3' --move-values --out NEW_FOLDER",
         )
 
 
 class ActionValuePolicy(ValuePolicy):
-    """Plays the legal move whose value the network puts highest; options are those of ``ValuePolicy``.
+    """Plays the legal move whose value the network puts highest.
 
-    All legal moves of a batch go through the network in one call. The rules are not asked what a move leads to.
+    Options are those of ``ValuePolicy``. All legal moves of a batch go through the network in one call. The rules are not asked what a move leads to.
     """
 
     kind: ClassVar[str] = "action_value"

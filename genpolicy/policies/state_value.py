@@ -30,14 +30,14 @@ class StateValueLearner(ValueLearner):
             records,
             split,
             "scores, which S-V learns from",
-            f"genpolicy data label {records.folder} --oracle 'stockfish?nodes=2000' --out NEW_FOLDER",
+            f"genpolicy data label {records.folder} --oracle 'alphabeta?depth=3' --out NEW_FOLDER",
         )
 
 
 class StateValuePolicy(ValuePolicy):
-    """Plays the move after which the other side's position is valued lowest; options are those of ``ValuePolicy``.
+    """Plays the move after which the other side's position is valued lowest.
 
-    All positions after all legal moves of a batch go through the network in one call. Where the game is over there
+    Options are those of ``ValuePolicy``. All positions after all legal moves of a batch go through the network in one call. Where the game is over there
     (mate, stalemate, repetition, and whatever else ``Game.outcome`` knows) its result counts, and the network is not
     asked.
     """

@@ -248,4 +248,6 @@ class ValuePolicy(WeightsPolicy):
 
 def missing_labels(records: Dataset, split: str, what: str, command: str) -> DatasetError:
     """What to say of a split that has no values of a kind."""
-    return DatasetError(f"{records.folder}: split {split!r} has no {what}; this adds them: {command}")
+    return DatasetError(
+        f"{records.folder}: split {split!r} has no {what}; this adds them (or with an engine for the oracle): {command}"
+    )
