@@ -41,7 +41,9 @@ class ActionValueLearner(ValueLearner):
 class ActionValuePolicy(ValuePolicy):
     """Plays the legal move whose value the network puts highest.
 
-    Options are those of ``ValuePolicy``. All legal moves of a batch go through the network in one call. The rules are not asked what a move leads to.
+    Options are those of ``ValuePolicy``.
+
+    All legal moves of a batch go through the network in one call. The rules are not asked what a move leads to.
     """
 
     kind: ClassVar[str] = "action_value"

@@ -37,7 +37,9 @@ class StateValueLearner(ValueLearner):
 class StateValuePolicy(ValuePolicy):
     """Plays the move after which the other side's position is valued lowest.
 
-    Options are those of ``ValuePolicy``. All positions after all legal moves of a batch go through the network in one call. Where the game is over there
+    Options are those of ``ValuePolicy``.
+
+    All positions after all legal moves of a batch go through the network in one call. Where the game is over there
     (mate, stalemate, repetition, and whatever else ``Game.outcome`` knows) its result counts, and the network is not
     asked.
     """
