@@ -12,15 +12,28 @@ from typing import Any
 import numpy as np
 
 from genpolicy.errors import ConfigError
+from genpolicy.evaluation.intervals import cluster_bootstrap
 from genpolicy.evaluation.report import Report
 from genpolicy.experiments.description import Cell, Experiment
 from genpolicy.experiments.runner import Result
 from genpolicy.experiments.statistics import Mean, Paired, holm, mean_over_seeds, paired
 
-SHARES = ("best", "labelled", "legal", "valid_action", "best_action", "valid_state", "match", "match_board", "random")
+SHARES = (
+    "best",
+    "raw_best",
+    "labelled",
+    "legal",
+    "valid_action",
+    "best_action",
+    "valid_state",
+    "match",
+    "match_board",
+    "random",
+)
 TITLES = {
     "best": "best move %",
     "best_one_call": "best move, one call %",
+    "raw_best": "best move, no fallback %",
     "labelled": "labelled move %",
     "labelled_one_call": "labelled move, one call %",
     "legal": "raw legal %",
@@ -73,10 +86,19 @@ def rows_of(experiment: Experiment, results: Sequence[Result]) -> list[Row]:
         for metric in known:
             values = [f[metric] for f in figures if isinstance(f.get(metric), int | float)]
             if values:
-                means[metric] = mean_over_seeds(values)
+                means[metric] = mean_over_seeds(values) if len(values) > 1 else _of_one_seed(metric, values[0], of_cell)
         failures = tuple(f"seed {r.seed}: {r.error} ({r.folder / 'log.txt'})" for r in of_cell if r.figures is None)
         rows.append(Row(cell, means, failures, experiment.file.published.values.get(cell.name)))
     return rows
+
+
+def _of_one_seed(metric: str, value: float, results: Sequence[Result]) -> Mean:
+    """A number of the only seed; a share of positions has their interval instead of the seeds'."""
+    for hits in (result.hits for result in results if result.hits is not None):
+        arrays = np.load(hits, allow_pickle=False)
+        if metric in arrays:
+            return Mean(value, cluster_bootstrap(arrays[metric], arrays["clusters"].tolist()), 1)
+    return mean_over_seeds([value])
 
 
 def _require_budget(experiment: Experiment, finished: Sequence[Result]) -> None:
@@ -145,7 +167,8 @@ def report_of(experiment: Experiment, rows: Sequence[Row]) -> Report:
         report.add(*(row.cell.labels.values() or ["all"]), str(seeds), *shown, *beside)
     ((kind, amount),) = file.budget.items()
     report.notes = [
-        f"Mean over the seeds with the 95 % interval over seeds (Student's t); budget of each run: {amount:g} {kind}.",
+        f"Mean over the seeds with the 95 % interval over seeds (Student's t), with a single seed over positions "
+        f"(bootstrap by game); budget of each run: {amount:,.10g} {kind}.",
         *file.notes,
     ]
     for row in rows:

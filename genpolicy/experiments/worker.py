@@ -123,7 +123,8 @@ def measure(policy: Policy, positions: list[LabelledPosition], wanted: dict[str,
     """Figures of a policy's ways of playing, and the hits behind them by metric.
 
     ``best`` is the policy as it is set, ``best_one_call`` its marginal by one network call (the same where it has no
-    other way).
+    other way). ``raw_best`` counts the first imagined action instead of the move that is played for it: where the
+    policy plays without a legal mask (``play.legal_mask=false``), one that is illegal is a miss.
     """
     modes = policy.modes()
     full = list(modes.values())[-1]
@@ -132,7 +133,7 @@ def measure(policy: Policy, positions: list[LabelledPosition], wanted: dict[str,
     hits: dict[str, Any] = {}
     for suffix, way in (("", full), ("_one_call", one_call)):
         if suffix and way is full:
-            for name in ("best", "labelled", "legal"):
+            for name in ("best", "raw_best", "labelled", "legal"):
                 figures[f"{name}_one_call"], hits[f"{name}_one_call"] = figures[name], hits[name]
             continue
         began = time.perf_counter()
@@ -140,6 +141,7 @@ def measure(policy: Policy, positions: list[LabelledPosition], wanted: dict[str,
         ms = 1e3 * (time.perf_counter() - began) / len(positions)
         of = {
             "best": [float(d.move in p.best) for d, p in zip(decisions, positions, strict=True)],
+            "raw_best": [float((d.line or (d.move,))[0] in p.best) for d, p in zip(decisions, positions, strict=True)],
             "labelled": [float(d.move == p.label) for d, p in zip(decisions, positions, strict=True)],
             "legal": [d.stats.get("raw_legal", 1.0) for d in decisions],
         }
