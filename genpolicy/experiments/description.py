@@ -30,7 +30,7 @@ FLOPS = "flops"
 
 @dataclass
 class DataSource:
-    """The labelled data set of all runs."""
+    """The labelled data set of all runs; a cell that sets ``data.folder`` is trained on that one, measured on this."""
 
     folder: str = ""
     """Its folder, from where the command is run."""
@@ -161,6 +161,7 @@ class Experiment:
 
     def __init__(self, path: Path, overrides: list[str] | None = None) -> None:
         self.path = path
+        self._checksums: dict[str, str] = {}
         settings = Settings([path], overrides or [])
         axes = settings.data.get("axes")
         if isinstance(axes, dict):  # YAML reads the label 4 as a number
@@ -251,8 +252,14 @@ class Experiment:
 
     @cached_property
     def dataset(self) -> Dataset:
-        """The data set, which must be there."""
+        """The data set that is measured on, which must be there."""
         return Dataset.open(self.file.data.folder)
+
+    def _checksum(self, folder: str) -> str:
+        if folder not in self._checksums:
+            same = folder == self.file.data.folder
+            self._checksums[folder] = (self.dataset if same else Dataset.open(folder)).checksum
+        return self._checksums[folder]
 
     def planned(self, cell: Cell, seed: int) -> PlannedRun:
         """What is trained for a cell.
@@ -273,13 +280,15 @@ class Experiment:
             whole = kind in ("records", "steps")
             trainer[BUDGETS[kind]] = int(amount) if whole else float(amount)
         trainer["seed"] = seed
-        data.setdefault("data", {})["folder"] = self.file.data.folder
+        folder = data.setdefault("data", {}).setdefault("folder", "") or self.file.data.folder
+        data["data"]["folder"] = folder
         where = f"{self.path}: cell {cell.name!r}"
         structured(RunConfig, data, where=where)
         identity = {
             "config": {**data, "data": {**data["data"], "folder": ""}},
             "budget": dict(self.file.budget),
-            "records": self.dataset.checksum,
+            "records": self._checksum(folder),
+            "measured_on": self._checksum(self.file.data.folder),
             "seed": seed,
         }
         return PlannedRun(digest(identity), f"{cell.name}, seed {seed}", seed, data)

@@ -204,7 +204,7 @@ class Runner:
             "folder": str(job.folder / "run"),
             "config": job.run.config,
             "budget": dict(file.budget),
-            "evaluate": to_dict(file.evaluate),
+            "evaluate": {**to_dict(file.evaluate), "folder": file.data.folder},
             "plays": job.plays,
             "results": str(job.folder),
         }

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from genpolicy.config import structured
+from genpolicy.data.records import Dataset
 from genpolicy.data.storage import write_atomic
 from genpolicy.errors import ConfigError
 from genpolicy.evaluation.futures import measure_futures
@@ -45,9 +46,10 @@ def main(arguments: list[str]) -> int:
     config = structured(RunConfig, {**job["config"], "out": str(folder)})
     trained = _train(config, job["budget"], folder)
     policy = load_policy(folder / POLICY_FOLDER)
-    dataset, game = setup.open_data(config)
+    _, game = setup.open_data(config)
     wanted = job["evaluate"]
-    positions = labelled_positions(dataset, game, wanted["split"], limit=wanted["positions"])
+    measured_on = Dataset.open(wanted["folder"])
+    positions = labelled_positions(measured_on, game, wanted["split"], limit=wanted["positions"])
     for name, play in job["plays"].items():
         result = results / f"{name}.json"
         if not result.exists():

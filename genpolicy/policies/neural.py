@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from genpolicy.data.records import Dataset
+from genpolicy.data.unrelated import UnrelatedFutures
 from genpolicy.data.windows import WindowSource
 from genpolicy.diffusion.logits import NEGATIVE_INFINITY, LogitGroup, TypedLogits
 from genpolicy.errors import ConfigError
@@ -29,6 +30,7 @@ from genpolicy.policies.saved import WeightsPolicy
 from genpolicy.sequence import Layout, Slot
 
 VIEWERS = ("mover", "absolute")
+FUTURES = ("labelled", "unrelated")
 
 
 @dataclass
@@ -43,6 +45,10 @@ class NetworkLearnerConfig:
     """Whether, where several moves are best, the label is drawn anew each time a window is made."""
     augment: bool = False
     """Whether each window is seen through a symmetry of the game, drawn anew each time."""
+    future: str = "labelled"
+    """What is trained after the first move: ``labelled``, the record's own line; ``unrelated``, in training, that of
+    another window drawn at random, so that the future says nothing of the move (Ye et al. 2025, Table 4, "random
+    world")."""
     cache_dir: str | None = None
     """Folder of the cached token windows; None puts them beside the data set."""
     network: NetworkConfig = field(default_factory=NetworkConfig)
@@ -51,6 +57,8 @@ class NetworkLearnerConfig:
     def __post_init__(self) -> None:
         if self.viewer not in VIEWERS:
             raise ConfigError(f"viewer must be one of {', '.join(VIEWERS)}; got {self.viewer!r}")
+        if self.future not in FUTURES:
+            raise ConfigError(f"future must be one of {', '.join(FUTURES)}; got {self.future!r}")
 
 
 class NetworkLearner(Learner):
@@ -90,7 +98,7 @@ class NetworkLearner(Learner):
         from genpolicy.data.window_source import build_windows
 
         options, training = self.options, split == "train"
-        return build_windows(
+        source = build_windows(
             records,
             split,
             self.game,
@@ -102,6 +110,10 @@ class NetworkLearner(Learner):
             cache_dir=None if options.cache_dir is None else Path(options.cache_dir),
             augment=options.augment and training,
         )
+        if options.future == "labelled" or not training:
+            return source
+        later = np.arange(self.layout.length) > self.layout.first_action
+        return UnrelatedFutures(source, later & ~self.layout.given, seed)
 
     def policy(self) -> WeightsPolicy:
         """A policy that plays with these weights (shared, not copied)."""
