@@ -27,6 +27,8 @@ from genpolicy.evaluation.rating_models import MODELS, Floats, RatingModel
 __all__ = ["FitOptions", "PlayerRating", "RatedGame", "Ratings", "fit"]
 
 Z95 = 1.959963984540054
+MAX_MATRIX = 200
+"""Players up to which the matrix of likelihoods of superiority is written to JSON."""
 AUTO_PRIOR = 1.0
 """Virtual games of each player where the likelihood alone has no maximum."""
 
@@ -91,7 +93,7 @@ class Ratings:
         return {
             "model": self.model,
             "players": rows,
-            "likelihood_of_superiority": self.los.tolist(),
+            "likelihood_of_superiority": self.los.tolist() if len(rows) <= MAX_MATRIX else None,
             "first_move_advantage": self.advantage,
             "first_move_advantage_interval": self.advantage_interval,
             "draw_parameter": self.draw,

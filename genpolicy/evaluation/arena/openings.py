@@ -93,9 +93,17 @@ def read_book(game: Game[Any], path: Path, max_plies: int | None = None) -> Book
 def _openings_of(
     game: Game[Any], path: Path, max_plies: int | None, bad: Callable[[Exception], None]
 ) -> Iterator[Opening]:
-    if path.is_file() and _holds_lines(game, path):
+    kind: str | None = None
+    unknown: SourceError | None = None
+    try:
+        kind = game.source_kind(path)
+    except SourceError as error:
+        unknown = error  # a game need not know files of lines
+    if path.is_file() and (kind != "games" or _begins_with(path, "startpos")) and _holds_lines(game, path):
         yield from _read_lines(game, path, max_plies, bad)
-    elif game.source_kind(path) == "games":
+    elif unknown is not None:
+        raise unknown
+    elif kind == "games":
         plies = 8 if max_plies is None else max_plies
         for played in game.open_games(path, bad):
             yield Opening(played.start, played.moves[:plies], played.game_id)
@@ -113,6 +121,10 @@ def _text_lines(path: Path) -> Iterator[tuple[int, str]]:
                     yield number, line.strip()
     except (OSError, EOFError, zlib.error) as error:
         raise SourceError(f"{path}: unreadable after line {number}: {error}") from error
+
+
+def _begins_with(path: Path, word: str) -> bool:
+    return next(_text_lines(path), (0, ""))[1].startswith(word)
 
 
 def _holds_lines(game: Game[Any], path: Path) -> bool:
