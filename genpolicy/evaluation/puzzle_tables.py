@@ -126,7 +126,9 @@ def by_rating(attempts: Sequence[Attempt], band: int = BAND) -> Groups:
 def by_mate_length(attempts: Sequence[Attempt]) -> Groups:
     """Attempts at puzzles that end in mate, by its length in plies, shortest first; {} where there is none."""
     mates = [attempt for attempt in attempts if attempt.puzzle.mate_in is not None]
-    return _grouped(mates, lambda attempt: attempt.puzzle.mate_in, lambda plies: f"{plies} plies", "")
+    return _grouped(
+        mates, lambda attempt: attempt.puzzle.mate_in, lambda plies: f"{plies} pl{'y' if plies == 1 else 'ies'}", ""
+    )
 
 
 def by_theme(attempts: Sequence[Attempt]) -> Groups:

@@ -73,10 +73,11 @@ def _notes(rows: Sequence[Row], published: Sequence[PublishedResult]) -> list[st
             "the record's move; any best: a move whose value ties with the best."
         )
     if puzzles is not None:
-        notes.append(
-            f"Puzzles: {puzzles['solved']['puzzles']}; 95 % intervals, Wilson. Their rating: maximum likelihood, 95 % "
-            "by likelihood."
-        )
+        notes.append(f"Puzzles: {puzzles['solved']['puzzles']}; 95 % intervals, Wilson.")
+        if puzzles["rating"]["puzzles"]:
+            notes.append("Puzzle rating: maximum likelihood with each puzzle as an opponent; 95 % by likelihood.")
+        if any(_differs(row) for row in rows):
+            notes.append("Solved: each move keeps the shortest mate; any mate: each keeps one that is not much longer.")
     games = sorted({row.elo["games"] for row in rows if row.elo is not None})
     if games:
         each = f"{games[0]}" if len(games) == 1 else f"{games[0]} to {games[-1]}"
