@@ -67,7 +67,7 @@ class PolicyEvaluator:
         for decision in by_prior if self.value is self.prior else self._ask(self.value, states):
             if decision.value is None:
                 raise ValueError(
-                    f"policy {_label(self.value)} gives no value (S-A predicts moves alone), and a search needs one: "
+                    f"policy {_label(self.value)} gives no value (it predicts moves alone), and a search needs one: "
                     "add value=FOLDER of one that has (S-V, SA-V), or value=heuristic, value=rollout or value=even"
                 )
             values.append(decision.value)
