@@ -158,17 +158,20 @@ class AlphaBeta:
         self._nodes, self._horizons = 0, 0
         self._deadline = math.inf if self.movetime_ms is None else time.perf_counter() + self.movetime_ms / 1000
         found: SearchResult | None = None
-        depth = 0
-        while self.depth is None or depth < self.depth:
-            depth += 1
+        # A small budget should see every move once before it follows the forcing ones: that finds a win in one.
+        budget = self.nodes is not None or self.movetime_ms is not None
+        depth = 0 if budget and self.quiescence else 1
+        while self.depth is None or depth <= self.depth:
             self._partial: SearchResult | None = None
+            self._plies_beyond = self.quiescence if depth else 0
             try:
-                found = self._iterate(state, depth, only)
+                found = self._iterate(state, max(1, depth), only)
             except _LimitReached:
                 found = self._partial or found
                 break
             if found.exact:
                 break
+            depth += 1
         if found is None:  # not one move was finished
             moves = self._ordered(state, 1, 0) if only is None else list(only)
             found = SearchResult(moves[0], self._judge(state), (moves[0],), 0, 0, False)
@@ -204,7 +207,7 @@ class AlphaBeta:
         if ended is not None:
             return ended, ()
         if depth == 0:
-            return self._at_horizon(state, ply, alpha, beta, self.quiescence)
+            return self._at_horizon(state, ply, alpha, beta, self._plies_beyond)
         key = self.game.transposition_key(state, depth) if self.table else None
         entry = None if key is None else self._usable(state, key, depth)
         if entry is not None:

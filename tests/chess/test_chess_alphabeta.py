@@ -45,6 +45,26 @@ def test_mate_in_one(fen: str, evaluator: Any) -> None:
             assert (found.text, found.value, found.exact) == ("mate:1", 1.0, True)
 
 
+def test_wins_in_one_of_random_games_with_little_to_spend() -> None:
+    """Twenty positions of each colour, with no heuristic, and with a few hundred positions where captures abound."""
+    rng = random.Random(1)
+    missing = [20, 20]
+    while any(missing):
+        state = GAME.parse()
+        for _ in range(120):
+            if GAME.outcome(state) is not None:
+                break
+            legal = GAME.legal(state).tolist()
+            wins = {m for m in legal if GAME.outcome(GAME.play(state, m)) == -1} if missing[GAME.player(state)] else ()
+            if wins:
+                missing[GAME.player(state)] -= 1
+                for search in (AlphaBeta(GAME, depth=2, evaluator=lambda _: 0.0), AlphaBeta(GAME, nodes=120)):
+                    found = search.search(state)
+                    assert found.move in wins
+                    assert found.text == "mate:1"
+            state = GAME.play(state, rng.choice(legal))
+
+
 @pytest.mark.parametrize("fen", MATES_IN_TWO)
 def test_mate_in_two_is_shortest_and_the_line_mates(fen: str) -> None:
     for state in both_colours(fen):
