@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
@@ -24,6 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genpolicy.errors import SourceError
+from genpolicy.sources import PlayedGame as PlayedGame
+from genpolicy.sources import Position as Position
+from genpolicy.sources import PublishedResult as PublishedResult
+from genpolicy.sources import Puzzle as Puzzle
 
 StateT = TypeVar("StateT")
 State = Any
@@ -138,98 +142,6 @@ class StateTokenizer(ABC, Generic[StateT]):
             ValueError: the row stands for no position of the game (wrong length, symbols that a position does not
                 admit, or tokens that contradict each other).
         """
-
-
-@dataclass(frozen=True)
-class PlayedGame:
-    """One game as a source file holds it."""
-
-    game_id: str
-    """Unique within its source, e.g. ``"London1851.pgn:12"``."""
-    start: str
-    """State text of the first position."""
-    moves: tuple[int, ...]
-    """Absolute move ids, every one of them legal where it was played."""
-    result: float | None
-    """1.0 first player won, 0.0 draw, -1.0 second player won; None unknown."""
-    headers: dict[str, str] = field(default_factory=dict)
-    """Names, dates, ratings and whatever else the format carries. Who played is under the names of the two sides
-    (``Game.players``, e.g. ``"White"`` and ``"Black"``), whatever a format calls them."""
-
-
-@dataclass(frozen=True)
-class Position:
-    """One position as a source file holds it (EPD, FEN or SFEN lists)."""
-
-    text: str
-    """State text, as ``Game.format`` writes it."""
-    where: str
-    """File and line, for messages."""
-    line: tuple[str, ...] = ()
-    """Best line from here, if the source gives one, in protocol moves."""
-    scores: tuple[str | None, ...] = ()
-    """Score texts of the line (see ``genpolicy.values``), if the source gives any."""
-    ended: bool = False
-    """The line ends because the game ends there, and not because it was cut."""
-    game_id: str | None = None
-    """Game that the position comes from, if known."""
-    ply: int | None = None
-    """Ply within that game, if known."""
-    split: str | None = None
-    """The source's own split (``"train"``, ``"test"``), if it has one."""
-    played: str | None = None
-    """The move that was played in its game, if known, in protocol notation."""
-    result: float | None = None
-    """Result of its game for player 0: 1, 0 or -1; None unknown."""
-    policy: str | None = None
-    """A search's policy, if the source gives one: ``"e2e4=0.61 d2d4=0.39"``."""
-
-
-@dataclass(frozen=True)
-class Puzzle:
-    """A position with one right line, as a source file holds it."""
-
-    name: str
-    """The source's own name, or its place in the file."""
-    where: str
-    """File and line, for messages."""
-    start: str
-    """State text that the file gives."""
-    setup: tuple[int, ...]
-    """Absolute ids of the moves played from ``start`` before the policy is asked, each legal; often () or the
-    opponent's last one."""
-    solution: tuple[int, ...]
-    """Absolute ids from there, each legal: the policy's move, the opponent's answer, the policy's next, ...; odd."""
-    rule: Literal["line", "mate"] = "line"
-    """How a move is judged. ``"line"``: it must be the solution's; a first difference solves the puzzle only if it wins
-    at once. ``"mate"``: it must keep a forced win, found by ``Game.mate_distance``; the opponent holds out longest."""
-    rating: float | None = None
-    """Difficulty on an Elo-like scale, if known."""
-    rating_deviation: float | None = None
-    """Standard error of ``rating``, if known."""
-    themes: tuple[str, ...] = ()
-    """Tags by which results are grouped."""
-    mate_in: int | None = None
-    """Plies from the policy's first move to the mate, that move and the mate counted (1, 3, 5, ...), where it is one;
-    for ``rule="mate"`` always known, and the shortest forced mate."""
-
-
-@dataclass(frozen=True)
-class PublishedResult:
-    """What others reported of a policy, to stand beside our own figures."""
-
-    policy: str
-    """Their name of it."""
-    training: str
-    """What it was trained on, in their words; "" where it was not trained."""
-    source: str
-    """Authors, year, number and table."""
-    accuracy: float | None = None
-    """Action accuracy in percent."""
-    puzzles: float | None = None
-    """Puzzles solved in percent."""
-    elo: float | None = None
-    """On their own scale: ratings of different pools of players do not compare."""
 
 
 @dataclass(frozen=True)
