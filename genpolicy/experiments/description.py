@@ -261,8 +261,8 @@ class Experiment:
             self._checksums[folder] = (self.dataset if same else Dataset.open(folder)).checksum
         return self._checksums[folder]
 
-    def planned(self, cell: Cell, seed: int) -> PlannedRun:
-        """What is trained for a cell.
+    def configuration(self, cell: Cell, seed: int) -> dict[str, Any]:
+        """The training configuration of a cell, but for ``out``.
 
         Raises:
             ConfigError: settings that no training configuration has; the message names the cell.
@@ -284,10 +284,20 @@ class Experiment:
         data["data"]["folder"] = folder
         where = f"{self.path}: cell {cell.name!r}"
         structured(RunConfig, data, where=where)
+        return data
+
+    def planned(self, cell: Cell, seed: int) -> PlannedRun:
+        """What is trained for a cell; the data sets must be there.
+
+        Raises:
+            ConfigError: as ``configuration``.
+            DatasetError: a data set is missing or damaged.
+        """
+        data = self.configuration(cell, seed)
         identity = {
             "config": {**data, "data": {**data["data"], "folder": ""}},
             "budget": dict(self.file.budget),
-            "records": self._checksum(folder),
+            "records": self._checksum(data["data"]["folder"]),
             "measured_on": self._checksum(self.file.data.folder),
             "seed": seed,
         }

@@ -8,10 +8,14 @@ import pytest
 
 from genpolicy import registry
 from genpolicy.config import compose, structured
+from genpolicy.experiments.description import Experiment
+from genpolicy.sequence import PARADIGMS
 from genpolicy.training.config import RunConfig
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = sorted(p.relative_to(ROOT).as_posix() for p in (ROOT / "configs").rglob("*.yaml"))
+ALL = sorted(p.relative_to(ROOT).as_posix() for p in (ROOT / "configs").rglob("*.yaml"))
+FILES = [file for file in ALL if "experiments" not in file]
+EXPERIMENTS = [file for file in ALL if "experiments" in file and not file.endswith("base.yaml")]
 
 
 def test_there_are_configurations() -> None:
@@ -26,3 +30,23 @@ def test_shipped_config_composes(file: str) -> None:
     learner = registry.load("learners", options.pop("kind"))
     structured(learner.Config, options, where=file, prefix="learner")
     assert config.data.folder or Path(file).name.startswith("diffusearch")
+
+
+@pytest.mark.parametrize("file", EXPERIMENTS)
+def test_shipped_experiment_composes(file: str) -> None:
+    """Every cell: its training configuration, its learner's options, and a layout that its paradigm can have."""
+    experiment = Experiment(ROOT / file)
+    # A newcomer must have the data, or be able to make them.
+    assert experiment.file.data.make or (ROOT / experiment.file.data.folder / "dataset.yaml").is_file()
+    for cell in experiment.cells:
+        data = experiment.configuration(cell, 0)
+        options = dict(data["learner"])
+        learner = registry.load("learners", options.pop("kind"))
+        config = structured(learner.Config, options, where=cell.name, prefix="learner")
+        known = getattr(learner, "policy_class", None)
+        if hasattr(config, "paradigm"):
+            assert config.paradigm in PARADIGMS
+        if known is not None:
+            assert set(cell.play) <= set(known.option_names()), cell.name
+    names = {cell.name for cell in experiment.cells}
+    assert set(experiment.file.published.values) <= names
