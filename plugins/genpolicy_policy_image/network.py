@@ -151,20 +151,22 @@ def make_unet(config: ImageConfig, inputs: int, outputs: int, size: tuple[int, i
     }
     levels = len(channels)
     if config.unet == "unet2d":
-        return UNet2DModel(
+        plain: nn.Module = UNet2DModel(
             **common,
             down_block_types=("DownBlock2D",) * levels,
             up_block_types=("UpBlock2D",) * levels,
             **config.extra,
         )
+        return plain
     told = {"token": features * size[0] * size[1], "tokens": features, "planes": None}[str(config.condition)]
     crossed = max(levels - 1, 1)  # the lowest resolution has no cross-attention, as in diffusers' own default
-    plain = levels - crossed
-    return UNet2DConditionModel(
+    rest = levels - crossed
+    crossing: nn.Module = UNet2DConditionModel(
         **common,
         cross_attention_dim=config.cross_attention_dim,
         encoder_hid_dim=told,
-        down_block_types=("CrossAttnDownBlock2D",) * crossed + ("DownBlock2D",) * plain,
-        up_block_types=("UpBlock2D",) * plain + ("CrossAttnUpBlock2D",) * crossed,
+        down_block_types=("CrossAttnDownBlock2D",) * crossed + ("DownBlock2D",) * rest,
+        up_block_types=("UpBlock2D",) * rest + ("CrossAttnUpBlock2D",) * crossed,
         **config.extra,
     )
+    return crossing

@@ -140,7 +140,8 @@ class ImagePolicy(WeightsPolicy):
             "raw_legal": float(np.isin(best, cells)),
             "legal_mass": float(min(1.0, np.exp(first[cells]).sum())),
         }
-        move = drawn if drawn >= 0 else max(policy, key=lambda each: (policy[each], -each))
+        # Probabilities at the floor of an estimate tie but for the order of sums: they tie for us, too.
+        move = drawn if drawn >= 0 else max(policy, key=lambda each: (round(policy[each], 9), -each))
         return Decision(move, policy=policy, line=(drawn,), stats=stats)
 
     def _saved_config(self) -> Any:
