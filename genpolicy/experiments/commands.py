@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from genpolicy.evaluation.report import write_json
 from genpolicy.experiments import plots, tables
 from genpolicy.experiments.description import Experiment
 from genpolicy.experiments.runner import Runner, require_data
+from genpolicy.training.commands import take_settings_anywhere
 from genpolicy.training.setup import commit
 
 HELP = """\
@@ -42,6 +44,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--table-only", action="store_true", help="make no run; the table of what is finished")
     parser.add_argument("--plan", action="store_true", help="list the runs and whether they are finished, and stop")
     parser.set_defaults(run=run)
+    take_settings_anywhere(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -102,4 +105,4 @@ def write(experiment: Experiment, runner: Runner, out: Path) -> None:
 def machine() -> str:
     """What it ran on, in a few words."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
-    return f"{platform.machine()}, {torch.get_num_threads()} cores, {gpu}, torch {torch.__version__}"
+    return f"{platform.machine()}, {os.cpu_count()} cores, {gpu}, torch {torch.__version__}"

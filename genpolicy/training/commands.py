@@ -43,10 +43,10 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--overwrite", action="store_true", help="delete an earlier run in the folder")
     parser.add_argument("--print-config", action="store_true", help="print the whole configuration and stop")
     parser.set_defaults(run=run)
-    _take_settings_anywhere(parser)
+    take_settings_anywhere(parser)
 
 
-def _take_settings_anywhere(parser: argparse.ArgumentParser) -> None:
+def take_settings_anywhere(parser: argparse.ArgumentParser) -> None:
     """Let ``key=value`` stand on both sides of an option; argparse takes the first group only and refuses the rest."""
     parse = parser.parse_known_args
 
