@@ -39,6 +39,7 @@ class ImagePolicy(WeightsPolicy):
             call is divided by it; a noise prediction has no softmax and draws at 1 only. None is as configured.
         scheduler: ``ddpm``, ``ddim`` or ``dpmsolver++``; None is as configured.
         num_steps: Network calls of a drawn move; None is as configured.
+        matched: Whether the sampler has the schedule of the training (``ImageConfig.matched``); None is as configured.
         legal_mask: Only legal moves are drawn or taken. Without it an illegal move is ``line[0] = -1`` and ``move`` is
             the likeliest legal one.
         options: Of ``WeightsPolicy``.
@@ -59,6 +60,7 @@ class ImagePolicy(WeightsPolicy):
         temperature: float | None = None,
         scheduler: str | None = None,
         num_steps: int | None = None,
+        matched: bool | None = None,
         legal_mask: bool = True,
         **options: Any,
     ) -> None:
@@ -67,6 +69,7 @@ class ImagePolicy(WeightsPolicy):
         self.temperature = float(config.temperature or 0.0) if temperature is None else float(temperature)
         self.scheduler = config.scheduler if scheduler is None else scheduler
         self.num_steps = config.num_steps if num_steps is None else num_steps
+        self.matched = bool(config.matched if matched is None else matched)
         self.legal_mask = bool(legal_mask)
         if self.scheduler not in CHOICES["scheduler"]:
             raise ConfigError(f"scheduler must be one of {', '.join(CHOICES['scheduler'])}; got {self.scheduler!r}")
@@ -82,12 +85,12 @@ class ImagePolicy(WeightsPolicy):
     @classmethod
     def option_names(cls) -> tuple[str, ...]:
         """What ``load_policy`` may be told besides ``device`` and ``game``."""
-        return (*super().option_names(), "temperature", "scheduler", "num_steps", "legal_mask")
+        return (*super().option_names(), "temperature", "scheduler", "num_steps", "matched", "legal_mask")
 
     def own_options(self) -> dict[str, Any]:
         """The constructor's options as they are."""
         own = {"temperature": self.temperature, "scheduler": self.scheduler, "num_steps": self.num_steps}
-        return {**super().own_options(), **own, "legal_mask": self.legal_mask}
+        return {**super().own_options(), **own, "matched": self.matched, "legal_mask": self.legal_mask}
 
     def modes(self) -> dict[str, Policy]:
         """The likeliest move by one call, and the drawn one."""
@@ -147,7 +150,11 @@ class ImagePolicy(WeightsPolicy):
     def _saved_config(self) -> Any:
         config: ImageConfig = self.learner.options
         return dataclasses.replace(
-            config, temperature=self.temperature, scheduler=self.scheduler, num_steps=self.num_steps
+            config,
+            temperature=self.temperature,
+            scheduler=self.scheduler,
+            num_steps=self.num_steps,
+            matched=self.matched,
         )
 
 
@@ -192,7 +199,8 @@ class _Draw:
         return (self._learner.code.num_planes, *self._learner.cells.shape[1:])
 
     def _sampled(self, images: Tensor) -> Tensor:
-        scheduler = sampling_scheduler(self._config, self._policy.scheduler, self._policy.num_steps)
+        ours = self._policy
+        scheduler = sampling_scheduler(self._config, ours.scheduler, ours.num_steps, matched=ours.matched)
         takes_generator = "generator" in inspect.signature(scheduler.step).parameters
         more = {"generator": self._generators} if takes_generator else {}
         images = images * scheduler.init_noise_sigma

@@ -21,7 +21,7 @@ def noise_scheduler(config: ImageConfig) -> Any:
     return DDPMScheduler(num_train_timesteps=config.num_timesteps, **_SCHEDULES[config.schedule])
 
 
-def sampling_scheduler(config: ImageConfig, name: str, num_steps: int) -> Any:
+def sampling_scheduler(config: ImageConfig, name: str, num_steps: int, *, matched: bool) -> Any:
     """What a policy draws by, its timesteps set.
 
     Without ``matched`` it has diffusers' defaults, whatever the images were trained on.
@@ -33,13 +33,13 @@ def sampling_scheduler(config: ImageConfig, name: str, num_steps: int) -> Any:
         "num_train_timesteps": config.num_timesteps,
         "prediction_type": "epsilon" if config.prediction == "eps" else "sample",
     }
-    if config.matched:
+    if matched:
         options |= {**_SCHEDULES[config.schedule], "timestep_spacing": "trailing"}
     if name == "dpmsolver++":
         # The last step goes to the estimate itself, as the other two do.
         scheduler = DPMSolverMultistepScheduler(**options, algorithm_type="dpmsolver++", final_sigmas_type="zero")
     else:
         kind = DDPMScheduler if name == "ddpm" else DDIMScheduler
-        scheduler = kind(**options, clip_sample=not config.matched)
+        scheduler = kind(**options, clip_sample=not matched)
     scheduler.set_timesteps(num_steps)
     return scheduler

@@ -52,17 +52,25 @@ def test_the_published_sampler_has_another_schedule() -> None:
     """alpha-bar at t = 500 and 750: 0.276 and 0.056 in training, 0.078 and 0.0033 in the sampler's defaults."""
     config = ImageConfig(preset="published")
     trained = noise_scheduler(config).alphas_cumprod
-    played = sampling_scheduler(config, "ddpm", 20).alphas_cumprod
+    played = sampling_scheduler(config, "ddpm", 20, matched=False).alphas_cumprod
     assert [round(float(trained[t]), 3) for t in (500, 750)] == [0.276, 0.056]
     assert [round(float(played[t]), 4) for t in (500, 750)] == [0.0778, 0.0033]
-    matched = ImageConfig(preset="published", matched=True)
-    torch.testing.assert_close(sampling_scheduler(matched, "ddim", 20).alphas_cumprod, trained)
+    torch.testing.assert_close(sampling_scheduler(config, "ddim", 20, matched=True).alphas_cumprod, trained)
 
 
 def test_saying_nothing_already_has_a_noise_error_of_three_thousandths() -> None:
     """Predicting x_0 = 0 leaves alpha-bar / (1 - alpha-bar) times the image's mean square, 1/2187 of a one-hot one."""
     signal = noise_scheduler(ImageConfig(preset="published")).alphas_cumprod.double()
     assert float((signal / (1 - signal)).mean()) / 2187 == pytest.approx(0.0031, abs=2e-4)
+
+
+@pytest.mark.parametrize(("scale", "readable"), [(20.0, 7 / 8), (3.0, 2 / 5)])
+def test_a_large_scale_leaves_few_timesteps_that_teach(scale: float, readable: float) -> None:
+    """Noise hides one cell of 2187 where scale * sqrt(signal / noise) is below sqrt(2 ln 2187); and it is seen to."""
+    signal = noise_scheduler(ImageConfig()).alphas_cumprod.double()
+    assert float((scale * (signal / (1 - signal)).sqrt() > math.sqrt(2 * math.log(2187))).double().mean()) == (
+        pytest.approx(readable, abs=0.03)
+    )
 
 
 @pytest.mark.parametrize("name", ["ddpm", "ddim", "dpmsolver++"])
@@ -79,7 +87,7 @@ def test_a_perfect_network_draws_the_right_move(name: str, options: dict[str, An
     cells = torch.arange(0, 2187, 150)
     clean = code.image(cells)
     trained = noise_scheduler(config).alphas_cumprod
-    scheduler = sampling_scheduler(config, name, 20)
+    scheduler = sampling_scheduler(config, name, 20, matched=bool(config.matched))
     stream = torch.Generator().manual_seed(0)
     images = torch.randn(clean.shape, generator=stream)
     for timestep in scheduler.timesteps:
@@ -116,5 +124,5 @@ def test_presets_give_what_is_not_said() -> None:
     published = ImageConfig(preset="published", condition="tokens")
     assert (published.target, published.prediction, published.condition) == ("probabilities", "eps", "tokens")
     assert (published.matched, published.frozen_backbone, published.scale) == (False, True, 1.0)
-    assert ImageConfig().scale == 20.0
+    assert ImageConfig().scale == 3.0
     assert math.isclose(float(ImageConfig(preset="classifier").temperature or 0), 0)
