@@ -278,6 +278,10 @@ class Game(ABC, Generic[StateT]):
         """
         return None
 
+    def declaration(self, state: StateT) -> float | None:
+        """What the player to move gets by a declaration in place of a move: 1 a win, 0 a draw; None: it has none."""
+        return None
+
     def transposition_key(self, state: StateT, plies: int) -> Hashable | None:
         """Equal for positions that are alike for whatever the rules can bring within some plies.
 

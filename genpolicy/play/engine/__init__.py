@@ -1,0 +1,1 @@
+"""A policy behind UCI or USI: ``genpolicy engine``. See ``docs/engine.md``."""

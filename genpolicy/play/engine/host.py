@@ -1,0 +1,304 @@
+"""The policy behind the engine: what can be told of it before it is loaded, loading it, and setting its options.
+
+What a folder or a spelling says is read without torch, so that an engine can greet its GUI at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from genpolicy import registry
+from genpolicy.errors import RegistryError
+from genpolicy.game import Game
+from genpolicy.play.engine.options import (
+    NO_PRIOR,
+    POLICY_OPTIONS,
+    SEARCH_OVER,
+    SEED,
+    Option,
+    own_options,
+    policy_options,
+)
+from genpolicy.policies.base import Policy, load_policy, read_policy_config, spelled_options
+
+BUILT_IN_SEARCHES = ("uniform", "heuristic", "rollout")  # arguments of mcts that are no policy
+INNER = ("num_steps", "sampler", "scheduler")
+"""Options of the policies inside a search that the search itself does not take."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a policy before it is loaded."""
+
+    kind: str
+    """Entry-point name."""
+    name: str
+    """For people."""
+    game: str | None
+    """Specification of its game; None where only loading tells."""
+    keys: tuple[str, ...]
+    """Options that it takes, and ``INNER`` ones of the policies inside it."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """What is set by the folder or the spelling, by option."""
+    highest: Mapping[str, int] = field(default_factory=dict)
+    """Upper ends of ranges."""
+
+
+def read_facts(spec: str, game: str | None) -> Facts:
+    """What a folder's ``config.yaml`` or a spelling tells.
+
+    Args:
+        spec: As for ``load_policy``.
+        game: Specification of the game where the user gave one.
+
+    Raises:
+        RegistryError: neither a policy's folder nor the spelling of an installed policy.
+        CheckpointError: a damaged folder, or one of newer code.
+    """
+    head, _, query = spec.partition("?")
+    spelled = spelled_options(query)
+    game = game or spelled.get("game")
+    path = Path(head)
+    if not head or path.is_dir() or (path / "config.yaml").is_file():
+        if not head:
+            raise RegistryError("the policy is empty: name its folder, or write a spelling such as random")
+        return _of_folder(path, spelled)
+    kind, _, argument = head.partition(":")
+    if kind not in registry.available("policies"):
+        if "/" in head or path.suffix:
+            raise RegistryError(f"{head}: no such folder")
+        registry.load("policies", kind)  # it says what there is
+    inside = [spelled.get("prior"), spelled.get("value"), argument] if kind == "mcts" else []
+    keys, values, highest = list(_keys_of(kind)), dict(spelled), {}
+    for part in inside:
+        folder = Path(str(part).partition("?")[0]) if part and part not in BUILT_IN_SEARCHES else None
+        if folder is not None and (folder / "config.yaml").is_file():
+            inner = _of_folder(folder, spelled_options(str(part).partition("?")[2]))
+            game = game or inner.game
+            for key in INNER:
+                if key in inner.keys and key not in keys:
+                    keys.append(key)
+                    values.setdefault(key, inner.values.get(key))
+                    highest.update({k: v for k, v in inner.highest.items() if k == key})
+    return Facts(kind, spec, game, tuple(keys), values, highest)
+
+
+def _of_folder(path: Path, spelled: Mapping[str, Any]) -> Facts:
+    if not (path / "config.yaml").is_file():
+        load_policy(path)  # it says what is wrong
+    config = read_policy_config(path)
+    learner = config.get("learner") if isinstance(config.get("learner"), dict) else {}
+    sampler = learner.get("sampler") if isinstance(learner.get("sampler"), dict) else {}
+    process = learner.get("process") if isinstance(learner.get("process"), dict) else {}
+    highest = {}
+    for key, number in (("num_steps", process.get("num_timesteps")), ("horizon", learner.get("horizon"))):
+        if isinstance(number, int) and number >= 1:
+            highest[key] = number
+    if "scheduler" in learner:  # those of diffusers thin out a grid of their own
+        highest.pop("num_steps", None)
+    values = {
+        "sampler": sampler.get("name"),
+        "scheduler": learner.get("scheduler"),
+        "num_steps": sampler.get("num_steps") or learner.get("num_steps") or highest.get("num_steps"),
+        "temperature": sampler.get("temperature"),
+        "horizon": sampler.get("horizon") or highest.get("horizon"),
+        **(sampler.get("options") or {}),
+        **(config.get("play") or {}),
+        **spelled,
+    }
+    folder = path.resolve()
+    name = folder.parent.name if folder.name == "policy" else folder.name
+    return Facts(config["policy"], name, config.get("game"), _keys_of(config["policy"]), values, highest)
+
+
+def _keys_of(kind: str) -> tuple[str, ...]:
+    """Options of a kind of policy; one that comes from elsewhere is asked, for which it is imported."""
+    if kind in POLICY_OPTIONS:
+        return POLICY_OPTIONS[kind]
+    names: tuple[str, ...] = registry.load("policies", kind).option_names()
+    return names
+
+
+class Host:
+    """Holds the policy that is served, and makes it again when an option changes.
+
+    Args:
+        spec: As for ``load_policy``.
+        game: The game, where the user named one or the facts tell it.
+        device: Where the network lies at first.
+        facts: Of ``spec``.
+    """
+
+    def __init__(self, spec: str, game: Game[Any], device: str, facts: Facts) -> None:
+        self.spec, self.game, self.facts = spec, game, facts
+        self._device, self._device_now = device, device
+        self._base: Policy | None = None
+        self._policy: Policy | None = None
+        self._set: dict[str, Any] = {}
+        self._made_of: dict[str, Any] | None = None
+        wdl = game.protocol == "uci"
+        own = own_options(device, wdl=wdl)
+        taken = policy_options(facts.keys, facts.values, facts.highest)
+        if facts.kind not in NO_PRIOR:
+            taken.append(SEARCH_OVER)
+        if not any(option.key == "seed" for option in taken):
+            taken.append(SEED)
+        names = {option.name.lower() for option in own}
+        self.options = [*(option for option in taken if option.name.lower() not in names), *own]
+
+    def load(self) -> None:
+        """Load the policy; takes seconds, and imports torch where the policy needs it.
+
+        Raises:
+            ValueError: as ``load_policy``.
+            LookupError: as ``load_policy``.
+            EngineError: an engine behind it does not start.
+        """
+        with without_compiler():
+            self._load()
+
+    def _load(self) -> None:
+        base = load_policy(self.spec, device=self._device, **self._game_option())
+        if self._base is not None:
+            self._base.close()
+        self._base, self._device_now, self._made_of = base, self._device, None
+
+    def _game_option(self) -> dict[str, Any]:
+        return {"game": self.game}
+
+    @property
+    def policy(self) -> Policy:
+        """The policy as it is set; ``apply`` made it."""
+        assert self._policy is not None
+        return self._policy
+
+    def was_set(self, key: str) -> bool:
+        """Whether an option of the policy was set by the GUI or by the spelling, and is no default."""
+        return key in self._set or key in spelled_options(self.spec.partition("?")[2])
+
+    def apply(self, settings: Mapping[str, Any]) -> list[str]:
+        """Make the policy again where settings changed.
+
+        Args:
+            settings: Values by the names of ``options``; only what was set. One that the policy refuses is taken out.
+
+        Returns:
+            What was refused, for people.
+        """
+        refused: list[str] = []
+        wanted = dict(settings)
+        if "Threads" in wanted and "torch" in sys.modules:
+            import torch
+
+            torch.set_num_threads(int(wanted["Threads"]))
+        device = str(wanted.get("Device", self._device_now))
+        if device != self._device_now:
+            self._device = device
+            try:
+                self.load()
+            except Exception as error:
+                # The network that is loaded still plays.
+                self._device = self._device_now
+                refused.append(f"Device {device} cannot be used: {error}")
+        by_name = {option.name: option for option in self.options}
+        changed = {name: value for name, value in wanted.items() if by_name[name].key or by_name[name].name == "Seed"}
+        changed |= {name: value for name, value in wanted.items() if by_name[name] is SEARCH_OVER}
+        if self._made_of is not None and changed == self._made_of:
+            return refused
+        try:
+            self._policy = self._make(changed, by_name)
+            self._made_of = changed
+        except (ValueError, LookupError) as error:
+            last = next(reversed(changed), None)
+            if last is None:
+                raise
+            refused.append(f"option {last} stays as it was: {error}")
+            self._set = {}
+            refused += self.apply({name: value for name, value in wanted.items() if name != last})
+        return refused
+
+    def _make(self, changed: Mapping[str, Any], by_name: Mapping[str, Option]) -> Policy:
+        assert self._base is not None
+        keyed = {by_name[name].key: value for name, value in changed.items() if by_name[name].key}
+        own = {key: value for key, value in keyed.items() if key and value is not None and value != "none"}
+        names = type(self._base).option_names()
+        inner = {key: own.pop(key) for key in INNER if key in own and key not in names}
+        policy = self._base.with_options(**own) if own else self._base
+        if own or inner:
+            policy = _with_inner(policy, inner)
+        if number := changed.get(SEARCH_OVER.name) if by_name.get(SEARCH_OVER.name) is SEARCH_OVER else None:
+            policy = search_over(policy, int(number))
+        if by_name["Seed"] is SEED and "Seed" in changed:
+            policy.seed(int(changed["Seed"]))
+        self._set = {key: value for key, value in keyed.items() if key}
+        if number:
+            self._set["simulations"] = number
+        return policy
+
+    def close(self) -> None:
+        """End what the policy holds."""
+        if self._base is not None:
+            self._base.close()
+
+
+def _with_inner(policy: Policy, changed: Mapping[str, Any]) -> Policy:
+    """A search over the same policies with other options of those."""
+    evaluator = getattr(policy, "evaluator", None)
+    if not changed or evaluator is None:
+        return policy
+    same = evaluator.value is evaluator.prior
+    for name in ("prior", "value"):
+        inner = getattr(evaluator, name)
+        if isinstance(inner, Policy):
+            taken = {key: value for key, value in changed.items() if key in type(inner).option_names()}
+            setattr(evaluator, name, inner.with_options(**taken))
+    if same:
+        evaluator.value = evaluator.prior
+    return policy
+
+
+def search_over(policy: Policy, simulations: int) -> Policy:
+    """A tree search with a policy as its prior, and its values where it has some, else the game's own heuristic.
+
+    Raises:
+        ValueError: the policy gives no probabilities, or neither it nor the game a value.
+    """
+    from genpolicy.policies.mcts import MctsPolicy, PolicyEvaluator
+    from genpolicy.search.leaf import Heuristic
+    from genpolicy.search.tree import MctsConfig
+
+    # By the first call alone where there are many: a search asks often.
+    prior = policy.modes().get("one_call", policy)
+    game = policy.game
+    start = game.parse()
+    decision = prior.decide([start])[0]
+    if decision.policy is None:
+        raise ValueError(f"policy {policy.label!r} gives no probabilities of its moves, which a search needs")
+    value = prior if decision.value is not None else Heuristic(game)
+    if decision.value is None:
+        game.evaluate(start)
+    return MctsPolicy(game, PolicyEvaluator(prior, value), MctsConfig(simulations=simulations), name=policy.label)
+
+
+@contextmanager
+def without_compiler() -> Iterator[None]:
+    """While modules are imported, pretend that torch has no compiler.
+
+    diffusers imports it for one decorator, which it does without where there is none; that import takes two seconds, as
+    long as torch itself, and an engine compiles nothing.
+    """
+    name = "torch._dynamo"
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = None  # type: ignore[assignment]  # Python's own way to say that a module is missing
+    try:
+        yield
+    finally:
+        if sys.modules.get(name, "absent") is None:
+            del sys.modules[name]

@@ -1,0 +1,112 @@
+"""One ``go``: its limits, its clock, whether it shall stop, and the best answer so far."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from genpolicy.play.engine.clock import Budget
+from genpolicy.play.engine.found import Found
+from genpolicy.play.engine.protocol import Go
+
+
+class SearchStopped(Exception):
+    """The search was told to stop, or its time is over; raised inside it between two parts of its work."""
+
+
+class Job:
+    """A search that was asked for.
+
+    Args:
+        state: The position.
+        allowed: Absolute ids of the moves to choose from, at least one.
+        restricted: Whether they are fewer than all legal ones.
+        go: The limits.
+        time: Of the move, from now on; None: no limit of time.
+        multi_pv: How many variations to tell.
+    """
+
+    def __init__(
+        self, state: Any, allowed: Sequence[int], *, restricted: bool, go: Go, time_limit: Budget | None, multi_pv: int
+    ) -> None:
+        self.state, self.allowed, self.restricted, self.go = state, list(allowed), restricted, go
+        self.multi_pv = multi_pv
+        self.time_limit = time_limit
+        self.began = time.perf_counter()
+        self.held = go.infinite or go.ponder
+        """The answer waits for ``stop`` or ``ponderhit``."""
+        self.best: Found | None = None
+        self.answered = False
+        self.changed = threading.Condition()
+        """Guards all that changes here; notified when it does."""
+        self._stopped = False
+        self._deadline: float | None = None
+        self.hard_deadline: float | None = None
+        if time_limit is not None and not go.ponder:
+            self._start_clock()
+
+    def _start_clock(self) -> None:
+        assert self.time_limit is not None
+        now = time.perf_counter()
+        self._deadline, self.hard_deadline = now + self.time_limit.soft_s, now + self.time_limit.hard_s
+
+    def restart_clock(self) -> None:
+        """Count the time from now on: what came before was not the search's."""
+        with self.changed:
+            self.began = time.perf_counter()
+            if self._deadline is not None:
+                self._start_clock()
+
+    def stop(self) -> None:
+        """Ask for the answer now."""
+        with self.changed:
+            self._stopped, self.held = True, False
+            self.changed.notify_all()
+
+    def ponder_hit(self) -> None:
+        """The move that was pondered on has come: the clock runs from now on."""
+        with self.changed:
+            self.held = self.go.infinite
+            if self.time_limit is not None:
+                self._start_clock()
+            self.changed.notify_all()
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether a clock runs for it, now or after ``ponderhit``."""
+        return self.time_limit is not None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether to stop."""
+        return self._stopped or (self._deadline is not None and time.perf_counter() >= self._deadline)
+
+    @property
+    def stop_asked(self) -> bool:
+        """Whether it was told to stop; a search that keeps the time itself asks no more."""
+        return self._stopped
+
+    def check(self) -> None:
+        """Let a search go on, or not.
+
+        Raises:
+            SearchStopped: it shall stop.
+        """
+        if self.is_over:
+            raise SearchStopped
+
+    def remaining_s(self) -> float | None:
+        """Seconds until it should be over; None while no clock runs."""
+        return None if self._deadline is None else max(0.0, self._deadline - time.perf_counter())
+
+    def elapsed_s(self) -> float:
+        """Seconds since it began."""
+        return time.perf_counter() - self.began
+
+    def wait_for_release(self) -> None:
+        """Wait while the answer is held."""
+        with self.changed:
+            while self.held:
+                self.changed.wait()

@@ -1,0 +1,104 @@
+"""``go mate``: looks for a forced mate by the rules alone, whatever the policy is."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from genpolicy.game import Game
+from genpolicy.play.engine.clock import Budget
+from genpolicy.play.engine.dialect import Dialect
+from genpolicy.play.engine.job import Job, SearchStopped
+from genpolicy.play.engine.protocol import Go
+
+MAX_PLIES = 199
+
+
+class _Checked:
+    """A game that looks before every move whether to go on."""
+
+    def __init__(self, game: Game[Any], job: Job) -> None:
+        self._game, self._job = game, job
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._game, name)
+
+    def play(self, state: Any, move: int) -> Any:
+        """As the game's."""
+        self._job.check()
+        return self._game.play(state, move)
+
+
+class MateJob(Job):
+    """A search for a mate.
+
+    Args:
+        game: The rules.
+        state: A position.
+        go: What was asked.
+        time_limit: Of the search; None: no limit.
+        max_plies: The longest mate to look for; None: any.
+    """
+
+    def __init__(self, game: Game[Any], state: Any, go: Go, time_limit: Budget | None, max_plies: int | None) -> None:
+        super().__init__(state, game.legal(state).tolist(), restricted=False, go=go, time_limit=time_limit, multi_pv=1)
+        self.game = game
+        self.max_plies = max_plies
+        self.exhausted = False
+        """Whether all mates that were asked for have been looked for."""
+        self.held = go.infinite or go.ponder
+
+    def search(self) -> list[int] | None:
+        """The moves of the shortest mate, of both sides; None where there is none, or none was found in time."""
+        try:
+            for plies in range(1, (self.max_plies or MAX_PLIES) + 1, 2):
+                self.check()
+                if self._distance(self.state, plies) is not None:
+                    return self._line(self.state, plies)
+        except SearchStopped:
+            return None
+        self.exhausted = True
+        return None
+
+    def _distance(self, state: Any, max_plies: int) -> int | None:
+        if max_plies < 1:
+            return None
+        if type(self.game).mate_distance is not Game.mate_distance:
+            self.check()
+            return self.game.mate_distance(state, max_plies)
+        return Game.mate_distance(cast(Game[Any], _Checked(self.game, self)), state, max_plies)
+
+    def _line(self, state: Any, plies: int) -> list[int]:
+        """A mate in exactly ``plies``, which there is: the defender holds out as long as possible."""
+        for move in self.game.legal(state).tolist():
+            after = self.game.play(state, move)
+            replies = self.game.legal(after).tolist()
+            if not replies:
+                if plies == 1 and self.game.outcome(after) == -1.0:
+                    return [move]
+                continue
+            if plies == 1 or self.game.outcome(after) is not None:
+                continue
+            longest: tuple[int, int, Any] | None = None
+            for reply in replies:
+                answered = self.game.play(after, reply)
+                distance = self._distance(answered, plies - 2)
+                if distance is None:
+                    longest = None
+                    break
+                if longest is None or distance > longest[0]:
+                    longest = (distance, reply, answered)
+            if longest is not None:
+                return [move, longest[1], *self._line(longest[2], longest[0])]
+        raise AssertionError(f"no mate in {plies} plies in {self.game.format(state)!r}, though there is one")
+
+
+def mate_answer(dialect: Dialect, game: Game[Any], job: MateJob, line: list[int] | None) -> str:
+    """The line, or lines, that answer ``go mate``."""
+    texts = [game.moves[move] for move in line or ()]
+    if dialect.mate_answer is not None:
+        if texts:
+            return f"{dialect.mate_answer} {' '.join(texts)}"
+        return f"{dialect.mate_answer} {'nomate' if not job.allowed or job.exhausted else 'timeout'}"
+    if not job.allowed:
+        return f"bestmove {dialect.no_move}"
+    return f"bestmove {' ponder '.join(texts[:2]) or game.moves[job.allowed[0]]}"

@@ -1,0 +1,406 @@
+"""The engine: one thread reads and answers, another one loads the policy and searches.
+
+The reader never waits for a search, so ``isready``, ``stop`` and ``quit`` are answered at any time. Whatever a policy
+does, one ``bestmove`` goes out for every ``go``, at the latest when its time is over: a policy that cannot be stopped is
+answered for with the best it has published, and what it finds later is dropped.
+"""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from genpolicy import __version__
+from genpolicy.errors import EngineError
+from genpolicy.play.engine.clock import Budget, budget
+from genpolicy.play.engine.dialect import Dialect
+from genpolicy.play.engine.found import Found, Variation, best_move, info_lines, legality
+from genpolicy.play.engine.host import Host
+from genpolicy.play.engine.job import Job, SearchStopped
+from genpolicy.play.engine.mate import MateJob, mate_answer
+from genpolicy.play.engine.output import ClosedOutputError, Output
+from genpolicy.play.engine.position import PositionReader
+from genpolicy.play.engine.protocol import read_go, read_position, read_setoption, shown, words_of
+from genpolicy.play.engine.searchers import Searcher, make_searcher
+
+STOP_GRACE_S = 0.25  # after "stop" for the part of the search that runs; then the best so far is the answer
+MAX_COMPLAINTS = 5
+
+
+class Server:
+    """Speaks one dialect for one policy.
+
+    Args:
+        host: The policy; not loaded yet.
+        dialect: Of its game.
+        output: Where the protocol goes.
+        leave: Ends the process with a status, from any thread: the reader may be waiting for a line.
+    """
+
+    def __init__(self, host: Host, dialect: Dialect, output: Output, leave: Callable[[int], None]) -> None:
+        self.host, self.game, self.dialect, self.output = host, host.game, dialect, output
+        self._leave = leave
+        self.settings: dict[str, Any] = {}
+        self.failure: str | None = None
+        """Why the policy could not be loaded."""
+        self._position = PositionReader(self.game)
+        self._moves = frozenset(self.game.moves)
+        self._by_name = {_plain_name(option.name): option for option in host.options}
+        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._loaded = threading.Event()
+        self._job: Job | None = None
+        """The search that was asked for last."""
+        self._num_searches = 0  # asked for and not yet left by the worker
+        self._searcher: Searcher | None = None
+        self._debug = False
+        self._worker = threading.Thread(target=self._work, name="search", daemon=True)
+
+    # The reader.
+
+    def run(self, lines: Iterable[bytes]) -> int:
+        """Answer lines until ``quit`` or their end; the exit status.
+
+        At the end of the lines a search that has a limit of its own is finished first.
+        """
+        self._tasks.put(self._load)
+        self._worker.start()
+        try:
+            for line in lines:
+                if self.failure is not None:
+                    break
+                if not self._answer_line(words_of(line)):
+                    return 0
+            self._finish()
+        except ClosedOutputError:
+            return 0
+        return 2 if self.failure is not None else 0
+
+    def _finish(self) -> None:
+        """Let the worker end what it was asked for."""
+        job = self._job
+        if job is not None and job.held:
+            job.stop()
+        self._tasks.put(None)
+        self._worker.join()
+
+    def _answer_line(self, words: list[str]) -> bool:
+        """Answer one line; False after ``quit``."""
+        # Words that nobody knows are skipped, as the protocols ask: "joho debug on" is "debug on".
+        at = next((i for i, word in enumerate(words) if word in self._commands()), None)
+        if at is None:
+            if words:
+                self._say(f"unknown command {shown(words[0])!r}")
+            return True
+        command, rest = words[at], words[at + 1 :]
+        if at and command not in ("isready", "stop", "quit", self.dialect.hello):
+            # A word in the middle of something else is hardly a command.
+            self._say(f"unknown command {shown(words[0])!r}")
+            return True
+        if command == "quit":
+            return False
+        try:
+            self._commands()[command](rest)
+        except ClosedOutputError:
+            raise
+        except Exception as error:  # nothing that a GUI sends may end the engine
+            self._say(f"{command}: {type(error).__name__}: {shown(str(error))}")
+            self._log(f"{command}: {error!r}")
+        return True
+
+    def _commands(self) -> dict[str, Callable[[list[str]], None]]:
+        return {
+            "uci": self._hello,
+            "usi": self._hello,
+            "isready": self._is_ready,
+            "setoption": self._set_option,
+            "ucinewgame": self._new_game,
+            "usinewgame": self._new_game,
+            "position": self._set_position,
+            "go": self._go,
+            "stop": lambda _: self._stop(),
+            "ponderhit": self._ponder_hit,
+            "gameover": lambda _: self._stop(),
+            "debug": self._set_debug,
+            "register": lambda _: None,
+            "quit": lambda _: None,
+        }
+
+    def _hello(self, rest: Sequence[str]) -> None:
+        dialect, name = self.dialect, self.host.facts.name
+        self.output.send(
+            f"id name genpolicy {__version__} {name}",
+            "id author the genpolicy authors",
+            *(f"option name {dialect.spelt(option.name)} {option.declaration()}" for option in self.host.options),
+            dialect.hello_answer,
+        )
+
+    def _is_ready(self, rest: Sequence[str]) -> None:
+        if self._num_searches:
+            self.output.send("readyok")
+        else:
+            self._tasks.put(self._get_ready)
+
+    def _get_ready(self) -> None:
+        """Apply what was set, and say that all is done."""
+        self._apply()
+        self.output.send("readyok")
+
+    def _set_option(self, rest: Sequence[str]) -> None:
+        named = read_setoption(rest)
+        if named is None:
+            self._say("setoption: write setoption name NAME value VALUE")
+            return
+        name, value = named
+        option = self._by_name.get(_plain_name(name))
+        if option is None:
+            if name.lower() not in self.dialect.understood:
+                self._say(f"no option {shown(name)!r}; it stays without effect")
+            return
+        try:
+            self.settings[option.name] = option.read(value or "")
+        except ValueError as error:
+            self._say(f"option {option.name} {error}, got {shown(value or '')!r}; it stays as it was")
+
+    def _new_game(self, rest: Sequence[str]) -> None:
+        def forget() -> None:
+            self._searcher = None
+            if self.failure is None:
+                self._apply()
+                seed = self.settings.get("Seed", self.host.facts.values.get("seed", 0))
+                self.host.policy.seed(int(seed or 0))
+
+        self._tasks.put(forget)
+
+    def _set_position(self, rest: Sequence[str]) -> None:
+        named = read_position(rest)
+        if named is None:
+            self._say("position: write position startpos or position fen|sfen TEXT, with moves behind it or without")
+            return
+        if complaint := self._position.set(named):
+            self._say(f"{complaint}; the position stays as it was")
+
+    def _set_debug(self, rest: Sequence[str]) -> None:
+        self._debug = rest[:1] == ["on"]
+
+    def _stop(self) -> None:
+        job = self._job
+        if job is None or job.answered:
+            return
+        job.stop()
+        self._later(STOP_GRACE_S, lambda: self._answer(job))
+
+    def _ponder_hit(self, rest: Sequence[str]) -> None:
+        job = self._job
+        if job is None or job.answered or not job.go.ponder:
+            return
+        job.ponder_hit()
+        self._watch_time(job)
+
+    def _go(self, rest: Sequence[str]) -> None:
+        if self._job is not None and not self._job.answered:
+            self._say("go while a search runs: that one is stopped")
+            before = self._job
+            before.stop()
+            self._answer_when_over(before)
+        go = read_go(rest, self.dialect, self._moves)
+        for complaint in go.complaints[:MAX_COMPLAINTS]:
+            self._say(complaint)
+        state = self._position.state
+        if go.mate is not None:
+            self._go_mate(state, go)
+            return
+        legal = self.game.legal(state).tolist()
+        if not legal:
+            self.output.send(f"bestmove {self.dialect.no_move}")
+            return
+        if self.dialect.win is not None and self.game.declaration(state) == 1.0 and not go.search_moves:
+            self.output.send("info string the player to move wins by declaration", f"bestmove {self.dialect.win}")
+            return
+        ids = [self.game.moves.index(text) for text in go.search_moves]
+        allowed = [move for move in ids if move in legal]
+        if go.search_moves and not allowed:
+            self._say("searchmoves names no legal move; all are searched")
+        chosen = allowed or legal
+        overhead = float(self.settings.get("Move Overhead", self._by_name["moveoverhead"].default))
+        limit = budget(go, self.game.player(state), overhead)
+        job = Job(
+            state,
+            chosen,
+            restricted=len(chosen) < len(legal),
+            go=go,
+            time_limit=limit,
+            multi_pv=int(self.settings.get("MultiPV", 1)),
+        )
+        self._begin(job, lambda: self._search(job))
+
+    def _go_mate(self, state: Any, go: Any) -> None:
+        # UCI gives the moves of a mate, USI the milliseconds to look for one.
+        time_limit = Budget(go.mate / 1e3, go.mate / 1e3) if self.dialect.mate_answer and go.mate else None
+        if time_limit is None and go.movetime is not None:
+            time_limit = budget(go, self.game.player(state), 0.0)
+        plies = None if self.dialect.mate_answer else max(1, 2 * go.mate - 1)
+        job = MateJob(self.game, state, go, time_limit, max_plies=plies)
+        if not self.game.legal(state).tolist():
+            self.output.send(mate_answer(self.dialect, self.game, job, None))
+            return
+        self._begin(job, lambda: self._search_mate(job))
+
+    def _begin(self, job: Job, task: Callable[[], None]) -> None:
+        self._job = job
+        self._num_searches += 1
+        if self._loaded.is_set():
+            self._watch_time(job)
+
+        def run() -> None:
+            try:
+                task()
+            finally:
+                self._num_searches -= 1
+
+        self._tasks.put(run)
+
+    # Time.
+
+    def _later(self, seconds: float, call: Callable[[], None]) -> None:
+        def quietly() -> None:
+            try:
+                call()
+            except ClosedOutputError:
+                return  # the reader sees it too, and ends
+
+        timer = threading.Timer(seconds, quietly)
+        timer.daemon = True
+        timer.start()
+
+    def _watch_time(self, job: Job) -> None:
+        """See that the answer goes out when the time is over, whatever the worker does."""
+        if job.hard_deadline is not None:
+            self._later(max(0.0, job.hard_deadline - time.perf_counter()), lambda: self._answer(job))
+
+    def _answer_when_over(self, job: Job) -> None:
+        """Wait for the answer of a job that was stopped, for as long as it is given, and send one."""
+        deadline = time.perf_counter() + STOP_GRACE_S
+        with job.changed:
+            while not job.answered and (left := deadline - time.perf_counter()) > 0:
+                job.changed.wait(left)
+        self._answer(job)
+
+    # The worker.
+
+    def _work(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            try:
+                task()
+            except ClosedOutputError:
+                return
+            if self.failure is not None:
+                return
+
+    def _load(self) -> None:
+        try:
+            self.host.load()
+            self._apply()
+            start = self.game.parse()
+            # The first call of a network is slow, and the clock should not pay for it.
+            self.host.policy.decide([start])
+        except Exception as error:
+            self.failure = str(error) or type(error).__name__
+            self._say(f"the policy cannot be loaded: {self.failure}")
+            self._log(f"error: {self.failure}")
+            self._leave(2)
+            return
+        self._loaded.set()
+        job = self._job
+        if job is not None and not job.answered:
+            job.restart_clock()
+            self._watch_time(job)
+
+    def _apply(self) -> None:
+        """Make the policy as it is set, and a searcher for it where it is another one."""
+        before = self.host._policy
+        for complaint in self.host.apply(self.settings):
+            self._say(shown(complaint))
+        if self._searcher is None or self.host.policy is not before:
+            cap = None
+            if self.host.was_set("simulations"):
+                cap = int(self.settings.get("Simulations", 0)) or None
+            self._searcher = make_searcher(self.host.policy, cap=cap)
+
+    def _search(self, job: Job) -> None:
+        """Search, and answer when the answer is due."""
+        if job.answered:
+            return
+        try:
+            self._apply()
+            assert self._searcher is not None
+            self._searcher.run(job, lambda found: self._publish(job, found))
+        except SearchStopped:
+            self._tell(f"stopped after {1e3 * job.elapsed_s():.0f} ms")
+        except ClosedOutputError:
+            raise
+        except (ValueError, ArithmeticError, LookupError, RuntimeError, EngineError) as error:
+            self._say(f"the policy fails here: {shown(str(error))}")
+            self._log(repr(error))
+        job.wait_for_release()
+        self._answer(job)
+
+    def _search_mate(self, job: MateJob) -> None:
+        line = job.search()
+        job.wait_for_release()
+        with job.changed:
+            if not job.answered:
+                job.answered = True
+                self.output.send(mate_answer(self.dialect, self.game, job, line))
+                job.changed.notify_all()
+
+    def _publish(self, job: Job, found: Found) -> None:
+        with job.changed:
+            if job.answered:
+                return
+            job.best = found
+            wdl = bool(self.settings.get("UCI_ShowWDL", True))
+            lines = info_lines(
+                self.game, self.dialect, job.state, found, job.elapsed_s(), multi_pv=job.multi_pv, wdl=wdl
+            )
+            if text := legality(self.game, job.state, found):
+                lines.append(f"info string {text}")
+            self.output.send(*lines)
+
+    def _answer(self, job: Job) -> None:
+        """Send ``bestmove``, once."""
+        with job.changed:
+            if job.answered:
+                return
+            job.answered = True
+            if isinstance(job, MateJob):
+                job.stop()
+                self.output.send(mate_answer(self.dialect, self.game, job, None))
+                return
+            found = job.best
+            if found is None:
+                self._say("no answer of the policy in time: a legal move is played instead")
+                found = Found((Variation((job.allowed[0],)),))
+            self.output.send(f"bestmove {best_move(self.game, job.state, found)}")
+            job.stop()
+
+    # Saying.
+
+    def _say(self, text: str) -> None:
+        self.output.send(f"info string {text}")
+
+    def _tell(self, text: str) -> None:
+        if self._debug:
+            self._say(text)
+
+    @staticmethod
+    def _log(text: str) -> None:
+        print(f"genpolicy engine: {text}", file=sys.stderr, flush=True)
+
+
+def _plain_name(name: str) -> str:
+    """A name of an option without what GUIs spell in their own way."""
+    return name.lower().replace(" ", "").replace("_", "")

@@ -1,0 +1,141 @@
+"""A tree search under the limits of a ``go``: simulations in parts, until a limit is reached."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from genpolicy.play.engine.found import Found, Variation
+from genpolicy.play.engine.job import Job
+from genpolicy.play.engine.searchers import Publish
+from genpolicy.play.engine.watching import restricted_game, watched
+from genpolicy.policies.base import Policy
+from genpolicy.policies.draws import RowSeeds
+from genpolicy.policies.mcts import MctsPolicy
+from genpolicy.search.mcts import Mcts, SearchResult
+from genpolicy.search.model import Evaluator, Prior, RulesModel
+from genpolicy.search.reuse import KeptTrees
+
+PART_S = 0.05  # how long a part should take: about the delay of an answer after "stop"
+REPORT_S = 0.5  # between two lines of info
+MAX_NODES = 300_000  # of a tree; some 1 GB of positions with long pasts
+
+
+class TreeSearcher:
+    """Runs the simulations of a ``mcts`` policy in parts.
+
+    Without a limit in ``go`` the policy's own number of simulations is made, under a clock as many as fit.
+
+    Args:
+        policy: A ``MctsPolicy``.
+        cap: Most simulations under a clock; None: as many as fit.
+    """
+
+    def __init__(self, policy: Policy, cap: int | None) -> None:
+        self.policy = cast(MctsPolicy, policy)
+        self._cap = cap
+        self._seeds = RowSeeds(self.policy.evaluator.seed)
+        self._kept = KeptTrees(policy.game)
+        self._simulation_s = 0.0
+
+    def run(self, job: Job, publish: Publish) -> None:
+        """See ``Searcher``."""
+        policy, go = self.policy, job.go
+        (seed,) = self._seeds.draw([policy.game.format(job.state)])
+        evaluator: Evaluator = policy.evaluator
+        game: Any = policy.game
+        if job.restricted:
+            evaluator = _at_root(evaluator, job.state, job.allowed)
+            game = restricted_game(game, job.state, job.allowed)
+        model = RulesModel(game, evaluator)
+        tree = self._kept.find(job.state) if policy.reuse and not job.restricted else None
+        target = self._target(job)
+        calls = policy.evaluator.network_calls
+        reported, done = 0.0, 0
+        while True:
+            part = min(self._part(job, done), target - done)
+            # Noise is mixed in once; whether the search may end early is for the whole of it to say.
+            config = dataclasses.replace(
+                policy.config,
+                simulations=done + part,
+                early_stop=False,
+                noise_fraction=policy.config.noise_fraction if done == 0 else 0.0,
+            )
+            began = job.elapsed_s()
+            with watched(policy, job.check):
+                (result,) = Mcts(model, config).search([job.state], [seed], [tree])
+            tree = result.tree
+            added = max(1, result.simulations - done)
+            done = result.simulations
+            self._measure((job.elapsed_s() - began) / added)
+            nodes = policy.evaluator.network_calls - calls or result.evaluations
+            over = done >= target or len(tree) > MAX_NODES or (policy.config.early_stop and tree.decided(target - done))
+            over |= go.nodes is not None and nodes >= go.nodes
+            over |= go.depth is not None and result.depth >= go.depth
+            if over or job.is_over or job.best is None or job.elapsed_s() - reported >= REPORT_S:
+                reported = job.elapsed_s()
+                publish(self._found(result, seed, nodes, job.multi_pv))
+            if over or job.is_over:
+                break
+        if policy.reuse and not job.restricted:
+            self._kept.add([tree])
+
+    def _target(self, job: Job) -> int:
+        """Simulations after which the search is over at the latest."""
+        go = job.go
+        if go.infinite or go.nodes is not None or job.is_timed or go.ponder or go.depth is not None:
+            return self._cap or MAX_NODES * 10
+        return self.policy.config.simulations
+
+    def _part(self, job: Job, done: int) -> int:
+        """Simulations of the next part."""
+        leaves = self.policy.config.leaves
+        if not self._simulation_s:
+            return leaves
+        span = PART_S
+        if (remaining := job.remaining_s()) is not None:
+            span = min(span, remaining)
+        number = max(1, int(span / self._simulation_s))
+        if job.go.nodes is not None:
+            # A limit in nodes means the same on every machine.
+            number = leaves
+        elif not job.is_timed and not job.go.infinite and not job.go.ponder:
+            number = max(number, leaves)
+        return max(leaves if number >= leaves else 1, number // leaves * leaves)
+
+    def _measure(self, simulation_s: float) -> None:
+        self._simulation_s += (0.3 if self._simulation_s else 1.0) * (simulation_s - self._simulation_s)
+
+    def _found(self, result: SearchResult, seed: int, nodes: int, multi_pv: int) -> Found:
+        move = result.choice
+        if self.policy.temperature > 0:
+            shares = result.distribution(self.policy.tau * self.policy.temperature)
+            move = int(np.random.default_rng([seed, 1]).choice(list(shares), p=list(shares.values())))
+        ranked = sorted(result.q, key=lambda each: (each != move, -result.visits[each], -result.q[each]))
+        variations = []
+        for choice in ranked[:multi_pv]:
+            value = min(1.0, max(-1.0, result.q[choice]))
+            variations.append(Variation(result.line_from(choice)[0], value))
+        line, states = result.line_from(move)
+        texts = tuple(self.policy.game.format(state) for state in states)
+        return Found(tuple(variations), nodes, result.depth, line, texts)
+
+
+def _at_root(evaluator: Evaluator, root: Any, allowed: Sequence[int]) -> Evaluator:
+    """The evaluator with no prior at one position but for some of its moves."""
+
+    def evaluate(states: Sequence[Any]) -> tuple[Sequence[Prior], Sequence[float]]:
+        priors, values = evaluator(states)
+        return [_only(p, allowed) if s is root else p for s, p in zip(states, priors, strict=True)], values
+
+    return evaluate
+
+
+def _only(prior: Prior, allowed: Sequence[int]) -> Prior:
+    if not isinstance(prior, Mapping):
+        return None
+    total = sum(prior.get(move, 0.0) for move in allowed)
+    return {move: prior.get(move, 0.0) / total for move in allowed} if total > 0 else None
