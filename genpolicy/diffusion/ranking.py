@@ -24,6 +24,46 @@ def usable_logits(logits: Tensor | TypedLogits, num_symbols: int, admitted: Tens
     return TypedLogits.of(logits).restrict(admitted)
 
 
+class AdmittedParts:
+    """Splits predictions into groups of tokens that admit the same symbols, and leaves out the symbols they do not.
+
+    A unified head gives every token every symbol of the vocabulary: 2,068 for a chess square that can hold 13. What
+    samplers do with the prediction costs as much as it is large.
+
+    Args:
+        admitted: [N, K] bool; of every prediction, which must have the same groups each time.
+    """
+
+    def __init__(self, admitted: Tensor) -> None:
+        self._admitted = admitted
+        self._parts: list[list[tuple[Tensor, Tensor]]] = []
+
+    def __call__(self, logits: Tensor | TypedLogits) -> TypedLogits:
+        """The same prediction in more and smaller groups."""
+        num_symbols = self._admitted.shape[-1]
+        whole = usable_logits(logits, num_symbols, None)
+        if not self._parts:
+            self._parts = [self._split(g) for g in whole.groups]
+        groups = [
+            LogitGroup(g.positions[rows], g.symbols[columns], g.logits[:, rows[:, None], columns[None, :]])
+            if len(parts) > 1 or len(columns) < len(g.symbols)
+            else g
+            for g, parts in zip(whole.groups, self._parts, strict=True)
+            for rows, columns in parts
+        ]
+        return TypedLogits(tuple(groups), whole.num_tokens, whole.num_symbols)
+
+    def _split(self, g: LogitGroup) -> list[tuple[Tensor, Tensor]]:
+        allowed = self._admitted[g.positions][:, g.symbols]
+        # A token that admits nothing keeps everything, and is for others to complain of.
+        allowed = allowed | ~allowed.any(1, keepdim=True)
+        patterns, which = torch.unique(allowed, dim=0, return_inverse=True)
+        return [
+            (torch.nonzero(which == i).flatten(), torch.nonzero(pattern).flatten())
+            for i, pattern in enumerate(patterns)
+        ]
+
+
 def draw_symbols(clean: TypedLogits, uniform: Tensor, where: Tensor, temperature: float) -> Tensor:
     """[B, N] the likeliest symbol of each token at temperature 0, else as ``draw_tokens``."""
     if temperature == 0:

@@ -23,11 +23,12 @@ from diffusers.configuration_utils import register_to_config
 from torch import Tensor
 
 from genpolicy.diffusion.draws import Generators
-from genpolicy.diffusion.logits import Denoiser
+from genpolicy.diffusion.logits import Denoiser, TypedLogits
 from genpolicy.diffusion.process import Process, require_known
 from genpolicy.diffusion.ranking import (
     RATES,
     SCORES,
+    AdmittedParts,
     confidence,
     draw_symbols,
     least_sure,
@@ -308,11 +309,12 @@ def sample(
     ):
         raise ValueError(f"the sampler was made for {sampler.process.config()}, not for {process.config()}")
     sampler.set_timesteps(num_steps)
+    parts = AdmittedParts(admitted) if admitted is not None and admitted.ndim == 2 else TypedLogits.of
     xt = xT
     grid = sampler.timesteps.tolist()
     for t, s in itertools.pairwise(grid):
         times = torch.full((xt.shape[0],), t, device=xt.device)
-        out = sampler.step(model(xt, times), t, s, xt, frozen=frozen, admitted=admitted, generator=generator)
+        out = sampler.step(parts(model(xt, times)), t, s, xt, frozen=frozen, admitted=admitted, generator=generator)
         if callback is not None:
             callback(t, xt, out)
         xt = out.prev_sample
