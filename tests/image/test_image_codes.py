@@ -39,6 +39,7 @@ def test_the_mean_image_is_the_average_of_images(target: str) -> None:
 
 def test_logits_give_back_the_smoothed_move() -> None:
     code = Code("logits", SHAPE, 1.0)
+    assert float(code.image(torch.tensor([5])).mean()) == pytest.approx(0, abs=1e-6)  # centred
     share = code.log_probabilities(code.image(torch.tensor([5]))).exp()[0, 5]
     assert float(share) == pytest.approx(0.99, abs=1e-6)
 
