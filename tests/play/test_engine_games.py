@@ -1,0 +1,183 @@
+"""Whole games through other people's clients and against other people's engines, with ponder and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import chess
+import chess.engine
+import pytest
+
+from genpolicy import load_game
+from genpolicy.data.engine_oracle import find_engine
+from genpolicy.errors import EngineError
+from tests.play.engine_policies import save_diffusion
+from tests.play.engine_session import ENGINE, LINES, Session, best
+
+DEMO = Path(os.environ.get("GENPOLICY_DEMO_POLICY", "runs/demo/s-asa/policy"))
+MOVE_S = 0.1
+LATE_S = 0.5  # beyond the time for a move: a shared machine may hold any process up for so long
+MAX_PLIES = 160
+
+
+def engine_or_skip(name: str) -> str:
+    try:
+        return find_engine(name)
+    except EngineError as error:
+        pytest.skip(str(error))
+
+
+async def play_chess(policy: str, num_games: int, opponent: str, seed: int) -> dict[str, float]:
+    """Games against a weak Stockfish, half with each colour; pondering, and an analysis that is stopped in each."""
+    generator = random.Random(seed)
+    _, engine = await chess.engine.popen_uci([*ENGINE, "--policy", policy, "--game", "chess"], env=quiet())
+    tap: list[str] = []
+    received = engine._line_received
+    engine._line_received = lambda line: (tap.append(line), received(line))[1]  # type: ignore[method-assign]
+    _, other = await chess.engine.popen_uci(opponent)
+    await engine.ping()  # the policy is loaded now
+    times: list[float] = []
+    for index in range(num_games):
+        board = chess.Board()
+        for _ in range(generator.randrange(6)):
+            board.push(generator.choice(list(board.legal_moves)))
+        color = chess.WHITE if index % 2 == 0 else chess.BLACK
+        while not board.is_game_over(claim_draw=True) and len(board.move_stack) < MAX_PLIES:
+            if board.turn == color:
+                if len(board.move_stack) == 20:
+                    with await engine.analysis(board) as analysis:  # go infinite, then stop
+                        await analysis.next()
+                    move = (await analysis.wait()).move
+                    assert move in board.legal_moves
+                began = time.perf_counter()
+                answer = await engine.play(
+                    board, chess.engine.Limit(time=MOVE_S), game=index, ponder=True, info=chess.engine.INFO_ALL
+                )
+                times.append(time.perf_counter() - began)
+                assert answer.move in board.legal_moves  # the client looks too; an illegal one is an EngineError
+                board.push(answer.move)
+            else:
+                reply = await other.play(board, chess.engine.Limit(nodes=200), game=index)
+                assert reply.move is not None
+                board.push(reply.move)
+    await engine.quit()
+    await other.quit()
+    strays = [line for line in tap if not LINES.fullmatch(line)]
+    assert strays == []
+    fallbacks = sum("a legal move is played instead" in line for line in tap)
+    return told(num_games, times, fallbacks)
+
+
+def told(num_games: int, times: list[float], fallbacks: int) -> dict[str, float]:
+    """The figures of a match, printed."""
+    late = sum(took > MOVE_S for took in times)
+    print(
+        f"{num_games} games, {len(times)} moves, answers after {statistics.median(times):.3f} s (median) to "
+        f"{max(times):.3f} s, {late} after more than {MOVE_S} s, {fallbacks} without the policy"
+    )
+    return {"latest": max(times), "moves": len(times), "fallbacks": fallbacks}
+
+
+def quiet() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def test_games_through_python_chess(tmp_path: Path) -> None:
+    opponent = engine_or_skip("stockfish")
+    facts = asyncio.run(play_chess(str(save_diffusion(tmp_path, "chess")), 2, opponent, seed=3))
+    assert facts["latest"] < MOVE_S + LATE_S
+    assert facts["moves"] > 10
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(5400)
+def test_200_games_through_python_chess() -> None:
+    opponent = engine_or_skip("stockfish")
+    if not DEMO.is_dir():
+        pytest.skip(f"no policy {DEMO}; make demo trains one, or set GENPOLICY_DEMO_POLICY")
+    facts = asyncio.run(play_chess(str(DEMO), 200, opponent, seed=4))
+    assert facts["latest"] < MOVE_S + LATE_S
+
+
+def play_shogi(policy: str, num_games: int, opponent: str, seed: int, max_plies: int = MAX_PLIES) -> dict[str, float]:
+    """Games over USI against Fairy-Stockfish, byoyomi alone, half with each colour, pondering."""
+    game: Any = load_game("shogi")
+    generator = random.Random(seed)
+    times: list[float] = []
+    num_hits = 0
+    clock = f"btime 0 wtime 0 byoyomi {round(1e3 * MOVE_S)}"
+    with Session("--policy", policy, "--game", "shogi") as ours, Session(command=[opponent]) as other:
+        for session in (ours, other):
+            session.ask("usi", until="usiok")
+            session.ask("setoption name USI_Ponder value true", "isready", until="readyok")
+        for index in range(num_games):
+            for session in (ours, other):
+                session.ask("usinewgame", "isready", until="readyok")
+            moves: list[str] = []
+            state = game.parse()
+            pondering: list[str] | None = None
+            while game.outcome(state) is None and len(moves) < max_plies:
+                position = "position startpos" + (" moves " + " ".join(moves) if moves else "")
+                if len(moves) < generator.randrange(1, 6):
+                    move = game.moves[int(generator.choice(game.legal(state).tolist()))]
+                    pondering = _leave(ours, pondering)
+                elif len(moves) % 2 == index % 2:
+                    began = time.perf_counter()
+                    if pondering == moves:
+                        num_hits += 1
+                        answer = ours.ask("ponderhit")
+                    else:
+                        _leave(ours, pondering)
+                        answer = ours.ask(position, f"go {clock}")
+                    times.append(time.perf_counter() - began)
+                    pondering = None
+                    words = answer[-1].split()
+                    move = words[1]
+                    if move in ("resign", "win"):
+                        assert move == "win", "the position has legal moves"
+                        break
+                    if "ponder" in words:
+                        pondering = [*moves, move, words[3]]
+                        ours.send("position startpos moves " + " ".join(pondering), f"go ponder {clock}")
+                else:
+                    move = best(other.ask(position, "go nodes 100"))
+                    if move == "resign":
+                        break
+                state = game.play(state, game.moves.index(move))  # an illegal move is an error
+                moves.append(move)
+            _leave(ours, pondering)
+            ours.send(f"gameover {generator.choice(['win', 'lose', 'draw'])}")
+        ours.ask("isready", until="readyok")
+        assert ours.end() == 0
+        assert ours.strays() == []
+        fallbacks = sum("a legal move is played instead" in line for line in ours.lines)
+    print(f"{num_hits} ponder hits")
+    return told(num_games, times, fallbacks)
+
+
+def _leave(session: Session, pondering: list[str] | None) -> None:
+    """End the pondering that came to nothing; its bestmove is not played."""
+    if pondering is not None:
+        session.ask("stop")
+
+
+def test_games_against_fairy_stockfish(tmp_path: Path) -> None:
+    opponent = engine_or_skip("fairy-stockfish")
+    facts = play_shogi(str(save_diffusion(tmp_path, "shogi")), 2, opponent, seed=5, max_plies=80)
+    assert facts["latest"] < MOVE_S + LATE_S
+    assert facts["moves"] > 10
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(5400)
+def test_200_games_against_fairy_stockfish(tmp_path: Path) -> None:
+    opponent = engine_or_skip("fairy-stockfish")
+    policy = os.environ.get("GENPOLICY_DEMO_SHOGI_POLICY", "mcts:heuristic")
+    facts = play_shogi(policy, 200, opponent, seed=6)
+    assert facts["latest"] < MOVE_S + LATE_S
