@@ -92,9 +92,8 @@ def _of_folder(path: Path, spelled: Mapping[str, Any]) -> Facts:
     if not (path / "config.yaml").is_file():
         load_policy(path)  # it says what is wrong
     config = read_policy_config(path)
-    learner = config.get("learner") if isinstance(config.get("learner"), dict) else {}
-    sampler = learner.get("sampler") if isinstance(learner.get("sampler"), dict) else {}
-    process = learner.get("process") if isinstance(learner.get("process"), dict) else {}
+    learner = _section(config, "learner")
+    sampler, process = _section(learner, "sampler"), _section(learner, "process")
     highest = {}
     for key, number in (("num_steps", process.get("num_timesteps")), ("horizon", learner.get("horizon"))):
         if isinstance(number, int) and number >= 1:
@@ -107,13 +106,19 @@ def _of_folder(path: Path, spelled: Mapping[str, Any]) -> Facts:
         "num_steps": sampler.get("num_steps") or learner.get("num_steps") or highest.get("num_steps"),
         "temperature": sampler.get("temperature"),
         "horizon": sampler.get("horizon") or highest.get("horizon"),
-        **(sampler.get("options") or {}),
-        **(config.get("play") or {}),
+        **_section(sampler, "options"),
+        **_section(config, "play"),
         **spelled,
     }
     folder = path.resolve()
     name = folder.parent.name if folder.name == "policy" else folder.name
     return Facts(config["policy"], name, config.get("game"), _keys_of(config["policy"]), values, highest)
+
+
+def _section(config: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """A part of a configuration; empty where there is none (loading says what is wrong with it)."""
+    found = config.get(key)
+    return found if isinstance(found, dict) else {}
 
 
 def _keys_of(kind: str) -> tuple[str, ...]:

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from genpolicy.game import Game
 from genpolicy.play.engine.clock import Budget
 from genpolicy.play.engine.dialect import Dialect
 from genpolicy.play.engine.job import Job, SearchStopped
 from genpolicy.play.engine.protocol import Go
+from genpolicy.play.engine.watching import interruptible
 
 MAX_PLIES = 199
-
-
-class _Checked:
-    """A game that looks before every move whether to go on."""
-
-    def __init__(self, game: Game[Any], job: Job) -> None:
-        self._game, self._job = game, job
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._game, name)
-
-    def play(self, state: Any, move: int) -> Any:
-        """As the game's."""
-        self._job.check()
-        return self._game.play(state, move)
 
 
 class MateJob(Job):
@@ -50,22 +36,14 @@ class MateJob(Job):
     def search(self) -> list[int] | None:
         """The moves of the shortest mate, of both sides; None where there is none, or none was found in time."""
         try:
-            for plies in range(1, (self.max_plies or MAX_PLIES) + 1, 2):
-                self.check()
-                if self._distance(self.state, plies) is not None:
-                    return self._line(self.state, plies)
+            with interruptible(self.check):
+                for plies in range(1, (self.max_plies or MAX_PLIES) + 1, 2):
+                    if self.game.mate_distance(self.state, plies) is not None:
+                        return self._line(self.state, plies)
         except SearchStopped:
             return None
         self.exhausted = True
         return None
-
-    def _distance(self, state: Any, max_plies: int) -> int | None:
-        if max_plies < 1:
-            return None
-        if type(self.game).mate_distance is not Game.mate_distance:
-            self.check()
-            return self.game.mate_distance(state, max_plies)
-        return Game.mate_distance(cast(Game[Any], _Checked(self.game, self)), state, max_plies)
 
     def _line(self, state: Any, plies: int) -> list[int]:
         """A mate in exactly ``plies``, which there is: the defender holds out as long as possible."""
@@ -81,7 +59,7 @@ class MateJob(Job):
             longest: tuple[int, int, Any] | None = None
             for reply in replies:
                 answered = self.game.play(after, reply)
-                distance = self._distance(answered, plies - 2)
+                distance = self.game.mate_distance(answered, plies - 2)
                 if distance is None:
                     longest = None
                     break

@@ -1,8 +1,8 @@
 """The engine: one thread reads and answers, another one loads the policy and searches.
 
 The reader never waits for a search, so ``isready``, ``stop`` and ``quit`` are answered at any time. Whatever a policy
-does, one ``bestmove`` goes out for every ``go``, at the latest when its time is over: a policy that cannot be stopped is
-answered for with the best it has published, and what it finds later is dropped.
+does, one ``bestmove`` goes out for every ``go``, at the latest when its time is over: where a policy cannot be stopped,
+the best it has published is the answer, and what it finds later is dropped.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ class Server:
         self._job: Job | None = None
         """The search that was asked for last."""
         self._num_searches = 0  # asked for and not yet left by the worker
+        self._counting = threading.Lock()
         self._searcher: Searcher | None = None
         self._debug = False
         self._worker = threading.Thread(target=self._work, name="search", daemon=True)
@@ -89,21 +90,19 @@ class Server:
 
     def _answer_line(self, words: list[str]) -> bool:
         """Answer one line; False after ``quit``."""
-        # Words that nobody knows are skipped, as the protocols ask: "joho debug on" is "debug on".
-        at = next((i for i, word in enumerate(words) if word in self._commands()), None)
-        if at is None:
+        commands = self._commands()
+        # The protocols ask to skip words that nobody knows: "joho debug on" is "debug on". A "quit" that is not the first
+        # word is taken for noise: to end by mistake is worse.
+        at = next((i for i, word in enumerate(words) if word in commands), None)
+        if at is None or (at > 0 and words[at] == "quit"):
             if words:
                 self._say(f"unknown command {shown(words[0])!r}")
             return True
         command, rest = words[at], words[at + 1 :]
-        if at and command not in ("isready", "stop", "quit", self.dialect.hello):
-            # A word in the middle of something else is hardly a command.
-            self._say(f"unknown command {shown(words[0])!r}")
-            return True
         if command == "quit":
             return False
         try:
-            self._commands()[command](rest)
+            commands[command](rest)
         except ClosedOutputError:
             raise
         except Exception as error:  # nothing that a GUI sends may end the engine
@@ -251,7 +250,8 @@ class Server:
 
     def _begin(self, job: Job, task: Callable[[], None]) -> None:
         self._job = job
-        self._num_searches += 1
+        with self._counting:
+            self._num_searches += 1
         if self._loaded.is_set():
             self._watch_time(job)
 
@@ -259,7 +259,8 @@ class Server:
             try:
                 task()
             finally:
-                self._num_searches -= 1
+                with self._counting:
+                    self._num_searches -= 1
 
         self._tasks.put(run)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -10,6 +11,9 @@ from typing import Any
 import numpy as np
 
 from genpolicy.policies.base import Policy
+
+CALLS_BETWEEN = 200
+"""Calls and returns of functions between two looks."""
 
 
 @contextmanager
@@ -28,6 +32,28 @@ def watched(policy: Policy, check: Callable[[], None]) -> Iterator[None]:
     finally:
         for hook in hooks:
             hook.remove()
+
+
+@contextmanager
+def interruptible(check: Callable[[], None]) -> Iterator[None]:
+    """Call ``check`` again and again while Python code runs in this thread; what it raises comes out of that code.
+
+    For work that knows nothing of being stopped and leaves nothing half done behind, such as a search by the rules.
+    """
+    count = 0
+
+    def look(frame: Any, event: str, argument: Any) -> None:
+        nonlocal count
+        count += 1
+        if count % CALLS_BETWEEN == 0:
+            check()
+
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
 
 
 def _networks(policy: Policy) -> list[Any]:
