@@ -16,6 +16,7 @@ from genpolicy.data.records import Dataset
 from genpolicy.data.windows import Batch, WindowSource
 from genpolicy.errors import ConfigError
 from genpolicy.game import Game
+from genpolicy.policies.base import Policy
 from genpolicy.policies.learner import Learner
 from genpolicy.sequence import Layout
 from genpolicy_policy_image.codes import Code
@@ -139,7 +140,7 @@ class ImageLearner(Learner):
         nll = functional.cross_entropy(logits.double(), batch.label.clamp(min=0), reduction="none")
         return nll.masked_fill(batch.label < 0, 0.0)
 
-    def policy(self) -> Any:
+    def policy(self) -> Policy:
         """A policy that plays with these weights (shared, not copied)."""
         from genpolicy_policy_image.policy import ImagePolicy
 
