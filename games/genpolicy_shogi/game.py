@@ -221,15 +221,16 @@ class ShogiGame(Game[ShogiState]):
     def transposition_key(self, state: ShogiState, plies: int) -> tuple[object, ...]:
         """The key, and the past where it can bring a fourth occurrence or the limit of plies within ``plies``.
 
-        A position comes again after four plies at the earliest: one that stood three times may end the game at once, one
-        that stood twice after five plies, one that stood once after nine. What a repetition means depends on the checks
-        between, so that the whole past then counts.
+        A position comes again after four plies at the earliest: one that stood three times may end the game at once,
+        one that stood twice after five plies, one that stood once after nine. What a repetition means depends on the
+        checks between, so that the whole past then counts.
         """
+        here = state.keys[-1]
         ahead = plies + 2  # what a tail of forcing moves may add: out of check, and out of a cross-check
         number = state.number if self.max_plies is not None and state.number + ahead > self.max_plies else None
         least = 3 if ahead < 5 else 2 if ahead < 9 else 1
         may_repeat = len(state.keys) > 1 and max(Counter(state.keys).values()) >= least
-        return state.keys[-1], number, state.keys if may_repeat else ()
+        return here, number, state.keys if may_repeat else ()
 
     def planes(self, states: Sequence[ShogiState]) -> NDArray[np.float32]:
         """dlshogi's 62 + 57 input planes, seen by the player to move, in the tokens' rows and columns: [B, 119, 9, 9].

@@ -177,7 +177,8 @@ class Experiment:
         if not self.cells:
             raise ConfigError(f"{path}: skip leaves no cell of {_count(self._all_cells())}; take a line out of it")
         for comparison in self.file.compare:
-            self.cell_of(comparison.a), self.cell_of(comparison.b)
+            for labels in (comparison.a, comparison.b):
+                self.cell_of(labels)
 
     def _check(self) -> None:
         file, path = self.file, self.path

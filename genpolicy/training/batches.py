@@ -69,7 +69,9 @@ class BatchStream:
             within = positions[epochs == epoch] % len(self._source)
             pieces.append(self._source.batch(self._shuffle(within, int(epoch)), int(epoch)))
         batch = pieces[0] if len(pieces) == 1 else concatenate(pieces)
-        return type(batch)(**{f.name: getattr(batch, f.name).pin_memory() for f in fields(batch)}) if self._pin else batch
+        if not self._pin:
+            return batch
+        return type(batch)(**{f.name: getattr(batch, f.name).pin_memory() for f in fields(batch)})
 
     def starting_at(self, update: int) -> Generator[list[Batch], None, None]:
         """The parts of this update, of the next, and so on without end. Closing the iterator ends its thread."""

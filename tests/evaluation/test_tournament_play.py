@@ -93,7 +93,8 @@ def write_books(folder: Path) -> dict[str, Path]:
     epd.write_text("rnbqkbnr/pppppppp/8/8/4P3/8/PPPP1PPP/RNBQKBNR b KQkq -\n8/8/8/8/8/5k2/8/5K2 w - - 0 1\nnonsense\n")
     pgn = folder / "book.pgn"
     pgn.write_text(
-        '[Event "two moves more"]\n[Result "1-0"]\n\n1. e4 e5 2. Nf3 Nc6 3. Bb5 a6 1-0\n\n[Event "b"]\n\n1. d4 Ke7 1-0\n\n'
+        '[Event "two moves more"]\n[Result "1-0"]\n\n1. e4 e5 2. Nf3 Nc6 3. Bb5 a6 1-0\n\n'
+        '[Event "b"]\n\n1. d4 Ke7 1-0\n\n'
     )
     packed = folder / "packed.txt.gz"
     with gzip.open(packed, "wt") as file:
