@@ -16,8 +16,8 @@ WORDS = {
 }
 COMMON = (
     "uci usi position go stop ponderhit ucinewgame usinewgame setoption name value Seed MultiPV Simulations Threads "
-    "Device cpu Temperature Steps true false moves nodes depth movetime wtime btime winc binc movestogo byoyomi infinite "
-    "ponder mate searchmoves debug on off register later gameover win lose draw 0 1 -1 7 50 100 1000 "
+    "Device cpu Temperature Steps true false moves nodes depth movetime wtime btime winc binc movestogo byoyomi "
+    "infinite ponder mate searchmoves debug on off register later gameover win lose draw 0 1 -1 7 50 100 1000 "
     "99999999999999999999 1e9 NaN -5 None bestmove readyok info string \u00e9 \u5c06 "
 )
 BOARDS = {

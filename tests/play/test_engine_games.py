@@ -179,5 +179,5 @@ def test_games_against_fairy_stockfish(tmp_path: Path) -> None:
 def test_200_games_against_fairy_stockfish(tmp_path: Path) -> None:
     opponent = engine_or_skip("fairy-stockfish")
     policy = os.environ.get("GENPOLICY_DEMO_SHOGI_POLICY", "mcts:heuristic")
-    facts = play_shogi(policy, 200, opponent, seed=6)
+    facts = play_shogi(policy, 200, opponent, seed=6, max_plies=100)
     assert facts["latest"] < MOVE_S + LATE_S

@@ -155,6 +155,7 @@ class Host:
             taken.append(SEED)
         names = {option.name.lower() for option in own}
         self.options = [*(option for option in taken if option.name.lower() not in names), *own]
+        self._by_name = {option.name: option for option in self.options}
 
     def load(self) -> None:
         """Load the policy; takes seconds, and imports torch where the policy needs it.
@@ -186,49 +187,76 @@ class Host:
         """Whether an option of the policy was set by the GUI or by the spelling, and is no default."""
         return key in self._set or key in spelled_options(self.spec.partition("?")[2])
 
-    def apply(self, settings: Mapping[str, Any]) -> list[str]:
+    def apply(self, settings: dict[str, Any]) -> list[str]:
         """Make the policy again where settings changed.
 
         Args:
-            settings: Values by the names of ``options``; only what was set. One that the policy refuses is taken out.
+            settings: Values by the names of ``options``, only what was set; what the policy refuses is put back in it.
 
         Returns:
             What was refused, for people.
-        """
-        refused: list[str] = []
-        wanted = dict(settings)
-        if "Threads" in wanted and "torch" in sys.modules:
-            import torch
 
-            torch.set_num_threads(int(wanted["Threads"]))
-        device = str(wanted.get("Device", self._device_now))
-        if device != self._device_now:
-            self._device = device
-            try:
-                self.load()
-            except Exception as error:
-                # The network that is loaded still plays.
-                self._device = self._device_now
-                refused.append(f"Device {device} cannot be used: {error}")
-        by_name = {option.name: option for option in self.options}
-        changed = {name: value for name, value in wanted.items() if by_name[name].key or by_name[name].name == "Seed"}
-        changed |= {name: value for name, value in wanted.items() if by_name[name] is SEARCH_OVER}
-        if self._made_of is not None and changed == self._made_of:
+        Raises:
+            ValueError: the policy refuses what it was loaded with.
+        """
+        self._set_threads(settings)
+        refused = self._move(settings)
+        changed = self._of_policy(settings)
+        if self._policy is not None and changed == self._made_of:
             return refused
         try:
-            self._policy = self._make(changed, by_name)
+            self._policy = self._make(changed)
             self._made_of = changed
-        except (ValueError, LookupError) as error:
-            last = next(reversed(changed), None)
-            if last is None:
+            return refused
+        except (ValueError, LookupError):
+            if not changed:
                 raise
-            refused.append(f"option {last} stays as it was: {error}")
-            self._set = {}
-            refused += self.apply({name: value for name, value in wanted.items() if name != last})
+        # One at a time, from what was good: the culprit is named, and the others count.
+        good = dict(self._made_of or {})
+        for name, value in changed.items():
+            if good.get(name) == value:
+                continue
+            try:
+                self._policy = self._make({**good, name: value})
+                good[name] = value
+            except (ValueError, LookupError) as error:
+                refused.append(f"option {name} stays as it was: {error}")
+                if name in good:
+                    settings[name] = good[name]
+                else:
+                    del settings[name]
+        self._policy, self._made_of = self._make(good), good
         return refused
 
-    def _make(self, changed: Mapping[str, Any], by_name: Mapping[str, Option]) -> Policy:
+    def _set_threads(self, settings: Mapping[str, Any]) -> None:
+        if "Threads" in settings and "torch" in sys.modules:
+            import torch
+
+            torch.set_num_threads(int(settings["Threads"]))
+
+    def _move(self, settings: dict[str, Any]) -> list[str]:
+        """Load the policy anew where another device was set."""
+        device = str(settings.get("Device", self._device_now))
+        if device == self._device_now:
+            return []
+        self._device = device
+        try:
+            self.load()
+        except Exception as error:  # whatever a device's library raises; the network that is loaded still plays
+            self._device = settings["Device"] = self._device_now
+            return [f"Device {device} cannot be used: {error}"]
+        return []
+
+    def _of_policy(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in settings.items() if self._is_policys(self._by_name[name])}
+
+    @staticmethod
+    def _is_policys(option: Option) -> bool:
+        return option.key is not None or option in (SEARCH_OVER, SEED)
+
+    def _make(self, changed: Mapping[str, Any]) -> Policy:
         assert self._base is not None
+        by_name = self._by_name
         keyed = {by_name[name].key: value for name, value in changed.items() if by_name[name].key}
         own = {key: value for key, value in keyed.items() if key and value is not None and value != "none"}
         names = type(self._base).option_names()
@@ -236,9 +264,10 @@ class Host:
         policy = self._base.with_options(**own) if own else self._base
         if own or inner:
             policy = _with_inner(policy, inner)
-        if number := changed.get(SEARCH_OVER.name) if by_name.get(SEARCH_OVER.name) is SEARCH_OVER else None:
+        number = changed.get(SEARCH_OVER.name) if by_name.get(SEARCH_OVER.name) == SEARCH_OVER else None
+        if number:
             policy = search_over(policy, int(number))
-        if by_name["Seed"] is SEED and "Seed" in changed:
+        if by_name["Seed"] == SEED and "Seed" in changed:
             policy.seed(int(changed["Seed"]))
         self._set = {key: value for key, value in keyed.items() if key}
         if number:

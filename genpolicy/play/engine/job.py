@@ -38,8 +38,13 @@ class Job:
         self.held = go.infinite or go.ponder
         """The answer waits for ``stop`` or ``ponderhit``."""
         self.best: Found | None = None
+        self.told: Found | None = None
+        """What was told last, and when (``told_s`` after the beginning)."""
+        self.told_s = 0.0
         self.answered = False
-        self.changed = threading.Condition()
+        self.released = False
+        """The worker has left it."""
+        self.changed = threading.Condition(threading.RLock())
         """Guards all that changes here; notified when it does."""
         self._stopped = False
         self._deadline: float | None = None

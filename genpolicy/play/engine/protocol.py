@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from genpolicy.play.engine.dialect import Dialect
 
 MAX_NUMBER = 10**12  # of milliseconds or nodes: more than anybody waits for, and exact as a float
-SHOWN_CHARACTERS = 60
+SHOWN_CHARACTERS = 60  # of a word from outside
+SAID_CHARACTERS = 400  # of a message of ours, which may quote one
 
 
 def words_of(line: bytes) -> list[str]:
@@ -19,10 +20,10 @@ def words_of(line: bytes) -> list[str]:
     return line.decode("utf-8", errors="replace").replace("\x00", " ").split()
 
 
-def shown(text: str) -> str:
+def shown(text: str, most: int = SHOWN_CHARACTERS) -> str:
     """A text from outside as an ``info string`` may repeat it: printable ASCII, and not long."""
-    plain = "".join(c if c.isprintable() and c.isascii() else "?" for c in text)
-    return plain if len(plain) <= SHOWN_CHARACTERS else plain[:SHOWN_CHARACTERS] + "..."
+    plain = "".join(c if c.isprintable() and c.isascii() else "?" for c in text[: most + 1])
+    return plain if len(plain) <= most else plain[:most] + "..."
 
 
 @dataclass(frozen=True)

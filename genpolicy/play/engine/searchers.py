@@ -32,17 +32,17 @@ class Searcher(Protocol):
         """
 
 
-def make_searcher(policy: Policy, *, cap: int | None) -> Searcher:
+def make_searcher(policy: Policy, *, capped: bool) -> Searcher:
     """The searcher of a policy's family.
 
     Args:
         policy: What plays.
-        cap: Most simulations of a tree search under a clock; None: as many as fit.
+        capped: A tree search makes no more simulations than it is set to, also under a clock.
     """
     if policy.kind == "mcts":
         from genpolicy.play.engine.tree_search import TreeSearcher
 
-        return TreeSearcher(policy, cap)
+        return TreeSearcher(policy, capped=capped)
     if policy.kind == "alphabeta":
         from genpolicy.play.engine.deepening import DeepeningSearcher
 

@@ -24,11 +24,12 @@ from genpolicy.play.engine.job import Job, SearchStopped
 from genpolicy.play.engine.mate import MateJob, mate_answer
 from genpolicy.play.engine.output import ClosedOutputError, Output
 from genpolicy.play.engine.position import PositionReader
-from genpolicy.play.engine.protocol import read_go, read_position, read_setoption, shown, words_of
+from genpolicy.play.engine.protocol import SAID_CHARACTERS, read_go, read_position, read_setoption, shown, words_of
 from genpolicy.play.engine.searchers import Searcher, make_searcher
 
 STOP_GRACE_S = 0.25  # after "stop" for the part of the search that runs; then the best so far is the answer
 MAX_COMPLAINTS = 5
+BETWEEN_INFOS_S = 0.3  # of one search; the last one goes out with the answer
 
 
 class Server:
@@ -91,8 +92,8 @@ class Server:
     def _answer_line(self, words: list[str]) -> bool:
         """Answer one line; False after ``quit``."""
         commands = self._commands()
-        # The protocols ask to skip words that nobody knows: "joho debug on" is "debug on". A "quit" that is not the first
-        # word is taken for noise: to end by mistake is worse.
+        # The protocols ask to skip words that nobody knows: "joho debug on" is "debug on". A "quit" that is not the
+        # first word is taken for noise: to end by mistake is worse.
         at = next((i for i, word in enumerate(words) if word in commands), None)
         if at is None or (at > 0 and words[at] == "quit"):
             if words:
@@ -106,7 +107,7 @@ class Server:
         except ClosedOutputError:
             raise
         except Exception as error:  # nothing that a GUI sends may end the engine
-            self._say(f"{command}: {type(error).__name__}: {shown(str(error))}")
+            self._say(f"{command}: {type(error).__name__}: {error}")
             self._log(f"{command}: {error!r}")
         return True
 
@@ -259,10 +260,15 @@ class Server:
             try:
                 task()
             finally:
-                with self._counting:
-                    self._num_searches -= 1
+                self._release(job)
 
         self._tasks.put(run)
+
+    def _release(self, job: Job) -> None:
+        """The worker is done with a job; before the answer goes out, so that what follows it finds the worker free."""
+        with self._counting:
+            self._num_searches -= not job.released
+            job.released = True
 
     # Time.
 
@@ -324,12 +330,9 @@ class Server:
         """Make the policy as it is set, and a searcher for it where it is another one."""
         before = self.host._policy
         for complaint in self.host.apply(self.settings):
-            self._say(shown(complaint))
+            self._say(complaint)
         if self._searcher is None or self.host.policy is not before:
-            cap = None
-            if self.host.was_set("simulations"):
-                cap = int(self.settings.get("Simulations", 0)) or None
-            self._searcher = make_searcher(self.host.policy, cap=cap)
+            self._searcher = make_searcher(self.host.policy, capped=self.host.was_set("simulations"))
 
     def _search(self, job: Job) -> None:
         """Search, and answer when the answer is due."""
@@ -344,32 +347,41 @@ class Server:
         except ClosedOutputError:
             raise
         except (ValueError, ArithmeticError, LookupError, RuntimeError, EngineError) as error:
-            self._say(f"the policy fails here: {shown(str(error))}")
+            self._say(f"the policy fails here: {error}")
             self._log(repr(error))
         job.wait_for_release()
+        self._release(job)
         self._answer(job)
 
     def _search_mate(self, job: MateJob) -> None:
         line = job.search()
         job.wait_for_release()
+        self._release(job)
         with job.changed:
             if not job.answered:
                 job.answered = True
-                self.output.send(mate_answer(self.dialect, self.game, job, line))
-                job.changed.notify_all()
+                self._answer_mate(job, line)
 
     def _publish(self, job: Job, found: Found) -> None:
+        """Take an answer for the best so far, and tell it unless another one was told just now."""
         with job.changed:
             if job.answered:
                 return
             job.best = found
-            wdl = bool(self.settings.get("UCI_ShowWDL", True))
-            lines = info_lines(
-                self.game, self.dialect, job.state, found, job.elapsed_s(), multi_pv=job.multi_pv, wdl=wdl
-            )
-            if text := legality(self.game, job.state, found):
-                lines.append(f"info string {text}")
-            self.output.send(*lines)
+            if job.told is None or job.elapsed_s() - job.told_s >= BETWEEN_INFOS_S:
+                self._inform(job)
+
+    def _inform(self, job: Job) -> None:
+        """Tell the best so far, unless it was told already."""
+        found = job.best
+        if found is None or found is job.told:
+            return
+        job.told, job.told_s = found, job.elapsed_s()
+        wdl = bool(self.settings.get("UCI_ShowWDL", True))
+        lines = info_lines(self.game, self.dialect, job.state, found, job.elapsed_s(), multi_pv=job.multi_pv, wdl=wdl)
+        if text := legality(self.game, job.state, found):
+            lines.append(f"info string {text}")
+        self.output.send(*lines)
 
     def _answer(self, job: Job) -> None:
         """Send ``bestmove``, once."""
@@ -378,20 +390,27 @@ class Server:
                 return
             job.answered = True
             if isinstance(job, MateJob):
-                job.stop()
-                self.output.send(mate_answer(self.dialect, self.game, job, None))
+                self._answer_mate(job, None)
                 return
-            found = job.best
-            if found is None:
+            if job.best is None:
                 self._say("no answer of the policy in time: a legal move is played instead")
-                found = Found((Variation((job.allowed[0],)),))
-            self.output.send(f"bestmove {best_move(self.game, job.state, found)}")
+                job.best = Found((Variation((job.allowed[0],)),))
+            else:
+                self._inform(job)
+            self.output.send(f"bestmove {best_move(self.game, job.state, job.best)}")
             job.stop()
+
+    def _answer_mate(self, job: MateJob, line: list[int] | None) -> None:
+        if line and self.dialect.mate_answer is None:
+            job.best = Found((Variation(tuple(line), mate_plies=len(line)),))
+            self._inform(job)
+        self.output.send(mate_answer(self.dialect, self.game, job, line))
+        job.stop()
 
     # Saying.
 
     def _say(self, text: str) -> None:
-        self.output.send(f"info string {text}")
+        self.output.send(f"info string {shown(text, SAID_CHARACTERS)}")
 
     def _tell(self, text: str) -> None:
         if self._debug:

@@ -20,7 +20,6 @@ from genpolicy.search.model import Evaluator, Prior, RulesModel
 from genpolicy.search.reuse import KeptTrees
 
 PART_S = 0.05  # how long a part should take: about the delay of an answer after "stop"
-REPORT_S = 0.5  # between two lines of info
 MAX_NODES = 300_000  # of a tree; some 1 GB of positions with long pasts
 
 
@@ -31,12 +30,12 @@ class TreeSearcher:
 
     Args:
         policy: A ``MctsPolicy``.
-        cap: Most simulations under a clock; None: as many as fit.
+        capped: No more simulations than the policy is set to, also under a clock.
     """
 
-    def __init__(self, policy: Policy, cap: int | None) -> None:
+    def __init__(self, policy: Policy, *, capped: bool) -> None:
         self.policy = cast(MctsPolicy, policy)
-        self._cap = cap
+        self._capped = capped
         self._seeds = RowSeeds(self.policy.evaluator.seed)
         self._kept = KeptTrees(policy.game)
         self._simulation_s = 0.0
@@ -54,7 +53,7 @@ class TreeSearcher:
         tree = self._kept.find(job.state) if policy.reuse and not job.restricted else None
         target = self._target(job)
         calls = policy.evaluator.network_calls
-        reported, done = 0.0, 0
+        done = 0
         while True:
             part = min(self._part(job, done), target - done)
             # Noise is mixed in once; whether the search may end early is for the whole of it to say.
@@ -75,9 +74,7 @@ class TreeSearcher:
             over = done >= target or len(tree) > MAX_NODES or (policy.config.early_stop and tree.decided(target - done))
             over |= go.nodes is not None and nodes >= go.nodes
             over |= go.depth is not None and result.depth >= go.depth
-            if over or job.is_over or job.best is None or job.elapsed_s() - reported >= REPORT_S:
-                reported = job.elapsed_s()
-                publish(self._found(result, seed, nodes, job.multi_pv))
+            publish(self._found(result, seed, nodes, job.multi_pv))
             if over or job.is_over:
                 break
         if policy.reuse and not job.restricted:
@@ -86,8 +83,9 @@ class TreeSearcher:
     def _target(self, job: Job) -> int:
         """Simulations after which the search is over at the latest."""
         go = job.go
-        if go.infinite or go.nodes is not None or job.is_timed or go.ponder or go.depth is not None:
-            return self._cap or MAX_NODES * 10
+        limited = go.infinite or go.ponder or job.is_timed or go.nodes is not None or go.depth is not None
+        if limited and not (self._capped and job.is_timed):
+            return 10 * MAX_NODES
         return self.policy.config.simulations
 
     def _part(self, job: Job, done: int) -> int:
