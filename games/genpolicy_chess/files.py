@@ -59,7 +59,7 @@ def kind_of(path: Path) -> Kind | None:
 
 
 def find_files(path: Path) -> tuple[Kind, list[Path]]:
-    """The files that a path stands for (a file, a folder or a glob pattern), in name order, and what they hold.
+    """The files of a path (a file, a folder with its subfolders, a glob), in name order, and what they hold.
 
     Raises:
         SourceError: there is none, or of no kind that chess reads, or of both kinds.
@@ -71,7 +71,7 @@ def find_files(path: Path) -> tuple[Kind, list[Path]]:
             raise SourceError(f"{path}: not a kind of file that chess reads; {ACCEPTED}")
         return kind, [path]
     if path.is_dir():
-        inside = sorted(child for child in path.iterdir() if child.is_file() and not child.name.startswith("."))
+        inside = sorted(child for child in path.rglob("*") if child.is_file() and not child.name.startswith("."))
     else:
         inside = sorted(Path(name) for name in glob.glob(str(path), recursive=True) if Path(name).is_file())
         if not inside:

@@ -101,9 +101,11 @@ def new_state(board: chess.Board) -> ChessState:
 
 
 def after(state: ChessState, move: chess.Move) -> ChessState:
-    """The state after a legal move (not checked)."""
+    """The state after a legal move (not checked). Counters stay at the largest that text and tokens hold."""
     board = state.board.copy(stack=False)
     board.push(move)
+    board.halfmove_clock = min(board.halfmove_clock, MAX_COUNTER)
+    board.fullmove_number = min(board.fullmove_number, MAX_COUNTER)
     board.clear_stack()
     drop_idle_en_passant(board)
     key = position_key(board)

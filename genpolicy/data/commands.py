@@ -20,7 +20,8 @@ AFTER_A_KILL = (
     "The same command goes on after Ctrl-C, SIGTERM, SIGHUP or a kill: each answer is kept as it comes, so nothing is "
     "lost and no answered position is searched again, only what was being searched (at most 2 positions an engine "
     "process). A power cut may cost the last two seconds. What was left of a block of positions begun before the kill "
-    "is searched from an empty hash table, so its labels may differ in the last digits from those of a run without one."
+    "is searched from an empty hash table, as if it were a block of its own: of those positions (16 at most a process) "
+    "some best moves and scores differ from a run without a kill, and a game that was being played goes on otherwise."
 )
 """Below the help of what labels."""
 SPLITS = (

@@ -98,6 +98,7 @@ class EngineOracle(Oracle):
     ) -> None:
         if game.protocol == "none":
             raise ValueError(f"game {game.spec!r} speaks no engine protocol; use an oracle of its own, e.g. solver")
+        given = _engine_options(engine, {**(options or {}), **more_options})  # a misspelt limit is no missing one
         limits = {"nodes": nodes, "depth": depth, "movetime_ms": movetime_ms}
         self._limits = {key: _at_least_1(key, value) for key, value in limits.items() if value is not None}
         if not self._limits:
@@ -112,7 +113,6 @@ class EngineOracle(Oracle):
         self.scale = _number("scale", scale)
         timeout = _number("timeout_s", timeout_s)
         dialect = UCI if game.protocol == "uci" else USI
-        given = _engine_options(engine, {**(options or {}), **more_options})
         spelt: dict[str, str] = {}
         # The engine's own names for two of our options; describe() knows them by ours.
         self._threads = _at_least_1(*_one_of(given, spelt, "threads", threads, "Threads", 1))

@@ -197,14 +197,15 @@ def _position_records(
         except ValueError as error:
             on_bad(SourceError(f"{position.where}: {error}"))
             return []
+    line, ended = _to_the_end(game, state, position.line)
     return [
         Record(
             state=position.text,
             game_id=position.game_id,
             ply=position.ply,
-            line=" ".join(position.line) or None,
-            ended=position.ended and bool(position.line),
-            scores=position.scores,
+            line=" ".join(line) or None,
+            ended=bool(line) and (ended or position.ended),
+            scores=position.scores[: max(1, len(line))],
             played=position.played,
             result=position.result,
             split=split,
@@ -213,12 +214,21 @@ def _position_records(
     ]
 
 
+def _to_the_end(game: Game[Any], state: Any, line: Sequence[str]) -> tuple[Sequence[str], bool]:
+    """A line up to the end of the game, draws by rule included, and whether it reaches it, as in labelling."""
+    for played, text in enumerate(line, start=1):
+        state = game.play(state, game.moves.index(text))
+        if game.outcome(state) is not None:
+            return line[:played], True
+    return line, False
+
+
 def _files(path: Path) -> list[Path]:
-    if path.is_dir():
-        return sorted(file for file in path.rglob("*") if file.is_file())
+    """The files that a source may stand for, hidden ones left out; which of them are read is the game's to say."""
     if path.is_file():
         return [path]
-    return sorted(Path(found) for found in glob.glob(str(path)) if Path(found).is_file())
+    found = path.rglob("*") if path.is_dir() else map(Path, glob.glob(str(path), recursive=True))
+    return sorted(file for file in found if file.is_file() and not file.name.startswith("."))
 
 
 def read_openings(game: Game[Any], source: str) -> tuple[str, ...]:

@@ -192,9 +192,11 @@ def accuracy_report(rows: Sequence[Accuracy], positions: Sequence[LabelledPositi
             f"{row.ms:.1f}",
         )
     games = len({position.cluster for position in positions})
+    whence = f"{len(positions)} positions from {games} games; intervals: 95 %, bootstrap by game."
+    if games == len(positions):
+        whence = f"{games} positions, no two known to be of one game; intervals: 95 %, bootstrap by position."
     report.notes = [
-        f"{len(positions)} positions from {games} games; intervals: 95 %, bootstrap by game. Legal moves only, but for "
-        "the raw columns.",
+        f"{whence} Legal moves only, but for the raw columns.",
         "x random: any best move, over what a random legal move is expected to reach on the same positions.",
     ]
     return report

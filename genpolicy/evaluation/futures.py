@@ -12,8 +12,9 @@ A line is s_0 a_0 s_1 a_1 ... with s_0 the given position. For step i, over all 
   counters included. *match board*: the same by ``Game.key``, move counters left out. Step 0 has none.
 
 A position leaves the count at the step in which an imagined game is over: where s_i stands for a position without legal
-moves, there is no a_i, and nothing after it. What follows an s_i that stands for nothing is counted on (and its a_i is
-invalid), as everything is asked of every position in the paper. The first action is not restricted to legal moves.
+moves, or for a draw by rule, there is no a_i, and nothing after it. What follows an s_i that stands for nothing is
+counted on (and its a_i is invalid), as everything is asked of every position in the paper. The first action is not
+restricted to legal moves.
 """
 
 from __future__ import annotations
@@ -151,7 +152,7 @@ def _follow(game: Game[Any], position: LabelledPosition, decision: Decision, tal
         else:
             tally.add(0, "valid_state", position.cluster, True)
         legal: Sequence[int] = [] if state is None else game.legal(state).tolist()
-        if state is not None and len(legal) == 0:
+        if state is not None and (len(legal) == 0 or (step > 0 and game.outcome(state) is not None)):
             break
         tally.add(step, "valid_action", position.cluster, action in legal)
         asked.append(_Asked(state, step, action, position.cluster))

@@ -23,7 +23,6 @@ from genpolicy.training.config import RunConfig
 from genpolicy.training.interrupt import Wish, wished
 from genpolicy.training.journal import Journal
 from genpolicy.training.measure import averages
-from genpolicy.training.recent import Recent
 from genpolicy.training.run import BEST_FOLDER, CHECKPOINTS, CONFIG_FILE, POLICY_FOLDER, Run
 
 
@@ -61,7 +60,7 @@ class Loop:
 
     def __init__(self, run: Run, journal: Journal, wish: Wish) -> None:
         self.run, self.journal, self.wish = run, journal, wish
-        self.recent = Recent(run.device)
+        self.recent = run.recent
         self._measured = self._saved = -1  # after which update
 
     def go(self) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -42,6 +43,17 @@ class Recent:
     def first_nonsense(self) -> int:
         """The first update whose loss or gradient was no finite number; -1 where there was none."""
         return int(self._first_nonsense)
+
+    def state(self) -> dict[str, Any]:
+        """What was summed since the last line, as plain values, for a checkpoint."""
+        sums = {name: float(total) for name, total in self._sums.items()}
+        return {"sums": sums, "counts": dict(self._counts), "records": self._records}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from what a checkpoint holds."""
+        device = self._first_nonsense.device
+        self._sums = {name: torch.tensor(total, device=device) for name, total in state["sums"].items()}
+        self._counts, self._records = dict(state["counts"]), int(state["records"])
 
     def take(self) -> tuple[dict[str, float], float]:
         """Means since the last call, and records per second."""

@@ -32,6 +32,7 @@ from genpolicy.training.checkpoint import Checkpoint
 from genpolicy.training.config import RunConfig, TrainerConfig
 from genpolicy.training.journal import METRICS_FILE
 from genpolicy.training.measure import Validation, questions
+from genpolicy.training.recent import Recent
 
 POLICY_FOLDER, BEST_FOLDER, CHECKPOINTS, CONFIG_FILE = "policy", "policy-best", "checkpoints", "config.yaml"
 OF_A_RUN = (POLICY_FOLDER, BEST_FOLDER, CHECKPOINTS, "tensorboard", METRICS_FILE, CONFIG_FILE)
@@ -115,6 +116,8 @@ class Run:
         self.identity = setup.identity(config, self.dataset, self.learner)
         self.step = 0
         """Updates made."""
+        self.recent = Recent(self.device)
+        """What has not been written down yet."""
         self.best_loss, self.best_step = math.inf, 0
         """Lowest validation loss, and after which update; 0 for none yet."""
         self._seconds_before, self._began = 0.0, time.perf_counter()
@@ -176,6 +179,7 @@ class Run:
                 "records": self.records(),
                 "epoch": self.records() / len(self.source),
                 "num_processes": self.num_processes,
+                "recent": self.recent.state(),
                 "versions": setup.versions(),
                 "run": to_dict(self.config),
             }
@@ -247,6 +251,8 @@ class Run:
         self._restore_random_states(found)
         best = found.state["best"] or {"loss": math.inf, "step": 0}
         self.step, self._seconds_before = found.step, found.state["seconds"]
+        if "recent" in found.state:  # older checkpoints lack it; the next line then averages fewer updates
+            self.recent.restore(found.state["recent"])
         self.best_loss, self.best_step = best["loss"], best["step"]
         self.notes.append(f"going on from {found.folder}")
 

@@ -181,10 +181,10 @@ def test_viewers_are_zero_or_one_for_each_state(viewers: list) -> None:
         TOKENS.encode([GAME.parse()] * 2, viewers)
 
 
-def test_a_counter_without_a_symbol_is_refused() -> None:
-    state = GAME.parse("8/8/4k3/8/8/3K4/R7/8 w - - 999999 999999")
-    with pytest.raises(ValueError, match="1000000"):
-        TOKENS.encode([GAME.play(state, GAME.moves.index("a2b2"))])
+def test_counters_stay_at_the_largest_that_has_a_symbol() -> None:
+    state = GAME.play(GAME.parse("8/8/4k3/8/8/3K4/R7/8 b - - 999999 999999"), GAME.moves.index("e6e7"))
+    assert GAME.format(state).endswith("w - - 999999 999999")
+    assert GAME.format(TOKENS.decode(TOKENS.encode([state])[0])) == GAME.format(state)
 
 
 def test_no_states_no_rows() -> None:

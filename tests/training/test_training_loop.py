@@ -366,10 +366,8 @@ def test_a_killed_run_ends_with_the_same_bits(data: Dataset, tmp_path: Path, toy
     assert "going on from" in done.stderr
     assert weights(killed / "policy") == weights(undisturbed / "policy")
     assert weights(killed / "policy-best") == weights(undisturbed / "policy-best")
-    numbers = [
-        [(line["step"], line["validation/loss"]) for line in read_metrics(out) if "validation/loss" in line]
-        for out in (undisturbed, killed)
-    ]
+    names = ("step", "validation/loss", "train/loss", "train/grad_norm")
+    numbers = [[{n: line.get(n) for n in names} for line in read_metrics(out)] for out in (undisturbed, killed)]
     assert numbers[0] == numbers[1]
     assert not list((killed / "checkpoints").glob(".*"))
 
