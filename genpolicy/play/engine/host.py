@@ -5,6 +5,7 @@ What a folder or a spelling says is read without torch, so that an engine can gr
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -165,7 +166,7 @@ class Host:
             LookupError: as ``load_policy``.
             EngineError: an engine behind it does not start.
         """
-        with without_compiler():
+        with light_imports():
             self._load()
 
     def _load(self) -> None:
@@ -320,19 +321,23 @@ def search_over(policy: Policy, simulations: int) -> Policy:
 
 
 @contextmanager
-def without_compiler() -> Iterator[None]:
-    """While modules are imported, pretend that torch has no compiler.
+def light_imports() -> Iterator[None]:
+    """While modules are imported, pretend that torch has no compiler, and collect no garbage.
 
-    diffusers imports it for one decorator, which it does without where there is none; that import takes two seconds, as
-    long as torch itself, and an engine compiles nothing.
+    diffusers imports the compiler for one decorator, which it does without where there is none; that import takes as
+    long as torch itself, and an engine compiles nothing. Imports make objects that stay, and looking through them again
+    and again takes a fifth of the time.
     """
     name = "torch._dynamo"
-    if name in sys.modules:
-        yield
-        return
-    sys.modules[name] = None  # type: ignore[assignment]  # Python's own way to say that a module is missing
+    hidden = name not in sys.modules
+    if hidden:
+        sys.modules[name] = None  # type: ignore[assignment]  # Python's own way to say that a module is missing
+    collected = gc.isenabled()
+    gc.disable()
     try:
         yield
     finally:
-        if sys.modules.get(name, "absent") is None:
+        if collected:
+            gc.enable()
+        if hidden and sys.modules.get(name, "absent") is None:
             del sys.modules[name]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from genpolicy.play.engine.dialect import Dialect
 
 MAX_NUMBER = 10**12  # of milliseconds or nodes: more than anybody waits for, and exact as a float
+MAX_COMPLAINTS = 4  # about one line
 SHOWN_CHARACTERS = 60  # of a word from outside
 SAID_CHARACTERS = 400  # of a message of ours, which may quote one
 
@@ -86,13 +87,12 @@ def read_go(words: Sequence[str], dialect: Dialect, is_move: frozenset[str]) -> 
                 at += 1
             elif (number := _number(text)) is None:
                 complaints.append(f"{word} without a number")
+                at += text not in known and text not in ("", "infinite", "ponder", "searchmoves")
             else:
                 numbers[word] = number
                 at += 1
         else:
             complaints.append(f"nothing is known of {shown(word)!r} behind go")
-            if len(complaints) >= 3:
-                break
     return Go(
         nodes=_at_least_1(numbers.get("nodes")),
         depth=_at_least_1(numbers.get("depth")),
@@ -105,7 +105,7 @@ def read_go(words: Sequence[str], dialect: Dialect, is_move: frozenset[str]) -> 
         ponder="ponder" in flags,
         mate=numbers.get("mate"),
         search_moves=tuple(dict.fromkeys(moves)),
-        complaints=tuple(complaints),
+        complaints=tuple(complaints[:MAX_COMPLAINTS]),
     )
 
 

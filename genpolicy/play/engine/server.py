@@ -28,7 +28,6 @@ from genpolicy.play.engine.protocol import SAID_CHARACTERS, read_go, read_positi
 from genpolicy.play.engine.searchers import Searcher, make_searcher
 
 STOP_GRACE_S = 0.25  # after "stop" for the part of the search that runs; then the best so far is the answer
-MAX_COMPLAINTS = 5
 BETWEEN_INFOS_S = 0.3  # of one search; the last one goes out with the answer
 
 
@@ -207,7 +206,7 @@ class Server:
             before.stop()
             self._answer_when_over(before)
         go = read_go(rest, self.dialect, self._moves)
-        for complaint in go.complaints[:MAX_COMPLAINTS]:
+        for complaint in go.complaints:
             self._say(complaint)
         state = self._position.state
         if go.mate is not None:

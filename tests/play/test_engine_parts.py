@@ -1,0 +1,137 @@
+"""Parts of the engine by themselves: limits of time, reading lines, options against the policies, scores."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from genpolicy import load_game, registry
+from genpolicy.diffusion.ranking import RATES, SCORES
+from genpolicy.diffusion.remasking_sampler import SIGMAS
+from genpolicy.diffusion.samplers import SAMPLERS
+from genpolicy.play.engine import options
+from genpolicy.play.engine.clock import budget
+from genpolicy.play.engine.command import read_lines
+from genpolicy.play.engine.dialect import UCI, USI
+from genpolicy.play.engine.found import MAX_CENTIPAWNS, Found, Variation, centipawns, found_of, info_lines, legality
+from genpolicy.play.engine.protocol import Go, read_go, read_position, read_setoption
+from genpolicy.policies.base import Decision
+from genpolicy.policies.gaussian import SCHEDULERS
+from genpolicy.policies.value import READOUTS
+from genpolicy.search.mcts import PRESETS
+from genpolicy.search.tree import FIRST_PLAY
+from genpolicy.values import centipawns_to_probability, probability_to_value
+
+words = str.split
+MOVES = frozenset(["e2e4", "g1f3"])
+
+
+def test_tables_of_options_are_those_of_the_policies() -> None:
+    for kind, names in options.POLICY_OPTIONS.items():
+        assert set(names) == set(registry.load("policies", kind).option_names()), kind
+    known = options._KNOWN
+    assert set().union(*options.POLICY_OPTIONS.values()) <= set(known)
+    for key, members in [
+        ("sampler", SAMPLERS),
+        ("scheduler", SCHEDULERS),
+        ("rate", RATES),
+        ("score", SCORES),
+        ("sigma", SIGMAS),
+        ("readout", READOUTS),
+        ("first_play", FIRST_PLAY),
+        ("preset", ["none", *PRESETS]),
+    ]:
+        assert set(known[key].members) == set(members), key
+
+
+@pytest.mark.parametrize("player", [0, 1])
+def test_no_budget_uses_more_than_there_is(player: int) -> None:
+    for left in (0, 1, 5, 20, 100, 1_000, 60_000, 10**7):
+        for increment in (0, 10, 1_000):
+            for byoyomi in (None, 0, 100, 5_000):
+                for moves_to_go in (None, 1, 2, 40):
+                    go = Go(
+                        time_left=(left, left), increment=(increment,) * 2, byoyomi=byoyomi, moves_to_go=moves_to_go
+                    )
+                    found = budget(go, player, 30)
+                    assert found is not None
+                    # The increment of this move comes after it; only a clock that stands at nothing lives off it.
+                    most = left + (byoyomi or 0) or increment
+                    assert 0 <= found.soft_s <= found.hard_s <= most / 1e3
+                    if most >= 100:
+                        assert found.hard_s <= (most - 10) / 1e3
+
+
+def test_a_clock_lasts_for_a_game() -> None:
+    left = 60_000.0
+    for _ in range(200):  # moves of one side, no increment, each taking all its soft time and the overhead
+        found = budget(Go(time_left=(int(left), 0)), 0, 30)
+        assert found is not None
+        left -= 1e3 * found.soft_s
+        assert left > 0
+    assert budget(Go(), 0, 30) is None
+    assert budget(Go(time_left=(None, 500)), 0, 30) is None
+
+
+def test_go_is_read_with_its_noise() -> None:
+    go = read_go(words("wtime 1000 btime -5 searchmoves e2e4 g1f3 winc x nodes 0 foo depth"), UCI, MOVES)
+    assert go.time_left == (1000, 0)
+    assert go.search_moves == ("e2e4", "g1f3")
+    assert go.nodes == 1
+    assert go.depth is None
+    assert len(go.complaints) == 4  # winc, x, foo, depth
+    go = read_go(words("btime 7 wtime 9 byoyomi 100"), USI, MOVES)
+    assert go.time_left == (7, 9), "in shogi Black moves first"
+    assert read_go(["mate", "infinite"], USI, MOVES).mate == 0
+    assert read_go(["nodes", "9" * 30], UCI, MOVES).nodes is None
+
+
+def test_names_and_values_may_hold_blanks() -> None:
+    assert read_setoption(words("name Move Overhead value 1 2")) == ("Move Overhead", "1 2")
+    assert read_setoption(words("name value value value")) == ("value", "value")
+    assert read_setoption(["name", "Clear"]) == ("Clear", None)
+    assert read_setoption(["name"]) is None
+    assert read_position([]) is None
+    assert read_position(["moves", "e2e4"]) is None
+    assert read_position(["startpos", "e2e4"]) is None
+
+
+def test_centipawns_come_back_as_they_went() -> None:
+    for cp in (-2500, -300, -31, 0, 1, 87, 900, 2500):
+        assert centipawns(probability_to_value(centipawns_to_probability(cp))) == cp
+    assert centipawns(1.0) == MAX_CENTIPAWNS
+    assert centipawns(-1.0) == -MAX_CENTIPAWNS
+
+
+def test_lines_say_what_is_legal_and_no_more() -> None:
+    game = load_game("chess")
+    start = game.parse()
+    ids = [game.moves.index(text) for text in ("e2e4", "e7e5", "e4e5")]  # the last one is illegal
+    after = game.play(start, ids[0])
+    texts = (game.format(after), game.format(after), None)
+    found = found_of(Decision(ids[0], value=0.5, line=tuple(ids), states=texts), 7, 1)
+    (line,) = info_lines(game, UCI, start, found, 0.5, multi_pv=1, wdl=True)
+    assert line == "info depth 2 multipv 1 score cp 298 wdl 750 0 250 nodes 7 nps 14 time 500 pv e2e4 e7e5"
+    assert legality(game, start, found) == (
+        "imagined e2e4 e7e5 e4e5: 2 of 3 moves legal, 1 of 3 positions as the rules give them"
+    )
+
+
+@pytest.mark.parametrize(("plies", "uci", "usi"), [(1, 1, 1), (3, 2, 3), (5, 3, 5), (-2, -1, -2), (-4, -2, -4)])
+def test_mates_are_counted_as_each_protocol_counts(plies: int, uci: int, usi: int) -> None:
+    for dialect, name, number in ((UCI, "chess", uci), (USI, "shogi", usi)):
+        game = load_game(name)
+        state = game.parse()
+        found = Found((Variation((int(game.legal(state)[0]),), mate_plies=plies),))
+        (line,) = info_lines(game, dialect, state, found, 0.1, multi_pv=1, wdl=False)
+        assert f" score mate {number} nodes" in line
+
+
+def test_lines_are_cut_where_they_end(tmp_path: Path) -> None:
+    file = tmp_path / "lines"
+    file.write_bytes(b"one\r\n\n" + b"x" * 200_000 + b"\n" + b"y" * (9 << 20) + b"\nlast")
+    descriptor = os.open(file, os.O_RDONLY)
+    assert [len(line) for line in read_lines(descriptor)] == [3, 0, 200_000, 4]
+    os.close(descriptor)
