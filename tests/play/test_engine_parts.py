@@ -81,7 +81,7 @@ def test_go_is_read_with_its_noise() -> None:
     assert go.search_moves == ("e2e4", "g1f3")
     assert go.nodes == 1
     assert go.depth is None
-    assert len(go.complaints) == 4  # winc, x, foo, depth
+    assert len(go.complaints) == 3  # winc x, foo, depth
     go = read_go(words("btime 7 wtime 9 byoyomi 100"), USI, MOVES)
     assert go.time_left == (7, 9), "in shogi Black moves first"
     assert read_go(["mate", "infinite"], USI, MOVES).mate == 0
