@@ -67,7 +67,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     ("override", "message"),
     [
         ("device=cuda", "argument 'device=cuda': key 'device' does not exist. Did you mean: 'trainer.device'?"),
-        ("horizon=4", "'horizon' does not exist. Did you mean: 'learner.horizon'?"),
+        ("horizon=4", "'horizon' does not exist. Did you mean: 'learner.horizon'"),
         ("learner.netwrok.width=4", "argument 'learner.netwrok.width=4': key 'learner.netwrok' does not exist."),
         ("learner.network.widht=4", "key 'learner.network.widht' does not exist. Did you mean: 'width'? Keys here: "),
         ("learner.network.width=wide", "argument 'learner.network.width=wide': key 'learner.network.width': "),
