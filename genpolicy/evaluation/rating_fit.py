@@ -20,6 +20,8 @@ MAX_PLAYERS = 3000  # the information matrix is dense
 _MAX_ITERATIONS = 200
 _FAR = 20.0
 """In x, some 3,500 Elo: beyond it a difference runs away and has no maximum."""
+_DECIDED = 3.0
+"""Games that may have been decided as far as none of many says, by the rule of three."""
 _LONGEST = 3.0
 """In x: a longer step leaves where the curve is curved."""
 
@@ -45,13 +47,14 @@ class FitOptions:
     anchor: tuple[str, float] | None = None
     """A player and its rating."""
     advantage: float | Literal["fit"] | None = None
-    """Elo points that moving first is worth."""
+    """Elo points that moving first is worth, on the scale of the ratings shown: what ``Ratings.advantage`` says
+    may be given back here. A model's own default is on its own scale (BayesElo's eloAdvantage 32.8)."""
     draw: float | Literal["fit"] | None = None
     """The draw parameter."""
     prior: float | None = None
     """Virtual games of each player, shared out over those it met by games, half with each colour, as BayesElo does:
-    draws for that model, half a win and half a loss for the others. None: the model's default, and 1 where the
-    likelihood alone has no maximum."""
+    draws for that model, half a win and half a loss for the others. None: the model's default. Where the likelihood
+    alone has no maximum, 1 is added to those players whose rating nothing bounds."""
     bootstrap: int = 0
     """So many draws of opening pairs for the intervals; 0: by the information matrix."""
     seed: int = 0
@@ -85,10 +88,10 @@ class Tally:
                 raise ValueError(f"a game of {first!r} and {second!r} with result {result!r} is no game between two")
             self.pairs[self.index[first], self.index[second]][1 - int(result)] += number
 
-    def arrays(self, prior: float, *, drawn: bool) -> tuple[NDArray[np.int64], NDArray[np.int64], Counts]:
-        """Who moved first and second [P], and the counts with the prior's draws."""
+    def arrays(self, prior: Floats, *, drawn: bool) -> tuple[NDArray[np.int64], NDArray[np.int64], Counts]:
+        """Who moved first and second [P], and the counts with the virtual games of each player [N]."""
         pairs = {key: list(value) for key, value in self.pairs.items()}
-        if prior > 0:
+        if prior.any():
             met: Counter[tuple[int, int]] = Counter()
             total: Counter[int] = Counter()
             for (i, j), counts in self.pairs.items():
@@ -96,8 +99,10 @@ class Tally:
                 total[i] += int(sum(counts))
                 total[j] += int(sum(counts))
             for (i, j), number in met.items():
-                # Each player brings prior / 4 of its own to either colour, shared by games (BayesElo's AddPrior).
-                share = prior / 4 * (number / total[i] + number / total[j])
+                # Each player brings a quarter of its own to either colour, shared by games (BayesElo's AddPrior).
+                share = float(prior[i] * number / total[i] + prior[j] * number / total[j]) / 4
+                if share == 0:
+                    continue
                 for key in ((i, j), (j, i)):
                     row = pairs.setdefault(key, [0.0, 0.0, 0.0])
                     for result, part in ((1, share),) if drawn else ((0, share / 2), (2, share / 2)):
@@ -125,7 +130,7 @@ class Fitted:
 class _Likelihood:
     """A log-likelihood over N strengths, the advantage of the first move and the draw parameter."""
 
-    def __init__(self, tally: Tally, model: RatingModel, prior: float) -> None:
+    def __init__(self, tally: Tally, model: RatingModel, prior: Floats) -> None:
         self.model, self.size = model, len(tally.names)
         self.first, self.second, self.counts = tally.arrays(prior, drawn=model.prior_is_drawn)
         advantage = np.full_like(self.first, self.size)
@@ -146,12 +151,33 @@ class _Likelihood:
         information[num + 1, num + 1] = -curve.ddd.sum()
         return float(curve.value.sum()), gradient, information
 
-    def spread_of_scores(self, at: Floats) -> Floats:
-        """[N + 2, N + 2] the squares of what the games scored beyond expectation: the middle of a sandwich."""
+    def spread_of_scores(self, at: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+        """The squares of what the games scored beyond expectation, the middle of a sandwich, and whose were too few.
+
+        Equals that always drew show no spread at all, which does not mean that there is none: of any number of games
+        without a decided one, three might as well have been decided (the rule of three, 95 %). No player's squares are
+        taken to be less than those of three decided games, or of all its games where it has fewer.
+
+        Returns:
+            [N + 2, N + 2], and [N] whether a player's squares were raised.
+        """
         x = at[self.first] - at[self.second] + at[self.size]
         expected = self.model.probabilities(x, at[self.size + 1])[0]
         wins, draws, losses = self.counts.wins, self.counts.draws, self.counts.losses
-        return self._outer(wins * (1 - expected) ** 2 + draws * (0.5 - expected) ** 2 + losses * expected**2)
+        squares = wins * (1 - expected) ** 2 + draws * (0.5 - expected) ** 2 + losses * expected**2
+        games = self.counts.games
+
+        def of_players(amounts: Floats) -> Floats:
+            sides = (np.bincount(side, amounts, self.size) for side in (self.first, self.second))
+            total: Floats = np.sum(list(sides), axis=0)
+            return total
+
+        played = np.maximum(1e-300, of_players(games))
+        least = np.minimum(_DECIDED, played) / played * of_players(games * expected * (1 - expected))
+        short = np.maximum(0.0, least - of_players(squares))
+        lacking: Floats = short / played
+        squares = squares + games * np.maximum(lacking[self.first], lacking[self.second])
+        return self._outer(squares), short > 1e-9
 
     def _outer(self, weights: Floats) -> Floats:
         """Sum over pairings of weight times the outer product of dx by the parameters."""
@@ -162,8 +188,16 @@ class _Likelihood:
         return matrix
 
 
-def maximise(tally: Tally, model: RatingModel, options: FitOptions, prior: float, groups: Groups) -> Fitted | None:
-    """Where the likelihood is highest, by Newton's method with halved steps; None where that lies at infinity."""
+def maximise(tally: Tally, model: RatingModel, options: FitOptions, prior: Floats, groups: Groups) -> Fitted | None:
+    """Where the likelihood is highest, by Newton's method with halved steps; None where that lies at infinity.
+
+    Args:
+        tally: The games.
+        model: Of a game's result.
+        options: What is fitted; here alone an advantage is on the model's own scale.
+        prior: [N] virtual games of each player.
+        groups: Of the games.
+    """
     likelihood = _Likelihood(tally, model, prior)
     point, fit_advantage, fit_draw, notes = _begin(likelihood, options)
     num = likelihood.size
@@ -199,7 +233,15 @@ def maximise(tally: Tally, model: RatingModel, options: FitOptions, prior: float
         return None
     inverse = np.linalg.inv(information[within] + fixed)
     if not model.has_draw_parameter:
-        inverse = inverse @ likelihood.spread_of_scores(point)[within] @ inverse
+        spread, raised = likelihood.spread_of_scores(point)
+        inverse = inverse @ spread[within] @ inverse
+        if raised.any():
+            who = [name for name, flag in zip(tally.names, raised, strict=True) if flag]
+            shown = "; ".join(who[:5]) + (f" and {len(who) - 5} more" if len(who) > 5 else "")
+            notes.append(
+                "next to no game was decided against expectation, so the intervals are as wide as if three had been: "
+                + shown
+            )
     # What the gauge put into its own direction is no uncertainty, since the mean is held; it is taken out again.
     project = np.eye(int(free.sum()))
     project[:num, :num] -= (gauge / gauge.sum(axis=1, keepdims=True)).T @ gauge

@@ -30,7 +30,9 @@ Z95 = 1.959963984540054
 MAX_MATRIX = 200
 """Players up to which the matrix of likelihoods of superiority is written to JSON."""
 AUTO_PRIOR = 1.0
-"""Virtual games of each player where the likelihood alone has no maximum."""
+"""Virtual games of each player that nothing bounds, where the likelihood alone has no maximum."""
+MAX_TURNS = 100
+"""Of finding the scale that an advantage is shown on."""
 
 
 @dataclass
@@ -66,7 +68,7 @@ class Ratings:
     """[N, N] probability that the row's player is stronger than the column's, in the order of ``players``; NaN across
     groups."""
     advantage: float
-    """What moving first is worth in Elo points."""
+    """What moving first is worth in Elo points, on the scale of the ratings."""
     advantage_interval: tuple[float, float] | None
     """None where it was given."""
     draw: float | None
@@ -74,6 +76,7 @@ class Ratings:
     scale: float
     """Elo shown = the model's own difference times this."""
     prior: float
+    """Virtual games of each player, or of each that nothing bounds (then a note says so)."""
     log_likelihood: float
     """Of the games and the prior's."""
     notes: list[str] = field(default_factory=list)
@@ -108,7 +111,8 @@ def fit(games: Iterable[RatedGame], options: FitOptions | None = None) -> Rating
     """Ratings of all players of some games.
 
     Raises:
-        ValueError: no game, a result that is none, an anchor that did not play, more than 3,000 players.
+        ValueError: no game, a result that is none, an anchor that did not play, more than 3,000 players, drawn
+            games where the draw parameter allows none.
     """
     options = FitOptions() if options is None else options
     model = MODELS[options.model]
@@ -116,36 +120,14 @@ def fit(games: Iterable[RatedGame], options: FitOptions | None = None) -> Rating
     tally = Tally(listed)
     if options.anchor is not None and options.anchor[0] not in tally.index:
         raise ValueError(f"anchor {options.anchor[0]!r} played no game; the players: {', '.join(tally.names[:20])}")
-    notes: list[str] = []
+    if model.has_draw_parameter and options.draw == 0 and any(game.result == 0 for game in listed):
+        drawn = sum(game.result == 0 for game in listed)
+        raise ValueError(
+            f"a draw parameter of 0 says that no game is ever drawn, and {drawn} of {len(listed)} were: give --draw a "
+            "number above 0, or fit"
+        )
     groups = find_groups(len(tally.names), tally.pairs)
-    prior = model.default_prior if options.prior is None else options.prior
-    bounded = prior > 0 or groups.connected
-    fitted = maximise(tally, model, options, prior, groups) if bounded else None
-    if fitted is None and model.has_draw_parameter and (options.draw or model.default_draw or "fit") == "fit":
-        # Strength and draws run away together where, say, the best player draws a lot and never loses.
-        share = min(0.95, sum(game.result == 0 for game in listed) / len(listed))
-        options = replace(options, draw=model.draw_of_share(share))
-        notes.append(
-            "how often equals draw cannot be told from strength here: it is held at the share of draws, "
-            f"{100 * share:.0f} %; choose another with --draw"
-        )
-        fitted = maximise(tally, model, options, prior, groups) if bounded else None
-    if fitted is None:
-        prior = AUTO_PRIOR
-        notes += groups.complaints(tally.names)
-        notes.append(
-            f"the likelihood of the games alone has no maximum, so {AUTO_PRIOR:g} virtual game of each player is "
-            "added; choose another with --prior"
-        )
-        fitted = maximise(tally, model, options, prior, groups)
-    if fitted is None:
-        # One colour never dropped a point where it could tell.
-        notes.append(
-            "the advantage of the first move has no maximum and is taken as 0; choose another with --advantage"
-        )
-        fitted = maximise(tally, model, replace(options, advantage=0.0), prior, groups)
-    if fitted is None:
-        raise ValueError("no ratings could be fitted to these games; give --prior 2 and --draw 0.5")
+    fitted, used, prior, notes = _fit_what_can_be(tally, model, options, groups)
     if groups.num_components > 1:
         notes.append(
             f"the players are {groups.num_components} groups that never met: each has a mean of its own, and ratings "
@@ -158,13 +140,85 @@ def fit(games: Iterable[RatedGame], options: FitOptions | None = None) -> Rating
             "expected score of distant players from these differences; --model ordo has no draws in its scale"
         )
     ratings = _table(tally, model, options, groups, fitted, prior, notes)
-    if not bounded:
+    if prior > 0 and not (model.default_prior if options.prior is None else options.prior):
         for row in ratings.players:
             above, below = groups.open_above[tally.index[row.name]], groups.open_below[tally.index[row.name]]
             row.low, row.high = (-math.inf if below else row.low), (math.inf if above else row.high)
     if options.bootstrap:
-        _bootstrap(listed, options, ratings, prior)
+        _bootstrap(listed, used, ratings)
     return ratings
+
+
+def _fit_what_can_be(
+    tally: Tally, model: RatingModel, options: FitOptions, groups: Groups
+) -> tuple[Fitted, FitOptions, float, list[str]]:
+    """The fit that assumes least beyond what was asked for: the options it was made with, the prior, what to say of it.
+
+    Raises:
+        ValueError: none has a maximum.
+    """
+    asked = model.default_prior if options.prior is None else options.prior
+    opened = groups.open_above | groups.open_below
+    everybody = np.ones(len(tally.names))
+    # Virtual games of the players that nothing bounds tie the graph together, and leave the others' games as they are.
+    needed = opened.astype(np.float64) if opened.any() else everybody
+    results = np.array(list(tally.pairs.values()))
+    share = min(0.95, float(results[:, 1].sum() / results.sum()))
+    held = None
+    if model.has_draw_parameter and share > 0 and (options.draw or model.default_draw or "fit") == "fit":
+        held = replace(options, draw=model.draw_of_share(share))
+    priors = [(asked, asked * everybody)] if asked > 0 or groups.connected else []
+    priors.append((AUTO_PRIOR, asked * everybody + AUTO_PRIOR * needed))
+    # Strength and draws run away together where, say, the best player draws a lot and never loses.
+    tries = [(each, *prior, False) for prior in priors for each in (options, held) if each is not None]
+    # One colour never dropped a point where it could tell.
+    tries += [(replace(each, advantage=0.0), *priors[-1], True) for each in (options, held) if each is not None]
+    for each, prior, virtual, no_advantage in tries:
+        fitted = _on_the_shown_scale(tally, model, each, virtual, groups)
+        if fitted is None:
+            continue
+        notes: list[str] = []
+        if virtual is priors[-1][1]:
+            notes += groups.complaints(tally.names)
+            notes.append(
+                f"the likelihood of the games alone has no maximum, so {AUTO_PRIOR:g} virtual game of each "
+                + ("of these players" if opened.any() else "player")
+                + " is added; choose another for all players with --prior"
+            )
+        if held is not None and each.draw == held.draw:
+            notes.append(
+                "how often equals draw cannot be told from strength here: it is held at the share of draws, "
+                f"{100 * share:.0f} %; choose another with --draw"
+            )
+        if no_advantage:
+            notes.append(
+                "the advantage of the first move has no maximum and is taken as 0; choose another with --advantage"
+            )
+        return fitted, each, prior, notes
+    raise ValueError("no ratings could be fitted to these games; give --prior 2 and --draw 0.5")
+
+
+def _on_the_shown_scale(
+    tally: Tally, model: RatingModel, options: FitOptions, prior: Floats, groups: Groups
+) -> Fitted | None:
+    """``maximise`` with an advantage that is given in Elo as shown.
+
+    The scale shown follows from the draw parameter, and that, where it is fitted, from the advantage in the model's own
+    points: both are found in turn until they agree.
+    """
+    if options.advantage in (None, "fit", 0.0):
+        return maximise(tally, model, options, prior, groups)
+    shown, scale = float(options.advantage or 0.0), 1.0
+    fitted = None
+    for _ in range(MAX_TURNS):
+        fitted = maximise(tally, model, replace(options, advantage=shown / scale), prior, groups)
+        if fitted is None:
+            return None
+        found = max(1e-3, model.elo_scale(fitted.draw))
+        if abs(found / scale - 1) < 1e-10:
+            break
+        scale = found
+    return fitted
 
 
 def _table(
@@ -245,14 +299,14 @@ def _superiority(elo: Floats, covariance: Floats, groups: Groups) -> Floats:
     return los
 
 
-def _bootstrap(games: Sequence[RatedGame], options: FitOptions, ratings: Ratings, prior: float) -> None:
+def _bootstrap(games: Sequence[RatedGame], options: FitOptions, ratings: Ratings) -> None:
     """Replace the intervals by percentiles over draws of whole pairs (in place)."""
     clusters: dict[Any, list[RatedGame]] = defaultdict(list)
     for number, game in enumerate(games):
         clusters[number if game.pair is None else (game.pair, frozenset((game.first, game.second)))].append(game)
     blocks = list(clusters.values())
     random = np.random.default_rng(options.seed)
-    quiet = FitOptions(options.model, options.anchor, options.advantage, options.draw, prior or None)
+    quiet = replace(options, bootstrap=0)
     names = [row.name for row in ratings.players]
     samples: dict[str, list[float]] = {name: [] for name in names}
     advantages, failures = [], 0

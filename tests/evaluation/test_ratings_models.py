@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -324,3 +325,59 @@ def test_what_cannot_be_rated_is_an_error() -> None:
         FitOptions("elo")
     with pytest.raises(ValueError, match="no game between two"):
         fit([RatedGame("a", "a", 1.0)])
+
+
+def by_both_colours(first: str, second: str, wins: int, drawn: int, losses: int) -> list[RatedGame]:
+    """Half of each result with each colour; ``games`` with both."""
+    half = games(first, second, wins // 2, drawn // 2, losses // 2)
+    return half + [RatedGame(second, first, -game.result) for game in half]
+
+
+@pytest.mark.parametrize("model", ["bt", "bayeselo"])
+def test_one_lost_game_of_a_newcomer_leaves_the_draw_parameter_of_the_others(model: str) -> None:
+    """For 900 : 90 : 10 Davidson's nu is 90 / sqrt(900 * 10) exactly; c's single game says next to nothing of draws."""
+    match = by_both_colours("a", "b", 900, 90, 10)
+    free = FitOptions(model, advantage="fit", draw="fit", prior=0.0)
+    alone, joined = fit(match, free), fit([*match, RatedGame("c", "b", -1.0)], free)
+    if model == "bt":
+        assert alone.draw == pytest.approx(90 / math.sqrt(9000), rel=1e-6)
+    assert joined.draw == pytest.approx(alone.draw, rel=0.02)
+    one, other = elo_of(alone), elo_of(joined)
+    assert other["a"] - other["b"] == pytest.approx(one["a"] - one["b"], rel=0.01)
+    assert not any("held at the share" in note for note in joined.notes)
+    assert any("1 virtual game of each of these players" in note for note in joined.notes)
+    assert next(row for row in joined.players if row.name == "c").low == -math.inf
+
+
+@pytest.mark.parametrize("model", list(MODELS))
+@pytest.mark.parametrize("draw", [None, "fit"])
+def test_an_advantage_given_back_as_it_was_printed_gives_the_same_ratings(model: str, draw: Literal["fit"]) -> None:
+    for options in (FitOptions(model, draw=draw), FitOptions(model, draw=draw, advantage="fit")):
+        found = fit(LISTED, options)
+        again = fit(LISTED, FitOptions(model, draw=draw, advantage=found.advantage))
+        assert again.advantage == pytest.approx(found.advantage, abs=1e-6)
+        assert elo_of(again) == pytest.approx(elo_of(found), abs=1e-4)
+        assert again.log_likelihood == pytest.approx(found.log_likelihood, abs=1e-6)
+
+
+def test_a_given_advantage_is_on_the_scale_of_the_ratings() -> None:
+    assert fit(LISTED, FitOptions(advantage=30.0)).advantage == pytest.approx(30.0)
+    assert fit(LISTED, FitOptions("bayeselo", advantage=30.0, draw="fit")).advantage == pytest.approx(30.0)
+
+
+def test_ordo_is_not_certain_of_players_that_always_drew() -> None:
+    """Ten draws may hide three decided games; a hundred hide no more, so their interval is far narrower."""
+    few = fit(games("a", "b", draws=10), FitOptions("ordo", advantage=0.0))
+    many = fit(games("a", "b", draws=100), FitOptions("ordo", advantage=0.0))
+    widths = [ratings.players[0].high - ratings.players[0].low for ratings in (few, many)]
+    assert widths[0] == pytest.approx(10 * widths[1], rel=1e-6)
+    assert 50 < widths[0] < 300
+    assert few.los[0, 1] == pytest.approx(0.5)
+    assert any("as wide as if three had been: a; b" in note for note in few.notes)
+    assert not fit(LISTED, FitOptions("ordo")).notes
+
+
+@pytest.mark.parametrize("model", ["bt", "bayeselo"])
+def test_drawn_games_under_a_model_without_draws_are_refused(model: str) -> None:
+    with pytest.raises(ValueError, match=r"draw parameter of 0 .* 1 of 2 were: give --draw"):
+        fit(games("a", "b", 1, 1), FitOptions(model, draw=0.0))

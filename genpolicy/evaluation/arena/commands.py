@@ -121,7 +121,9 @@ def add_rating_arguments(parser: argparse.ArgumentParser) -> None:
         "--model", default="bt", metavar="M", help="bt: Bradley-Terry with draws (default), bayeselo, or ordo"
     )
     parser.add_argument("--anchor", metavar="NAME=ELO", help="a player's rating; without it their mean is 0")
-    parser.add_argument("--advantage", metavar="ELO", help="what the first move is worth, or fit; default by model")
+    parser.add_argument(
+        "--advantage", metavar="ELO", help="what the first move is worth, on the scale shown, or fit; default by model"
+    )
     parser.add_argument("--draw", metavar="X", help="the draw parameter (nu, eloDraw), or fit; default by model")
     parser.add_argument("--prior", type=float, metavar="N", help="virtual games of each player; default by model")
     parser.add_argument(
