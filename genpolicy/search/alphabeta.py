@@ -165,7 +165,7 @@ class AlphaBeta:
             self._partial: SearchResult | None = None
             self._plies_beyond = self.quiescence if depth else 0
             try:
-                found = self._iterate(state, max(1, depth), only)
+                found = self._iterate(state, max(1, depth), only, None if found is None else found.move)
             except _LimitReached:
                 found = self._partial or found
                 break
@@ -182,10 +182,15 @@ class AlphaBeta:
         self.forget()
         return {move: self.search(state, only=[move], fresh=False).score for move in self.game.legal(state).tolist()}
 
-    def _iterate(self, state: Any, depth: int, only: Sequence[int] | None) -> SearchResult:
-        """The best of the root's moves at a depth; notes the best so far in ``_partial``."""
+    def _iterate(self, state: Any, depth: int, only: Sequence[int] | None, first: int | None) -> SearchResult:
+        """The best of the root's moves at a depth; notes the best so far in ``_partial``.
+
+        ``first`` is the best of the iteration before: whatever cuts this one then leaves it, or a move that beat it.
+        """
         before = self._horizons
         moves = [move for move in self._ordered(state, depth, 0) if only is None or move in only]
+        # Not by ``_best``: where the root has come again inside the tree, that is the best at another depth.
+        moves.sort(key=lambda move: move != first)
         best: Score = -math.inf
         for move in moves:
             score, tail = self._negamax(self.game.play(state, move), depth - 1, 1, -math.inf, -best)

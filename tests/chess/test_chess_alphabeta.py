@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from typing import Any
 
@@ -199,3 +200,19 @@ def test_the_table_changes_nothing_whatever_the_past() -> None:
             AlphaBeta(GAME, depth=3, table=table, evaluator=anything).search(state) for table in (True, False)
         )
         assert with_table.score == without.score, (GAME.format(state), [m.uci() for m in state.moves])
+
+
+def test_a_search_that_is_cut_keeps_the_last_finished_move() -> None:
+    """The root comes again inside the tree, where another move is best; that once decided what was looked at first."""
+
+    def evaluate(state: Any) -> float:
+        digest = hashlib.md5(str(GAME.key(state)).encode()).digest()
+        return (int.from_bytes(digest[:4], "big") % 2001 - 1000) / 1000 * 0.9
+
+    state = GAME.parse("8/8/8/4P3/8/8/k1K5/8 w - - 0 1")
+    finished = [AlphaBeta(GAME, depth=n, quiescence=0, evaluator=evaluate).search(state) for n in (5, 6)]
+    advance = GAME.moves.index("e5e6")
+    assert [found.move for found in finished] == [advance] * 2
+    limits = range(finished[0].nodes, 1600, 49)
+    cut = [AlphaBeta(GAME, nodes=nodes, quiescence=0, evaluator=evaluate).search(state) for nodes in limits]
+    assert {(found.move, found.depth) for found in cut} <= {(advance, 5), (advance, 6)}
