@@ -78,6 +78,9 @@ class Puzzle:
     mate_in: int | None = None
     """Plies from the policy's first move to the mate, that move and the mate counted (1, 3, 5, ...), where it is one;
     for ``rule="mate"`` always known, and the shortest forced mate."""
+    verified: bool = False
+    """For ``rule="mate"``: the reader of the file has seen to it that each own move of ``solution`` keeps the shortest
+    mate against every answer. Otherwise no move is taken for right because the solution has it."""
 
 
 @dataclass(frozen=True)

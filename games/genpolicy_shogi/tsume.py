@@ -80,6 +80,27 @@ class MateSearch:
             board.push(line[-1])
             plies = held[line[-1]]
 
+    def check_line(self, sfen: str, moves: list[str]) -> None:
+        """See that every move of the attacker keeps the shortest mate, whatever the defender answers.
+
+        Args:
+            sfen: A position whose ``distance`` is the number of moves.
+            moves: A legal line in USI that ends in mate.
+
+        Raises:
+            ValueError: one does not, or a shorter defence is given.
+        """
+        board: Any = cshogi.Board(sfen)
+        for ply, usi in enumerate(moves):
+            left = len(moves) - ply - 1  # plies after this one
+            board.push(board.move_from_usi(usi))
+            if ply % 2 == 0 and not self._is_mated(board, left):
+                raise ValueError(f"move {ply + 1} {usi!r} forces no mate within {left} more plies")
+            if ply % 2 and left > 1 and self._mates(board, left - 2):
+                raise ValueError(
+                    f"move {ply + 1} {usi!r} is no longest defence: it is mate within {left - 2} more plies"
+                )
+
     def _distance(self, board: Any, max_plies: int) -> int | None:
         return next((plies for plies in range(1, max_plies + 1, 2) if self._mates(board, plies)), None)
 
@@ -152,10 +173,12 @@ def read_puzzles(game: Game[Any], search: MateSearch, source: Source, on_bad: On
     """Mate problems of a file, streamed: a CSV with a header, of whose columns ``sfen`` is needed, or a list of SFENs.
 
     Up to ``MAX_CHECKED_PLIES`` the length is searched, not believed: where there is a mate shorter than the file's, its
-    line is the solution and the puzzle gets the theme ``SHORTER``. Longer problems are taken as the file has them.
+    line is the solution and the puzzle gets the theme ``SHORTER``; else the file's own line must force the mate. Longer
+    problems are taken as the file has them, their lines unverified.
 
     Raises:
-        SourceError: a problem that is unreadable, illegal or without a mate (only without ``on_bad``), a header without
+        SourceError: a problem that is unreadable, illegal, without a mate or with a line that forces none (only without
+            ``on_bad``), a header without
             ``sfen``, or no problem in the file.
     """
     names: list[str] | None = None if source.suffix == ".csv" else ["sfen"]
@@ -203,6 +226,7 @@ def _puzzle(game: Game[Any], search: MateSearch, row: dict[str, str], where: str
         if len(moves) != length:
             raise ValueError(f"mate_length is {length} and there are {len(moves)} moves")
     themes: tuple[str, ...] = ()
+    verified = False
     if not moves or length is None or length <= MAX_CHECKED_PLIES:
         found = search.distance(text, min(length or MAX_CHECKED_PLIES, MAX_CHECKED_PLIES))
         if found is None:
@@ -211,10 +235,12 @@ def _puzzle(game: Game[Any], search: MateSearch, row: dict[str, str], where: str
             themes = (SHORTER,)
         if not moves or found != length:
             moves = search.line(text, found)
-        length = found
+        else:
+            search.check_line(text, moves)
+        length, verified = found, True
     solution = tuple(game.moves.index(usi) for usi in moves)
     name = row.get("id") or str(number)
-    return Puzzle(name, where, text, (), solution, rule="mate", themes=themes, mate_in=length)
+    return Puzzle(name, where, text, (), solution, rule="mate", themes=themes, mate_in=length, verified=verified)
 
 
 def _check_line(text: str, moves: list[str]) -> None:

@@ -6,7 +6,8 @@ Two rules (``genpolicy.game.Puzzle.rule``).
   solved if that move wins at once, else not (Ruoss et al. 2024, arXiv:2402.04494, and Lichess).
 - ``mate``: every move must keep a forced win. Two counts: *shortest*, each move keeps the shortest one; *any*, each
   move keeps some forced win that is at most ``longer`` plies longer in all, and the win is delivered. The opponent
-  follows the solution while the policy does, and otherwise holds out as long as it can.
+  follows the solution while the policy does, and otherwise holds out as long as it can. A solution that nobody has
+  verified (``genpolicy.game.Puzzle.verified``) is not believed: then every move is judged by the search.
 
 A policy that fails to answer (an engine that dies) or answers an illegal move has not solved the puzzle; the reason is
 kept.
@@ -233,7 +234,7 @@ class _Play:
         end = self._game.outcome(after)
         if end == -1:
             self.over = True
-        elif self._on_line:
+        elif self._on_line and (self._puzzle.rule == "line" or self._puzzle.verified):
             self._follow(after, index + 1)
         elif self._puzzle.rule == "line" or end is not None:
             self._fail()

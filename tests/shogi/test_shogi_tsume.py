@@ -10,6 +10,9 @@ import pytest
 
 import genpolicy
 from genpolicy.errors import SourceError
+from genpolicy.evaluation.puzzles import attempt_puzzles
+from genpolicy.game import Puzzle
+from genpolicy.policies.base import Decision, Policy
 from genpolicy_shogi.tsume import SHORTER, MateSearch
 
 GAME = genpolicy.load_game("shogi")
@@ -161,3 +164,44 @@ def test_files_without_problems(tmp_path, name, rows, message) -> None:
         list(GAME.open_puzzles(write(tmp_path, rows, name)))
     with pytest.raises(SourceError, match="no such file"):
         list(GAME.open_puzzles(tmp_path / "missing.csv"))
+
+
+# Lines of checks that end in mate and force nothing, since the defender helps: positions of the same collection.
+HELPED = [
+    ("3R3R1/6k2/8G/9/9/9/9/9/9 b 2b3g4s4n4l18p 1", "6a6b 3b2a 1c2b", r"move 1 '6a6b' forces no mate"),
+    ("7S1/7kS/7B1/9/9/9/9/9/9 b 2rb4g2s4n4l18p 1", "1b1a 2b1a 2c1b+", r"move 1 '1b1a' forces no mate"),
+    ("9/7kS/9/5NR2/9/9/9/9/9 b r2b4g3s3n4l18p 1", "3d2d 2b1c 2d2c+", r"move 1 '3d2d' forces no mate"),
+]
+
+
+@pytest.mark.parametrize(("sfen", "line", "message"), HELPED)
+def test_a_line_that_forces_nothing_is_a_bad_row(tmp_path, sfen, line, message) -> None:
+    board = cshogi.Board(sfen)
+    for usi in line.split():
+        board.push(board.move_from_usi(usi))
+    assert board.is_game_over()
+    path = write(tmp_path, ["id,sfen,moves,mate_length", f"x,{sfen},{line},3", f"y,{PROBLEMS[0][0]},3d2c,1"])
+    with pytest.raises(SourceError, match=r"mates\.csv:2: " + message):
+        list(GAME.open_puzzles(path))
+    bad: list[SourceError] = []
+    assert [(p.name, p.verified) for p in GAME.open_puzzles(path, bad.append)] == [("y", True)]
+    assert len(bad) == 1
+
+
+@pytest.mark.parametrize(("sfen", "line", "message"), HELPED)
+def test_a_line_that_nobody_verified_is_not_believed(sfen, line, message) -> None:
+    """The policy plays the helper's line by heart; as a puzzle that was made in memory, nobody has checked it."""
+    moves = tuple(GAME.moves.index(usi) for usi in line.split())
+    played = Puzzle("x", "f:1", sfen, (), moves, rule="mate", mate_in=3)
+
+    class ByHeart(Policy):
+        kind = "by-heart"
+
+        def __init__(self) -> None:
+            self.game = GAME
+
+        def decide(self, states):
+            return [Decision(moves[0]) for _ in states]
+
+    (attempt,) = attempt_puzzles(ByHeart(), [played], longer=0).attempts
+    assert (attempt.first, attempt.solved, attempt.solved_any) == (False, False, False)
