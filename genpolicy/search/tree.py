@@ -88,7 +88,7 @@ class Tree:
 
     def __init__(self, nodes: Nodes, row: int) -> None:
         self.embeddings: list[Any] = []
-        """None while a node waits for its evaluation."""
+        """The model's own, never looked into; None also while a node waits for its evaluation (see ``visits``)."""
         self.actions: list[int] = []
         """The choice that led to each node; -1 at the root."""
         self.rewards: list[float] = []
@@ -99,7 +99,7 @@ class Tree:
         self.edge_priors: list[float] = []
         """Prior of the choice that led to the node."""
         self.visits: list[int] = []
-        """Backed-up visits; the node's own evaluation is the first."""
+        """Backed-up visits; the node's own evaluation is the first, so 0 says that the node waits for it."""
         self.value_sums: list[float] = []
         """Sum of the values backed up, for the player to move there."""
         self._counts: list[float] = []  # visits and virtual visits: what PUCT sees
@@ -182,7 +182,7 @@ class Tree:
             path = self._descend(config)
             if path is None:
                 break
-            if self.embeddings[path[-1]] is not None:
+            if self.visits[path[-1]]:
                 self._back_up(path, 0.0)  # the end of a game: all is in the reward
                 continue
             paths.append(path)
@@ -207,7 +207,7 @@ class Tree:
     def _descend(self, config: MctsConfig) -> list[int] | None:
         """Path to a new leaf or to an end of the game; None if the leaf is in flight."""
         node, path = 0, [0]
-        children_of, discounts, embeddings = self.children, self.discounts, self.embeddings
+        children_of, discounts, visits = self.children, self.discounts, self.visits
         while True:
             children = children_of[node]
             if children is None:
@@ -217,7 +217,7 @@ class Tree:
             path.append(node)
             if node == known or discounts[node] == 0.0:
                 return path
-            if embeddings[node] is None:
+            if not visits[node]:
                 return None
 
     def _choose(self, node: int, children: list[int], config: MctsConfig) -> int:
@@ -356,7 +356,7 @@ class Tree:
 
     def subtree(self, node: int) -> Tree | None:
         """A tree of its own below a node, with its visits; None where the game has ended. This tree stays as it is."""
-        if self.discounts[node] == 0.0 or self.embeddings[node] is None or self.visits[node] < 1:
+        if self.discounts[node] == 0.0 or self.visits[node] < 1:
             return None
         order = [node]
         for old in order:  # grows on the way: breadth first

@@ -254,6 +254,70 @@ def test_the_same_player_may_move_twice(leaves: int) -> None:
     check_tree(result.tree)
 
 
+class Arms(SearchModel):
+    """Five arms, pulled again and again: the one number decides, so that an embedding has nothing to tell.
+
+    Pulling the last arm ends the game. ``asked`` counts the rows of ``step``.
+    """
+
+    def __init__(self, embedding: Any) -> None:
+        self.embedding, self.asked = embedding, 0
+
+    def root(self, states: Sequence[Any]) -> Nodes:
+        return self._batch([-1] * len(states), [1.0] * len(states))
+
+    def step(self, embeddings: Sequence[Any], choices: Sequence[int]) -> Nodes:
+        assert all(embedding is self.embedding for embedding in embeddings)
+        self.asked += len(choices)
+        return self._batch(choices, [0.0 if choice == 4 else -1.0 for choice in choices])
+
+    def _batch(self, arms: Sequence[int], discounts: list[float]) -> Nodes:
+        count = len(arms)
+        rewards = [0.0 if arm < 0 else (0.1, 0.4, -0.2, 0.0, 0.3)[arm] for arm in arms]
+        choices = [Choices(np.arange(5), None)] * count
+        return Nodes([self.embedding] * count, choices, [0.0] * count, rewards, discounts, [False] * count)
+
+
+class Unlike:
+    """An embedding that cannot be asked whether it is true, nor what it equals."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        raise TypeError("embeddings are opaque")
+
+    def __bool__(self) -> bool:
+        raise TypeError("embeddings are opaque")
+
+
+EMBEDDINGS = ["None", "array", "empty array", "incomparable", "nan", "0"]
+
+
+@pytest.mark.parametrize("embedding", [None, np.arange(3), np.zeros(0), Unlike(), math.nan, 0], ids=EMBEDDINGS)
+@pytest.mark.parametrize("leaves", [1, 8])
+def test_a_search_asks_nothing_of_an_embedding(embedding: Any, leaves: int) -> None:
+    """Whatever it is, None too: the search is that over plain strings, and no node is asked for twice."""
+    config = MctsConfig(simulations=60, leaves=leaves)
+    models = Arms("plain"), Arms(embedding)
+    check_search_model(models[1], [0])
+    for model in models:
+        model.asked = 0
+    plain, opaque = (Mcts(model, config).search([0, 1])[1] for model in models)
+    for name in ("visits", "q", "choice", "value", "line", "simulations", "evaluations", "depth"):
+        assert getattr(opaque, name) == getattr(plain, name), name
+    check_tree(opaque.tree)
+    assert models[1].asked == models[0].asked == 2 * (len(opaque.tree) - 1)
+    assert opaque.visits[4] > 1  # the end of the game was visited again, and not asked for again
+    # A subtree is taken over, and searched on; the end of the game has none.
+    below = {opaque.tree.actions[node]: opaque.tree.subtree(node) for node in opaque.tree.children[0] or ()}
+    kept = below[1]
+    assert below[4] is None
+    assert kept is not None
+    again = Mcts(models[1], config).search([0], kept=[kept])[0]
+    assert sum(again.visits.values()) == opaque.visits[1] - 1 + 60
+    check_tree(again.tree)
+
+
 def test_rewards_on_the_way_count() -> None:
     # 0.75 now and then a loss of 1 for what follows; or nothing now and nothing after.
     model = Drawn(
