@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import random
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from typing import Any, ClassVar
 
 import chess
 import chess.pgn
+import numpy as np
 import pytest
 
 from genpolicy import cli
@@ -326,6 +328,45 @@ def test_a_player_that_fails_loses_that_game_and_the_others_go_on(how: str, reas
     assert [each.result for each in results] == [1.0, -1.0, 1.0]  # other is second, first, second
     assert all(each.forfeit_by == "other" for each in results)
     assert all(each.reason.startswith(reason) for each in results)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (None, "other answered no move: None"),
+        (Decision(None), "other answered no move: None"),  # type: ignore[arg-type]
+        (Decision("a1"), "other answered no move: 'a1'"),  # type: ignore[arg-type]
+        (Decision(1.7), "other answered no move: 1.7"),  # type: ignore[arg-type]
+        (Decision(10**30), "other answered the illegal move of id 1000"),
+        (Decision(8, value=math.nan), r"other gave a value that is no number in [-1, 1]: nan"),
+        (Decision(8, value="x"), r"other gave a value that is no number in [-1, 1]: 'x'"),  # type: ignore[arg-type]
+        (Decision(8, value=1300.0), r"other gave a value that is no number in [-1, 1]: 1300.0"),
+    ],
+    ids=str,
+)
+def test_a_malformed_decision_loses_that_game_and_the_others_go_on(answer: Any, reason: str) -> None:
+    class Malformed(Scripted):
+        def decide(self, states: Sequence[Any]) -> list[Decision]:
+            return [answer if state.stones[0].bit_count() == 2 else one for state, one in self._pairs(states)]
+
+        def _pairs(self, states: Sequence[Any]) -> list[tuple[Any, Decision]]:
+            return list(zip(states, super().decide(states), strict=True))
+
+    results = play(Scripted(TTT, 0.0), Malformed(TTT, 0.0), Adjudication(win=(0.9, 2), draw=(0.1, 8, 8)))
+    assert [each.ended for each in results] == ["forfeit"] * 3
+    assert [each.result for each in results] == [1.0, -1.0, 1.0]
+    assert all(each.reason.startswith(reason) for each in results)
+
+
+def test_numbers_of_other_libraries_are_moves_and_values() -> None:
+    class Numpy(Scripted):
+        def decide(self, states: Sequence[Any]) -> list[Decision]:
+            return [
+                Decision(np.int64(one.move), value=np.float32(-1))  # type: ignore[arg-type]
+                for one in super().decide(states)
+            ]
+
+    assert [each.ended for each in play(Scripted(TTT), Numpy(TTT))] == ["rules"] * 3
 
 
 def test_only_the_game_that_fails_is_lost() -> None:

@@ -8,6 +8,8 @@ whatever was played before, as far as ``Policy.seed`` makes a policy forget and 
 from __future__ import annotations
 
 import hashlib
+import math
+import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -91,6 +93,7 @@ class _Running:
     """The judge's last settled value for player 0 at the present ply; None: nothing is settled."""
 
 
+_PAST_ONE = 1e-6  # of a value that was rounded
 Finished = Callable[[GameResult], None]
 Warn = Callable[[str], None]
 
@@ -225,7 +228,7 @@ class Match:
                 return [answer for each in games for answer in self._decide(name, [each])]
             return [f"failed: {type(error).__name__}: {error}"]
         seconds = (time.perf_counter() - began) / len(games)
-        return [(int(decision.move), decision.value, seconds) for decision in decisions]
+        return [_read(decision, seconds) for decision in decisions]
 
     def _play(self, each: _Running, move: int, value: float | None, seconds: float) -> str | None:
         """Play a decision; what is wrong with it, if anything."""
@@ -261,3 +264,29 @@ class Match:
             seconds=(round(each.seconds[0], 4), round(each.seconds[1], 4)),
             finished=time.strftime("%Y-%m-%dT%H:%M:%S"),
         )
+
+
+def _read(decision: Any, seconds: float) -> tuple[int, float | None, float] | str:
+    """Move, value for the mover and seconds of what a policy answered; what is wrong with it, if anything.
+
+    A policy may be anybody's, so nothing of it is believed.
+    """
+    try:
+        move = operator.index(decision.move)  # a whole number of any library, and no fraction
+    except (AttributeError, TypeError):
+        return f"answered no move: {_short(getattr(decision, 'move', decision))}"
+    value = getattr(decision, "value", None)
+    if value is None:
+        return move, None, seconds
+    try:
+        number = math.nan if isinstance(value, str) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not abs(number) <= 1 + _PAST_ONE:  # not a number, too
+        return f"gave a value that is no number in [-1, 1]: {_short(value)}"
+    return move, max(-1.0, min(1.0, number)), seconds
+
+
+def _short(thing: Any) -> str:
+    text = repr(thing)
+    return text if len(text) <= 80 else text[:77] + "..."
