@@ -85,8 +85,12 @@ class Job:
 
     @property
     def is_over(self) -> bool:
-        """Whether to stop."""
-        return self._stopped or (self._deadline is not None and time.perf_counter() >= self._deadline)
+        """Whether to stop: it was told to, or the time is over (with nothing in hand, all of it)."""
+        return self._stopped or self._late()
+
+    def _late(self) -> bool:
+        limit = self.hard_deadline if self.best is None else self._deadline
+        return limit is not None and time.perf_counter() >= limit
 
     @property
     def stop_asked(self) -> bool:
@@ -100,6 +104,15 @@ class Job:
             SearchStopped: it shall stop.
         """
         if self.is_over:
+            raise SearchStopped
+
+    def check_in_hand(self) -> None:
+        """As ``check``, but where no clock runs a search that has found nothing yet may go on after ``stop``.
+
+        Raises:
+            SearchStopped: it shall stop.
+        """
+        if self.is_over and (self.best is not None or self.is_timed or self.go.ponder):
             raise SearchStopped
 
     def remaining_s(self) -> float | None:

@@ -222,8 +222,9 @@ def policy_options(keys: Iterable[str], values: Mapping[str, Any], highest: Mapp
         option = replace(_KNOWN.get(key, Option(key, "string")), key=key)
         if key in highest:
             option = replace(option, high=highest[key], default=min(int(option.default), highest[key]))
-        if values.get(key) is not None:
-            option = replace(option, default=values[key])
+        value = values.get(key)
+        if value is not None and (option.kind != "spin" or type(value) is int):  # a wrong one is refused in loading
+            option = replace(option, default=value)
         if option.kind == "combo" and option.default not in option.members:
             option = replace(option, members=(*option.members, str(option.default)))
         if option.kind == "spin":

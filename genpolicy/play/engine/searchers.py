@@ -86,7 +86,7 @@ class DecisionSearcher:
                 wanted["num_steps"] = max(1, fitting)
         policy = self._made(wanted)
         try:
-            with watched(policy, job.check):
+            with watched(policy, job.check_in_hand if self._quick is None else job.check):
                 self._decide(policy, job, publish, nodes)
         except SearchStopped:
             if job.best is None and self._quick is not None and job.remaining_s() is None:

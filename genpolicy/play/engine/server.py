@@ -28,6 +28,7 @@ from genpolicy.play.engine.protocol import SAID_CHARACTERS, read_go, read_positi
 from genpolicy.play.engine.searchers import Searcher, make_searcher
 
 STOP_GRACE_S = 0.25  # after "stop" for the part of the search that runs; then the best so far is the answer
+PATIENCE_S = 1.5  # the same where nothing was found yet and no clock runs: a move of the policy is worth the wait
 BETWEEN_INFOS_S = 0.3  # of one search; the last one goes out with the answer
 
 
@@ -189,8 +190,9 @@ class Server:
         job = self._job
         if job is None or job.answered:
             return
+        in_hand = job.best is not None or job.is_timed or job.go.ponder
         job.stop()
-        self._later(STOP_GRACE_S, lambda: self._answer(job))
+        self._later(STOP_GRACE_S if in_hand else PATIENCE_S, lambda: self._answer(job))
 
     def _ponder_hit(self, rest: Sequence[str]) -> None:
         job = self._job

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from genpolicy.play.engine.found import Found, Variation
+from genpolicy.play.engine.found import Found, Variation, found_of
 from genpolicy.play.engine.job import Job
 from genpolicy.play.engine.searchers import Publish
-from genpolicy.play.engine.watching import restricted_game, watched
+from genpolicy.play.engine.watching import restricted, restricted_game, watched
 from genpolicy.policies.base import Policy
 from genpolicy.policies.draws import RowSeeds
 from genpolicy.policies.mcts import MctsPolicy
@@ -52,6 +52,8 @@ class TreeSearcher:
         model = RulesModel(game, evaluator)
         tree = self._kept.find(job.state) if policy.reuse and not job.restricted else None
         target = self._target(job)
+        if job.is_timed:
+            self._first_answer(job, publish)
         calls = policy.evaluator.network_calls
         done = 0
         while True:
@@ -80,6 +82,18 @@ class TreeSearcher:
         if policy.reuse and not job.restricted:
             self._kept.add([tree])
 
+    def _first_answer(self, job: Job, publish: Publish) -> None:
+        """The prior's own move, by one network call where it has such a way: a search may not get far in its time."""
+        prior = self.policy.evaluator.prior
+        if prior is None:
+            return
+        quick = prior.modes().get("one_call", prior)
+        chosen = restricted(quick, job.state, job.allowed) if job.restricted else quick
+        with watched(quick, job.check_in_hand):
+            decision = chosen.decide([job.state])[0]
+        if decision.move in job.allowed:
+            publish(found_of(decision, int(decision.stats.get("network_calls", 0)), job.multi_pv))
+
     def _target(self, job: Job) -> int:
         """Simulations after which the search is over at the latest."""
         go = job.go
@@ -91,12 +105,13 @@ class TreeSearcher:
     def _part(self, job: Job, done: int) -> int:
         """Simulations of the next part."""
         leaves = self.policy.config.leaves
+        remaining = job.remaining_s()
         if not self._simulation_s:
-            return leaves
-        span = PART_S
-        if (remaining := job.remaining_s()) is not None:
-            span = min(span, remaining)
+            return leaves if remaining is None else 1
+        span = PART_S if remaining is None else min(PART_S, remaining)
         number = max(1, int(span / self._simulation_s))
+        if remaining is not None and number < leaves and remaining > 2 * leaves * self._simulation_s:
+            return leaves  # slow networks gain most by a full batch, and there is time for one
         if job.go.nodes is not None:
             # A limit in nodes means the same on every machine.
             number = leaves
