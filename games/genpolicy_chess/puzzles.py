@@ -17,6 +17,7 @@ import chess
 
 from genpolicy.errors import SourceError
 from genpolicy.game import OnBad, Puzzle
+from genpolicy.tables import csv_rows
 from genpolicy_chess.files import read_lines, suffix_of
 from genpolicy_chess.moves import move_id
 from genpolicy_chess.state import is_legal, parse_fen
@@ -62,7 +63,7 @@ def read_puzzles(path: Path, on_bad: OnBad | None) -> Iterator[Puzzle]:
     """
     names: tuple[str, ...] | None = None
     count = 0
-    for number, line in read_lines(path):
+    for number, line in csv_rows(read_lines(path)):
         if not line.strip():
             continue
         where = f"{path}:{number}"

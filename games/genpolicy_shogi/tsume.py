@@ -16,6 +16,7 @@ import cshogi
 
 from genpolicy.errors import SourceError
 from genpolicy.game import Game, OnBad, Puzzle
+from genpolicy.tables import csv_rows
 from genpolicy_shogi.files import Source, read_lines
 from genpolicy_shogi.replay import Replay
 
@@ -183,7 +184,8 @@ def read_puzzles(game: Game[Any], search: MateSearch, source: Source, on_bad: On
     """
     names: list[str] | None = None if source.suffix == ".csv" else ["sfen"]
     count = 0
-    for number, line in read_lines(source):
+    lines = read_lines(source)
+    for number, line in csv_rows(lines) if source.suffix == ".csv" else lines:
         if not line.strip() or (source.suffix != ".csv" and line.lstrip().startswith("#")):
             continue
         where = f"{source.label}:{number}"

@@ -32,8 +32,9 @@ def add_puzzles_parser(measures: Any) -> None:
 
 
 def run_puzzles(arguments: argparse.Namespace) -> int:
-    """Let policies solve puzzles and show the tables."""
+    """Let policies solve puzzles and show the tables; 2 where one of them could not be measured."""
     from genpolicy.data.storage import sha256_of
+    from genpolicy.errors import EngineError
     from genpolicy.evaluation.puzzle_tables import PuzzleResult, puzzle_reports
     from genpolicy.evaluation.puzzles import attempt_puzzles, read_puzzle_file
     from genpolicy.evaluation.report import write_json, write_markdown
@@ -56,16 +57,22 @@ def run_puzzles(arguments: argparse.Namespace) -> int:
             for name, spec in zip(names_of(specs), specs, strict=True)
             for player in opened.enter_context(open_players(name, spec, game, arguments))
         ]
-        results = [
-            PuzzleResult(
-                player.name,
-                attempt_puzzles(player.policy, found.puzzles, longer=arguments.longer, name=player.name, show=True),
-            )
-            for player in players
-        ]
-    reports = puzzle_reports(results, str(arguments.puzzles), longer=arguments.longer, band=arguments.band)
-    if found.num_bad:
-        reports[0].notes.append(f"{found.num_bad} bad rows of the file were left out.")
+        results, given_up = [], dict[str, str]()
+        for player in players:
+            try:
+                attempts = attempt_puzzles(
+                    player.policy, found.puzzles, longer=arguments.longer, name=player.name, show=True
+                )
+            except EngineError as error:  # one policy's failure takes nothing from the others
+                given_up[player.name] = str(error)
+            else:
+                results.append(PuzzleResult(player.name, attempts))
+    reports = []
+    if results:
+        reports = puzzle_reports(results, str(arguments.puzzles), longer=arguments.longer, band=arguments.band)
+        reports[0].notes += [f"{name} could not be measured: {reason}" for name, reason in given_up.items()]
+        if found.num_bad:
+            reports[0].notes.append(f"{found.num_bad} bad rows of the file were left out.")
     for report in reports:
         report.print()
     is_file = arguments.puzzles.is_file()
@@ -81,6 +88,9 @@ def run_puzzles(arguments: argparse.Namespace) -> int:
         "seed": arguments.seed,
     }
     policies = [result.figures(game, arguments.band) for result in results]
-    write_json(arguments.json, {"puzzles": facts, "policies": policies})
+    failures = [{"policy": name, "reason": reason} for name, reason in given_up.items()]
+    write_json(arguments.json, {"puzzles": facts, "policies": policies, "not_measured": failures})
     write_markdown(arguments.markdown, reports)
-    return 0
+    for name, reason in given_up.items():
+        print(f"genpolicy: not measured: {name}: {reason}", file=sys.stderr)
+    return 2 if given_up else 0

@@ -411,6 +411,50 @@ def test_bad_row_is_named_and_can_be_left_out(game: Game[Any], tmp_path: Path, r
     assert f"{path}:3" in found.shown[0]
 
 
+def test_line_breaks_within_quotes_belong_to_the_row(game: Game[Any], tmp_path: Path) -> None:
+    """RFC 4180 2.6; the row is named by its first line, and the rows after it by theirs."""
+    quoted = f'"00\n\nabc",{QUEEN_UP},"g8h8\r\nf2f8",1234,75,90,10,"mate\nmateIn1",https://lichess.org/x#1,'
+    path = write(tmp_path / "p.csv", HEADER, quoted, ROW)
+    first, second = game.open_puzzles(path)
+    assert (first.themes, len(first.solution), first.where) == (("mate", "mateIn1"), 1, f"{path}:2")
+    assert second.where == f"{path}:7"
+
+
+def test_a_quote_that_nobody_closed_costs_its_own_row_alone(game: Game[Any], tmp_path: Path) -> None:
+    quoted = '"x",' + ROW.partition(",")[2]
+    path = write(tmp_path / "p.csv", HEADER, 'a,"open', quoted, ROW, *[ROW] * 100, 'b,"open')
+    found = read_puzzle_file(game, path, skip_bad=True)
+    assert (len(found.puzzles), found.num_bad) == (102, 2)
+    assert f"{path}:2" in found.shown[0]
+
+
+DIES = """#!/bin/sh
+while read -r word rest; do case $word in uci) echo uciok;; isready) echo readyok;; go) exit 3;; quit) exit;; esac; done
+"""
+
+
+def test_a_policy_that_is_given_up_takes_nothing_from_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine = tmp_path / "dies"
+    engine.write_text(DIES)
+    engine.chmod(0o755)
+    path = write(tmp_path / "p.csv", HEADER, *[ROW] * 12)
+    command = ["evaluate", "puzzles", "--game", "chess", "--puzzles", str(path), "--json", str(tmp_path / "out.json")]
+    command += ["--markdown", str(tmp_path / "out.md"), "--policy"]
+    assert main([*command, "random", f"engine:{engine}?nodes=1", "random?seed=3"]) == 2
+    shown = capsys.readouterr()
+    assert "could not be measured" in shown.out
+    assert f"genpolicy: not measured: engine:{engine}?nodes=1: " in shown.err
+    figures = json.loads((tmp_path / "out.json").read_text())
+    assert [row["policy"] for row in figures["policies"]] == ["random", "random?seed=3"]
+    assert [row["policy"] for row in figures["not_measured"]] == [f"engine:{engine}?nodes=1"]
+    assert "status 3" in figures["not_measured"][0]["reason"]
+    assert "| random |" in (tmp_path / "out.md").read_text()
+    assert main([*command, f"engine:{engine}?nodes=1"]) == 2
+    assert "genpolicy: not measured" in capsys.readouterr().err
+
+
 def test_files_without_puzzles_are_refused(game: Game[Any], tmp_path: Path) -> None:
     for name, lines, said in [
         ("empty.csv", [HEADER], "no puzzle"),

@@ -205,3 +205,9 @@ def test_a_line_that_nobody_verified_is_not_believed(sfen, line, message) -> Non
 
     (attempt,) = attempt_puzzles(ByHeart(), [played], longer=0).attempts
     assert (attempt.first, attempt.solved, attempt.solved_any) == (False, False, False)
+
+
+def test_a_line_break_within_quotes_belongs_to_the_row(tmp_path) -> None:
+    first, second = PROBLEMS[0][0], PROBLEMS[1][0]
+    path = write(tmp_path, ["id,sfen,moves,mate_length", f'"two\nlines",{first},3d2c,1', f"y,{second},G*2d,1"])
+    assert [(p.name, p.where[-2:]) for p in GAME.open_puzzles(path)] == [("two\nlines", ":2"), ("y", ":4")]
