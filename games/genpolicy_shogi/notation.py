@@ -14,6 +14,8 @@ from genpolicy_shogi.sfen import STARTPOS
 
 TERMINATION = "Termination"
 """Header that keeps how a game ended, in CSA's word for it."""
+ENDED = "Ended"
+"""Header of a tournament's game; ``limit`` says that it was drawn because it had the most plies allowed."""
 
 # Result for the player who would move next; None: unknown, or not a game's end.
 ENDINGS: dict[str, float | None] = {
@@ -187,7 +189,9 @@ def termination(game: Game[Any], played: PlayedGame, last: Replay) -> str:
     if result is None:
         return "CHUDAN"
     if result == 0:
-        return "SENNICHITE" if _repeats(game, played) else "JISHOGI"
+        # An impasse (JISHOGI) is what the players agree on: nothing is called so that was not said to be one.
+        limit = "MAX_MOVES" if played.headers.get(ENDED) == "limit" else "HIKIWAKE"
+        return "SENNICHITE" if _repeats(game, played) else limit
     if result < 0:
         return "TORYO" if last.legal() else "TSUMI"
     return "KACHI" if last.board.is_nyugyoku() else "ILLEGAL_ACTION"

@@ -545,6 +545,28 @@ def test_an_engine_that_crashes_hangs_or_cheats_loses_and_the_report_says_why(
     assert reason in out.out
 
 
+def test_a_game_of_shogi_at_the_limit_of_plies_is_written_as_that(tmp_path: Path) -> None:
+    shogi = load_game("shogi")
+    settings = config(shogi, 2, {"a": "random", "b": "random?seed=3"}, rules=Adjudication(max_plies=10))
+    outcome = run_tournament(settings, shogi, tmp_path / "t")
+    assert [each.ended for each in outcome.results] == ["limit"] * 4
+    written = tmp_path / "t" / "games.csa"
+    assert [line for line in written.read_text().splitlines() if line[0] == "%"] == ["%MAX_MOVES"] * 4
+    again = list(shogi.open_games(written))
+    assert [(len(each.moves), each.result) for each in again] == [(10, 0.0)] * 4
+
+
+def test_an_anchor_that_does_not_play_is_refused_before_a_game(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["tournament", "--game", FOUR.spec, "--policy", "a=random", "b=random?seed=1", "--rounds", "1"]
+    arguments += ["--workers", "1", "--out", str(tmp_path / "t")]
+    assert cli.main([*arguments, "--anchor", "nobody=3"]) == 2
+    assert "--anchor: 'nobody' does not play; the players: a, b" in capsys.readouterr().err
+    assert not (tmp_path / "t").exists()
+    assert cli.main([*arguments, "--anchor", "b=3"]) == 0
+
+
 def test_every_pgn_is_read_by_python_chess_with_the_same_result(tmp_path: Path) -> None:
     settings = config(
         CHESS, 5, {"random": "random", "mcts": "mcts:uniform?simulations=4"}, rules=Adjudication(max_plies=90)

@@ -195,3 +195,23 @@ def test_what_is_written_is_read_by_cshogi(tmp_path) -> None:
     assert [cshogi.move_to_usi(move) for move in theirs.moves] == line
     assert theirs.win == cshogi.WHITE_WIN
     assert theirs.names == ["先手", "後手"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "word"),
+    [
+        ({"Termination": "adjudication", "Ended": "limit"}, "%MAX_MOVES"),
+        ({"Termination": "adjudication", "Ended": "adjudication"}, "%HIKIWAKE"),
+        ({"Termination": "JISHOGI"}, "%JISHOGI"),
+    ],
+)
+@pytest.mark.parametrize("suffix", [".csa", ".kif"])
+def test_a_drawn_game_is_no_impasse_unless_somebody_said_so(tmp_path, headers, word, suffix) -> None:
+    start = "lnsgkgsnl/1r5b1/ppppppppp/9/9/9/PPPPPPPPP/1B5R1/LNSGKGSNL b - 1"
+    moves = tuple(map(GAME.moves.index, ["7g7f", "3c3d"]))
+    path = tmp_path / f"one{suffix}"
+    GAME.write_game(path, PlayedGame("x", start, moves, 0.0, {"Black": "a", "White": "b", **headers}))
+    if suffix == ".csa":
+        assert path.read_text().splitlines()[-1] == word
+    (again,) = GAME.open_games(path)
+    assert (again.moves, again.result, again.headers["Termination"]) == (moves, 0.0, word[1:])

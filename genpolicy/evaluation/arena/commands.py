@@ -143,7 +143,9 @@ def run(arguments: argparse.Namespace) -> int:
     from genpolicy.evaluation.players import find_game
 
     players = players_of([spec for group in arguments.policy for spec in group])
-    rating_options(arguments)  # what is wrong with them is said before hours of play
+    options = rating_options(arguments)  # what is wrong with them is said before hours of play
+    if options.anchor is not None and options.anchor[0] not in players:
+        raise ValueError(f"--anchor: {options.anchor[0]!r} does not play; the players: {', '.join(players)}")
     game = find_game(arguments.game, list(players.values()))
     config = _config(arguments, game, players)
     _check_players(config, game)

@@ -104,6 +104,7 @@ class Journal:
             "Opening": result.opening,
             "PlyCount": str(len(result.moves)),
             "Termination": _TERMINATION[result.ended],
+            "Ended": result.ended,  # Termination's words do not tell a limit of plies from a judge
             "Reason": result.reason,
         }
         moves = tuple(self.game.moves.index(move) for move in result.moves)
