@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from genpolicy.play.engine.protocol import Go
 
@@ -10,7 +10,9 @@ DEFAULT_OVERHEAD_MS = 30
 MOVES_AHEAD = 30  # that a clock without movestogo is shared out over
 MAX_SHARE = 0.5  # of what is left on the clock for one move
 INCREMENT_SHARE = 0.8
-WIND_UP = 0.1  # of a short time that is kept for what comes after the search: the answer's own way
+WIND_UP = 0.15  # of a short time that is kept for what comes after the search: the answer's own way
+
+LATENESS_S = 0.15  # with movetime, where nothing has been found: one network call of a small model on a busy machine
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,9 @@ class Budget:
     soft_s: float
     """When the search should be over."""
     hard_s: float
-    """When the answer goes out, whatever has been found."""
+    """When the answer goes out, if there is one."""
+    last_s: float
+    """When an answer goes out, whatever has been found."""
 
 
 def budget(go: Go, player: int, overhead_ms: float) -> Budget | None:
@@ -32,7 +36,9 @@ def budget(go: Go, player: int, overhead_ms: float) -> Budget | None:
         overhead_ms: What the way from and to the GUI takes, at most.
     """
     if go.movetime is not None:
-        return _within(go.movetime, go.movetime, overhead_ms)
+        found = _within(go.movetime, go.movetime, overhead_ms)
+        # No clock is lost by a move that comes late; a move that the policy has not seen may lose the game.
+        return replace(found, last_s=found.hard_s + LATENESS_S)
     left, byoyomi = go.time_left[player], go.byoyomi or 0
     if left is None and go.byoyomi is None:
         return None
@@ -53,4 +59,5 @@ def _within(wanted_ms: float, most_ms: float, overhead_ms: float) -> Budget:
     hard = most_ms - min(overhead_ms, WIND_UP * most_ms)
     soft = min(wanted_ms, hard - min(overhead_ms, WIND_UP * most_ms) / 2)
     # What was not found by then is not worth the rest of the clock.
-    return Budget(max(0.0, soft) / 1e3, max(0.0, min(hard, 4 * wanted_ms + 100.0)) / 1e3)
+    hard = max(0.0, min(hard, 4 * wanted_ms + 100.0))
+    return Budget(max(0.0, soft) / 1e3, hard / 1e3, hard / 1e3)

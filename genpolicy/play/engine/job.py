@@ -49,13 +49,18 @@ class Job:
         self._stopped = False
         self._deadline: float | None = None
         self.hard_deadline: float | None = None
+        """When the answer goes out, if there is one."""
+        self.last_deadline: float | None = None
+        """When an answer goes out, whatever has been found."""
         if time_limit is not None and not go.ponder:
             self._start_clock()
 
     def _start_clock(self) -> None:
         assert self.time_limit is not None
         now = time.perf_counter()
-        self._deadline, self.hard_deadline = now + self.time_limit.soft_s, now + self.time_limit.hard_s
+        limit = self.time_limit
+        self._deadline, self.hard_deadline = now + limit.soft_s, now + limit.hard_s
+        self.last_deadline = now + limit.last_s
 
     def restart_clock(self) -> None:
         """Count the time from now on: what came before was not the search's."""
@@ -89,7 +94,7 @@ class Job:
         return self._stopped or self._late()
 
     def _late(self) -> bool:
-        limit = self.hard_deadline if self.best is None else self._deadline
+        limit = self.last_deadline if self.best is None else self._deadline
         return limit is not None and time.perf_counter() >= limit
 
     @property

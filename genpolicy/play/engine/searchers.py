@@ -16,7 +16,7 @@ from genpolicy.play.engine.watching import restricted, watched
 from genpolicy.policies.base import Decision, Policy
 
 Publish = Callable[[Found], None]
-STEP_MARGIN = 1.15  # of the measured time of a network call: one on a shared machine may take longer than the last ones
+STEP_MARGIN = 1.25  # of the measured time of a network call: one on a shared machine may take longer than the last ones
 LEARNING_RATE = 0.3  # of the time of a call, as it is measured anew
 
 

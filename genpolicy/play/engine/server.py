@@ -240,7 +240,7 @@ class Server:
 
     def _go_mate(self, state: Any, go: Any) -> None:
         # UCI gives the moves of a mate, USI the milliseconds to look for one.
-        time_limit = Budget(go.mate / 1e3, go.mate / 1e3) if self.dialect.mate_answer and go.mate else None
+        time_limit = Budget(*[go.mate / 1e3] * 3) if self.dialect.mate_answer and go.mate else None
         if time_limit is None and go.movetime is not None:
             time_limit = budget(go, self.game.player(state), 0.0)
         plies = None if self.dialect.mate_answer else max(1, 2 * go.mate - 1)
@@ -286,8 +286,17 @@ class Server:
 
     def _watch_time(self, job: Job) -> None:
         """See that the answer goes out when the time is over, whatever the worker does."""
-        if job.hard_deadline is not None:
-            self._later(max(0.0, job.hard_deadline - time.perf_counter()), lambda: self._answer(job))
+        if job.hard_deadline is None or job.last_deadline is None:
+            return
+
+        def answer_if_found() -> None:
+            if job.best is not None:
+                self._answer(job)
+
+        now = time.perf_counter()
+        if job.last_deadline > job.hard_deadline:
+            self._later(max(0.0, job.hard_deadline - now), answer_if_found)
+        self._later(max(0.0, job.last_deadline - now), lambda: self._answer(job))
 
     def _answer_when_over(self, job: Job) -> None:
         """Wait for the answer of a job that was stopped, for as long as it is given, and send one."""
