@@ -116,7 +116,11 @@ def _check_options(arguments: argparse.Namespace) -> None:
             raise ValueError(f"--{option.replace('_', '-')} must be at least 1, got {value}")
     if arguments.play is not None and len(specs_of(arguments)) < 2:
         raise ValueError("--play needs at least two policies to play each other")
-    rating_options(arguments)  # what is wrong there should be said before hours of measuring
+    options = rating_options(arguments)  # what is wrong there should be said before hours of measuring
+    if arguments.play is not None and options.anchor is not None:
+        names = names_of(specs_of(arguments))
+        if options.anchor[0] not in names:
+            raise ValueError(f"--anchor: {options.anchor[0]!r} does not play; the players: {', '.join(names)}")
 
 
 class _Sources:

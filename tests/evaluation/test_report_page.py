@@ -371,6 +371,7 @@ def test_command_puts_published_figures_beside_puzzles(tmp_path: Path, capsys: p
         ([], "nothing to measure"),
         (["--play", "1"], "at least two policies"),
         (["--play", "0"], "--play"),
+        (["--policy", "greedy", "--play", "1", "--anchor", "nobody=3"], "'nobody' does not play; the players: "),
         (["--tournament", "nowhere"], "holds no tournament"),
         (["--puzzles", "nowhere.csv"], "nowhere.csv"),
         (["--data", "nowhere"], "nowhere"),
