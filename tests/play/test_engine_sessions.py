@@ -320,6 +320,8 @@ def test_mates_are_found_on_request(chess_tree: Session, shogi_tree: Session) ->
     assert best(lines) == "a1a6"
     assert "score mate 2 wdl 1000 0 0" in before_bestmove(lines)[-1]
     assert len(before_bestmove(lines)[-1].split(" pv ")[1].split()) == 3
+    lines = chess_tree.ask("position fen 4k3/8/8/8/8/8/8/QQ2K3 w - - 0 1", "go mate 1 nodes 40")
+    assert "score cp" in before_bestmove(lines)[-1], "without a mate the policy chooses"
     answer = shogi_tree.ask(f"position sfen {TSUME_5}", "go mate 20000", until="checkmate")[-1].split()
     assert len(answer) == 1 + 5
     game = load_game("shogi")
@@ -447,3 +449,30 @@ def test_a_damaged_folder_is_said_on_both_channels(folder: Path, tmp_path: Path)
         assert b"model.safetensors" in session.complaints
         assert any(line.startswith("info string the policy cannot be loaded") for line in session.lines)
         assert session.strays() == []
+
+
+def test_a_policy_that_fails_loses_no_answer() -> None:
+    code = (
+        "import sys\n"
+        "from genpolicy.policies import simple\n"
+        "calls = []\n"
+        "def fail(self, states):\n"
+        "    calls.append(states)\n"
+        "    if len(calls) > 1: raise AssertionError('a bug of ours')\n"
+        "    return original(self, states)\n"
+        "original, simple.RandomPolicy.decide = simple.RandomPolicy.decide, fail\n"
+        "from genpolicy.cli import main\n"
+        "sys.exit(main(['engine', '--policy', 'random', '--game', 'chess']))\n"
+    )
+    with Session(command=[sys.executable, "-c", code]) as session:
+        session.ask("uci", "isready", until="readyok")
+        for _ in range(2):
+            lines = session.ask("position startpos", "go")
+            assert "info string the policy fails here: a bug of ours" in lines
+            assert best(lines) in ("a2a3", "a2a4", "b1a3")
+        session.send("go infinite")
+        time.sleep(0.3)
+        assert not any(line.startswith("bestmove") for line in session.ask("isready", until="readyok"))
+        assert best(session.ask("stop"))
+        assert session.strays() == []
+        assert session.end() == 0

@@ -6,7 +6,6 @@ from typing import Any
 
 from genpolicy.game import Game
 from genpolicy.play.engine.clock import Budget
-from genpolicy.play.engine.dialect import Dialect
 from genpolicy.play.engine.job import Job, SearchStopped
 from genpolicy.play.engine.protocol import Go
 from genpolicy.play.engine.watching import interruptible
@@ -23,15 +22,20 @@ class MateJob(Job):
         go: What was asked.
         time_limit: Of the search; None: no limit.
         max_plies: The longest mate to look for; None: any.
+        multi_pv: See ``Job``; for the policy's own search where there is no mate.
     """
 
-    def __init__(self, game: Game[Any], state: Any, go: Go, time_limit: Budget | None, max_plies: int | None) -> None:
-        super().__init__(state, game.legal(state).tolist(), restricted=False, go=go, time_limit=time_limit, multi_pv=1)
+    def __init__(
+        self, game: Game[Any], state: Any, go: Go, time_limit: Budget | None, max_plies: int | None, multi_pv: int
+    ) -> None:
+        legal = game.legal(state).tolist()
+        super().__init__(state, legal, restricted=False, go=go, time_limit=time_limit, multi_pv=multi_pv)
         self.game = game
         self.max_plies = max_plies
+        self.line: list[int] | None = None
+        """The mate, once it is found."""
         self.exhausted = False
         """Whether all mates that were asked for have been looked for."""
-        self.held = go.infinite or go.ponder
 
     def search(self) -> list[int] | None:
         """The moves of the shortest mate, of both sides; None where there is none, or none was found in time."""
@@ -70,13 +74,8 @@ class MateJob(Job):
         raise AssertionError(f"no mate in {plies} plies in {self.game.format(state)!r}, though there is one")
 
 
-def mate_answer(dialect: Dialect, game: Game[Any], job: MateJob, line: list[int] | None) -> str:
-    """The line, or lines, that answer ``go mate``."""
-    texts = [game.moves[move] for move in line or ()]
-    if dialect.mate_answer is not None:
-        if texts:
-            return f"{dialect.mate_answer} {' '.join(texts)}"
-        return f"{dialect.mate_answer} {'nomate' if not job.allowed or job.exhausted else 'timeout'}"
-    if not job.allowed:
-        return f"bestmove {dialect.no_move}"
-    return f"bestmove {' ponder '.join(texts[:2]) or game.moves[job.allowed[0]]}"
+def mate_answer(word: str, game: Game[Any], job: MateJob) -> str:
+    """What answers ``go mate`` where the protocol has a word for it: the moves, that there are none, or no answer."""
+    if job.line:
+        return f"{word} {' '.join(game.moves[move] for move in job.line)}"
+    return f"{word} {'nomate' if not job.allowed or job.exhausted else 'timeout'}"

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from genpolicy import __version__
-from genpolicy.errors import EngineError
 from genpolicy.play.engine.clock import Budget, budget
 from genpolicy.play.engine.dialect import Dialect
 from genpolicy.play.engine.found import Found, Variation, best_move, info_lines, legality
@@ -244,11 +243,14 @@ class Server:
         if time_limit is None and go.movetime is not None:
             time_limit = budget(go, self.game.player(state), 0.0)
         plies = None if self.dialect.mate_answer else max(1, 2 * go.mate - 1)
-        job = MateJob(self.game, state, go, time_limit, max_plies=plies)
-        if not self.game.legal(state).tolist():
-            self.output.send(mate_answer(self.dialect, self.game, job, None))
-            return
-        self._begin(job, lambda: self._search_mate(job))
+        multi_pv = int(self.settings.get("MultiPV", 1))
+        job = MateJob(self.game, state, go, time_limit, max_plies=plies, multi_pv=multi_pv)
+        if job.allowed:
+            self._begin(job, lambda: self._search_mate(job))
+        elif self.dialect.mate_answer is not None:
+            self.output.send(mate_answer(self.dialect.mate_answer, self.game, job))
+        else:
+            self.output.send(f"bestmove {self.dialect.no_move}")
 
     def _begin(self, job: Job, task: Callable[[], None]) -> None:
         self._job = job
@@ -260,8 +262,17 @@ class Server:
         def run() -> None:
             try:
                 task()
+            except ClosedOutputError:
+                raise
+            except (
+                Exception
+            ) as error:  # whatever a policy raises: the GUI gets its answer, and the next move its chance
+                self._say(f"the policy fails here: {error}")
+                self._log(repr(error))
+                job.wait_for_release()
             finally:
                 self._release(job)
+            self._answer(job)
 
         self._tasks.put(run)
 
@@ -354,23 +365,22 @@ class Server:
             self._searcher.run(job, lambda found: self._publish(job, found))
         except SearchStopped:
             self._tell(f"stopped after {1e3 * job.elapsed_s():.0f} ms")
-        except ClosedOutputError:
-            raise
-        except (ValueError, ArithmeticError, LookupError, RuntimeError, EngineError) as error:
-            self._say(f"the policy fails here: {error}")
-            self._log(repr(error))
         job.wait_for_release()
         self._release(job)
         self._answer(job)
 
     def _search_mate(self, job: MateJob) -> None:
+        """Look for a mate; where the protocol wants a move in any case, the policy's is played if there is none."""
         line = job.search()
+        if self.dialect.mate_answer is None:
+            if line is None:
+                self._search(job)
+                return
+            self._publish(job, Found((Variation(tuple(line), mate_plies=len(line)),)))
+        job.line = line
         job.wait_for_release()
         self._release(job)
-        with job.changed:
-            if not job.answered:
-                job.answered = True
-                self._answer_mate(job, line)
+        self._answer(job)
 
     def _publish(self, job: Job, found: Found) -> None:
         """Take an answer for the best so far, and tell it unless another one was told just now."""
@@ -399,8 +409,9 @@ class Server:
             if job.answered:
                 return
             job.answered = True
-            if isinstance(job, MateJob):
-                self._answer_mate(job, None)
+            if isinstance(job, MateJob) and self.dialect.mate_answer is not None:
+                self.output.send(mate_answer(self.dialect.mate_answer, self.game, job))
+                job.stop()
                 return
             if job.best is None:
                 self._say("no answer of the policy in time: a legal move is played instead")
@@ -409,13 +420,6 @@ class Server:
                 self._inform(job)
             self.output.send(f"bestmove {best_move(self.game, job.state, job.best)}")
             job.stop()
-
-    def _answer_mate(self, job: MateJob, line: list[int] | None) -> None:
-        if line and self.dialect.mate_answer is None:
-            job.best = Found((Variation(tuple(line), mate_plies=len(line)),))
-            self._inform(job)
-        self.output.send(mate_answer(self.dialect, self.game, job, line))
-        job.stop()
 
     # Saying.
 

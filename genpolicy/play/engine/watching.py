@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -45,7 +46,10 @@ def interruptible(check: Callable[[], None]) -> Iterator[None]:
     def look(frame: Any, event: str, argument: Any) -> None:
         nonlocal count
         count += 1
-        if count % CALLS_BETWEEN == 0:
+        # A generator that is thrown away, or a destructor, runs at any moment, and what is raised there is lost.
+        lost = event != "call" or frame.f_code.co_flags & inspect.CO_GENERATOR or frame.f_code.co_name == "__del__"
+        if count >= CALLS_BETWEEN and not lost:
+            count = 0
             check()
 
     before = sys.getprofile()
