@@ -165,7 +165,7 @@ def exact_denoiser(joint: Tensor, process: Process) -> Callable[[Tensor, Tensor]
         ("ancestral", Multinomial(3, 60, "linear")),
         ("remasking", Absorbing(3, 60, "linear")),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else value.kind,
 )
 def test_sampling_by_the_chain_reproduces_a_joint_distribution(name: str, process: Process) -> None:
     joint = torch.tensor([[0.30, 0.02, 0.03], [0.05, 0.25, 0.0], [0.01, 0.04, 0.30]], dtype=torch.float64)
