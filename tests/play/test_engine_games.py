@@ -56,8 +56,9 @@ async def play_chess(policy: str, num_games: int, opponent: str, seed: int) -> d
                     move = (await analysis.wait()).move
                     assert move in board.legal_moves
                 began = time.perf_counter()
+                # A copy: the client keeps the board to tell a ponder hit, and its analysis() overlooks one.
                 answer = await engine.play(
-                    board, chess.engine.Limit(time=MOVE_S), game=index, ponder=True, info=chess.engine.INFO_ALL
+                    board.copy(), chess.engine.Limit(time=MOVE_S), game=index, ponder=True, info=chess.engine.INFO_ALL
                 )
                 times.append(time.perf_counter() - began)
                 assert answer.move in board.legal_moves  # the client looks too; an illegal one is an EngineError
@@ -128,12 +129,13 @@ def play_shogi(policy: str, num_games: int, opponent: str, seed: int, max_plies:
                     move = game.moves[int(generator.choice(game.legal(state).tolist()))]
                     pondering = _leave(ours, pondering)
                 elif len(moves) % 2 == index % 2:
+                    if pondering != moves:
+                        _leave(ours, pondering)
                     began = time.perf_counter()
                     if pondering == moves:
                         num_hits += 1
                         answer = ours.ask("ponderhit")
                     else:
-                        _leave(ours, pondering)
                         answer = ours.ask(position, f"go {clock}")
                     times.append(time.perf_counter() - began)
                     pondering = None

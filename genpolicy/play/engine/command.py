@@ -10,6 +10,7 @@ from typing import Any
 
 MAX_LINE_BYTES = 8 << 20  # what is longer is no line of a GUI; it is skipped
 CHUNK_BYTES = 1 << 16
+SWITCH_S = 0.001  # between threads; a reader that waits for a search written in Python would answer late
 
 
 def add_parser(subparsers: Any) -> None:
@@ -46,6 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     output = Output.claim()
     from genpolicy.play.engine.server import Server
 
+    sys.setswitchinterval(SWITCH_S)
     host = Host(arguments.policy, game, arguments.device, facts)
 
     def leave(status: int) -> None:

@@ -32,10 +32,12 @@ class PositionReader:
         """Take a position; what is wrong with it, or None. A wrong one changes nothing."""
         if len(position.moves) > MAX_PLIES:
             return f"position: {len(position.moves)} moves; at most {MAX_PLIES} are followed"
-        if position.text == self._text and len(position.moves) >= len(self._moves):
-            known = len(self._moves) if position.moves[: len(self._moves)] == self._moves else 0
-        else:
-            known = 0
+        known = 0
+        if position.text == self._text:
+            both = zip(position.moves, self._moves, strict=False)
+            known = next(
+                (i for i, (new, old) in enumerate(both) if new != old), min(len(position.moves), len(self._moves))
+            )
         try:
             states = self._states[: known + 1] if known else [self._start(position.text)]
         except ValueError as error:

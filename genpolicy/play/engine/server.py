@@ -26,7 +26,7 @@ from genpolicy.play.engine.position import PositionReader
 from genpolicy.play.engine.protocol import SAID_CHARACTERS, read_go, read_position, read_setoption, shown, words_of
 from genpolicy.play.engine.searchers import Searcher, make_searcher
 
-STOP_GRACE_S = 0.25  # after "stop" for the part of the search that runs; then the best so far is the answer
+STOP_GRACE_S = 0.25  # after "stop" where nothing was found yet; then a legal move is the answer
 PATIENCE_S = 1.5  # the same where nothing was found yet and no clock runs: a move of the policy is worth the wait
 BETWEEN_INFOS_S = 0.3  # of one search; the last one goes out with the answer
 
@@ -189,9 +189,12 @@ class Server:
         job = self._job
         if job is None or job.answered:
             return
-        in_hand = job.best is not None or job.is_timed or job.go.ponder
         job.stop()
-        self._later(STOP_GRACE_S if in_hand else PATIENCE_S, lambda: self._answer(job))
+        if job.best is not None:
+            self._answer(job)  # the part of the search that runs could hardly change it, and may take a while
+            return
+        short = job.is_timed or job.go.ponder
+        self._later(STOP_GRACE_S if short else PATIENCE_S, lambda: self._answer(job))
 
     def _ponder_hit(self, rest: Sequence[str]) -> None:
         job = self._job

@@ -19,7 +19,7 @@ from genpolicy.search.mcts import Mcts, SearchResult
 from genpolicy.search.model import Evaluator, Prior, RulesModel
 from genpolicy.search.reuse import KeptTrees
 
-PART_S = 0.05  # how long a part should take: about the delay of an answer after "stop"
+PART_S = 0.02  # how long a part should take: by so much an answer may be late
 MAX_NODES = 300_000  # of a tree; some 1 GB of positions with long pasts
 
 
