@@ -166,6 +166,10 @@ class _Reader:
         if entry.replay is not None:
             entry.fail(line, "the player to move is given twice")
             return
+        if self.diagram is not None and 0 < len(self.diagram.ranks) < 9:
+            missing = " ".join(f"P{rank}" for rank in range(1, 10) if rank not in self.diagram.ranks)
+            entry.fail(line, f"the first position lacks the rows {missing}")
+            return
         sfen = STARTPOS if self.diagram is None else self.diagram.sfen(player)
         if self.diagram is None and player == 1:
             sfen = sfen.replace(" b ", " w ")
@@ -223,13 +227,16 @@ class _Reader:
 def _placed(diagram: Diagram | None, text: str) -> Diagram:
     """The diagram after a statement that begins with P."""
     if text.startswith("PI"):
+        if diagram is not None:
+            raise ValueError("stands after other pieces")
         diagram = Diagram.of(STARTPOS)
+        diagram.ranks = set(range(1, 10))
         for file, rank, name in _pairs(text[2:]):
             if diagram.squares.pop((file, rank), "").upper() != _SFEN.get(name):
                 raise ValueError(f"no {name} stands on {file}{rank} in the initial position")
         return diagram
     diagram = diagram or Diagram()
-    if text[1] in "+-":
+    if text[1:2] in ("+", "-"):
         player = "+-".index(text[1])
         for file, rank, name in _pairs(text[2:]):
             if name == "AL" and file == rank == 0:
@@ -245,15 +252,23 @@ def _placed(diagram: Diagram | None, text: str) -> Diagram:
             else:
                 diagram.put(file, rank, piece)
         return diagram
-    if text[1] not in "123456789":
+    if text[1:2] not in tuple("123456789"):
         raise ValueError("no statement of CSA")
-    for i, cell in enumerate(re.findall(r"..?.?", text[2:])):
+    rank = int(text[1])
+    if rank in diagram.ranks:
+        raise ValueError(f"rank {rank} is given twice")
+    diagram.ranks.add(rank)
+    # The blank after a last empty square is often lost.
+    cells = re.findall(r"..?.?", text[2:])
+    if len(cells) != 9:
+        raise ValueError(f"a row has nine squares of three characters, got {len(cells)}")
+    for i, cell in enumerate(cells):
         if cell.strip() in ("*", ""):
             continue
         if cell[0] not in "+-" or cell[1:] not in _SFEN:
             raise ValueError(f"{cell!r} is neither a piece nor ' * '")
         piece = _SFEN[cell[1:]]
-        diagram.put(9 - i, int(text[1]), piece if cell[0] == "+" else piece.lower())
+        diagram.put(9 - i, rank, piece if cell[0] == "+" else piece.lower())
     return diagram
 
 

@@ -51,10 +51,16 @@ def kif_usi(replay: Replay, text: str, last: str) -> str:
         raise ValueError("not a move of KIF, such as ７六歩(77)")
     square, name, way, source = match.groups()
     piece, target = TYPES[name], _target(square, last)
-    if way == "打" or source is None:
+    if way == "打":
+        if source is not None:
+            raise ValueError(f"a drop (打) comes from no square, and ({source}) is one")
         if piece > 7:
             raise ValueError("only an unpromoted piece can be dropped; a move names its square in brackets")
         return f"{PIECE_TYPES[piece]}*{target}"
+    if source is None:
+        raise ValueError(
+            "KIF names the square that a piece comes from, as in ７六歩(77), or says that it is dropped (打)"
+        )
     file, rank = DIGIT[source[0]], DIGIT[source[1]]
     if (stands := replay.piece_type(file, rank)) != piece:
         raise ValueError(f"square {file}{rank} holds {NAMES[stands] or 'no piece'} in {replay.sfen!r}")

@@ -46,6 +46,8 @@ class Diagram:
         """(file, rank) from 1 -> SFEN piece, e.g. ``"+p"``."""
         self.hands: dict[str, int] = {}
         """SFEN piece -> count."""
+        self.ranks: set[int] = set()
+        """Ranks that were given as rows."""
 
     @staticmethod
     def of(sfen: str) -> Diagram:

@@ -14,6 +14,8 @@ from genpolicy.game import PlayedGame
 
 GAME = genpolicy.load_game("shogi")
 
+BLANK_ROWS = "".join(f"P{rank}" + " * " * 9 + "\n" for rank in range(2, 9))
+KING_ROWS = "P1" + " * " * 4 + "-OU" + " * " * 4 + "\n" + BLANK_ROWS + "P9" + " * " * 4 + "+OU" + " * " * 4
 # The example of the standard's section 3 (computer-shogi.org/protocol/record_v22.html), shortened.
 STANDARD = """'----------棋譜ファイルの例"example.csa"-----------------
 V2.2
@@ -138,7 +140,7 @@ def test_ends_of_games(tmp_path, end, result) -> None:
         ("PI82HI22KA\n-", "lnsgkgsnl/9/ppppppppp/9/9/9/PPPPPPPPP/1B5R1/LNSGKGSNL w - 1"),
         ("P+59OU00FU\nP-51OU00AL\n+", "4k4/9/9/9/9/9/9/9/4K4 b P2r2b4g4s4n4l17p 1"),
         ("P-51OU53TO\nP+59OU29KI00KI00KI\n-", "4k4/9/4+p4/9/9/9/9/9/4K2G1 w 2G 1"),
-        ("P1 *  *  *  * -OU\nP9 *  *  *  * +OU\nP+00HI\n+", "4k4/9/9/9/9/9/9/9/4K4 b R 1"),
+        (f"{KING_ROWS}\nP+00HI\n+", "4k4/9/9/9/9/9/9/9/4K4 b R 1"),
     ],
 )
 def test_first_positions(tmp_path, lines, sfen) -> None:
@@ -165,7 +167,7 @@ def test_several_games_in_a_file(tmp_path) -> None:
         ("V2.2\nPI\n+\n+7776FU\n%WHAT\n", r":5: .*%WHAT.*no end.*%TORYO"),
         ("V2.2\nPI\n+\n%TORYO\n+7776FU\n", r":5: .*after the game's end"),
         ("V2.2\nPI33FU22HI\n+\n", r":2: .*no HI stands on 22"),
-        ("V2.2\nP1-OU\nP2-OU\n+\n", r"first position: .*legal position"),
+        ("V2.2\nP-51OU\nP-52OU\n+\n", r"first position: .*legal position"),
         ("V2.2\nPI\n+\n+0055FU\n", r":4: .*illegal"),
         ("hello\n", r":1: .*'hello' is no statement"),
         ("", r"holds no game"),
@@ -215,3 +217,43 @@ def test_a_drawn_game_is_no_impasse_unless_somebody_said_so(tmp_path, headers, w
         assert path.read_text().splitlines()[-1] == word
     (again,) = GAME.open_games(path)
     assert (again.moves, again.result, again.headers["Termination"]) == (moves, 0.0, word[1:])
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("P", r"a\.csa:4: .*'P': no statement of CSA"),
+        ("P\n+\n+7776FU", r"a\.csa:4: .*'P': no statement of CSA"),
+        ("P0 * ", r"a\.csa:4: .*no statement of CSA"),
+        ("P1-KY", r"a\.csa:4: .*nine squares of three characters, got 1"),
+        ("P1" + " * " * 10, r"a\.csa:4: .*nine squares of three characters, got 10"),
+        ("P1" + " * " * 4 + "-OU" + " * " * 4 + "\n+", r"a\.csa:5: .*lacks the rows P2 P3 P4 P5 P6 P7 P8 P9"),
+        ("P1" + " * " * 9 + "\nP1" + " * " * 9, r"a\.csa:5: .*rank 1 is given twice"),
+        ("PI\nP1" + " * " * 9, r"a\.csa:5: .*rank 1 is given twice"),
+        ("P+00FU\nPI", r"a\.csa:5: .*stands after other pieces"),
+    ],
+)
+def test_a_damaged_diagram_names_its_line(tmp_path, rows, message) -> None:
+    path = tmp_path / "a.csa"
+    path.write_text(f"V2.2\nN+a\nN-b\n{rows}\n")
+    with pytest.raises(SourceError, match=message):
+        list(GAME.open_games(path))
+    bad: list[SourceError] = []
+    (tmp_path / "b.csa").write_text("PI\n+\n+7776FU\n%TORYO\n")
+    assert [game.game_id for game in GAME.open_games(tmp_path, bad.append)] == ["b.csa:1"]
+    assert len(bad) == 1
+
+
+def test_pieces_one_by_one_need_no_rows(tmp_path) -> None:
+    path = tmp_path / "a.csa"
+    path.write_text(f"P+59OU00KI\nP-51OU\n+\n%TORYO\n/\n{KING_ROWS}\nP+00KI\n+\n%TORYO\n")
+    assert [game.start for game in GAME.open_games(path)] == ["4k4/9/9/9/9/9/9/9/4K4 b G 1"] * 2
+
+
+def test_a_file_cut_anywhere_is_a_game_or_an_error(tmp_path) -> None:
+    path = tmp_path / "a.csa"
+    whole = FLOODGATE.replace("{blank}", " ")
+    for size in range(1, len(whole)):
+        path.write_text(whole[:size])
+        bad: list[SourceError] = []
+        assert len(list(GAME.open_games(path, bad.append))) + len(bad) == 1

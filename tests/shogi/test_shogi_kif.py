@@ -238,3 +238,26 @@ def test_what_is_written_is_read_by_cshogi(tmp_path) -> None:
         theirs = cshogi.KIF.Parser.parse_file(str(path))
         assert [cshogi.move_to_usi(move) for move in theirs.moves] == line
         assert theirs.win == cshogi.WHITE_WIN
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("２二角", r"names the square that a piece comes from"),
+        ("２二角成", r"names the square that a piece comes from"),
+        ("４五角", r"names the square that a piece comes from"),
+        ("４五角成", r"names the square that a piece comes from"),
+        ("４五角打(88)", r"a drop .* comes from no square"),
+        ("４五馬打", r"only an unpromoted piece can be dropped"),
+        ("４五角成打", r"not a move of KIF"),
+        ("４五角打成", r"not a move of KIF"),
+    ],
+)
+def test_a_move_without_its_square_is_no_drop(tmp_path, text, message) -> None:
+    line = "   5 ４五角打     ( 0:05/00:00:24)"
+    assert line in KIF
+    with pytest.raises(SourceError, match=rf"games\.kif:13: .*move 5 .*{message}"):
+        read(tmp_path, KIF.replace(line, f"   5 {text}"))
+    # What newspapers print says it without.
+    (game,) = read(tmp_path, KI2, "games.ki2")
+    assert usi(game)[4] == "B*4e"
