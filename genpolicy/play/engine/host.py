@@ -30,6 +30,8 @@ from genpolicy.policies.base import Policy, load_policy, read_policy_config, spe
 BUILT_IN_SEARCHES = ("uniform", "heuristic", "rollout")  # arguments of mcts that are no policy
 INNER = ("num_steps", "sampler", "scheduler")
 """Options of the policies inside a search that the search itself does not take."""
+COMPILER = "torch._dynamo"
+"""The module of torch's compiler, which ``light_imports`` hides."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,16 @@ class Host:
             LookupError: as ``load_policy``.
             EngineError: an engine behind it does not start.
         """
-        with light_imports():
+        # A policy from elsewhere may need what is hidden; so may one that only loading finds inside a search.
+        if self.facts.kind not in POLICY_OPTIONS:
+            self._load()
+            return
+        try:
+            with light_imports():
+                self._load()
+        except (ImportError, RuntimeError) as error:  # diffusers hands on a failed import as a RuntimeError
+            if not _misses_compiler(error):
+                raise
             self._load()
 
     def _load(self) -> None:
@@ -328,10 +339,9 @@ def light_imports() -> Iterator[None]:
     long as torch itself, and an engine compiles nothing. Imports make objects that stay, and looking through them again
     and again takes a fifth of the time.
     """
-    name = "torch._dynamo"
-    hidden = name not in sys.modules
+    hidden = COMPILER not in sys.modules
     if hidden:
-        sys.modules[name] = None  # type: ignore[assignment]  # Python's own way to say that a module is missing
+        sys.modules[COMPILER] = None  # type: ignore[assignment]  # Python's own way to say that a module is missing
     collected = gc.isenabled()
     gc.disable()
     try:
@@ -339,5 +349,14 @@ def light_imports() -> Iterator[None]:
     finally:
         if collected:
             gc.enable()
-        if hidden and sys.modules.get(name, "absent") is None:
-            del sys.modules[name]
+        if hidden and sys.modules.get(COMPILER, "absent") is None:
+            del sys.modules[COMPILER]
+
+
+def _misses_compiler(error: BaseException | None) -> bool:
+    """Whether an error, or one that it came from, is the import of what ``light_imports`` hides."""
+    while error is not None:
+        if isinstance(error, ImportError) and (error.name or "").startswith(COMPILER):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
