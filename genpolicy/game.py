@@ -394,8 +394,10 @@ class Game(ABC, Generic[StateT]):
         """
         raise ValueError(f"game {self.spec!r} writes no game files")
 
-    def write_games(self, path: Path, games: Iterable[PlayedGame]) -> None:
-        """Write games in the game's usual format, in place of what the file held.
+    def write_games(self, path: Path, games: Iterable[PlayedGame]) -> int:
+        """Write games in the format that the file's name says, in place of what it held; how many were written.
+
+        A game that the format cannot hold is left out.
 
         Raises:
             ValueError: the game does not supply this.
@@ -403,8 +405,11 @@ class Game(ABC, Generic[StateT]):
         if type(self).write_game is Game.write_game:
             raise ValueError(f"game {self.spec!r} writes no game files")
         path.write_bytes(b"")
+        count = 0
         for game in games:
             self.write_game(path, game)
+            count += 1
+        return count
 
     def write_positions(self, path: Path, positions: Iterable[Position]) -> int:
         """Write positions and what is known of them to a new file, in the game's format that its name says.

@@ -237,8 +237,8 @@ class ChessGame(Game[ChessState]):
         for file in find_puzzle_files(path):
             yield from read_puzzles(file, on_bad)
 
-    def write_games(self, path: Path, games: Iterable[PlayedGame]) -> None:
-        """Write games as PGN; a name that ends in ``.gz`` or ``.zst`` packs them."""
+    def write_games(self, path: Path, games: Iterable[PlayedGame]) -> int:
+        """Write games as PGN, how many; a name that ends in ``.gz`` or ``.zst`` packs them."""
         from genpolicy_chess.pgn import write_games
 
-        write_games(path, games)
+        return write_games(path, games)

@@ -266,11 +266,14 @@ def read_games(path: Path, on_bad: OnBad | None, label: str | None = None) -> It
         raise SourceError(f"{path}: holds no game; expected PGN text")
 
 
-def write_games(path: Path, games: Iterable[PlayedGame], *, append: bool = False) -> None:
-    """Write games as PGN in export format, in place of the file or at its end; ``.gz`` and ``.zst`` are packed."""
+def write_games(path: Path, games: Iterable[PlayedGame], *, append: bool = False) -> int:
+    """Write games as PGN in export format, in place of the file or at its end, how many; ``.gz`` and ``.zst`` pack."""
+    count = 0
     with open_for_writing(path, append=append) as out:
         for game in games:
             out.write(game_text(game))
+            count += 1
+    return count
 
 
 def game_text(game: PlayedGame) -> str:

@@ -14,8 +14,8 @@ from genpolicy.errors import DatasetError
 from genpolicy.game import Game, PlayedGame, Position
 
 
-def export_positions(dataset: Dataset, game: Game[Any], path: Path, split: str | None = None) -> int:
-    """Write the records of a data set as positions, in their order; how many the format took.
+def export_positions(dataset: Dataset, game: Game[Any], path: Path, split: str | None = None) -> tuple[int, int]:
+    """Write the records of a data set as positions, in their order.
 
     Args:
         dataset: The data set.
@@ -23,15 +23,25 @@ def export_positions(dataset: Dataset, game: Game[Any], path: Path, split: str |
         path: A new file; its name says the format (see ``Game.write_positions``).
         split: Only this split; None takes all.
 
+    Returns:
+        How many the format took, and how many there were.
+
     Raises:
         ValueError: the game writes no positions, or not in a format of this name.
     """
-    positions = (_position(record, f"{dataset.folder}: record {row}") for row, record in _rows(dataset, split))
-    return game.write_positions(path, positions)
+    count = 0
+
+    def positions() -> Iterator[Position]:
+        nonlocal count
+        for row, record in _rows(dataset, split):
+            yield _position(record, f"{dataset.folder}: record {row}")
+            count += 1
+
+    return game.write_positions(path, positions()), count
 
 
-def export_games(dataset: Dataset, game: Game[Any], path: Path, split: str | None = None) -> int:
-    """Write the games whose moves a data set holds; how many there were. Arguments and errors as above.
+def export_games(dataset: Dataset, game: Game[Any], path: Path, split: str | None = None) -> tuple[int, int]:
+    """Write the games whose moves a data set holds. Arguments, what is returned and errors as above.
 
     Raises:
         DatasetError: no game in it, or the records of one do not follow from each other.
@@ -45,10 +55,10 @@ def export_games(dataset: Dataset, game: Game[Any], path: Path, split: str | Non
             yield _game(game, [(f"{dataset.folder}: record {row}", record) for row, record in group])
             count += 1
 
-    game.write_games(path, games())
+    written = game.write_games(path, games())
     if count == 0:
         raise DatasetError(f"{dataset.folder}: holds no game (no record says which move was played)")
-    return count
+    return written, count
 
 
 def _rows(dataset: Dataset, split: str | None) -> Iterator[tuple[int, Record]]:
@@ -104,12 +114,14 @@ def run(arguments: argparse.Namespace) -> int:
     dataset = Dataset.open(arguments.folder)
     if arguments.out.exists():
         raise ValueError(f"--out {arguments.out}: exists already; name a new file")
+    game = load_game(dataset.game_spec)
     write = export_games if arguments.games else export_positions
     try:
-        count = write(dataset, load_game(dataset.game_spec), arguments.out, arguments.split)
+        count, there = write(dataset, game, arguments.out, arguments.split)
     except BaseException:
         arguments.out.unlink(missing_ok=True)  # half a file would look like a whole one
         raise
-    what = "games" if arguments.games else f"of {dataset.num_records:,} positions"
-    print(f"wrote {count:,} {what} to {shlex.quote(str(arguments.out))}")
+    what = "games" if arguments.games else "positions"
+    left = f"; the format has no place for the other {there - count:,}" if count < there else ""
+    print(f"wrote {count:,} of {there:,} {what} to {shlex.quote(str(arguments.out))}{left}")
     return 0
