@@ -11,7 +11,7 @@ import gzip
 import io
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,7 +140,9 @@ def find_files(path: Path) -> tuple[Kind, list[Source]]:
     """
     path = Path(path)
     if path.is_dir():
-        inside = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
+        inside = sorted(
+            file for file in path.rglob("*") if file.is_file() and not _is_hidden(file.relative_to(path).parts)
+        )
     elif path.is_file():
         inside = [path]
     else:
@@ -172,12 +174,18 @@ def kind_of(source: Source) -> Kind:
     return "positions"
 
 
+def _is_hidden(parts: Sequence[str]) -> bool:
+    """Whether a file of a folder or archive is the system's own, such as what macOS puts beside each file."""
+    return any(part == "__MACOSX" or (part.startswith(".") and part not in (".", "..")) for part in parts)
+
+
 def _members(file: Path) -> list[Source]:
     if file.suffix.lower() != ".zip":
         return [Source(file)]
     try:
         with zipfile.ZipFile(file) as archive:
-            return [Source(file, name) for name in sorted(archive.namelist()) if not name.endswith("/")]
+            names = sorted(name for name in archive.namelist() if not name.endswith("/"))
+            return [Source(file, name) for name in names if not _is_hidden(name.split("/"))]
     except (OSError, zipfile.BadZipFile) as error:
         raise SourceError(f"{file}: cannot be read ({error}); fetch the archive again") from error
 

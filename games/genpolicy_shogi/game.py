@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from operator import index
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +16,7 @@ from genpolicy.game import Game, IntArray, MovePlanes, OnBad, PlayedGame, Positi
 from genpolicy_shogi import display, labelled, labels, rules, sources
 from genpolicy_shogi import state as states
 from genpolicy_shogi.evaluation import forcing_moves, is_quiet, static_value
+from genpolicy_shogi.files import Source
 from genpolicy_shogi.moves import flipped_ids, make_vocabulary
 from genpolicy_shogi.sfen import STARTPOS
 from genpolicy_shogi.state import ShogiState
@@ -109,10 +111,14 @@ class ShogiGame(Game[ShogiState]):
         Raises:
             IllegalMoveError: the move is not legal there, or no id of the vocabulary.
         """
-        if not state.is_legal(move_id):
-            text = repr(self.moves[move_id]) if 0 <= move_id < len(self.moves) else f"of id {move_id}"
+        try:
+            number = index(move_id)
+        except TypeError:
+            raise IllegalMoveError(self._illegal(state, f"{move_id!r} (a move is its id, a whole number)")) from None
+        if not state.is_legal(number):
+            text = repr(self.moves[number]) if 0 <= number < len(self.moves) else f"of id {number}"
             raise IllegalMoveError(self._illegal(state, text))
-        return states.after(state, int(move_id))
+        return states.after(state, number)
 
     def _illegal(self, state: ShogiState, move: str, reason: str = "") -> str:
         legal = " ".join(self.moves[i] for i in state.legal()) or "none"
@@ -287,9 +293,22 @@ class ShogiGame(Game[ShogiState]):
         """Append a game as CSA, KIF, USI or hcpe3, by the file's name.
 
         Raises:
-            ValueError: the name is of no format in which games are written.
+            ValueError: the name is of no format in which games are written, or the format cannot hold the game: hcpe3
+                an unknown result or a first position with one king.
         """
         sources.write_game(self, path, game)
+
+    def write_games(self, path: Path, games: Iterable[PlayedGame]) -> int:
+        """Write games as ``write_game`` does, in place of what the file held; how many were written.
+
+        hcpe3 has no place for an unknown result and for a first position with one king: such games are left out.
+
+        Raises:
+            ValueError: the name is of no format in which games are written.
+        """
+        if Source(path).suffix == ".hcpe3":
+            games = filter(labelled.fits, games)
+        return super().write_games(path, games)
 
     def write_positions(self, path: Path, positions: Iterable[Position]) -> int:
         """Write labelled positions as hcpe, hcpe3 or PSV, by the file's name; what they cannot hold is left out.

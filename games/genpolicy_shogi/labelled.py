@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from genpolicy.errors import SourceError
 from genpolicy.game import Game, OnBad, PlayedGame, Position
 from genpolicy.values import parse_score
-from genpolicy_shogi import binary
+from genpolicy_shogi import binary, packed
 from genpolicy_shogi.binary import RESULTS, Hcpe, Hcpe3Game, Hcpe3Move, Psv
 from genpolicy_shogi.files import Source
 from genpolicy_shogi.packed import HCP, PSFEN, move16_of_usi, pack, yaneura_of_usi
@@ -22,6 +22,7 @@ from genpolicy_shogi.replay import Replay
 
 MATE_EVAL = 30_000
 """Centipawns of a mate where a format has only those; dlshogi's own figure."""
+_EVAL_RANGE = -0x8000, 0x7FFF
 VISITS = 10_000
 """Visits that a policy is written with where their number is not known."""
 _LAST_GAME_PLY = 0xFFFF
@@ -115,10 +116,11 @@ def hcpe3_positions(record: Hcpe3Game) -> list[Searched]:
             visits = {replay.move16(number): count for number, count in move.candidates}
             total = sum(visits.values())
             line: tuple[str, ...] = ()
-            scores: tuple[str, ...] = ()
+            # An eval of 0 beside no candidates is a move that nobody searched, as of an opening book.
+            scores = (f"cp:{move.eval}",) if total or move.eval else ()
             policy: str | None = None
             if total:
-                line, scores = (max(visits, key=visits.__getitem__),), (f"cp:{move.eval}",)
+                line = (max(visits, key=visits.__getitem__),)
                 policy = " ".join(f"{usi}={count / total:.6g}" for usi, count in visits.items() if count)
             played = replay.move16(move.move16)
             found.append((text, line, scores, played, policy))
@@ -142,20 +144,29 @@ def read_games(game: Game[Any], source: Source, label: str, on_bad: OnBad | None
             yield PlayedGame(f"{label}:{number}", start, moves, RESULTS[record.result & 3])
 
 
+def fits(played: PlayedGame) -> bool:
+    """Whether hcpe3 can hold a game: its result is known and its first position has both kings."""
+    return played.result is not None and packed.fits(played.start)
+
+
 def hcpe3_of_game(game: Game[Any], played: PlayedGame) -> Hcpe3Game:
-    """A game in hcpe3, every move its position's only candidate and no position scored."""
-    moves = []
-    for move in played.moves:
-        number = move16_of_usi(game.moves[move])
-        moves.append(Hcpe3Move(number, 0, ((number, 1),)))
-    return Hcpe3Game(pack(HCP, played.start), _result_number(played.result), 0, tuple(moves))
+    """A game in hcpe3. Nobody searched its positions: none has a candidate, so that none is a training sample.
+
+    Raises:
+        ValueError: its result is unknown, or its first position has one king.
+    """
+    if played.result is None:
+        raise ValueError(f"game {played.game_id}: its result is unknown, and hcpe3 has no number for that")
+    moves = tuple(Hcpe3Move(move16_of_usi(game.moves[move]), 0) for move in played.moves)
+    return Hcpe3Game(pack(HCP, played.start), _result_number(played.result), 0, moves)
 
 
 def write_positions(path: Path, positions: Iterable[Position]) -> int:
     """Write labelled positions as hcpe, hcpe3 or PSV, by the file's name; those that a format cannot hold are left out.
 
     hcpe and PSV take positions with a line, a score of its first position and a result. hcpe3 takes the moves played of
-    whole games; a position's policy becomes visits, its line a single candidate where it has no policy.
+    whole games whose result is known; a position's policy becomes visits, its line a single candidate where it has no
+    policy, and a position with neither is no training sample. None takes a position with one king.
 
     Returns:
         How many positions were written.
@@ -179,13 +190,18 @@ def write_positions(path: Path, positions: Iterable[Position]) -> int:
     if suffix not in (".hcpe", ".psv"):
         raise ValueError(f"{path}: positions are written as .hcpe, .hcpe3 or .psv (each also .gz or .zst)")
     make = _hcpe_of if suffix == ".hcpe" else _psv_of
-    whole = (p for p in positions if p.line and p.scores and p.scores[0] is not None and p.result is not None)
-    return binary.write(path, (make(position) for position in whole))
+    return binary.write(path, (make(position) for position in positions if _is_whole(position)))
+
+
+def _is_whole(position: Position) -> bool:
+    scored = position.scores and position.scores[0] is not None
+    return bool(position.line and scored and position.result is not None and packed.fits(position.text))
 
 
 def _hcpe_of(position: Position) -> Hcpe:
-    packed, move = pack(HCP, position.text), move16_of_usi(position.line[0])
-    return Hcpe(packed, _eval(position.scores), move, _result_number(position.result))
+    assert position.result is not None
+    move, result = move16_of_usi(position.line[0]), _result_number(position.result)
+    return Hcpe(pack(HCP, position.text), _eval(position.scores), move, result)
 
 
 def _psv_of(position: Position) -> Psv:
@@ -199,20 +215,20 @@ def _psv_of(position: Position) -> Psv:
 def _hcpe3_games(positions: list[Position]) -> Iterator[Hcpe3Game]:
     """The game of some positions, or several where one does not follow from the one before."""
     moves: list[Hcpe3Move] = []
-    start: Position | None = None
+    start, result = "", 0
     replay: Replay | None = None
     for position in positions:
-        if position.played is None or position.result is None:
+        if position.played is None or position.result is None or not packed.fits(position.text):
             continue
         if replay is None or replay.sfen.split()[:3] != position.text.split()[:3]:
-            if start is not None:
-                yield Hcpe3Game(pack(HCP, start.text), _result_number(start.result), 0, tuple(moves))
-            start, moves, replay = position, [], Replay(position.text)
-        value = _eval(position.scores) if position.line else 0
-        moves.append(Hcpe3Move(move16_of_usi(position.played), value, _candidates(position)))
+            if replay is not None:
+                yield Hcpe3Game(pack(HCP, start), result, 0, tuple(moves))
+            start, result = position.text, _result_number(position.result)
+            moves, replay = [], Replay(position.text)
+        moves.append(Hcpe3Move(move16_of_usi(position.played), _eval(position.scores), _candidates(position)))
         replay.play_usi(position.played)
-    if start is not None:
-        yield Hcpe3Game(pack(HCP, start.text), _result_number(start.result), 0, tuple(moves))
+    if replay is not None:
+        yield Hcpe3Game(pack(HCP, start), result, 0, tuple(moves))
 
 
 def _candidates(position: Position) -> tuple[tuple[int, int], ...]:
@@ -224,15 +240,15 @@ def _candidates(position: Position) -> tuple[tuple[int, int], ...]:
 
 
 def _eval(scores: tuple[str | None, ...]) -> int:
-    """Centipawns of the first score; a mate counts as ``MATE_EVAL`` and so does all beyond it."""
+    """Centipawns of the first score, a mate counts as ``MATE_EVAL``; 0 without one. What 16 bits lack is cut off."""
     if not scores or scores[0] is None:
         return 0
     kind, number = parse_score(scores[0])
     if kind == "mate":
         return MATE_EVAL if number > 0 else -MATE_EVAL
     value = int(number) if kind == "cp" else int(number * MATE_EVAL)
-    return max(-MATE_EVAL, min(MATE_EVAL, value))
+    return max(_EVAL_RANGE[0], min(_EVAL_RANGE[1], value))
 
 
-def _result_number(result: float | None) -> int:
-    return {1.0: 1, -1.0: 2}.get(result or 0.0, 0)
+def _result_number(result: float) -> int:
+    return {number: name for name, number in RESULTS.items()}[result]

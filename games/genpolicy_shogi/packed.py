@@ -130,13 +130,18 @@ def unpack(packing: Packing, data: bytes) -> str:
     return text_of(state)
 
 
+def fits(sfen: str) -> bool:
+    """Whether a position has both kings, as what is packed must."""
+    return "K" in sfen and "k" in sfen
+
+
 def pack(packing: Packing, sfen: str) -> bytes:
     """The 32 bytes of a position whose SFEN the game has accepted.
 
     Raises:
         ValueError: it has one king.
     """
-    if "K" not in sfen or "k" not in sfen:
+    if not fits(sfen):
         raise ValueError(f"{sfen!r} has one king, and such a position does not fit into {NUM_BITS} bits")
     board: Any = cshogi.Board(sfen)
     if packing is HCP:

@@ -95,7 +95,9 @@ def _guarded(
             entries += 1
             yield entry
         if entries == 0:
-            raise SourceError(f"{file.label}: holds no {what}; {ACCEPTED}")
+            with file.open() as data:
+                empty = "" if data.read(1) else " (it is empty)"
+            raise SourceError(f"{file.label}: holds no {what}{empty}; {ACCEPTED}")
     except SourceError as error:
         if on_bad is None or num_files == 1:
             raise

@@ -160,7 +160,8 @@ def find_files(path: Path) -> list[Source]:
     """
     accepted = f"mate problems come as .csv with columns {', '.join(COLUMNS)}, or as lists of SFENs (.sfen, .txt)"
     if path.is_dir():
-        found = [Source(file) for file in sorted(path.iterdir()) if Source(file).suffix in _SUFFIXES]
+        inside = (Source(file) for file in sorted(path.iterdir()) if not file.name.startswith("."))
+        found = [source for source in inside if source.suffix in _SUFFIXES]
     elif path.is_file():
         found = [source for source in [Source(path)] if source.suffix in _SUFFIXES]
     else:

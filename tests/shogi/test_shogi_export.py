@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
 
 import genpolicy
 from genpolicy.cli import main
-from genpolicy.game import PlayedGame
+from genpolicy.game import PlayedGame, Position
 from genpolicy_shogi import binary
 from genpolicy_shogi.packed import HCP, PSFEN, move16_of_usi, pack, yaneura_of_usi
 
 GAME = genpolicy.load_game("shogi")
 LINE = ["7g7f", "3c3d", "8h2b+", "3a2b", "B*4e"]
+MATE_PROBLEM = "8k/9/8P/9/9/9/9/9/9 b G2r2b3g4s4n4l17p 1"
 
 
 def texts() -> list[str]:
@@ -94,3 +96,67 @@ def test_what_cannot_be_written_leaves_no_file(tmp_path, monkeypatch, capsys, ar
     assert re.search(message, capsys.readouterr().err)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csa", "set"]
     assert Path("a.csa").read_bytes() == before
+
+
+def game_bytes(ids: tuple[int, ...], result: int) -> bytes:
+    """A game that nobody searched: no candidates ("not a sample") and no score."""
+    moves = b"".join(struct.pack("<HhH", move16_of_usi(GAME.moves[i]), 0, 0) for i in ids)
+    return pack(HCP, texts()[0]) + struct.pack("<HBB", len(ids), result, 0) + moves
+
+
+def test_games_that_nobody_searched_have_no_labels(tmp_path, capsys) -> None:
+    ids = tuple(GAME.moves.index(usi) for usi in LINE)
+    for number, result in enumerate((1.0, None, -1.0, 0.0)):
+        GAME.write_game(tmp_path / "a.csa", PlayedGame(str(number), texts()[0], ids, result))
+    GAME.write_game(tmp_path / "a.csa", PlayedGame("4", MATE_PROBLEM, (GAME.moves.index("G*1b"),), 1.0))
+    assert run("import", tmp_path / "a.csa", "--game", "shogi", "--out", tmp_path / "set") == 0
+    for number, options in enumerate((["--games"], [])):
+        out = tmp_path / f"{number}.hcpe3"
+        assert run("export", tmp_path / "set", *options, "--out", out) == 0
+        said = capsys.readouterr().out
+        assert ("wrote 3 of 5 games" if options else "wrote 15 of 21 positions") in said
+        assert "no place for the other" in said
+        assert out.read_bytes() == game_bytes(ids, 1) + game_bytes(ids, 2) + game_bytes(ids, 0)
+    assert [game.result for game in GAME.open_games(out)] == [1.0, -1.0, 0.0]
+    assert {(p.line, p.scores, p.policy) for p in GAME.open_positions(out)} == {((), (), None)}
+
+
+@pytest.mark.parametrize("name", ["a.hcpe3", "a.hcpe3.gz"])
+def test_one_game_that_hcpe3_cannot_hold_is_refused(tmp_path, name) -> None:
+    with pytest.raises(ValueError, match="result is unknown"):
+        GAME.write_game(tmp_path / name, PlayedGame("x", texts()[0], (), None))
+    with pytest.raises(ValueError, match="one king"):
+        GAME.write_game(tmp_path / name, PlayedGame("x", MATE_PROBLEM, (), 1.0))
+    assert not (tmp_path / name).exists()
+
+
+@pytest.mark.parametrize("suffix", [".hcpe", ".psv", ".hcpe3"])
+def test_a_mate_problem_is_left_out(tmp_path, suffix) -> None:
+    known = {"game_id": "g", "ply": 0, "result": 1.0}
+    whole = Position(texts()[0], "1", ("7g7f",), ("cp:1",), played="7g7f", **known)
+    problem = Position(MATE_PROBLEM, "2", ("G*1b",), ("mate:1",), played="G*1b", **known)
+    path = tmp_path / f"a{suffix}"
+    assert GAME.write_positions(path, [problem, whole, problem]) == 1
+    assert [position.text for position in GAME.open_positions(path)] == [texts()[0]]
+
+
+def test_scores_are_kept_up_to_16_bits_and_without_candidates(tmp_path) -> None:
+    evals = (32_600, -32_768, 32_767, 30_001, 0)
+    numbers = [move16_of_usi(usi) for usi in LINE]
+    records = [
+        binary.Hcpe(pack(HCP, text), value, number, 1)
+        for text, value, number in zip(texts(), evals, numbers, strict=True)
+    ]
+    moves = tuple(binary.Hcpe3Move(number, value) for value, number in zip(evals, numbers, strict=True))
+    binary.write(tmp_path / "a.hcpe", records)
+    binary.write(tmp_path / "a.hcpe3", [binary.Hcpe3Game(pack(HCP, texts()[0]), 2, 0, moves)])
+    for name in ("a.hcpe", "a.hcpe3"):
+        (tmp_path / name[2:]).mkdir()
+        (tmp_path / name).rename(tmp_path / name[2:] / name)
+        assert round_trip(tmp_path / name[2:], name).read_bytes() == (tmp_path / name[2:] / name).read_bytes()
+
+
+def test_a_score_beyond_16_bits_is_cut_off(tmp_path) -> None:
+    positions = [Position(texts()[0], "1", ("7g7f",), (score,), result=1.0) for score in ("cp:99999", "cp:-99999")]
+    GAME.write_positions(tmp_path / "a.hcpe", positions)
+    assert [record.eval for _, record in binary.HCPE.read(tmp_path / "a.hcpe")] == [32_767, -32_768]

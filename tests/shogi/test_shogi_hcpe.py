@@ -239,13 +239,13 @@ def test_hcpe3_visits_become_a_policy(tmp_path) -> None:
     first, second, third = (move16_of_usi(usi) for usi in ("7g7f", "2g2f", "3c3d"))
     moves = (
         binary.Hcpe3Move(first, 57, ((first, 25), (second, 75))),
-        binary.Hcpe3Move(third, -3, ()),  # no sample: a move of the opening book
+        binary.Hcpe3Move(third, -3, ()),  # no training sample, but its score is there
     )
     path = tmp_path / "a.hcpe3"
     binary.write(path, [binary.Hcpe3Game(start, 1 | 16, 0, moves)])
     one, two = GAME.open_positions(path)
     assert (one.line, one.scores, one.played, one.policy) == (("2g2f",), ("cp:57",), "7g7f", "7g7f=0.25 2g2f=0.75")
-    assert (two.line, two.scores, two.played, two.policy) == ((), (), "3c3d", None)
+    assert (two.line, two.scores, two.played, two.policy) == ((), ("cp:-3",), "3c3d", None)
     assert (one.game_id, one.ply, two.ply, one.result) == ("a.hcpe3:1", 0, 1, 1.0)
     (game,) = GAME.open_games(path)
     assert [GAME.moves[move] for move in game.moves] == ["7g7f", "3c3d"]

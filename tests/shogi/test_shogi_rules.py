@@ -532,3 +532,15 @@ def test_left_and_right_have_one_canonical_key() -> None:
         assert flip.state(copy).keys == state.keys
         assert GAME.history(copy)[1] == tuple(flip.moves[list(state.moves)])
         assert sorted(flip.moves[GAME.legal(state)]) == GAME.legal(copy).tolist()
+
+
+@pytest.mark.parametrize("move", [2.5, 2.0, "7g7f", None, (1,)])
+def test_what_is_no_id_is_no_move(move) -> None:
+    with pytest.raises(IllegalMoveError, match="a move is its id, a whole number"):
+        GAME.play(GAME.parse(), move)
+
+
+def test_ids_of_numpy_are_ids() -> None:
+    state = GAME.parse()
+    first = GAME.legal(state)[0]
+    assert GAME.key(GAME.play(state, first)) == GAME.key(GAME.play(state, int(first)))

@@ -195,3 +195,32 @@ def test_memory_does_not_grow_with_the_file(tmp_path) -> None:
 
     # What waits for the garbage collector comes and goes; all games at once would be several megabytes.
     assert peak(9_999) < 1 << 19
+
+
+def test_what_a_mac_adds_is_passed_over(tmp_path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for name in ("2020/a.csa", "2020/.hidden.csa", ".git/b.csa"):
+            archive.writestr(name, CSA)
+        archive.writestr("__MACOSX/2020/._a.csa", b"\0\5\26\7\0\2Mac OS X")
+    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
+        archive.extractall(tmp_path / "a")
+    assert [game.game_id for game in GAME.open_games(tmp_path / "a.zip")] == ["a.csa:1"]
+    assert [game.game_id for game in GAME.open_games(tmp_path / "a")] == ["a.csa:1"]
+
+
+def test_a_hidden_folder_may_be_named(tmp_path) -> None:
+    folder = tmp_path / ".games"
+    folder.mkdir()
+    (folder / "a.csa").write_text(CSA)
+    assert len(list(GAME.open_games(folder))) == 1
+
+
+@pytest.mark.parametrize("name", ["a.csa", "a.kif", "a.ki2", "a.usi", "a.hcpe", "a.hcpe3", "a.psv", "a.csa.gz"])
+def test_an_empty_file_is_named(tmp_path, name) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"")
+    read = GAME.open_games if GAME.source_kind(path) == "games" else GAME.open_positions
+    with pytest.raises(SourceError, match=rf"{name}: .*empty"):
+        list(read(path))
+    with pytest.raises(SourceError, match=rf"{name}: .*empty"):
+        list(read(path, lambda error: None))
