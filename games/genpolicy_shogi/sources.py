@@ -83,12 +83,15 @@ def _guarded(
 ) -> Iterator[_T]:
     """What a reader gives; one file of many that is damaged or empty is one bad entry."""
     entries = 0
+    refused = False  # what on_bad itself raises is not told to it again
 
     def count(error: SourceError) -> None:
-        nonlocal entries
+        nonlocal entries, refused
         entries += 1
         assert on_bad is not None
+        refused = True
         on_bad(error)
+        refused = False
 
     try:
         for entry in read(None if on_bad is None else count):
@@ -99,7 +102,7 @@ def _guarded(
                 empty = "" if data.read(1) else " (it is empty)"
             raise SourceError(f"{file.label}: holds no {what}{empty}; {ACCEPTED}")
     except SourceError as error:
-        if on_bad is None or num_files == 1:
+        if on_bad is None or num_files == 1 or refused:
             raise
         on_bad(error)
 

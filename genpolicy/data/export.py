@@ -115,13 +115,22 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.out.exists():
         raise ValueError(f"--out {arguments.out}: exists already; name a new file")
     game = load_game(dataset.game_spec)
+    what = "games" if arguments.games else "positions"
     write = export_games if arguments.games else export_positions
     try:
         count, there = write(dataset, game, arguments.out, arguments.split)
+        if there == 0:
+            raise DatasetError(
+                f"{dataset.folder}: holds no record{f' of split {arguments.split}' * bool(arguments.split)}"
+            )
+        if count == 0:
+            raise DatasetError(
+                f"--out {arguments.out}: this format can hold none of the {there:,} {what} (it may need a result, or a "
+                f"line and a score of each position); name another format"
+            )
     except BaseException:
         arguments.out.unlink(missing_ok=True)  # half a file would look like a whole one
         raise
-    what = "games" if arguments.games else "positions"
     left = f"; the format has no place for the other {there - count:,}" if count < there else ""
     print(f"wrote {count:,} of {there:,} {what} to {shlex.quote(str(arguments.out))}{left}")
     return 0

@@ -81,13 +81,17 @@ def test_games_for_people(tmp_path) -> None:
     ("arguments", "message"),
     [
         (["--out", "x.kif"], r"positions are written as \.hcpe"),
+        (["--split", "none", "--out", "x.hcpe"], r"holds no record of split none"),
+        (["--out", "x.hcpe"], r"can hold none of the 1 positions"),
+        (["--out", "x.hcpe3"], r"can hold none of the 1 positions"),
+        (["--games", "--out", "x.hcpe3"], r"can hold none of the 1 games"),
         (["--games", "--out", "x.pgn"], r"games are written as \.csa"),
         (["--out", "a.csa"], r"exists already"),
     ],
 )
 def test_what_cannot_be_written_leaves_no_file(tmp_path, monkeypatch, capsys, arguments, message) -> None:
     monkeypatch.chdir(tmp_path)
-    GAME.write_game(Path("a.csa"), PlayedGame("x", texts()[0], (GAME.moves.index(LINE[0]),), 1.0))
+    GAME.write_game(Path("a.csa"), PlayedGame("x", texts()[0], (GAME.moves.index(LINE[0]),), None))
     before = Path("a.csa").read_bytes()
     assert run("import", "a.csa", "--game", "shogi", "--out", "set") == 0
     assert run("export", "set", *arguments) == 2

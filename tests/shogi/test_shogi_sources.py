@@ -224,3 +224,17 @@ def test_an_empty_file_is_named(tmp_path, name) -> None:
         list(read(path))
     with pytest.raises(SourceError, match=rf"{name}: .*empty"):
         list(read(path, lambda error: None))
+
+
+def test_who_refuses_a_bad_game_is_told_once(tmp_path) -> None:
+    (tmp_path / "a.csa").write_text(CSA)
+    (tmp_path / "b.csa").write_text(CSA.replace("+7776FU", "+7775FU"))
+    told = []
+
+    def refuse(error: SourceError) -> None:
+        told.append(str(error))
+        raise SourceError("refused")
+
+    with pytest.raises(SourceError, match=r"^refused$"):
+        list(GAME.open_games(tmp_path, refuse))
+    assert len(told) == 1
