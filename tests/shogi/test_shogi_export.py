@@ -81,7 +81,7 @@ def test_games_for_people(tmp_path) -> None:
     ("arguments", "message"),
     [
         (["--out", "x.kif"], r"positions are written as \.hcpe"),
-        (["--split", "none", "--out", "x.hcpe"], r"holds no record of split none"),
+        (["--split", "validation", "--out", "x.hcpe"], r"holds no record of split validation"),
         (["--out", "x.hcpe"], r"can hold none of the 1 positions"),
         (["--out", "x.hcpe3"], r"can hold none of the 1 positions"),
         (["--games", "--out", "x.hcpe3"], r"can hold none of the 1 games"),
