@@ -9,10 +9,10 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self, TypeVar
-from urllib.parse import parse_qsl
 
 from genpolicy.errors import EngineError, RegistryError
 from genpolicy.game import Game
+from genpolicy.policies.base import spelled_pairs
 from genpolicy.values import CENTIPAWN_SCALE
 
 T = TypeVar("T")
@@ -135,7 +135,7 @@ def make_oracle(spelling: str, game: Game[Any], **options: Any) -> Oracle:
 
     name, _, query = spelling.partition("?")
     given: dict[str, Any] = {}
-    for key, value in parse_qsl(query, keep_blank_values=True):
+    for key, value in spelled_pairs(query):
         if key in given:
             raise ValueError(f"oracle {spelling!r}: {key} is given twice ({given[key]!r} and {value!r}); give it once")
         given[key] = value

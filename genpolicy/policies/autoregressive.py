@@ -22,7 +22,7 @@ from genpolicy.diffusion.ranking import draw_tokens
 from genpolicy.errors import ConfigError
 from genpolicy.game import Game
 from genpolicy.networks import CausalTransformer
-from genpolicy.policies.base import Policy
+from genpolicy.policies.base import Policy, as_bool
 from genpolicy.policies.neural import FirstAction, NetworkLearner, NetworkLearnerConfig
 from genpolicy.policies.one_step import OneStepPolicy, first_time
 from genpolicy.sequence import Layout
@@ -102,7 +102,7 @@ class AutoregressivePolicy(OneStepPolicy):
 
     def __init__(self, learner: NetworkLearner, *, imagine: bool = True, **options: Any) -> None:
         super().__init__(learner, **options)
-        self.imagine = bool(imagine)
+        self.imagine = as_bool(imagine, "imagine")
 
     @classmethod
     def option_names(cls) -> tuple[str, ...]:

@@ -11,9 +11,10 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar
-from urllib.parse import parse_qsl
+from urllib.parse import unquote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -157,8 +158,7 @@ def load_policy(spec: str | Path, **options: Any) -> Policy:
     if (path / "config.yaml").is_file():
         config = read_policy_config(path)
         policy_class = registry.load("policies", config["policy"])
-        _check_numbers(policy_class, typed)
-        loaded: Policy = policy_class.from_folder(path, config, **typed)
+        loaded: Policy = policy_class.from_folder(path, config, **_as_declared(policy_class, typed))
         return loaded
     if path.is_dir():
         raise CheckpointError(
@@ -168,26 +168,61 @@ def load_policy(spec: str | Path, **options: Any) -> Policy:
     if kind not in registry.available("policies") and ("/" in head or path.suffix):
         raise RegistryError(f"{head}: no such folder")
     policy_class = registry.load("policies", kind)
-    _check_numbers(policy_class, typed)
-    made: Policy = policy_class.from_spec(argument, typed)
+    made: Policy = policy_class.from_spec(argument, _as_declared(policy_class, typed))
     return made
 
 
-def _check_numbers(policy_class: type[Policy], options: Mapping[str, Any]) -> None:
-    """See that options that a policy's constructor declares as numbers are some.
+def _as_declared(policy_class: type[Policy], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as a policy's constructor declares them, where it declares numbers or truth values.
 
     Raises:
-        ValueError: one is text.
+        ValueError: one is none.
     """
     declared: dict[str, Any] = {}
     for each in reversed(policy_class.__mro__):  # a subclass hands on what it does not declare itself
         if made := vars(each).get("__init__"):
             declared |= {p.name: p.annotation for p in inspect.signature(made).parameters.values()}
+    read: dict[str, Any] = {}
     for name, value in options.items():
         kinds = {part.strip() for part in str(declared.get(name, "")).split("|")}
-        if isinstance(value, str) and kinds & {"int", "float"} and "str" not in kinds:
-            what = "whole number" if "int" in kinds else "number"
-            raise ValueError(f"policy {policy_class.kind!r}: option {name} is a {what}, got {value!r}")
+        told = f"policy {policy_class.kind!r}: option {name}"
+        if value is None or "str" in kinds:
+            read[name] = value
+        elif "bool" in kinds:
+            read[name] = as_bool(value, told)
+        elif "float" in kinds and isinstance(value, (str, bool)):
+            raise ValueError(f"{told} is a number, got {value!r}")
+        elif "int" in kinds and "float" not in kinds:
+            read[name] = as_whole(value, told)
+        else:
+            read[name] = value
+    return read
+
+
+def as_bool(value: Any, name: str) -> bool:
+    """The truth value of an option: a bool, 0 or 1, or true, false, yes, no, on, off.
+
+    Raises:
+        ValueError: something else; the message begins with ``name``.
+    """
+    text = str(value).strip().lower()
+    if text in ("true", "yes", "on", "1"):
+        return True
+    if text in ("false", "no", "off", "0"):
+        return False
+    raise ValueError(f"{name} must be true or false (or yes, no, on, off, 1, 0), got {value!r}")
+
+
+def as_whole(value: Any, name: str) -> int:
+    """The whole number of an option; 20.0 is one, too.
+
+    Raises:
+        ValueError: something else; the message begins with ``name``.
+    """
+    is_whole = isinstance(value, Integral) or (isinstance(value, float) and value.is_integer())
+    if isinstance(value, bool) or not is_whole:
+        raise ValueError(f"{name} is a whole number, got {value!r}")
+    return int(value)
 
 
 def read_policy_config(folder: Path) -> dict[str, Any]:
@@ -236,7 +271,13 @@ def legal_probabilities(legal: NDArray[np.int64], scores: NDArray[np.floating[An
 
 def spelled_options(query: str) -> dict[str, Any]:
     """Options of ``key=value&...``, numbers and booleans as such."""
-    return {key: _plain(value) for key, value in parse_qsl(query, keep_blank_values=True)}
+    return {key: _plain(value) for key, value in spelled_pairs(query)}
+
+
+def spelled_pairs(query: str) -> list[tuple[str, str]]:
+    """The keys and values of ``key=value&...`` as text, ``%26`` and the like decoded; a plus is a plus."""
+    pairs = (part.partition("=") for part in query.split("&") if part)
+    return [(unquote(key), unquote(value)) for key, _, value in pairs]
 
 
 def _plain(text: str) -> Any:

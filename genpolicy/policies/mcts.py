@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from genpolicy.game import Game
-from genpolicy.policies.base import Decision, Policy, load_policy, resolve_game
+from genpolicy.policies.base import Decision, Policy, as_bool, load_policy, resolve_game
 from genpolicy.policies.draws import RowSeeds, check_options
 from genpolicy.policies.simple import legal_of
 from genpolicy.search.leaf import Heuristic, Rollout, even
@@ -321,9 +321,7 @@ def _typed(options: Mapping[str, Any]) -> dict[str, Any]:
         if name == "first_play" or (name == "c_puct" and value is None):
             typed[name] = value
         elif name in ("reuse", "early_stop"):
-            if not isinstance(value, bool):
-                raise ValueError(f"{name} must be true or false, got {value!r}")
-            typed[name] = value
+            typed[name] = as_bool(value, name)
         elif not is_number or (name in ("simulations", "leaves", "seed") and value != int(value)):
             raise ValueError(f"{name} must be a number (whole for counts and seeds), got {value!r}")
         else:

@@ -24,7 +24,7 @@ from genpolicy.diffusion.logits import NEGATIVE_INFINITY, LogitGroup, TypedLogit
 from genpolicy.errors import ConfigError
 from genpolicy.game import Game
 from genpolicy.networks import DenoisingTransformer, NetworkConfig
-from genpolicy.policies.base import Decision, legal_probabilities
+from genpolicy.policies.base import Decision, as_bool, legal_probabilities
 from genpolicy.policies.learner import Learner
 from genpolicy.policies.saved import WeightsPolicy
 from genpolicy.sequence import Layout, Slot
@@ -222,7 +222,7 @@ class NetworkPolicy(WeightsPolicy):
         batch_size: int = 64,
     ) -> None:
         super().__init__(learner, seed=seed, batch_size=batch_size)
-        self.legal_mask = bool(legal_mask)
+        self.legal_mask = as_bool(legal_mask, "legal_mask")
 
     def unmasked(self) -> WeightsPolicy | None:
         """The same without the legal mask; None where it has none."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from genpolicy.errors import ConfigError
-from genpolicy.policies.base import Decision, Policy, legal_probabilities
+from genpolicy.policies.base import Decision, Policy, as_bool, as_whole, legal_probabilities
 from genpolicy.policies.saved import WeightsPolicy
 from genpolicy_policy_image.config import CHOICES, ImageConfig
 from genpolicy_policy_image.learner import ImageLearner
@@ -68,9 +68,9 @@ class ImagePolicy(WeightsPolicy):
         config: ImageConfig = learner.options
         self.temperature = float(config.temperature or 0.0) if temperature is None else float(temperature)
         self.scheduler = config.scheduler if scheduler is None else scheduler
-        self.num_steps = config.num_steps if num_steps is None else num_steps
-        self.matched = bool(config.matched if matched is None else matched)
-        self.legal_mask = bool(legal_mask)
+        self.num_steps = as_whole(config.num_steps if num_steps is None else num_steps, "num_steps")
+        self.matched = as_bool(config.matched if matched is None else matched, "matched")
+        self.legal_mask = as_bool(legal_mask, "legal_mask")
         if self.scheduler not in CHOICES["scheduler"]:
             raise ConfigError(f"scheduler must be one of {', '.join(CHOICES['scheduler'])}; got {self.scheduler!r}")
         if not 1 <= self.num_steps <= config.num_timesteps:

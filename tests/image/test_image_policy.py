@@ -235,3 +235,40 @@ def test_the_published_size_is_built_and_stepped_once(shogi_data: Dataset) -> No
     before = unet.conv_out.weight.detach().clone()
     torch.optim.SGD(ours.parameters(), lr=1e-2).step()  # without AdamW's 8 GB of moments
     assert not torch.equal(before, unet.conv_out.weight)
+
+
+@pytest.fixture(scope="module")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return learner().policy().save_pretrained(tmp_path_factory.mktemp("spelled") / "tiny")
+
+
+def test_options_mean_in_a_spelling_what_they_say(tiny_folder: Path) -> None:
+    loaded: Any = load_policy(f"{tiny_folder}?scheduler=dpmsolver++&matched=no&legal_mask=off&num_steps=7")
+    assert (loaded.scheduler, loaded.matched, loaded.legal_mask, loaded.num_steps) == ("dpmsolver++", False, False, 7)
+    loaded = load_policy(f"{tiny_folder}?scheduler=dpmsolver%2B%2B&matched=1&legal_mask=Yes")
+    assert (loaded.scheduler, loaded.matched, loaded.legal_mask) == ("dpmsolver++", True, True)
+    assert load_policy(tiny_folder, matched="off", legal_mask=0).own_options()["matched"] is False  # type: ignore[attr-defined]
+    assert loaded.with_options(matched="false", num_steps=4.0).own_options()["matched"] is False
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("matched=maybe", "matched must be true or false .*got 'maybe'"),
+        ("matched=2", "matched must be true or false .*got 2"),
+        ("legal_mask=maybe", "legal_mask must be true or false .*got 'maybe'"),
+        ("legal_mask=", "legal_mask must be true or false .*got ''"),
+        ("num_steps=2.5", "num_steps is a whole number, got 2.5"),
+        ("num_steps=nan", "num_steps is a whole number, got nan"),
+        ("num_steps=true", "num_steps is a whole number, got True"),
+        ("num_steps=many", "num_steps is a whole number, got 'many'"),
+        ("temperature=yes", "temperature is a number, got 'yes'"),
+    ],
+)
+def test_options_that_say_nothing_are_refused(query: str, message: str, tiny_folder: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        load_policy(f"{tiny_folder}?{query}")
+    key, value = query.split("=")
+    if key != "temperature":
+        with pytest.raises(ValueError, match=key):
+            learner().policy().with_options(**{key: float(value) if value in ("2.5", "nan") else value})

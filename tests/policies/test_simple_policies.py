@@ -7,13 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import genpolicy
-from genpolicy.data.oracle import Line, Oracle
+from genpolicy.data.oracle import Line, Oracle, make_oracle
 from genpolicy.errors import EngineError, RegistryError
 from genpolicy.game import Game
+from genpolicy.networks import NetworkConfig
+from genpolicy.play.engine.options import policy_options
+from genpolicy.policies.base import spelled_options
 from genpolicy.policies.draws import RowSeeds
 from genpolicy.policies.engine import OraclePolicy
+from genpolicy.policies.one_step import OneStepConfig, OneStepLearner
 from genpolicy.policies.simple import RandomPolicy
 from genpolicy.testing import check_policy
 from tests.small_datasets import CONNECT
@@ -108,6 +113,35 @@ def test_spelled_options_are_typed(game: Game[Any]) -> None:
     first = genpolicy.load_policy("random?seed=7", game=game).decide([game.parse()] * 20)
     second = RandomPolicy(game, seed=7).decide([game.parse()] * 20)
     assert [d.move for d in first] == [d.move for d in second]
+
+
+def test_a_plus_in_a_spelling_is_a_plus() -> None:
+    query = "scheduler=dpmsolver++&name=a%26b%20c&empty=&none&seed=3&rate=0.5&mask=False"
+    assert spelled_options(query) == {
+        "scheduler": "dpmsolver++",
+        "name": "a&b c",
+        "empty": "",
+        "none": "",
+        "seed": 3,
+        "rate": 0.5,
+        "mask": False,
+    }
+    with pytest.raises(ValueError, match=r"seed must be a whole number, got '1\+2'"):
+        make_oracle("solver?seed=1+2", genpolicy.load_game(CONNECT))
+
+
+@pytest.mark.parametrize(("value", "is_on"), [("no", False), ("off", False), ("0", False), ("1", True), ("on", True)])
+def test_truth_values_are_read(value: str, is_on: bool, tmp_path: Any) -> None:
+    torch.manual_seed(0)
+    config = OneStepConfig(network=NetworkConfig(num_layers=1, width=16, num_heads=2))
+    folder = OneStepLearner(genpolicy.load_game(CONNECT), config).policy().save_pretrained(tmp_path / "p")
+    loaded: Any = genpolicy.load_policy(f"{folder}?legal_mask={value}")
+    assert loaded.legal_mask is is_on
+    (option,) = policy_options(["legal_mask"], spelled_options(f"legal_mask={value}"), {})
+    assert option.declaration() == f"type check default {'true' if is_on else 'false'}"
+    for wrong in ("maybe", "2"):
+        with pytest.raises(ValueError, match="option legal_mask must be true or false"):
+            genpolicy.load_policy(f"{folder}?legal_mask={wrong}")
 
 
 def test_random_has_no_folder(game: Game[Any], tmp_path: Any) -> None:

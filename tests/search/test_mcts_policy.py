@@ -308,7 +308,7 @@ def test_old_trees_go_first(connect: Game[Any], monkeypatch: pytest.MonkeyPatch)
         ("mcts:uniform?simulations=2.5", "whole"),
         ("mcts:uniform?simulations=many", "simulations must be a number"),
         ("mcts:uniform?c_puct=-1", "c_puct must be at least 0"),
-        ("mcts:uniform?reuse=1", "reuse must be true or false"),
+        ("mcts:uniform?reuse=2", "reuse must be true or false"),
         ("mcts:uniform?temperature=-1", "temperature must be at least 0"),
         ("mcts:uniform?tau=0", "tau must be above 0"),
         ("mcts:uniform?preset=paper", "diffusearch, alphazero"),

@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from genpolicy.play.engine.clock import DEFAULT_OVERHEAD_MS
+from genpolicy.policies.base import as_bool
 
 EMPTY = "<empty>"  # how the protocols write an empty text
 MAX_SEED = 2**31 - 1  # what a GUI's spin box holds
@@ -223,6 +225,9 @@ def policy_options(keys: Iterable[str], values: Mapping[str, Any], highest: Mapp
         if key in highest:
             option = replace(option, high=highest[key], default=min(int(option.default), highest[key]))
         value = values.get(key)
+        if option.kind == "check" and isinstance(value, (str, int)):
+            with suppress(ValueError):  # loading says it
+                value = as_bool(value, key)
         if value is not None and (option.kind != "spin" or type(value) is int):  # a wrong one is refused in loading
             option = replace(option, default=value)
         if option.kind == "combo" and option.default not in option.members:
