@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal
+from urllib.parse import unquote
 
 from genpolicy.errors import RegistryError
 from genpolicy.game import Game
@@ -59,6 +60,12 @@ def split_spec(spec: str) -> tuple[str, dict[str, str]]:
             raise ValueError(f"in {spec!r}: {part!r} is not one key=value (each key once)")
         arguments[key.strip()] = value.strip()
     return name.strip(), arguments
+
+
+def spelled_pairs(query: str) -> list[tuple[str, str]]:
+    """The keys and values of ``key=value&...`` as text, ``%26`` and the like decoded; a plus is a plus."""
+    pairs = (part.partition("=") for part in query.split("&") if part)
+    return [(unquote(key), unquote(value)) for key, _, value in pairs]
 
 
 @lru_cache(maxsize=32)

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 
 from genpolicy.errors import EngineError, RegistryError
 from genpolicy.game import Game
-from genpolicy.policies.base import spelled_pairs
+from genpolicy.registry import spelled_pairs
 from genpolicy.values import CENTIPAWN_SCALE
 
 T = TypeVar("T")

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar
-from urllib.parse import unquote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 from genpolicy.config import read_yaml
 from genpolicy.errors import CheckpointError, RegistryError
 from genpolicy.game import Game
+from genpolicy.registry import spelled_pairs
 
 FORMAT_VERSION = 1
 """Raised when a folder written by this code could not be read by older code."""
@@ -272,12 +272,6 @@ def legal_probabilities(legal: NDArray[np.int64], scores: NDArray[np.floating[An
 def spelled_options(query: str) -> dict[str, Any]:
     """Options of ``key=value&...``, numbers and booleans as such."""
     return {key: _plain(value) for key, value in spelled_pairs(query)}
-
-
-def spelled_pairs(query: str) -> list[tuple[str, str]]:
-    """The keys and values of ``key=value&...`` as text, ``%26`` and the like decoded; a plus is a plus."""
-    pairs = (part.partition("=") for part in query.split("&") if part)
-    return [(unquote(key), unquote(value)) for key, _, value in pairs]
 
 
 def _plain(text: str) -> Any:
