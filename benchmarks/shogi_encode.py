@@ -10,43 +10,18 @@ import argparse
 import json
 import os
 import platform
-import random
-import statistics
-import time
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rates import NUM_STATES, random_states, rates
 
 import genpolicy
 
-NUM_STATES = 4096
 TARGET = 50_000
 """States a second that encoding in batches must reach on one core."""
-
-
-def random_states(game: Any, count: int) -> list[Any]:
-    """Positions of random games in which somebody can move, in playing order."""
-    rng, states = random.Random(0), []
-    while len(states) < count:
-        state = game.parse()
-        while game.outcome(state) is None and len(states) < count:
-            states.append(state)
-            state = game.play(state, int(rng.choice(game.legal(state))))
-    return states
-
-
-def rates(call: Callable[[], object], repeats: int = 5) -> tuple[float, float, float]:
-    """Least, median and most states a second over some passes, after one to warm up."""
-    call()
-    found = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        call()
-        found.append(NUM_STATES / (time.perf_counter() - start))
-    return min(found), statistics.median(found), max(found)
 
 
 def main() -> None:

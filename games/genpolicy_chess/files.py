@@ -17,6 +17,7 @@ import zstandard
 
 from genpolicy.errors import SourceError
 from genpolicy.game import OnBad
+from genpolicy.packed import ZstandardReader
 
 Kind = Literal["games", "positions"]
 
@@ -36,7 +37,6 @@ ACCEPTED = (
 )
 
 MAX_LINE_CHARS = 1 << 24  # a text without line ends must not fill the memory
-_PACKED_CHUNK_BYTES = 1 << 12  # small, since a chunk of packed bytes can unpack to thousands of times its size
 _DAMAGE = (OSError, EOFError, zlib.error, zstandard.ZstdError)
 
 
@@ -87,40 +87,6 @@ def find_files(path: Path) -> tuple[Kind, list[Path]]:
     return kind, files
 
 
-class _ZstandardReader(io.RawIOBase):
-    """Unpacks a Zstandard file of one or more frames; unlike the library's stream reader, it notices a cut one."""
-
-    def __init__(self, packed: IO[bytes]) -> None:
-        self._packed = packed
-        self._frame: zstandard.ZstdDecompressionObj | None = None
-        self._pending = memoryview(b"")
-        self._unread = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        while not self._pending:
-            data = self._unread or self._packed.read(_PACKED_CHUNK_BYTES)
-            if not data:
-                if self._frame is not None:
-                    raise EOFError("the compressed data ends within a frame")
-                return 0
-            # --long archives have windows of up to 2 GiB; smaller files are not charged for it.
-            frame = self._frame or zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
-            self._pending = memoryview(frame.decompress(data))
-            self._unread = frame.unused_data if frame.eof else b""
-            self._frame = None if frame.eof else frame
-        size = min(len(buffer), len(self._pending))
-        buffer[:size] = self._pending[:size]
-        self._pending = self._pending[size:]
-        return size
-
-    def close(self) -> None:
-        self._packed.close()
-        super().close()
-
-
 def _open_text(path: Path) -> IO[str]:
     suffix = path.suffix.lower()
     packed = path.open("rb")
@@ -128,7 +94,7 @@ def _open_text(path: Path) -> IO[str]:
     if suffix == ".gz":
         raw = cast(IO[bytes], gzip.GzipFile(fileobj=packed))
     elif suffix == ".zst":
-        raw = io.BufferedReader(_ZstandardReader(packed))
+        raw = io.BufferedReader(ZstandardReader(packed))
     return io.TextIOWrapper(raw, encoding="utf-8", errors="surrogateescape")
 
 

@@ -6,10 +6,8 @@ the left (``"a"``), since the stone falls; without gravity the square (``"b2"``:
 
 from __future__ import annotations
 
-import gzip
 import math
 import re
-import zlib
 from collections.abc import Iterator
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,9 +16,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from genpolicy.errors import IllegalMoveError, SourceError
+from genpolicy.errors import IllegalMoveError
 from genpolicy.game import Game, MoveVocabulary, OnBad, PlayedGame, Position, Symmetry
-from genpolicy_connect.game_files import SUFFIX, append_game, is_game_file, read_games
+from genpolicy_connect.game_files import SUFFIX, append_game, is_game_file, read_entries, read_games
 from genpolicy_connect.tokens import Board, ConnectTokens
 
 MAX_SIDE = 26  # a column is named by one letter
@@ -275,30 +273,13 @@ class ConnectGame(Game[Board]):
 
     def open_positions(self, path: Path, on_bad: OnBad | None = None) -> Iterator[Position]:
         """Positions of a text file (or .gz), one a line; empty lines and lines that begin with # are left out."""
-        num_found = 0
-        number = 0
-        try:
-            # A byte that is no UTF-8 becomes an escape, which parse then names.
-            with (gzip.open if path.suffix == ".gz" else open)(
-                path, "rt", encoding="utf-8", errors="backslashreplace"
-            ) as file:
-                for number, line in enumerate(file, 1):
-                    if not line.strip() or line.startswith("#"):
-                        continue
-                    num_found += 1
-                    try:
-                        text = self.format(self.parse(line.strip()))
-                    except ValueError as error:
-                        bad = SourceError(f"{path}:{number}: {error}")
-                        if on_bad is None:
-                            raise bad from error
-                        on_bad(bad)
-                        continue
-                    yield Position(text, where=f"{path}:{number}")
-        except (OSError, EOFError, zlib.error) as error:
-            raise SourceError(f"{path}: unreadable after line {number}: {error}") from error
-        if num_found == 0:
-            raise SourceError(f"{path}: holds no position; write one a line, e.g. {self.format(self.parse())!r}")
+        nothing = f"holds no position; write one a line, e.g. {self.format(self.parse())!r}"
+        return read_entries(
+            path,
+            on_bad,
+            nothing,
+            lambda line, number, _: Position(self.format(self.parse(line.strip())), where=f"{path}:{number}"),
+        )
 
 
 def _truth(name: str, value: bool | str) -> bool:

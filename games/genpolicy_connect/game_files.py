@@ -10,13 +10,14 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from genpolicy.errors import SourceError
 from genpolicy.game import Game, OnBad, PlayedGame
 
+EntryT = TypeVar("EntryT")
 SUFFIX = ".games"
 _RESULTS = {"1-0": 1.0, "0-1": -1.0, "1/2-1/2": 0.0, "*": None}
 _TEXTS = {result: text for text, result in _RESULTS.items()}
@@ -33,8 +34,27 @@ def read_games(game: Game[Any], path: Path, on_bad: OnBad | None) -> Iterator[Pl
     Raises:
         SourceError: an unreadable file, or (without ``on_bad``) an unreadable game; or no game at all.
     """
+    nothing = f"holds no game; write one a line, e.g. '-; {game.moves[0]} {game.moves[0]}; *; {{}}'"
+    return read_entries(path, on_bad, nothing, lambda line, _, count: _parse(game, line, f"{path.name}:{count}"))
+
+
+def read_entries(
+    path: Path, on_bad: OnBad | None, nothing: str, parse: Callable[[str, int, int], EntryT]
+) -> Iterator[EntryT]:
+    """What the lines of a text file (or .gz) say, streamed; empty lines and lines that begin with # are left out.
+
+    Args:
+        path: The file.
+        on_bad: Told of each line that ``parse`` refuses with a ValueError; None raises it.
+        nothing: What is said of a file without entries.
+        parse: Reads a line; it is told the line's number and how many entries there were, both from 1.
+
+    Raises:
+        SourceError: an unreadable file, or (without ``on_bad``) an unreadable line; or no entry at all.
+    """
     found = number = 0
     try:
+        # A byte that is no UTF-8 becomes an escape, which parse then names.
         with (gzip.open if path.suffix == ".gz" else open)(
             path, "rt", encoding="utf-8", errors="backslashreplace"
         ) as file:
@@ -43,20 +63,18 @@ def read_games(game: Game[Any], path: Path, on_bad: OnBad | None) -> Iterator[Pl
                     continue
                 found += 1
                 try:
-                    played = _parse(game, line, f"{path.name}:{found}")
+                    entry = parse(line, number, found)
                 except ValueError as error:
                     bad = SourceError(f"{path}:{number}: {error}")
                     if on_bad is None:
                         raise bad from error
                     on_bad(bad)
                     continue
-                yield played
+                yield entry
     except (OSError, EOFError, zlib.error) as error:
         raise SourceError(f"{path}: unreadable after line {number}: {error}") from error
     if found == 0:
-        raise SourceError(
-            f"{path}: holds no game; write one a line, e.g. '-; {game.moves[0]} {game.moves[0]}; *; {{}}'"
-        )
+        raise SourceError(f"{path}: {nothing}")
 
 
 def _parse(game: Game[Any], line: str, game_id: str) -> PlayedGame:

@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from genpolicy.game import Game, OnBad, PlayedGame
-from genpolicy_shogi.files import Source, read_lines
+from genpolicy_shogi.files import Source
 from genpolicy_shogi.notation import (
     ENDINGS,
     TERMINATION,
     Diagram,
     Entry,
-    close,
+    LineReader,
     known_headers,
     termination,
 )
@@ -45,16 +45,8 @@ _SUMMARY = re.compile(r"'summary:([^:]*):(.*) (win|lose|draw):(.*) (win|lose|dra
 _RATE = re.compile(r"'(black|white)_rate:.*:([\d.]+)")
 
 
-class _Reader:
+class _Reader(LineReader):
     """Takes lines, gives games."""
-
-    def __init__(self, game: Game[Any], source: Source, label: str, on_bad: OnBad | None) -> None:
-        self.game = game
-        self.source = source
-        self.label = label
-        self.on_bad = on_bad
-        self.count = 0
-        self._reset(None)
 
     def _reset(self, entry: Entry | None) -> None:
         self.entry = entry
@@ -80,25 +72,10 @@ class _Reader:
                 elif statement.strip():
                     yield from self._statement(line, statement.strip())
 
-    def finish(self, line: int) -> Iterator[PlayedGame]:
-        """End the game that is open."""
-        entry = self.entry
-        if entry is None:
-            return
+    def _complete(self, entry: Entry, line: int) -> None:
         self._give_up_illegal(entry)
         if entry.replay is None and entry.error is None:
             self._set_up(entry, line, 0)
-        played = close(self.game, self.source, self.label, entry, self.on_bad)
-        self._reset(None)
-        if played is not None:
-            yield played
-
-    def _current(self, line: int) -> Entry:
-        if self.entry is None:
-            self.count += 1
-            self._reset(Entry(self.count, line))
-        assert self.entry is not None
-        return self.entry
 
     def _comment(self, text: str) -> None:
         entry = self.entry
@@ -285,11 +262,7 @@ def read_games(game: Game[Any], source: Source, label: str, on_bad: OnBad | None
     Raises:
         SourceError: an unreadable game (only without ``on_bad``), or a damaged file.
     """
-    reader = _Reader(game, source, label, on_bad)
-    line = 0
-    for line, text in read_lines(source):
-        yield from reader.feed(line, text)
-    yield from reader.finish(line)
+    return _Reader(game, source, label, on_bad).read()
 
 
 def game_text(game: Game[Any], played: PlayedGame) -> str:

@@ -20,6 +20,7 @@ from typing import IO, Literal, cast
 import zstandard
 
 from genpolicy.errors import SourceError
+from genpolicy.packed import ZstandardReader
 
 Kind = Literal["games", "positions"]
 
@@ -78,7 +79,7 @@ class Source:
                 if suffix == ".gz":
                     raw = cast(IO[bytes], gzip.GzipFile(fileobj=packed))
                 elif suffix == ".zst":
-                    raw = cast(IO[bytes], _ZstandardReader(packed))
+                    raw = cast(IO[bytes], ZstandardReader(packed))
                 yield io.BufferedReader(cast(io.RawIOBase, raw))
         except _DAMAGE as error:
             missing = isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError)
@@ -98,36 +99,6 @@ class Source:
                     raise SourceError(f"{self.label}: cannot be unpacked ({error}); unpack it first") from error
                 with member as file:
                     yield file
-
-
-class _ZstandardReader(io.RawIOBase):
-    """Unpacks a Zstandard file of one or more frames; unlike the library's stream reader, it notices a cut one."""
-
-    def __init__(self, packed: IO[bytes]) -> None:
-        self._packed = packed
-        self._frame: zstandard.ZstdDecompressionObj | None = None
-        self._pending = memoryview(b"")
-        self._unread = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        while not self._pending:
-            data = self._unread or self._packed.read(1 << 12)
-            if not data:
-                if self._frame is not None:
-                    raise EOFError("the compressed data ends within a frame")
-                return 0
-            # --long archives have windows of up to 2 GiB; smaller files are not charged for it.
-            frame = self._frame or zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
-            self._pending = memoryview(frame.decompress(data))
-            self._unread = frame.unused_data if frame.eof else b""
-            self._frame = None if frame.eof else frame
-        size = min(len(buffer), len(self._pending))
-        buffer[:size] = self._pending[:size]
-        self._pending = self._pending[size:]
-        return size
 
 
 def find_files(path: Path) -> tuple[Kind, list[Source]]:

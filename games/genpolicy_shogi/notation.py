@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from genpolicy.errors import SourceError
 from genpolicy.game import Game, OnBad, PlayedGame
-from genpolicy_shogi.files import Source
+from genpolicy_shogi.files import Source, read_lines
 from genpolicy_shogi.replay import Replay
 from genpolicy_shogi.sfen import STARTPOS
 
@@ -180,6 +181,71 @@ def close(game: Game[Any], source: Source, label: str, entry: Entry, on_bad: OnB
         raise error
     on_bad(error)
     return None
+
+
+class LineReader(ABC):
+    """Takes the lines of a file of notations, gives its games.
+
+    Args:
+        game: Shogi.
+        source: The file, for messages.
+        label: What the games' ids begin with; a number from 1 follows.
+        on_bad: Told of each bad game; None raises it.
+    """
+
+    def __init__(self, game: Game[Any], source: Source, label: str, on_bad: OnBad | None) -> None:
+        self.game = game
+        self.source = source
+        self.label = label
+        self.on_bad = on_bad
+        self.count = 0
+        self.entry: Entry | None = None
+        """The game that is open."""
+        self._reset(None)
+
+    @abstractmethod
+    def _reset(self, entry: Entry | None) -> None:
+        """Forget all that belongs to the game before, and open ``entry``."""
+
+    @abstractmethod
+    def feed(self, line: int, text: str) -> Iterator[PlayedGame]:
+        """The games that end in this line."""
+
+    @abstractmethod
+    def _complete(self, entry: Entry, line: int) -> None:
+        """Add what was still waiting to the game that ends."""
+
+    def finish(self, line: int) -> Iterator[PlayedGame]:
+        """End the game that is open.
+
+        Raises:
+            SourceError: it is bad, without ``on_bad``.
+        """
+        if (entry := self.entry) is None:
+            return
+        self._complete(entry, line)
+        played = close(self.game, self.source, self.label, entry, self.on_bad)
+        self._reset(None)
+        if played is not None:
+            yield played
+
+    def _current(self, line: int) -> Entry:
+        if self.entry is None:
+            self.count += 1
+            self._reset(Entry(self.count, line))
+        assert self.entry is not None
+        return self.entry
+
+    def read(self) -> Iterator[PlayedGame]:
+        """Games of the file, streamed.
+
+        Raises:
+            SourceError: an unreadable game (only without ``on_bad``), or a damaged file.
+        """
+        line = 0
+        for line, text in read_lines(self.source):
+            yield from self.feed(line, text)
+        yield from self.finish(line)
 
 
 def termination(game: Game[Any], played: PlayedGame, last: Replay) -> str:

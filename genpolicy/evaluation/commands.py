@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from genpolicy.evaluation.latency_command import add_latency_parser
+from genpolicy.evaluation.players import add_policy_arguments
 from genpolicy.evaluation.puzzles_command import add_puzzles_parser
 from genpolicy.evaluation.report_command import add_report_parser
 
@@ -44,20 +45,10 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--policy", action="append", nargs="+", required=True, metavar="P", help="folders or spellings of policies"
-    )
+    add_policy_arguments(parser)
     parser.add_argument("--data", required=True, metavar="FOLDER", help="a data set")
     parser.add_argument("--split", default="test", help="which of its splits; default test")
     parser.add_argument("--limit", type=int, metavar="N", help="measure on N positions, drawn by the seed")
-    parser.add_argument(
-        "--sampler", action="append", metavar="NAME", help="of diffusion policies; may be given several times"
-    )
-    parser.add_argument("--num-steps", type=int, metavar="N", help="network calls of a diffusion policy's sampler")
-    parser.add_argument("--temperature", type=float, metavar="X", help="of what a policy draws; 0 takes the likeliest")
-    parser.add_argument("--batch-size", type=int, metavar="N", help="most positions in one network call")
-    parser.add_argument("--device", default="cpu", help="where networks run; default cpu")
-    parser.add_argument("--seed", type=int, default=0, help="of the positions and of all draws; default 0")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there")
 

@@ -25,12 +25,11 @@ class Player:
     policy: Policy
 
 
-def add_player_arguments(parser: argparse.ArgumentParser) -> None:
+def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
     """Add ``--policy`` and what policies may be told."""
     parser.add_argument(
         "--policy", action="append", nargs="+", required=True, metavar="P", help="folders or spellings of policies"
     )
-    parser.add_argument("--game", metavar="SPEC", help="the game, where no policy's folder says it, e.g. chess")
     parser.add_argument(
         "--sampler", action="append", metavar="NAME", help="of diffusion policies; may be given several times"
     )
@@ -38,7 +37,13 @@ def add_player_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--temperature", type=float, metavar="X", help="of what a policy draws; 0 takes the likeliest")
     parser.add_argument("--batch-size", type=int, metavar="N", help="most positions in one network call")
     parser.add_argument("--device", default="cpu", help="where networks run; default cpu")
-    parser.add_argument("--seed", type=int, default=0, help="of all draws; default 0")
+    parser.add_argument("--seed", type=int, default=0, help="of the positions and of all draws; default 0")
+
+
+def add_player_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what says who plays, and ``--game``."""
+    add_policy_arguments(parser)
+    parser.add_argument("--game", metavar="SPEC", help="the game, where no policy's folder says it, e.g. chess")
 
 
 def specs_of(arguments: argparse.Namespace) -> list[str]:

@@ -7,12 +7,14 @@ It ends when the process that started it is gone, and goes on where it stopped w
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import sys
 import threading
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -164,8 +166,6 @@ def measure(policy: Policy, positions: list[LabelledPosition], wanted: dict[str,
 
 
 def _packed(hits: dict[str, Any], positions: list[LabelledPosition]) -> bytes:
-    import io
-
     stream = io.BytesIO()
     np.savez_compressed(stream, clusters=np.array([p.cluster for p in positions]), **hits)
     return stream.getvalue()
@@ -187,8 +187,6 @@ if __name__ == "__main__":
     try:
         sys.exit(main(sys.argv[1:]))
     except (ValueError, OSError, RuntimeError) as error:
-        import traceback
-
         traceback.print_exc()
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         sys.exit(1)

@@ -19,12 +19,11 @@ from genpolicy.data.windows import Batch
 from genpolicy.diffusion.draws import uniforms
 from genpolicy.diffusion.process import nll_per_row
 from genpolicy.diffusion.ranking import draw_tokens
-from genpolicy.errors import ConfigError
 from genpolicy.game import Game
 from genpolicy.networks import CausalTransformer
 from genpolicy.policies.base import Policy, as_bool
-from genpolicy.policies.neural import FirstAction, NetworkLearner, NetworkLearnerConfig
-from genpolicy.policies.one_step import OneStepPolicy, first_time
+from genpolicy.policies.neural import FirstAction, NetworkLearner, NetworkLearnerConfig, acting_layout
+from genpolicy.policies.one_step import OneStepLearner, OneStepPolicy, first_time
 from genpolicy.sequence import Layout
 
 
@@ -38,7 +37,7 @@ class AutoregressiveConfig(NetworkLearnerConfig):
     """Plies imagined."""
 
 
-class AutoregressiveLearner(NetworkLearner):
+class AutoregressiveLearner(OneStepLearner):
     """Cross-entropy of every imagined token given the position and what was imagined before it.
 
     Args:
@@ -52,30 +51,12 @@ class AutoregressiveLearner(NetworkLearner):
     Config: ClassVar[type[Any]] = AutoregressiveConfig
 
     def __init__(self, game: Game[Any], config: AutoregressiveConfig) -> None:
-        layout = Layout(game, config.paradigm, config.horizon, admit_pad=config.train_pad)
-        if all(slot.kind != "action" or slot.given for slot in layout.slots):
-            raise ConfigError(f"learner.paradigm {config.paradigm!r} imagines no action, so nothing would be played")
+        layout = acting_layout(game, config.paradigm, config.horizon, admit_pad=config.train_pad)
         super().__init__(game, config, layout)
 
     def make_network(self, layout: Layout, num_input_symbols: int | None) -> CausalTransformer:
         """The trunk, read from left to right."""
         return CausalTransformer(layout, self.options.network, num_input_symbols)
-
-    @classmethod
-    def make(cls, game: Game[Any], config: Any) -> AutoregressiveLearner:
-        """The learner of some options."""
-        return cls(game, config)
-
-    def loss(self, batch: Batch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
-        """Mean over the rows of -log p(future | position), in nats; nothing is drawn."""
-        del generator
-        return self._nll(batch).sum() / batch.target.any(1).sum().clamp(min=1), {}
-
-    @torch.no_grad()
-    def elbo(self, batch: Batch, generator: torch.Generator) -> Tensor:
-        """[B] -log p(future | position) in nats: exact, no bound."""
-        del generator
-        return self._nll(batch).double()
 
     def _nll(self, batch: Batch) -> Tensor:
         return nll_per_row(self.network, batch.tokens, first_time(batch.tokens), batch.tokens, batch.target)

@@ -25,7 +25,7 @@ from genpolicy.errors import ConfigError
 from genpolicy.game import Game
 from genpolicy.networks import DenoisingTransformer
 from genpolicy.policies.base import Policy
-from genpolicy.policies.neural import FirstAction, NetworkLearner, NetworkLearnerConfig, NetworkPolicy
+from genpolicy.policies.neural import FirstAction, NetworkLearner, NetworkLearnerConfig, NetworkPolicy, acting_layout
 from genpolicy.sequence import Layout, Slot
 
 if TYPE_CHECKING:
@@ -84,9 +84,7 @@ class DiffusionLearner(NetworkLearner):
     options: DiffusionConfig
 
     def __init__(self, game: Game[Any], config: DiffusionConfig) -> None:
-        layout = Layout(game, config.paradigm, config.horizon, admit_pad=config.train_pad)
-        if all(slot.kind != "action" or slot.given for slot in layout.slots):
-            raise ConfigError(f"learner.paradigm {config.paradigm!r} imagines no action, so nothing would be played")
+        layout = acting_layout(game, config.paradigm, config.horizon, admit_pad=config.train_pad)
         process = make_process(config.process, layout.num_symbols)
         super().__init__(game, config, layout, process.input_symbols)
         self.process = process
@@ -309,7 +307,6 @@ class DiffusionPolicy(NetworkPolicy):
         filled = self._sampled(many, tokens.repeat_interleave(number, dim=0), each)
         assert many.marginal is not None
         assert many.best is not None
-        assert many.latest is not None
         network.calls, network.marginal, network.best = many.calls, many.marginal[::number], many.best[::number]
         chances = many.latest.exp().view(len(tokens), number, -1)
         move = chances.mean(1).argmax(-1)

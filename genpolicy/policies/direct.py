@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from genpolicy.errors import ConfigError
 from genpolicy.game import Game
-from genpolicy.policies.neural import NetworkLearner, NetworkLearnerConfig
+from genpolicy.policies.neural import NetworkLearner, NetworkLearnerConfig, acting_layout
 from genpolicy.policies.one_step import OneStepLearner, OneStepPolicy
-from genpolicy.sequence import Layout
 
 
 @dataclass
@@ -38,9 +36,7 @@ class DirectLearner(OneStepLearner):
     Config: ClassVar[type[Any]] = DirectConfig
 
     def __init__(self, game: Game[Any], config: DirectConfig) -> None:
-        layout = Layout(game, config.paradigm, config.horizon, admit_pad=config.train_pad)
-        if all(slot.kind != "action" or slot.given for slot in layout.slots):
-            raise ConfigError(f"learner.paradigm {config.paradigm!r} imagines no action, so nothing would be played")
+        layout = acting_layout(game, config.paradigm, config.horizon, admit_pad=config.train_pad)
         super().__init__(game, config, layout)
 
 

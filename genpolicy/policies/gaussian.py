@@ -23,7 +23,7 @@ from genpolicy.errors import ConfigError
 from genpolicy.game import Game
 from genpolicy.networks.continuous import EmbeddingTransformer
 from genpolicy.policies.base import Policy
-from genpolicy.policies.neural import FirstAction, NetworkLearner, NetworkLearnerConfig, NetworkPolicy
+from genpolicy.policies.neural import FirstAction, NetworkLearner, NetworkLearnerConfig, NetworkPolicy, acting_layout
 from genpolicy.sequence import Layout
 
 SCHEDULERS = ("ddpm", "ddim", "dpmsolver++", "one_call")
@@ -61,9 +61,7 @@ class GaussianLearner(NetworkLearner):
     network: EmbeddingTransformer
 
     def __init__(self, game: Game[Any], config: GaussianConfig) -> None:
-        layout = Layout(game, config.paradigm, config.horizon, admit_pad=config.train_pad)
-        if all(slot.kind != "action" or slot.given for slot in layout.slots):
-            raise ConfigError(f"learner.paradigm {config.paradigm!r} imagines no action, so nothing would be played")
+        layout = acting_layout(game, config.paradigm, config.horizon, admit_pad=config.train_pad)
         require_scheduler(config.scheduler)
         super().__init__(game, config, layout)
 

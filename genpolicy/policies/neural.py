@@ -61,6 +61,24 @@ class NetworkLearnerConfig:
             raise ConfigError(f"future must be one of {', '.join(FUTURES)}; got {self.future!r}")
 
 
+def acting_layout(game: Game[Any], paradigm: str, horizon: int, *, admit_pad: bool) -> Layout:
+    """The layout of a learner whose policy plays by what it imagines.
+
+    Args:
+        game: The game.
+        paradigm: A key of ``genpolicy.sequence.PARADIGMS``.
+        horizon: Plies imagined, at least 1.
+        admit_pad: As in ``Layout``.
+
+    Raises:
+        ConfigError: a paradigm or horizon that ``Layout`` refuses, or one that imagines no action.
+    """
+    layout = Layout(game, paradigm, horizon, admit_pad=admit_pad)
+    if all(slot.kind != "action" or slot.given for slot in layout.slots):
+        raise ConfigError(f"learner.paradigm {paradigm!r} imagines no action, so nothing would be played")
+    return layout
+
+
 class NetworkLearner(Learner):
     """A learner whose weights are one denoising network over one layout.
 
@@ -155,8 +173,18 @@ class FirstAction:
         """[B, M] float64 log-probabilities of the moves in the first call, before the legal mask."""
         self.best: Tensor | None = None
         """[B] the likeliest symbol of the whole vocabulary in the first call, before the legal mask."""
-        self.latest: Tensor | None = None
-        """[B, M] float64 log-probabilities of the moves in the last call, under the legal mask."""
+        self._last: Tensor | None = None
+
+    @property
+    def latest(self) -> Tensor:
+        """[B, M] float64 log-probabilities of the moves in the last call, under the legal mask.
+
+        Raises:
+            RuntimeError: nothing was asked yet.
+        """
+        if self._last is None:
+            raise RuntimeError("no network call was made yet")
+        return self._last.double().log_softmax(-1)
 
     def repeated(self, num: int) -> FirstAction:
         """The same for every row ``num`` times over."""
@@ -187,13 +215,13 @@ class FirstAction:
             self.marginal = scores.log_softmax(-1)[:, is_move]
             self.best = group.symbols[scores.argmax(-1)]
         if self._legal is None:
-            self.latest = group.logits[:, place].double()[:, is_move].log_softmax(-1)
+            self._last = group.logits[:, place][:, is_move]
             return group.logits
         allowed = torch.zeros(len(self._legal), len(group.symbols), dtype=torch.bool, device=group.logits.device)
         allowed[:, is_move] = self._legal
         logits = group.logits.clone()
         logits[:, place] = logits[:, place].masked_fill(~allowed, NEGATIVE_INFINITY)
-        self.latest = logits[:, place].double()[:, is_move].log_softmax(-1)
+        self._last = logits[:, place][:, is_move]
         return logits
 
 

@@ -13,7 +13,38 @@ from genpolicy.policies.base import Decision, Policy, resolve_game
 from genpolicy.policies.draws import RowSeeds, check_options
 
 
-class RandomPolicy(Policy):
+class SeededPolicy(Policy):
+    """A policy without weights that draws, and that its kind and a seed make.
+
+    Args:
+        game: The game to play.
+        seed: Same seed, same game (see ``genpolicy.policies.draws``).
+    """
+
+    def __init__(self, game: Game[Any], seed: int = 0) -> None:
+        self.game = game
+        self._seeds = RowSeeds(seed)
+
+    def seed(self, seed: int) -> None:
+        """Make the draws that follow the same as those after any other call with this seed."""
+        self._seeds.reset(seed)
+
+    @classmethod
+    def from_spec(cls, argument: str, options: dict[str, Any]) -> SeededPolicy:
+        """``KIND`` or ``KIND?seed=3``, with ``game``.
+
+        Raises:
+            ValueError: an argument, or an option that it does not take.
+        """
+        check_options(cls.kind, options, ("device", "game", "seed"))
+        if argument:
+            raise ValueError(
+                f"policy {cls.kind!r} takes no argument, got {argument!r}; write {cls.kind} or {cls.kind}?seed=3"
+            )
+        return cls(resolve_game(options.get("game"), cls.kind), seed=int(options.get("seed", 0)))
+
+
+class RandomPolicy(SeededPolicy):
     """Plays a uniformly random legal move.
 
     Args:
@@ -23,14 +54,6 @@ class RandomPolicy(Policy):
 
     kind: ClassVar[str] = "random"
     spelling: ClassVar[str] = "random[?seed=N]"
-
-    def __init__(self, game: Game[Any], seed: int = 0) -> None:
-        self.game = game
-        self._seeds = RowSeeds(seed)
-
-    def seed(self, seed: int) -> None:
-        """Make the draws that follow the same as those after any other call with this seed."""
-        self._seeds.reset(seed)
 
     def decide(self, states: Sequence[Any]) -> list[Decision]:
         """One uniform legal move for each position.
@@ -47,16 +70,8 @@ class RandomPolicy(Policy):
             decisions.append(Decision(move, policy=dict.fromkeys(legal, share), line=(move,), stats={"raw_legal": 1.0}))
         return decisions
 
-    @classmethod
-    def from_spec(cls, argument: str, options: dict[str, Any]) -> RandomPolicy:
-        """``random`` or ``random?seed=3``, with ``game``."""
-        check_options(cls.kind, options, ("device", "game", "seed"))
-        if argument:
-            raise ValueError(f"policy 'random' takes no argument, got {argument!r}; write random or random?seed=3")
-        return cls(resolve_game(options.get("game"), "random"), seed=int(options.get("seed", 0)))
 
-
-class GreedyPolicy(Policy):
+class GreedyPolicy(SeededPolicy):
     """Plays the move after which ``Game.evaluate`` is best for it: in chess, material and piece placement.
 
     Where a move ends the game its result counts instead of the heuristic. Of moves that are equally good one is drawn.
@@ -69,14 +84,6 @@ class GreedyPolicy(Policy):
 
     kind: ClassVar[str] = "greedy"
     spelling: ClassVar[str] = "greedy[?seed=N]"
-
-    def __init__(self, game: Game[Any], seed: int = 0) -> None:
-        self.game = game
-        self._seeds = RowSeeds(seed)
-
-    def seed(self, seed: int) -> None:
-        """Make the draws that follow the same as those after any other call with this seed."""
-        self._seeds.reset(seed)
 
     def decide(self, states: Sequence[Any]) -> list[Decision]:
         """A best move by one ply for each position.
@@ -100,14 +107,6 @@ class GreedyPolicy(Policy):
         """Value of a position for the player who has just moved."""
         result = self.game.outcome(after)
         return 0.0 - (self.game.evaluate(after) if result is None else result)
-
-    @classmethod
-    def from_spec(cls, argument: str, options: dict[str, Any]) -> GreedyPolicy:
-        """``greedy`` or ``greedy?seed=3``, with ``game``."""
-        check_options(cls.kind, options, ("device", "game", "seed"))
-        if argument:
-            raise ValueError(f"policy 'greedy' takes no argument, got {argument!r}; write greedy or greedy?seed=3")
-        return cls(resolve_game(options.get("game"), "greedy"), seed=int(options.get("seed", 0)))
 
 
 def legal_of(game: Game[Any], states: Sequence[Any]) -> list[list[int]]:

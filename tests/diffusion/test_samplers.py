@@ -22,9 +22,7 @@ from genpolicy.diffusion import (
     make_sampler,
     sample,
 )
-from genpolicy.diffusion.draws import admitted_uniform, categorical
 from genpolicy.diffusion.ranking import confidence, likeliest_symbols, num_noised
-from genpolicy.diffusion.remasking import remasking_posterior, sigma_cap, sigma_rescale
 from genpolicy.diffusion.samplers import AncestralSampler
 from genpolicy.errors import ConfigError
 
@@ -181,26 +179,6 @@ def test_sampling_by_the_chain_reproduces_a_joint_distribution(name: str, proces
     assert distance < 0.02
     independent = torch.outer(joint.sum(1), joint.sum(0)).flatten()
     assert float((counts - independent).abs().sum() / 2) > 0.4
-
-
-@pytest.mark.parametrize("sigma", ["cap", "rescale"])
-@pytest.mark.parametrize("eta", [0.0, 0.3, 1.0])
-def test_a_remasking_step_has_the_frequencies_of_its_posterior(sigma: str, eta: float) -> None:
-    process = Absorbing(3, 20, "cosine_maskgit")
-    rule = {"cap": sigma_cap, "rescale": sigma_rescale}[sigma]
-    logits = torch.tensor([[0.3, -1.0, 2.0], [1.0, 0.0, 0.5]], dtype=torch.float64)
-    sampler = make_sampler("remasking", process, eta=eta, sigma=sigma)
-    xt = torch.tensor([[3, 1]]).expand(NUM_DRAWS, -1)
-    free = torch.zeros(NUM_DRAWS, 2).bool()
-    for t, s in ((20, 15), (12, 11), (3, 0)):
-        out = sampler.step(logits.expand(NUM_DRAWS, -1, -1), t, s, xt, frozen=free, generator=stream(t))
-        strength = rule(eta, process.alpha[t], process.alpha[s])
-        expected = torch.zeros(2, 4).double()
-        for x0 in range(3):
-            q = remasking_posterior(xt[0], torch.full((2,), x0), process.alpha[t], process.alpha[s], strength, 3)
-            expected += q * logits.softmax(-1)[:, x0, None]
-        got = torch.nn.functional.one_hot(out.prev_sample, 4).double().mean(0)
-        torch.testing.assert_close(got, expected, rtol=0, atol=0.012)
 
 
 def test_one_step_multinomial_draws_the_denoiser() -> None:
@@ -503,32 +481,3 @@ def test_a_gpu_samples_what_a_cpu_does(name: str) -> None:
             done = sample(model, process, sampler, start, held, admitted=allowed, generator=streams(5, 6, 7, 8))
             ends.append(done.cpu())
         assert torch.equal(ends[0], ends[1])
-
-
-# Draws.
-
-
-def test_categorical_never_draws_the_impossible() -> None:
-    p = torch.tensor([0.0, 0.3, 0.0, 0.7, 0.0], dtype=torch.float64)
-    edges = torch.tensor([0.0, 0.3 - 1e-12, 0.3, 1 - 2**-53], dtype=torch.float64)
-    assert categorical(p.expand(4, -1), edges).tolist() == [1, 1, 3, 3]
-    ones = torch.full((3,), 1 - 2**-53, dtype=torch.float64)
-    wide = torch.rand(3, 1000, generator=stream(0), dtype=torch.float64)
-    wide[:, 500:] = 0
-    assert bool((categorical(wide, ones) < 500).all())
-
-
-def test_categorical_keeps_small_probabilities() -> None:
-    """Float32 Gumbel noise would never draw the second symbol."""
-    p = torch.tensor([1.0, 1e-9], dtype=torch.float64)
-    assert int(categorical(p, torch.tensor(1 - 1e-10, dtype=torch.float64))) == 1
-
-
-def test_admitted_uniform_is_uniform_over_each_tokens_set() -> None:
-    admitted = torch.tensor([[1, 0, 1, 1], [0, 1, 0, 0], [1, 1, 1, 1]]).bool()
-    uniform = torch.rand(30_000, 3, generator=stream(0), dtype=torch.float64)
-    drawn = admitted_uniform(admitted, 4, uniform)
-    share = torch.nn.functional.one_hot(drawn, 4).double().mean(0)
-    torch.testing.assert_close(share, admitted.double() / admitted.sum(1, keepdim=True), rtol=0, atol=0.015)
-    assert torch.equal(admitted_uniform(admitted.expand(30_000, -1, -1), 4, uniform), drawn)
-    assert torch.equal(admitted_uniform(None, 4, uniform[:, 2:]), drawn[:, 2:])

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -29,34 +30,33 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_diffusion(tmp_path_factory.mktemp("engine") / "small", "chess")
 
 
-@pytest.fixture(scope="module")
-def chess_diffusion(folder: Path) -> Iterator[Session]:
-    with Session("--policy", str(folder)) as session:
-        session.ask("uci", until="uciok")
+@contextmanager
+def greeted(hello: str, *arguments: str) -> Iterator[Session]:
+    """An engine that has said who it is; in the end it has printed nothing but protocol, and quits."""
+    with Session(*arguments) as session:
+        session.ask(hello, until=f"{hello}ok")
         session.ask("isready", until="readyok")
         yield session
         assert session.strays() == []
         assert session.end() == 0
+
+
+@pytest.fixture(scope="module")
+def chess_diffusion(folder: Path) -> Iterator[Session]:
+    with greeted("uci", "--policy", str(folder)) as session:
+        yield session
 
 
 @pytest.fixture(scope="module")
 def chess_tree() -> Iterator[Session]:
-    with Session("--policy", "mcts:heuristic", "--game", "chess") as session:
-        session.ask("uci", until="uciok")
-        session.ask("isready", until="readyok")
+    with greeted("uci", "--policy", "mcts:heuristic", "--game", "chess") as session:
         yield session
-        assert session.strays() == []
-        assert session.end() == 0
 
 
 @pytest.fixture(scope="module")
 def shogi_tree() -> Iterator[Session]:
-    with Session("--policy", "mcts:heuristic", "--game", "shogi") as session:
-        session.ask("usi", until="usiok")
-        session.ask("isready", until="readyok")
+    with greeted("usi", "--policy", "mcts:heuristic", "--game", "shogi") as session:
         yield session
-        assert session.strays() == []
-        assert session.end() == 0
 
 
 def field(line: str, word: str) -> int:

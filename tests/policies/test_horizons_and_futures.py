@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +114,6 @@ def test_several_futures_are_averaged() -> None:
             with torch.no_grad():
                 made.eval()
                 single._imagine(network, made.roots([state], viewers), [seeds[row] + copy])
-            assert network.latest is not None
             chances.append(network.latest[0].exp())
         said[row] = torch.stack(chances).mean(0)
         best = int(said[row].argmax())
@@ -131,11 +129,8 @@ def test_bad_options_are_refused() -> None:
     policy = learner().policy()
     with pytest.raises(ConfigError, match=r"a horizon of this model is 1\.\.3"):
         policy.with_options(horizon=9)
-    for options, (error, message) in itertools.product(
-        [{"sampler": "easy_first"}, {"sampler": "a0_last", "temperature": 0.0}],
-        [(ConfigError, "take sampler=a0_last and a temperature above 0")],
-    ):
-        with pytest.raises(error, match=message):
+    for options in ({"sampler": "easy_first"}, {"sampler": "a0_last", "temperature": 0.0}):
+        with pytest.raises(ConfigError, match="take sampler=a0_last and a temperature above 0"):
             policy.with_options(num_futures=3, **options)
     with pytest.raises(ValueError, match="num_futures must be at least 1"):
         policy.with_options(num_futures=0)

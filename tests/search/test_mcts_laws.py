@@ -16,9 +16,10 @@ import genpolicy
 from genpolicy.game import Game
 from genpolicy.search.leaf import Heuristic, Rollout, even
 from genpolicy.search.mcts import Mcts
-from genpolicy.search.model import Choices, Nodes, Prior, RulesModel, SearchModel
+from genpolicy.search.model import Prior, RulesModel
 from genpolicy.search.tree import MctsConfig, Tree
 from genpolicy.testing import check_search_model
+from tests.search.search_models import END, Drawn, check_tree
 
 TIC_TAC_TOE = "connect:rows=3,cols=3,k=3,gravity=false"
 GAMES = [TIC_TAC_TOE, "connect:rows=4,cols=5,k=3,gravity=true", "chess"]
@@ -143,23 +144,6 @@ def test_a_sequential_search_counts_as_a_plain_one(spec: str, kind: str, options
         state = game.play(state, result.choice)
 
 
-def check_tree(tree: Tree) -> None:
-    """The books of a tree whose search has ended."""
-    for node in range(len(tree)):
-        children = tree.children[node] or []
-        assert tree.visits[node] == tree._counts[node], "virtual visits are left"
-        below = [tree.visits[child] for child in children]
-        if tree.discounts[node] == 0:
-            assert not children
-        else:
-            assert sum(below) == tree.visits[node] - 1
-        gathered = sum(tree.q(child) * tree.visits[child] for child in children)
-        if tree.discounts[node] != 0:
-            assert tree.value_sums[node] == pytest.approx(gathered + tree.values[node], abs=1e-9)
-        if node:
-            assert tree._returns[node] / tree.visits[node] == pytest.approx(tree.q(node), abs=1e-9)
-
-
 @pytest.mark.parametrize("virtual_loss", [1.0, 0.3, 3.0])
 @pytest.mark.parametrize("spec", GAMES)
 def test_batched_leaves_keep_the_books(spec: str, virtual_loss: float) -> None:
@@ -204,164 +188,6 @@ def test_values_change_sign_from_ply_to_ply() -> None:
         result = Mcts(RulesModel(game, for_white), MctsConfig(simulations=100)).search([state])[0]
         assert result.value == pytest.approx(expected)
         assert all(q == pytest.approx(expected) for q in result.q.values())
-
-
-# Models that are no game: the same player twice, and chance.
-
-
-class Drawn(SearchModel):
-    """A tree that is written down: name -> (value, reward, discount, chance, {choice: (prior, name)})."""
-
-    def __init__(self, nodes: dict[str, tuple[float, float, float, bool, dict[int, tuple[float, str]]]]) -> None:
-        self.nodes = nodes
-
-    def root(self, states: Sequence[Any]) -> Nodes:
-        return self._batch(list(states))
-
-    def step(self, embeddings: Sequence[Any], choices: Sequence[int]) -> Nodes:
-        return self._batch([self.nodes[e][4][c][1] for e, c in zip(embeddings, choices, strict=True)])
-
-    def _batch(self, names: list[str]) -> Nodes:
-        rows = [self.nodes[name] for name in names]
-        choices = [
-            Choices(np.array(sorted(row[4]), np.int64), np.array([row[4][i][0] for i in sorted(row[4])]))
-            for row in rows
-        ]
-        return Nodes(names, choices, *(list(column) for column in list(zip(*rows, strict=True))[:4]))
-
-
-END: dict[int, tuple[float, str]] = {}
-
-
-@pytest.mark.parametrize("leaves", [1, 4])
-def test_the_same_player_may_move_twice(leaves: int) -> None:
-    # After "twice" the root's player chooses again, and may win; after "once" the other side chooses, and would win.
-    model = Drawn(
-        {
-            "root": (0.0, 0.0, 1.0, False, {0: (0.5, "twice"), 1: (0.5, "once")}),
-            "twice": (0.0, 0.0, 1.0, False, {0: (0.5, "won"), 1: (0.5, "lost")}),
-            "once": (0.0, 0.0, -1.0, False, {0: (0.5, "won"), 1: (0.5, "lost")}),
-            "won": (0.0, 1.0, 0.0, False, END),  # for the player who chose it
-            "lost": (0.0, -1.0, 0.0, False, END),
-        }
-    )
-    check_search_model(model, ["root"])
-    result = Mcts(model, MctsConfig(simulations=400, leaves=leaves)).search(["root"])[0]
-    assert result.choice == 0
-    assert result.line == (0, 0)
-    assert result.q[0] > 0.9
-    assert result.q[1] < -0.5
-    check_tree(result.tree)
-
-
-class Arms(SearchModel):
-    """Five arms, pulled again and again: the one number decides, so that an embedding has nothing to tell.
-
-    Pulling the last arm ends the game. ``asked`` counts the rows of ``step``.
-    """
-
-    def __init__(self, embedding: Any) -> None:
-        self.embedding, self.asked = embedding, 0
-
-    def root(self, states: Sequence[Any]) -> Nodes:
-        return self._batch([-1] * len(states), [1.0] * len(states))
-
-    def step(self, embeddings: Sequence[Any], choices: Sequence[int]) -> Nodes:
-        assert all(embedding is self.embedding for embedding in embeddings)
-        self.asked += len(choices)
-        return self._batch(choices, [0.0 if choice == 4 else -1.0 for choice in choices])
-
-    def _batch(self, arms: Sequence[int], discounts: list[float]) -> Nodes:
-        count = len(arms)
-        rewards = [0.0 if arm < 0 else (0.1, 0.4, -0.2, 0.0, 0.3)[arm] for arm in arms]
-        choices = [Choices(np.arange(5), None)] * count
-        return Nodes([self.embedding] * count, choices, [0.0] * count, rewards, discounts, [False] * count)
-
-
-class Unlike:
-    """An embedding that cannot be asked whether it is true, nor what it equals."""
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __eq__(self, other: object) -> bool:
-        raise TypeError("embeddings are opaque")
-
-    def __bool__(self) -> bool:
-        raise TypeError("embeddings are opaque")
-
-
-EMBEDDINGS = ["None", "array", "empty array", "incomparable", "nan", "0"]
-
-
-@pytest.mark.parametrize("embedding", [None, np.arange(3), np.zeros(0), Unlike(), math.nan, 0], ids=EMBEDDINGS)
-@pytest.mark.parametrize("leaves", [1, 8])
-def test_a_search_asks_nothing_of_an_embedding(embedding: Any, leaves: int) -> None:
-    """Whatever it is, None too: the search is that over plain strings, and no node is asked for twice."""
-    config = MctsConfig(simulations=60, leaves=leaves)
-    models = Arms("plain"), Arms(embedding)
-    check_search_model(models[1], [0])
-    for model in models:
-        model.asked = 0
-    plain, opaque = (Mcts(model, config).search([0, 1])[1] for model in models)
-    for name in ("visits", "q", "choice", "value", "line", "simulations", "evaluations", "depth"):
-        assert getattr(opaque, name) == getattr(plain, name), name
-    check_tree(opaque.tree)
-    assert models[1].asked == models[0].asked == 2 * (len(opaque.tree) - 1)
-    assert opaque.visits[4] > 1  # the end of the game was visited again, and not asked for again
-    # A subtree is taken over, and searched on; the end of the game has none.
-    below = {opaque.tree.actions[node]: opaque.tree.subtree(node) for node in opaque.tree.children[0] or ()}
-    kept = below[1]
-    assert below[4] is None
-    assert kept is not None
-    again = Mcts(models[1], config).search([0], kept=[kept])[0]
-    assert sum(again.visits.values()) == opaque.visits[1] - 1 + 60
-    check_tree(again.tree)
-
-
-def test_rewards_on_the_way_count() -> None:
-    # 0.75 now and then a loss of 1 for what follows; or nothing now and nothing after.
-    model = Drawn(
-        {
-            "root": (0.0, 0.0, 1.0, False, {0: (0.5, "greedy"), 1: (0.5, "calm")}),
-            "greedy": (0.0, 0.75, -1.0, False, {0: (1.0, "taken back")}),
-            "taken back": (0.0, 1.0, 0.0, False, END),
-            "calm": (0.0, 0.0, -1.0, False, {0: (1.0, "even")}),
-            "even": (0.0, 0.0, 0.0, False, END),
-        }
-    )
-    result = Mcts(model, MctsConfig(simulations=200, leaves=1)).search(["root"])[0]
-    assert result.choice == 1
-    # 0.75 - (n - 1) / n after n visits, the first of which met the value 0.
-    visits = result.visits[0]
-    assert result.q[0] == pytest.approx(0.75 - (visits - 1) / visits)
-
-
-@pytest.mark.parametrize(("share", "best"), [(0.25, 0), (0.6, 1)])
-@pytest.mark.parametrize("leaves", [1, 8])
-def test_chance_is_drawn_by_its_probabilities(share: float, best: int, leaves: int) -> None:
-    # A safe 0.2, or a gamble that pays 1 with probability ``share`` and -0.4 else: -0.05 or 0.44.
-    model = Drawn(
-        {
-            "root": (0.0, 0.0, 1.0, False, {0: (0.5, "safe"), 1: (0.5, "gamble")}),
-            "safe": (0.0, 0.2, 0.0, False, END),
-            "gamble": (0.0, 0.0, 1.0, True, {7: (share, "pays"), 8: (1.0 - share, "costs"), 9: (0.0, "never")}),
-            "pays": (0.0, 1.0, 0.0, False, END),
-            "costs": (0.0, -0.4, 0.0, False, END),
-            "never": (0.0, 1.0, 0.0, False, END),
-        }
-    )
-    check_search_model(model, ["root"])
-    result = Mcts(model, MctsConfig(simulations=600, leaves=leaves, c_puct=3.0)).search(["root"])[0]
-    tree = result.tree
-    gamble = next(node for node in range(len(tree)) if tree.embeddings[node] == "gamble")
-    outcomes = {tree.embeddings[child]: tree.visits[child] for child in tree.children[gamble] or ()}
-    drawn = sum(outcomes.values())
-    assert drawn > 20
-    assert set(outcomes) == {"pays", "costs"}
-    assert abs(outcomes["pays"] - share * drawn) <= 1
-    assert result.q[1] == pytest.approx(share - 0.4 * (1 - share), abs=2 / drawn)
-    assert result.choice == best
-    assert result.line == ((0,) if best == 0 else (1,))  # what chance brings is no move of the line
 
 
 # The root.

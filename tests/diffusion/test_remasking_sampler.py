@@ -1,0 +1,31 @@
+"""ReMDM: each step of the sampler has the frequencies of the published posterior."""
+
+import pytest
+import torch
+
+from genpolicy.diffusion import Absorbing, make_sampler
+from genpolicy.diffusion.remasking import remasking_posterior, sigma_cap, sigma_rescale
+
+NUM_DRAWS = 40_000
+
+
+@pytest.mark.parametrize("sigma", ["cap", "rescale"])
+@pytest.mark.parametrize("eta", [0.0, 0.3, 1.0])
+def test_a_remasking_step_has_the_frequencies_of_its_posterior(sigma: str, eta: float) -> None:
+    process = Absorbing(3, 20, "cosine_maskgit")
+    rule = {"cap": sigma_cap, "rescale": sigma_rescale}[sigma]
+    logits = torch.tensor([[0.3, -1.0, 2.0], [1.0, 0.0, 0.5]], dtype=torch.float64)
+    sampler = make_sampler("remasking", process, eta=eta, sigma=sigma)
+    xt = torch.tensor([[3, 1]]).expand(NUM_DRAWS, -1)
+    free = torch.zeros(NUM_DRAWS, 2).bool()
+    for t, s in ((20, 15), (12, 11), (3, 0)):
+        out = sampler.step(
+            logits.expand(NUM_DRAWS, -1, -1), t, s, xt, frozen=free, generator=torch.Generator().manual_seed(t)
+        )
+        strength = rule(eta, process.alpha[t], process.alpha[s])
+        expected = torch.zeros(2, 4).double()
+        for x0 in range(3):
+            q = remasking_posterior(xt[0], torch.full((2,), x0), process.alpha[t], process.alpha[s], strength, 3)
+            expected += q * logits.softmax(-1)[:, x0, None]
+        got = torch.nn.functional.one_hot(out.prev_sample, 4).double().mean(0)
+        torch.testing.assert_close(got, expected, rtol=0, atol=0.012)
