@@ -103,7 +103,8 @@ class AutoregressivePolicy(OneStepPolicy):
     def _imagine(self, network: FirstAction, tokens: Tensor, seeds: Sequence[int]) -> Tensor:
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         filled, first = tokens.clone(), self.layout.first_action
-        for at in np.flatnonzero(~self.layout.given).tolist() if self.imagine else [first]:
+        places = np.flatnonzero(~self.layout.given).tolist() if self.imagine else [first]
+        for left, at in zip(reversed(range(len(places))), places, strict=True):
             logits = network(filled, first_time(filled)).restrict(self.learner.admitted)
             if self.temperature == 0:
                 drawn = logits.per_token(lambda g: g.symbols[g.logits.argmax(-1)])
@@ -113,6 +114,7 @@ class AutoregressivePolicy(OneStepPolicy):
                 here[:, at] = True
                 drawn = draw_tokens(logits, uniform, here, self.temperature)
             filled[:, at] = drawn[:, at]
+            network.note(left, filled)
         return filled
 
 

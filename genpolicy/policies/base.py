@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,9 @@ from genpolicy.config import read_yaml
 from genpolicy.errors import CheckpointError, RegistryError
 from genpolicy.game import Game
 from genpolicy.registry import spelled_pairs
+
+if TYPE_CHECKING:
+    from genpolicy.policies.dream import Dream, OnStep
 
 FORMAT_VERSION = 1
 """Raised when a folder written by this code could not be read by older code."""
@@ -62,6 +65,21 @@ class Policy(ABC):
         Raises:
             ValueError: a position in which the player to move has no legal move.
         """
+
+    def dream(self, state: Any, on_step: OnStep | None = None) -> Dream:
+        """A decision with what was imagined on the way: the one that ``decide([state])`` gives for the same seed.
+
+        Args:
+            state: A position in which the player to move has a legal move.
+            on_step: Called with each step as soon as it is ready; an exception of it ends the dream.
+
+        Raises:
+            ValueError: as ``decide``.
+        """
+        from genpolicy.policies.dream import Dream
+
+        del on_step  # a policy that imagines by steps has its own
+        return Dream(state, self.game.player(state), None, (), self.decide([state])[0])
 
     def seed(self, seed: int) -> None:
         """Make the draws that follow the same as those after any other call with this seed."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import inspect
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,6 +22,7 @@ from genpolicy.data.windows import Batch
 from genpolicy.diffusion.draws import uniforms
 from genpolicy.diffusion.logits import Denoiser, TypedLogits
 from genpolicy.diffusion.process import Process
+from genpolicy.diffusion.ranking import usable_logits
 from genpolicy.errors import ConfigError
 from genpolicy.game import Game
 from genpolicy.networks import DenoisingTransformer
@@ -29,7 +31,7 @@ from genpolicy.policies.neural import FirstAction, NetworkLearner, NetworkLearne
 from genpolicy.sequence import Layout, Slot
 
 if TYPE_CHECKING:
-    from genpolicy.diffusion import Sampler
+    from genpolicy.diffusion import Sampler, SamplerOutput
 
 
 @dataclass
@@ -297,6 +299,12 @@ class DiffusionPolicy(NetworkPolicy):
     def _imagined_slots(self) -> Sequence[Slot]:
         return [slot for slot in self.layout.slots if slot.stop <= self._end]
 
+    def _told_layout(self) -> Layout:
+        if self._end == self.layout.length:
+            return self.layout
+        options = self.learner.options
+        return Layout(self.game, options.paradigm, self.sampling.horizon or 1, admit_pad=self.layout.admit_pad)
+
     def _imagine(self, network: FirstAction, tokens: Tensor, seeds: Sequence[int]) -> Tensor:
         """Fill in a batch of roots; where several futures are imagined, the move is their mean's likeliest."""
         number = self.sampling.num_futures
@@ -314,6 +322,8 @@ class DiffusionPolicy(NetworkPolicy):
         fondest = chances[rows, :, move].argmax(-1)
         chosen = filled.view(len(tokens), number, -1)[rows, fondest].clone()
         chosen[:, self.layout.first_action] = move + self.layout.move_offset
+        if network.recorder is not None:  # of one position
+            network.recorder.choose(int(fondest[0]), int(chosen[0, self.layout.first_action]))
         return chosen
 
     def _sampled(self, network: FirstAction, tokens: Tensor, seeds: Sequence[int]) -> Tensor:
@@ -325,6 +335,15 @@ class DiffusionPolicy(NetworkPolicy):
         given = torch.from_numpy(self.layout.given.copy()).to(tokens.device)
         frozen = (given | beyond).expand_as(tokens)
         noise = process.prior_sample(tokens, frozen, admitted=admitted, generator=generators)
+        later = dict(itertools.pairwise(self._sampler.timesteps.tolist()))
+
+        def note(t: int, before: Tensor, after: SamplerOutput) -> None:
+            def read(logits: TypedLogits) -> TypedLogits:
+                usable = usable_logits(logits, process.num_symbols, admitted)
+                return process.clean_logits(usable, before, t, admitted=admitted)
+
+            network.note(later[t], after.prev_sample, read)
+
         return sample(
             network,
             process,
@@ -334,6 +353,7 @@ class DiffusionPolicy(NetworkPolicy):
             admitted=admitted,
             generator=generators,
             num_steps=self.sampling.num_steps,
+            callback=None if network.recorder is None else note,
         )
 
     def _make_sampler(self) -> Sampler:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from genpolicy.data.windows import Batch
 from genpolicy.diffusion.gaussian_embedding import GaussianEmbedding
+from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.errors import ConfigError
 from genpolicy.game import Game
 from genpolicy.networks.continuous import EmbeddingTransformer
@@ -208,8 +209,13 @@ class GaussianPolicy(NetworkPolicy):
         scheduler.set_timesteps(1 if one_call else self.num_steps)
         takes_generator = "generator" in inspect.signature(scheduler.step).parameters
         more = {"generator": generators} if takes_generator else {}
+
+        def read(logits: TypedLogits) -> Tensor:
+            likeliest = logits.per_token(lambda g: g.symbols[g.logits.argmax(-1)])
+            return torch.where(tokens == self.layout.mask, likeliest, tokens)
+
         logits = None
-        for timestep in scheduler.timesteps:
+        for left, timestep in zip(reversed(range(len(scheduler.timesteps))), scheduler.timesteps, strict=True):
             t = torch.full((len(tokens),), (float(timestep) + 1) / len(scheduler.betas)).to(z)
             prediction = self.learner.network.predict(tokens, t, z)
             if isinstance(prediction, Tensor):
@@ -223,9 +229,10 @@ class GaussianPolicy(NetworkPolicy):
                 logits = network.restrict(prediction).restrict(admitted)
                 output = process.expected(logits)
             z = scheduler.step(output, timestep, z, **more).prev_sample.to(z.dtype)
+            if network.recorder is not None:
+                network.note(left, read(logits))
         assert logits is not None
-        likeliest = logits.per_token(lambda g: g.symbols[g.logits.argmax(-1)])
-        return torch.where(tokens == self.layout.mask, likeliest, tokens)
+        return read(logits)
 
     def _saved_config(self) -> GaussianConfig:
         return dataclasses.replace(self.learner.options, scheduler=self.scheduler, num_steps=self.num_steps)

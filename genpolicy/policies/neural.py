@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,8 +25,10 @@ from genpolicy.errors import ConfigError
 from genpolicy.game import Game
 from genpolicy.networks import DenoisingTransformer, NetworkConfig
 from genpolicy.policies.base import Decision, as_bool, legal_probabilities
+from genpolicy.policies.dream import Dream, OnStep, Recorder
 from genpolicy.policies.learner import Learner
 from genpolicy.policies.saved import WeightsPolicy
+from genpolicy.policies.simple import legal_of
 from genpolicy.sequence import Layout, Slot
 
 VIEWERS = ("mover", "absolute")
@@ -161,10 +163,17 @@ class FirstAction:
         learner: Holds the network and its layout.
         legal: [B, M] bool, the legal moves as the viewers see them; None masks nothing.
         visible: [N, N] bool, what tokens attend to; None: all to all.
+        recorder: Is told of each step (``note``); None: nobody watches.
     """
 
-    def __init__(self, learner: NetworkLearner, legal: Tensor | None, visible: Tensor | None = None) -> None:
-        self._learner, self._visible = learner, visible
+    def __init__(
+        self,
+        learner: NetworkLearner,
+        legal: Tensor | None,
+        visible: Tensor | None = None,
+        recorder: Recorder | None = None,
+    ) -> None:
+        self._learner, self._visible, self.recorder = learner, visible, recorder
         self._layout, self._admitted = learner.layout, learner.admitted
         self._legal = legal
         self.calls = 0
@@ -174,6 +183,7 @@ class FirstAction:
         self.best: Tensor | None = None
         """[B] the likeliest symbol of the whole vocabulary in the first call, before the legal mask."""
         self._last: Tensor | None = None
+        self._prediction: TypedLogits | None = None
 
     @property
     def latest(self) -> Tensor:
@@ -189,7 +199,20 @@ class FirstAction:
     def repeated(self, num: int) -> FirstAction:
         """The same for every row ``num`` times over."""
         legal = None if self._legal is None else self._legal.repeat_interleave(num, dim=0)
-        return FirstAction(self._learner, legal, self._visible)
+        return FirstAction(self._learner, legal, self._visible, self.recorder)
+
+    def note(
+        self, time: int, tokens: Tensor, read: Callable[[TypedLogits], TypedLogits] = lambda logits: logits
+    ) -> None:
+        """Tell the recorder, where there is one, what became of the last call.
+
+        Args:
+            time: As in ``DreamStep``.
+            tokens: [B, N] the sequence now.
+            read: Makes logits of the clean tokens of the last call's, where these are something else.
+        """
+        if self.recorder is not None and self._prediction is not None:
+            self.recorder.note(time, tokens, read(self._prediction), self.latest)
 
     def __call__(self, tokens: Tensor, t: Tensor) -> TypedLogits:
         """Logits of x_0 for noised tokens [B, N] at times [B]."""
@@ -199,7 +222,10 @@ class FirstAction:
     def restrict(self, logits: TypedLogits) -> TypedLogits:
         """What a network call, made elsewhere, gave: counted, noted and masked as one made here."""
         self.calls += 1
-        return logits.map(self._masked)
+        masked = logits.map(self._masked)
+        if self.recorder is not None:
+            self._prediction = masked
+        return masked
 
     def _masked(self, group: LogitGroup) -> Tensor:
         """The group's logits with the first action restricted, and its first prediction noted."""
@@ -273,12 +299,35 @@ class NetworkPolicy(WeightsPolicy):
         """The states, actions and values that a decision tells of."""
         return self.layout.slots
 
+    def _told_layout(self) -> Layout:
+        """The layout of a dream: the network's, or its first tokens where the rest is never imagined."""
+        return self.layout
+
+    @torch.no_grad()
+    def dream(self, state: Any, on_step: OnStep | None = None) -> Dream:
+        """See ``Policy.dream``: a step for each network call."""
+        legal = legal_of(self.game, [state])
+        seeds = self._seeds.draw([self.game.format(state)])
+        viewer = int(self.learner.viewers([state])[0])
+        recorder = Recorder(
+            self.layout,
+            self._told_layout(),
+            self.learner.admitted,
+            legal=legal[0],
+            seen=self.game.moves.seen_by(np.array(legal[0]), viewer),
+            on_step=on_step,
+        )
+        with self._evaluating():
+            decision = self._decide_batch([state], legal, seeds, recorder)[0]
+        return Dream(state, viewer, recorder.layout, tuple(recorder.steps), decision)
+
     @abstractmethod
     def _imagine(self, network: FirstAction, tokens: Tensor, seeds: Sequence[int]) -> Tensor:
         """Fill in a batch of roots.
 
         Args:
-            network: Asked at least once, first with ``tokens`` as they are.
+            network: Asked at least once, first with ``tokens`` as they are; told what became of each call (``note``), at
+                last at time 0 what is returned.
             tokens: [B, N] roots with everything imagined masked, on the policy's device.
             seeds: One for each row's own draws.
 
@@ -286,14 +335,17 @@ class NetworkPolicy(WeightsPolicy):
             [B, N] without masks in what the policy imagines.
         """
 
-    def _decide_batch(self, states: Sequence[Any], legal: list[list[int]], seeds: Sequence[int]) -> list[Decision]:
+    def _decide_batch(
+        self, states: Sequence[Any], legal: list[list[int]], seeds: Sequence[int], recorder: Recorder | None = None
+    ) -> list[Decision]:
         began = time.perf_counter()
         viewers = self.learner.viewers(states)
         seen = [self.game.moves.seen_by(np.array(row), int(viewer)) for row, viewer in zip(legal, viewers, strict=True)]
         allowed = torch.zeros(len(states), len(self.game.moves), dtype=torch.bool)
         for row, moves in enumerate(seen):
             allowed[row, torch.from_numpy(moves)] = True
-        network = FirstAction(self.learner, allowed.to(self.device) if self.legal_mask else None, self._visible())
+        mask = allowed.to(self.device) if self.legal_mask else None
+        network = FirstAction(self.learner, mask, self._visible(), recorder)
         filled = self._imagine(network, self.learner.roots(states, viewers).to(self.device), seeds).cpu().numpy()
         assert network.marginal is not None
         assert network.best is not None

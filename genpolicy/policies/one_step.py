@@ -105,7 +105,9 @@ class OneStepPolicy(NetworkPolicy):
             generators = [torch.Generator().manual_seed(seed) for seed in seeds]
             (uniform,) = uniforms(1, tuple(tokens.shape), generators, tokens.device)
             drawn = draw_tokens(logits, uniform, tokens == self.layout.mask, self.temperature)
-        return torch.where(tokens == self.layout.mask, drawn, tokens)
+        filled = torch.where(tokens == self.layout.mask, drawn, tokens)
+        network.note(0, filled)
+        return filled
 
 
 OneStepLearner.policy_class = OneStepPolicy

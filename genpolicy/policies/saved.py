@@ -9,7 +9,8 @@ import dataclasses
 import hashlib
 import platform
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -97,16 +98,21 @@ class WeightsPolicy(Policy):
         """
         legal = legal_of(self.game, states)
         seeds = self._seeds.draw([self.game.format(state) for state in states])
-        network = self.learner.network
-        # Evaluation in the middle of training must leave dropout as it found it.
-        was_training = network.training
-        network.eval()
-        try:
+        with self._evaluating():
             decisions: list[Decision] = []
             for start in range(0, len(states), self.batch_size):
                 chunk = slice(start, start + self.batch_size)
                 decisions += self._decide_batch(states[chunk], legal[chunk], seeds[chunk])
             return decisions
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """The network without dropout; evaluation in the middle of training must leave it as it found it."""
+        network = self.learner.network
+        was_training = network.training
+        network.eval()
+        try:
+            yield
         finally:
             network.train(was_training)
 

@@ -1,0 +1,162 @@
+"""What a policy imagines while it decides: the tokens after each of its network calls, and how sure it is of them.
+
+``Policy.dream`` gives a ``Dream``. A policy that imagines by steps (diffusion, Gaussian, autoregressive, direct) has a
+``DreamStep`` for each; any other has none, and its ``Decision`` alone.
+
+Axes: R futures imagined at once, N tokens of a sequence, M moves of the vocabulary.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from genpolicy.diffusion.logits import TypedLogits
+    from genpolicy.policies.base import Decision
+    from genpolicy.sequence import Layout
+
+
+@dataclass(frozen=True, eq=False)
+class DreamStep:
+    """One network call and what was made of it. Tokens are symbols of ``Dream.layout``, seen by ``Dream.viewer``."""
+
+    time: int
+    """Counts down; 0 is the last step. A diffusion's time after the step, else the steps that are left."""
+    tokens: NDArray[np.int64]
+    """[N] the sequence after this step, ``layout.mask`` where it is still masked; no mask is left at time 0."""
+    guess: NDArray[np.int64]
+    """[N] the likeliest admitted symbol of the call (what is given: as it is)."""
+    confidence: NDArray[np.float64]
+    """[N] the call's probability, in [0, 1], of what is shown: of the token, of the guess where that is masked."""
+    policy: dict[int, float]
+    """Probability of each legal move (absolute ids, sum 1) to be the first action, at this call."""
+
+    masked: NDArray[np.bool_]
+    """[N] where ``tokens`` is masked."""
+
+    @property
+    def shown(self) -> NDArray[np.int64]:
+        """[N] the tokens, with the guess where they are masked."""
+        return np.where(self.masked, self.guess, self.tokens)
+
+
+@dataclass(frozen=True, eq=False)
+class Dream:
+    """A decision and how the policy came to it."""
+
+    state: Any
+    """The position that was asked."""
+    viewer: int
+    """Whose side tokens are seen from, 0 or 1."""
+    layout: Layout | None
+    """What the tokens are; None for a policy that imagines no sequence."""
+    steps: tuple[DreamStep, ...]
+    """In order of time, the last one at time 0; () for a policy without steps."""
+    decision: Decision
+    """As ``decide`` gives it for the same seed."""
+
+
+OnStep = Callable[[DreamStep], None]
+
+
+class Recorder:
+    """Takes note of the steps of one position's decision.
+
+    Several futures of one position are noted side by side; their steps are told at the end, once it is known which of
+    them is the one.
+
+    Args:
+        learners: Layout of the network's tokens.
+        told: Layout of the steps: the same tokens or fewer of them, from the first on.
+        admitted: [N, K] bool, symbols that each of the network's tokens can hold.
+        legal: Absolute ids of the legal moves in order.
+        seen: The same moves as the viewer sees them.
+        on_step: Called with each step as soon as it is ready.
+    """
+
+    def __init__(
+        self,
+        learners: Layout,
+        told: Layout,
+        admitted: Tensor,
+        *,
+        legal: Sequence[int],
+        seen: NDArray[np.int64],
+        on_step: OnStep | None = None,
+    ) -> None:
+        self._from, self.layout, self._admitted = learners, told, admitted
+        self._legal, self._seen, self._on_step = np.array(legal, np.int64), seen, on_step
+        self._rows: list[list[DreamStep]] = []
+        self.steps: list[DreamStep] = []
+        """What was told so far."""
+
+    def note(self, time: int, tokens: Tensor, logits: TypedLogits, latest: Tensor) -> None:
+        """Take note of a step.
+
+        Args:
+            time: Of the step, as in ``DreamStep``.
+            tokens: [R, N] the sequence after it.
+            logits: The call's prediction of the clean tokens.
+            latest: [R, M] the call's log-probabilities of the first action's moves.
+        """
+        clean = logits.restrict(self._admitted)
+        guess = clean.per_token(lambda g: g.symbols[g.logits.argmax(-1)])
+        shown = guess.where(tokens == self._from.mask, tokens)
+        chances = clean.log_prob(shown).double().exp().nan_to_num(0.0)
+        arrays = [a.cpu().numpy() for a in (tokens, guess, chances, latest)]
+        steps = [self._step(time, *(a[row] for a in arrays)) for row in range(len(tokens))]
+        if len(steps) > 1:
+            self._rows.append(steps)
+        else:
+            self._tell(steps[0])
+
+    def choose(self, row: int, first_action: int) -> None:
+        """Tell the steps of one of several futures, whose first action is in the end this symbol."""
+        steps = [each[row] for each in self._rows]
+        tokens = steps[-1].tokens.copy()
+        tokens[self.layout.first_action] = first_action
+        steps[-1] = dataclasses.replace(steps[-1], tokens=tokens)
+        for step in steps:
+            self._tell(step)
+
+    def _tell(self, step: DreamStep) -> None:
+        self.steps.append(step)
+        if self._on_step is not None:
+            self._on_step(step)
+
+    def _step(
+        self,
+        time: int,
+        tokens: NDArray[np.int64],
+        guess: NDArray[np.int64],
+        chances: NDArray[np.float64],
+        latest: NDArray[np.float64],
+    ) -> DreamStep:
+        from genpolicy.policies.base import legal_probabilities
+
+        given = self.layout.given
+        told, guessed = self._told(tokens), self._told(guess)
+        scores = latest[self._seen]
+        return DreamStep(
+            time,
+            told,
+            np.where(given, told, guessed),
+            np.where(given, 1.0, chances[: self.layout.length].clip(0.0, 1.0)),
+            # A network can put all its probability elsewhere; then nothing tells the legal moves apart.
+            legal_probabilities(self._legal, scores if np.isfinite(scores.max()) else np.zeros(len(scores))),
+            masked=told == self.layout.mask,
+        )
+
+    def _told(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The told part of a row, its mask and PAD those of the told layout."""
+        part = tokens[: self.layout.length].astype(np.int64)
+        ends = {self._from.pad: self.layout.pad, self._from.mask: self.layout.mask}
+        return np.select([part == old for old in ends], list(ends.values()), part)
