@@ -239,6 +239,38 @@ class Game(ABC, Generic[StateT]):
     # What follows is optional; the default says so in words.
 
     @property
+    def title(self) -> str:
+        """What people call the game, e.g. ``Chess``; made of the specification where a game does not say."""
+        name, _, rest = self.spec.partition(":")
+        return name.capitalize() + f" ({rest.replace(',', ', ')})" * bool(rest)
+
+    @property
+    def game_suffixes(self) -> tuple[str, ...]:
+        """Ends of names of the files with names and a result that ``write_game`` writes, the usual one first."""
+        return (self.game_suffix,) if self.game_suffix else ()
+
+    def move_text(self, state: StateT, move_id: int) -> str:
+        """A legal move as people write it there (``Nf3``); ``move_from_text`` reads it back. Protocol text by default.
+
+        Args:
+            state: The position before the move.
+            move_id: Absolute id of a move that is legal in it.
+        """
+        del state
+        return self.moves[move_id]
+
+    def ending(self, state: StateT) -> str:
+        """Why the game is over in a position in which it is, in a few words: ``checkmate``, ``repetition``."""
+        return "draw" if self.outcome(state) == 0 else "by the rules"
+
+    def check(self, state: StateT) -> int | None:
+        """Index of the state token, in the absolute view, of a piece that the player to move has to save.
+
+        A king in check; None where there is none, or the game knows nothing of the kind.
+        """
+        return None
+
+    @property
     def published(self) -> tuple[PublishedResult, ...]:
         """Results that others reported for this game; () where there are none."""
         return ()

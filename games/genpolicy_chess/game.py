@@ -14,7 +14,7 @@ from genpolicy.errors import IllegalMoveError, SourceError
 from genpolicy.game import Game, MovePlanes, OnBad, PlayedGame, Position, PublishedResult, Puzzle, Symmetry
 from genpolicy_chess.evaluation import forcing_moves, is_quiet, static_value
 from genpolicy_chess.files import ACCEPTED, find_files
-from genpolicy_chess.moves import MOVES, make_vocabulary, move_id
+from genpolicy_chess.moves import MOVES, make_vocabulary, move_id, square_token
 from genpolicy_chess.published import PUBLISHED
 from genpolicy_chess.state import ChessState, after, has_legal_move, is_legal, mirrored, new_state, parse_fen
 from genpolicy_chess.tokens import ChessTokenizer
@@ -125,6 +125,23 @@ class ChessGame(Game[ChessState]):
             reason = str(error)
         legal = " ".join(self.moves[i] for i in self._legal(state)) or "none"
         raise IllegalMoveError(f"move {text!r} cannot be played in {self.format(state)!r} ({reason}); legal: {legal}")
+
+    def move_text(self, state: ChessState, move_id: int) -> str:
+        """The move in SAN (``Nf3``, ``exd8=Q+``)."""
+        return state.board.san(MOVES[move_id])
+
+    def ending(self, state: ChessState) -> str:
+        """The rule that ended the game, in ``outcome``'s order."""
+        if not self._has_legal_move(state):
+            return "checkmate" if state.board.is_check() else "stalemate"
+        if state.board.halfmove_clock >= FIFTY_MOVES_PLIES:
+            return "fifty moves without capture or pawn move"
+        return "threefold repetition" if state.num_occurrences >= 3 else "insufficient material"
+
+    def check(self, state: ChessState) -> int | None:
+        """Token of the square of the king to move, where it is in check."""
+        king = state.board.king(state.board.turn) if state.board.is_check() else None
+        return None if king is None else square_token(king)
 
     def board_text(self, state: ChessState) -> str:
         """Eight ranks of letters with their names, White below, and the side to move."""

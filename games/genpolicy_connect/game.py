@@ -171,6 +171,17 @@ class ConnectGame(Game[Board]):
         """Both stone sets in one number; no position repeats."""
         return state.stones[0] << self.num_squares | state.stones[1]
 
+    def ending(self, state: Board) -> str:
+        """``4 in a row``, or that the board is full."""
+        return f"{self.k} in a row" if state.won else "the board is full"
+
+    @property
+    def title(self) -> str:
+        """The usual name where the board has one."""
+        usual = {(3, 3, 3, False): "Tic-tac-toe", (6, 7, 4, True): "Connect Four", (15, 15, 5, False): "Gomoku"}
+        shape = f"{self.k} in a row, {self.cols} × {self.rows}" + ", stones fall" * self.gravity
+        return usual.get((self.rows, self.cols, self.k, self.gravity), shape)
+
     def transposition_key(self, state: Board, plies: int) -> int:
         """The key: the past decides nothing."""
         return self.key(state)

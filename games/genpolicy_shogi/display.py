@@ -7,10 +7,10 @@ import unicodedata
 
 import cshogi
 
-from genpolicy_shogi.japanese import ki2_usi, kif_usi
-from genpolicy_shogi.moves import MOVE16, MOVES, looks_like_usi, square_name
+from genpolicy_shogi.japanese import ki2_usi, kif_move, kif_usi
+from genpolicy_shogi.moves import MOVE16, MOVES, NUM_SQUARES, library_square, looks_like_usi, square_name
 from genpolicy_shogi.replay import Replay
-from genpolicy_shogi.sfen import BLACK, HAND_LETTERS, PIECE_TYPES, WHITE, WHITE_OFFSET
+from genpolicy_shogi.sfen import BLACK, HAND_LETTERS, KING, PIECE_TYPES, WHITE, WHITE_OFFSET
 from genpolicy_shogi.state import HANDS_AT, SIDE_AT, ShogiState, text_of
 
 _CSA = re.compile(r"[+-]?(?:[1-9][1-9]|00)[1-9][1-9][A-Z]{2}")
@@ -42,6 +42,20 @@ def svg(state: ShogiState) -> str:
     # The piece that moved stands on its target now; only squares and the drop flag are read of the number.
     last = MOVE16[state.moves[-1]] if state.moves else None
     return str(state.board.to_svg(lastmove=last))
+
+
+def move_text(state: ShogiState, usi: str) -> str:
+    """A legal move in USI as KIF writes it, with the mark of its player: ``▲７六歩(77)``, ``△同　歩(44)``."""
+    last = square_name(MOVES[state.moves[-1]][1]) if state.moves else ""
+    return "▲△"[state.turn] + kif_move(Replay(text_of(state)), usi, last)
+
+
+def checked_king(state: ShogiState) -> int | None:
+    """Token of the king of the side to move, where it is in check."""
+    if not state.in_check:
+        return None
+    squares, king = state.keys[-1], KING + WHITE_OFFSET * state.turn
+    return next((token for token in range(NUM_SQUARES) if squares[library_square(token)] == king), None)
 
 
 def typed_move(state: ShogiState, text: str) -> str:

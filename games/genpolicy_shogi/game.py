@@ -46,6 +46,7 @@ class ShogiGame(Game[ShogiState]):
     protocol: Literal["uci", "usi", "none"] = "usi"
     players = ("Black", "White")
     game_suffix = ".csa"
+    game_suffixes = (".kif", ".csa", ".kifu")
 
     def __init__(self, declaration: str = "27", max_plies: str = "none") -> None:
         if declaration not in DECLARATIONS:
@@ -201,7 +202,26 @@ class ShogiGame(Game[ShogiState]):
                 return int(found)
         raise IllegalMoveError(self._illegal(state, repr(text)))
 
+    def move_text(self, state: ShogiState, move_id: int) -> str:
+        """The move as KIF writes it, with the mark of its player: ``▲７六歩(77)``."""
+        return display.move_text(state, self.moves[move_id])
+
     # What is seen of a position.
+
+    def ending(self, state: ShogiState) -> str:
+        """The rule that ended the game, in ``outcome``'s order."""
+        if state.has_no_move():
+            return "checkmate" if state.in_check else "no legal move"
+        repeated = rules.repetition(state.keys)
+        if repeated is not None:
+            return "perpetual check" if repeated else "fourfold repetition"
+        if self.max_plies is not None and state.number > self.max_plies:
+            return f"{self.max_plies} plies without mate"
+        return "declaration of the entered king"
+
+    def check(self, state: ShogiState) -> int | None:
+        """Token of the square of the king to move, where it is in check."""
+        return display.checked_king(state)
 
     def board_text(self, state: ShogiState) -> str:
         """Nine ranks with Black below, both hands and the side to move."""
