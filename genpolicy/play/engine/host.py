@@ -271,14 +271,8 @@ class Host:
         by_name = self._by_name
         keyed = {by_name[name].key: value for name, value in changed.items() if by_name[name].key}
         own = {key: value for key, value in keyed.items() if key and value is not None and value != "none"}
-        names = type(self._base).option_names()
-        inner = {key: own.pop(key) for key in INNER if key in own and key not in names}
-        policy = self._base.with_options(**own) if own else self._base
-        if own or inner:
-            policy = _with_inner(policy, inner)
         number = changed.get(SEARCH_OVER.name) if by_name.get(SEARCH_OVER.name) == SEARCH_OVER else None
-        if number:
-            policy = search_over(policy, int(number))
+        policy = configured(self._base, own, int(number or 0))
         if by_name["Seed"] == SEED and "Seed" in changed:
             policy.seed(int(changed["Seed"]))
         self._set = {key: value for key, value in keyed.items() if key}
@@ -290,6 +284,26 @@ class Host:
         """End what the policy holds."""
         if self._base is not None:
             self._base.close()
+
+
+def configured(base: Policy, options: Mapping[str, Any], simulations: int = 0) -> Policy:
+    """A policy with other options (weights shared), those of ``INNER`` also of the policies inside a search.
+
+    Args:
+        base: The policy as it was loaded.
+        options: By the policy's own names.
+        simulations: Above 0: of a tree search with the policy as its prior.
+
+    Raises:
+        ValueError: an option that it does not take or one out of range, or no search can be laid over it.
+    """
+    own = dict(options)
+    names = type(base).option_names()
+    inner = {key: own.pop(key) for key in INNER if key in own and key not in names}
+    policy = base.with_options(**own) if own else base
+    if own or inner:
+        policy = _with_inner(policy, inner)
+    return search_over(policy, simulations) if simulations else policy
 
 
 def _with_inner(policy: Policy, changed: Mapping[str, Any]) -> Policy:
