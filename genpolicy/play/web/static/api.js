@@ -1,0 +1,88 @@
+/** Talks to the server: three questions with one answer, and one whose answer comes line by line. */
+
+/** What went wrong, in words for people. */
+export class Trouble extends Error {
+  /**
+   * @param {string} message
+   * @param {"offline"|"refused"|"busy"|"broken"} kind "refused": the question is at fault, asking again will not help.
+   */
+  constructor(message, kind) {
+    super(message);
+    this.kind = kind;
+  }
+
+  get retryable() {
+    return this.kind !== "refused";
+  }
+}
+
+const OFFLINE = "The server does not answer. Is “genpolicy web” still running?";
+const BUSY = "The server is busy with other boards. Try again in a moment.";
+const CUT = "The answer broke off before the decision.";
+
+async function ask(path, body, signal) {
+  const question = body === undefined ? {} : {
+    method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
+  };
+  let response;
+  try {
+    response = await fetch(path, { ...question, signal });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Trouble(OFFLINE, "offline");
+  }
+  if (!response.ok) throw await refusal(response);
+  return response;
+}
+
+async function refusal(response) {
+  const said = await response.json().then((answer) => String(answer.error ?? ""), () => "");
+  if (response.status === 503 || response.status === 429) return new Trouble(said || BUSY, "busy");
+  if (response.status >= 500) return new Trouble(said || `The server failed (status ${response.status}).`, "broken");
+  return new Trouble(said || `The server refused this (status ${response.status}).`, "refused");
+}
+
+/** The games and policies on offer. */
+export const offers = async () => (await ask("/api/offers")).json();
+
+/** The position after `moves` from `start`, its legal moves and its drawing. */
+export const position = async (question, signal) => (await ask("/api/position", question, signal)).json();
+
+/** The game as a file: its bytes and the name that the server gives it. */
+export async function exported(question) {
+  const response = await ask("/api/export", question);
+  const named = /filename="?([^";]+)"?/.exec(response.headers.get("Content-Disposition") ?? "");
+  return { blob: await response.blob(), name: named ? named[1] : `game${question.format}` };
+}
+
+/**
+ * A policy's answer, line by line as the server sends it: a step of the denoising at a time, the decision last.
+ *
+ * @yields {Object} a parsed line: `{step, ...}` or `{decision}`
+ * @throws {Trouble} refused, busy, offline, or cut before the decision
+ */
+export async function* decide(question, signal) {
+  const response = await ask("/api/decide", question, signal);
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  let decided = false;
+  for (;;) {
+    let part;
+    try {
+      part = await reader.read();
+    } catch (error) {
+      if (error.name === "AbortError") throw error;
+      throw new Trouble(CUT, "offline");
+    }
+    if (part.done) break;
+    const lines = (rest + part.value).split("\n");
+    rest = lines.pop();
+    for (const line of lines.filter((text) => text.trim())) {
+      const told = JSON.parse(line);
+      if (told.error !== undefined) throw new Trouble(String(told.error), "broken");
+      decided ||= told.decision !== undefined;
+      yield told;
+    }
+  }
+  if (!decided) throw new Trouble(CUT, "offline");
+}

@@ -1,0 +1,478 @@
+/** The page: one game on the board, policies that play in it or look on, and everything that turns the two. */
+
+import * as server from "./api.js";
+import { Board } from "./board.js";
+import { Column } from "./column.js";
+import { askNewGame, choosePromotion, fillPlayers, textName } from "./dialogs.js";
+import { byId, el, percent } from "./dom.js";
+import { listenToKeys } from "./keys.js";
+import { HUMAN, keep, restore, tidy } from "./store.js";
+
+const THEMES = ["auto", "light", "dark"];
+const BETWEEN_POLICIES_MS = 700; // when two policies play each other, a person should be able to follow
+const COLUMNS = 4;
+
+class Page {
+  constructor(offers) {
+    this.offers = offers;
+    this.state = restore(offers);
+    this.columns = new Map();
+    this.labels = [];
+    this.aims = new Map(); // protocol move -> {source, target}, learnt from the legal moves that were shown
+    this.turnNumber = 0; // raised by every change of the position: late answers know that they are late
+    this.board = new Board(byId("board"), {
+      choose: (moves) => choosePromotion(moves, (move) => server.position(this.question([...this.played, move.move]))),
+      move: (move) => this.play(move.move),
+      say: (text) => this.say(text),
+    });
+    this.wire();
+    this.dress();
+    this.refresh();
+  }
+
+  get game() {
+    return this.offers.games.find((game) => game.spec === this.state.game);
+  }
+
+  get played() {
+    return this.state.moves.slice(0, this.state.ply);
+  }
+
+  get mover() {
+    return this.position && !this.position.outcome ? this.state.sides[this.position.player] : null;
+  }
+
+  question(moves = this.played) {
+    return { game: this.state.game, start: this.state.start, moves, flip: this.state.flip };
+  }
+
+  policy(id) {
+    return this.offers.policies.find((policy) => policy.id === id);
+  }
+
+  playerName(player) {
+    const id = this.state.sides[player];
+    return id === HUMAN ? "you" : this.policy(id).label;
+  }
+
+  // ---- the position --------------------------------------------------------------------------------------------
+
+  /** Ask for the position that the state names, show it, and let who is to move, move. */
+  async refresh({ quiet = false } = {}) {
+    const turn = ++this.turnNumber;
+    keep(this.state);
+    let position;
+    try {
+      position = await server.position(this.question());
+    } catch (error) {
+      if (turn === this.turnNumber) this.trouble(error);
+      return;
+    }
+    if (turn !== this.turnNumber) return;
+    this.trouble(null);
+    this.position = position;
+    position.labels.forEach((label, index) => { this.labels[index] = label; });
+    for (const { move, source, target } of position.legal) this.aims.set(move, { source, target });
+    this.show();
+    if (!quiet) this.announce();
+    await this.proceed(turn);
+  }
+
+  show() {
+    const { position } = this;
+    const mine = this.mover === HUMAN || this.state.held;
+    this.board.show(position, { playable: !position.outcome && mine, fallsDown: /gravity=true/.test(this.state.game) });
+    const names = this.game.players;
+    byId("game-title").textContent = this.game.title ?? this.game.spec;
+    byId("status").textContent = position.outcome ? ending(position.outcome, names) : `${names[position.player]} to move${position.check ? ", in check" : ""}`;
+    byId("status").classList.toggle("over", Boolean(position.outcome));
+    document.body.classList.toggle("shogi-like", /^black/i.test(names[0]));
+    for (const [id, player] of [["near", this.state.flip ? 1 : 0], ["far", this.state.flip ? 0 : 1]]) {
+      const side = byId(id);
+      side.dataset.player = String(player);
+      side.querySelector("label").textContent = names[player];
+      side.querySelector(".turn").hidden = Boolean(position.outcome) || position.player !== player;
+      fillPlayers(side.querySelector("select"), this.offers, this.state.game, this.state.sides[player]);
+    }
+    byId("undo").disabled = this.state.ply === 0;
+    byId("redo").disabled = this.state.ply >= this.state.moves.length;
+    const waits = this.mover !== null && this.mover !== HUMAN;
+    byId("go").hidden = !(waits && this.state.held);
+    byId("hold").hidden = !(waits && !this.state.held && this.state.sides.every((side) => side !== HUMAN));
+    byId("move").placeholder = position.legal[0] ? `e.g. ${position.legal[0].move}` : "";
+    byId("copy").textContent = `Copy ${textName(this.game)}`;
+    this.showMoves();
+    this.showColumns();
+    this.drawPlan();
+  }
+
+  showMoves() {
+    const first = this.position ? Number(this.firstPlayer ?? 0) : 0;
+    byId("moves").replaceChildren(...this.state.moves.map((move, index) => {
+      const label = this.labels[index] ?? move;
+      const current = index === this.state.ply - 1;
+      const button = el("button", { type: "button", text: label, "aria-current": current ? "true" : null,
+        "aria-label": `Move ${index + 1}: ${label}`, on: { click: () => this.goTo(index + 1) } });
+      const number = (index + first) % 2 === 0 || index === 0 ? el("span", { class: "number", text: `${index + 1}.` }) : null;
+      return el("li", { class: index >= this.state.ply ? "later" : "" }, number, button);
+    }));
+    byId("moves").querySelector("[aria-current]")?.scrollIntoView({ block: "nearest" });
+  }
+
+  announce() {
+    const { ply } = this.state;
+    const names = this.game.players;
+    const { outcome, player, check } = this.position;
+    const made = ply ? `${names[1 - player]} played ${this.labels[ply - 1]}. ` : "";
+    this.say(made + (outcome ? ending(outcome, names) : `${names[player]} to move${check ? ", in check" : ""}.`));
+  }
+
+  say(text) {
+    byId("live").textContent = text;
+  }
+
+  // ---- who is to move ---------------------------------------------------------------------------------------------
+
+  async proceed(turn) {
+    const mover = this.mover;
+    const analysis = this.state.sides.every((side) => side === HUMAN);
+    if (mover === null || this.state.held) return;
+    if (mover === HUMAN) {
+      if (analysis || this.state.always) await this.lookAll();
+      return;
+    }
+    const others = this.state.watched.filter((id) => id !== mover);
+    const decision = await this.look(mover);
+    if (turn !== this.turnNumber) return;
+    if (decision) {
+      if (this.state.sides.every((side) => side !== HUMAN)) {
+        await Promise.all(others.map((id) => this.look(id)));
+        await new Promise((wait) => setTimeout(wait, BETWEEN_POLICIES_MS));
+      } else others.forEach((id) => this.look(id));
+      if (turn === this.turnNumber && !this.state.held) this.play(decision.move);
+    } else {
+      this.state.held = true; // its column says what went wrong; the button lets it try again
+      this.show();
+    }
+  }
+
+  /** One policy looks into the position on the board; its decision, or null. */
+  async look(id, { reseed = false } = {}) {
+    const column = this.columns.get(id);
+    if (!column || !this.position || this.position.outcome) return null;
+    if (reseed) {
+      this.state.seed = (this.state.seed + 1) % 2 ** 32;
+      byId("seed").value = String(this.state.seed);
+      keep(this.state);
+    }
+    try {
+      const question = { ...this.question(), dream: Boolean(this.policy(id).dreams), seed: this.state.seed };
+      const decision = await column.look(question, this.position);
+      if (decision && typeof decision.win_probability === "number") {
+        this.say(`${this.policy(id).label} chooses ${decision.label}, ${percent(decision.win_probability)} for ${this.game.players[column.position.player]}.`);
+      } else if (decision) this.say(`${this.policy(id).label} chooses ${decision.label}.`);
+      return decision;
+    } catch (error) {
+      if (!(error instanceof server.Trouble)) throw error;
+      this.say(error.message);
+      return null;
+    }
+  }
+
+  lookAll() {
+    return Promise.all(this.state.watched.map((id) => this.look(id)));
+  }
+
+  /** Play a move on the position of the board; what had been taken back is forgotten. */
+  play(move) {
+    this.state.moves = [...this.played, move];
+    this.state.ply += 1;
+    this.labels.length = this.state.ply - 1;
+    this.state.held = false;
+    return this.refresh();
+  }
+
+  /** Play a move that a column proposed, on the position that it looked at. */
+  playFrom(move, asked) {
+    if (asked.game !== this.state.game || asked.start !== this.state.start) return;
+    this.state.moves = [...asked.moves];
+    this.state.ply = asked.moves.length;
+    this.play(move);
+  }
+
+  goTo(ply) {
+    this.state.ply = Math.max(0, Math.min(ply, this.state.moves.length));
+    this.state.held = this.state.sides.some((side) => side !== HUMAN);
+    for (const column of this.columns.values()) column.stop();
+    return this.refresh();
+  }
+
+  /** One move back; against a policy as far as the last position in which the person was to move. */
+  undo() {
+    const persons = this.state.sides.filter((side) => side === HUMAN).length;
+    const back = persons === 1 && this.mover === HUMAN && this.state.ply >= 2 ? 2 : 1;
+    return this.goTo(this.state.ply - back).then(() => this.release());
+  }
+
+  redo() {
+    const persons = this.state.sides.filter((side) => side === HUMAN).length;
+    const on = persons === 1 && this.mover === HUMAN && this.state.ply + 2 <= this.state.moves.length ? 2 : 1;
+    return this.goTo(this.state.ply + on).then(() => this.release());
+  }
+
+  /** A person's own turn needs no holding. */
+  release() {
+    if (this.mover === HUMAN) this.state.held = false;
+    keep(this.state);
+  }
+
+  start({ game, start, sides }) {
+    for (const column of this.columns.values()) column.stop();
+    const other = game !== this.state.game;
+    Object.assign(this.state, { game, start, sides, moves: [], ply: 0, held: false });
+    if (other) this.state.watched = [];
+    tidy(this.state, this.offers);
+    if (!this.state.watched.length) {
+      const first = this.offers.policies.find((policy) => policy.game === game);
+      if (first) this.state.watched = [first.id];
+    }
+    this.state.flip = sides[0] !== HUMAN && sides[1] === HUMAN;
+    this.labels = [];
+    this.dress();
+    return this.refresh();
+  }
+
+  setSide(player, id) {
+    this.state.sides[player] = id;
+    this.state.held = false;
+    this.makeRoom(id);
+    tidy(this.state, this.offers);
+    this.dress();
+    return this.refresh({ quiet: true });
+  }
+
+  // ---- columns -----------------------------------------------------------------------------------------------------
+
+  /** Before another policy is watched, one that does not play makes room where all places are taken. */
+  makeRoom(id) {
+    if (id === HUMAN || this.state.watched.includes(id) || this.state.watched.length < COLUMNS) return;
+    const idle = this.state.watched.findLast((other) => !this.state.sides.includes(other));
+    this.state.watched = this.state.watched.filter((other) => other !== idle);
+  }
+
+  showColumns() {
+    const { watched } = this.state;
+    for (const [id, column] of this.columns) {
+      if (watched.includes(id)) continue;
+      column.stop();
+      column.node.remove();
+      this.columns.delete(id);
+    }
+    const taken = new Set([...this.columns.values()].map((column) => column.hue));
+    for (const id of watched.filter((each) => !this.columns.has(each))) {
+      const hue = [0, 1, 2, 3].find((free) => !taken.has(free)) ?? 0;
+      taken.add(hue);
+      this.columns.set(id, this.column(id, hue));
+      byId("columns").append(this.columns.get(id).node);
+    }
+    if (!watched.includes(this.pointing)) this.pointing = watched[0];
+    for (const [id, column] of this.columns) {
+      const sides = this.state.sides.flatMap((side, player) => (side === id ? [this.game.players[player]] : []));
+      column.mark({ pointing: id === this.pointing && this.state.arrows, plays: sides.length ? `plays ${sides.join(" and ")}` : "" });
+    }
+    const free = this.offers.policies.filter((policy) => policy.game === this.state.game && !watched.includes(policy.id));
+    byId("add").replaceChildren(el("option", { value: "", text: free.length ? "another policy …" : "all are shown" }),
+      ...free.map((policy) => el("option", { value: policy.id, text: policy.label })));
+    byId("add").disabled = !free.length;
+    byId("look").disabled = !watched.length || Boolean(this.position?.outcome);
+  }
+
+  column(id, hue) {
+    return new Column(this.policy(id), hue, {
+      options: () => this.state.options[id] ?? {},
+      setOption: (name, value) => {
+        this.state.options[id] = { ...this.state.options[id], [name]: value };
+        if (value === undefined) delete this.state.options[id][name];
+        keep(this.state);
+      },
+      players: () => this.game.players,
+      changed: () => { if (id === this.pointing) this.drawPlan(); },
+      close: () => this.watch(this.state.watched.filter((other) => other !== id)),
+      again: (reseed = false) => this.look(id, { reseed }),
+      play: (move, asked) => this.playFrom(move, asked),
+      point: () => {
+        const on = id !== this.pointing || !this.state.arrows;
+        this.state.arrows = on;
+        this.pointing = id;
+        byId("arrows").checked = on;
+        keep(this.state);
+        this.showColumns();
+        this.drawPlan();
+      },
+    });
+  }
+
+  watch(ids) {
+    this.state.watched = ids;
+    tidy(this.state, this.offers);
+    keep(this.state);
+    this.showColumns();
+    this.drawPlan();
+  }
+
+  /** Lay the plan of the column that points over the board, as far as it still holds for what is on the board. */
+  drawPlan() {
+    const column = this.columns.get(this.pointing);
+    const asked = column?.asked;
+    let lines = [];
+    if (this.state.arrows && asked && asked.game === this.state.game && asked.start === this.state.start) {
+      const since = this.played.slice(asked.moves.length);
+      const behind = asked.moves.every((move, index) => move === this.played[index]) && this.state.ply >= asked.moves.length;
+      const plan = column.plan().map((line) => ({ ...this.aims.get(line.move), ...line }));
+      if (behind && since.every((move, index) => plan[index]?.move === move)) lines = plan.slice(since.length);
+    }
+    this.board.arrows(lines.filter((line) => line.target >= 0));
+  }
+
+  // ---- the rest of the page -------------------------------------------------------------------------------------
+
+  /** Bring every control to what the state says. */
+  dress() {
+    const { state } = this;
+    document.documentElement.dataset.theme = state.theme;
+    byId("theme").title = `Colours: ${state.theme}`;
+    byId("arrows").checked = state.arrows;
+    byId("always").checked = state.always;
+    byId("shortcuts").checked = state.shortcuts;
+    byId("seed").value = String(state.seed);
+    byId("format").replaceChildren(...(this.game.file_suffixes ?? []).map((suffix) =>
+      el("option", { value: suffix, text: suffix.slice(1).toUpperCase() })));
+    for (const id of ["format", "export"]) byId(id).disabled = !(this.game.file_suffixes ?? []).length;
+    this.showColumns();
+  }
+
+  trouble(error) {
+    byId("trouble").hidden = !error;
+    if (!error) return;
+    if (!(error instanceof server.Trouble)) throw error;
+    byId("trouble").querySelector("span").textContent = error.message;
+    byId("trouble").querySelector("button").textContent = error.retryable ? "Try again" : "Start anew";
+    this.refused = !error.retryable;
+  }
+
+  async type(event) {
+    event.preventDefault();
+    const text = byId("move").value.trim();
+    const wanted = this.board.moves.filter((move) => [move.move, move.label].some((name) => name.toLowerCase() === text.toLowerCase()));
+    const exact = wanted.find((move) => [move.move, move.label].includes(text)) ?? wanted[0];
+    const wrong = !text ? "" : !this.board.moves.length ? "It is not your turn." : `“${text}” is no legal move here.`;
+    byId("move-error").textContent = exact ? "" : wrong;
+    byId("move").setAttribute("aria-invalid", String(!exact && text !== ""));
+    if (!exact) return;
+    byId("move").value = "";
+    await this.play(exact.move);
+  }
+
+  async save() {
+    const result = this.position.outcome ? this.position.outcome.winner : null;
+    const players = [0, 1].map((player) => this.playerName(player));
+    try {
+      const { blob, name } = await server.exported({ ...this.question(), format: byId("format").value, players, result });
+      const link = el("a", { href: URL.createObjectURL(blob), download: name });
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+      byId("said").textContent = `Saved as ${name}.`;
+    } catch (error) {
+      if (!(error instanceof server.Trouble)) throw error;
+      byId("said").textContent = error.message;
+    }
+  }
+
+  async copy() {
+    try {
+      await navigator.clipboard.writeText(this.position.text);
+      byId("said").textContent = `Copied: ${this.position.text}`;
+    } catch (error) {
+      byId("said").textContent = `The position: ${this.position.text}`; // no clipboard: there it stands, to be selected
+      console.info("no clipboard:", error.message);
+    }
+  }
+
+  async newGame() {
+    const made = await askNewGame(this.offers, this.state);
+    if (made) await this.start(made);
+  }
+
+  turnTheme() {
+    this.state.theme = THEMES[(THEMES.indexOf(this.state.theme) + 1) % THEMES.length];
+    this.dress();
+    this.say(`Colours: ${this.state.theme}`);
+    keep(this.state);
+  }
+
+  flip() {
+    this.state.flip = !this.state.flip;
+    const looked = [...this.columns].filter(([, column]) => column.asked).map(([id]) => id);
+    this.say(`${this.game.players[this.state.flip ? 1 : 0]} is below.`);
+    return this.refresh({ quiet: true }).then(() => looked);
+  }
+
+  wire() {
+    const click = (id, act) => byId(id).addEventListener("click", act);
+    const change = (id, act) => byId(id).addEventListener("change", act);
+    click("undo", () => this.undo());
+    click("redo", () => this.redo());
+    click("flip", () => this.flip());
+    click("new", () => this.newGame());
+    click("theme", () => this.turnTheme());
+    click("help-open", () => byId("help").showModal());
+    click("export", () => this.save());
+    click("copy", () => this.copy());
+    click("look", () => this.lookAll());
+    click("go", () => { this.state.held = false; this.refresh({ quiet: true }); });
+    click("hold", () => { this.state.held = true; this.turnNumber += 1; keep(this.state); this.show(); });
+    byId("trouble").querySelector("button").addEventListener("click", () => {
+      if (this.refused) Object.assign(this.state, { start: null, moves: [], ply: 0 });
+      this.refresh();
+    });
+    byId("typed").addEventListener("submit", (event) => this.type(event));
+    for (const id of ["near", "far"]) {
+      byId(`${id}-player`).addEventListener("change", (event) => this.setSide(Number(byId(id).dataset.player), event.target.value));
+    }
+    change("add", (event) => {
+      const id = event.target.value;
+      if (!id) return;
+      this.makeRoom(id);
+      this.watch([...this.state.watched, id]);
+      this.look(id);
+    });
+    change("arrows", (event) => { this.state.arrows = event.target.checked; keep(this.state); this.showColumns(); this.drawPlan(); });
+    change("always", (event) => { this.state.always = event.target.checked; keep(this.state); });
+    change("shortcuts", (event) => { this.state.shortcuts = event.target.checked; keep(this.state); });
+    change("seed", (event) => { if (event.target.checkValidity()) { this.state.seed = Number(event.target.value); keep(this.state); } });
+    for (const button of document.querySelectorAll("[data-close]")) button.addEventListener("click", () => button.closest("dialog").close());
+    listenToKeys(this);
+  }
+}
+
+/** How a game ended, in words. */
+function ending({ winner, reason }, players) {
+  const who = winner === null ? "Draw" : `${players[winner]} wins`;
+  return reason ? `${who}: ${reason}` : who;
+}
+
+async function begin() {
+  const trouble = byId("trouble");
+  try {
+    const offers = await server.offers();
+    trouble.hidden = true;
+    new Page(offers);
+  } catch (error) {
+    if (!(error instanceof server.Trouble)) throw error;
+    trouble.hidden = false;
+    trouble.querySelector("span").textContent = error.message;
+    trouble.querySelector("button").addEventListener("click", begin, { once: true });
+  }
+}
+
+begin();

@@ -1,0 +1,288 @@
+/** The board that is played on: picking up and putting down with mouse, finger, pen or keys; markers; arrows. */
+
+import { placeName, places, drawn, shape, spot } from "./svg.js";
+
+const DRAG_PIXELS = 6; // less than this is a click with an unsteady hand
+const DIRECTIONS = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };
+
+export class Board {
+  /**
+   * @param {HTMLElement} root Where the drawing goes.
+   * @param {Object} told `choose(moves, anchor) -> Promise<move|null>` asks which of several moves is meant;
+   *   `move(move)` is told what was played; `say(text)` what to read out.
+   */
+  constructor(root, told) {
+    this.root = root;
+    this.told = told;
+    this.focused = null; // number of the place that the Tab key comes to
+    this.picked = null;
+    this.drag = null;
+    this.lines = [];
+    root.addEventListener("pointerdown", (event) => this.#press(event));
+    root.addEventListener("pointermove", (event) => this.#pull(event));
+    root.addEventListener("pointerup", (event) => this.#release(event));
+    root.addEventListener("pointercancel", () => this.#drop());
+    root.addEventListener("keydown", (event) => this.#key(event));
+    root.addEventListener("focusin", (event) => this.#focus(event));
+    root.addEventListener("focusout", () => this.#mark());
+  }
+
+  /** Show a position as `/api/position` answers it; `playable`: whether its moves may be made here. */
+  show(position, { playable, fallsDown }) {
+    const held = this.root.contains(document.activeElement);
+    this.#drop();
+    this.position = position;
+    this.fallsDown = fallsDown;
+    this.moves = playable ? position.legal : [];
+    this.svg = drawn(position.svg);
+    this.svg.removeAttribute("width");
+    this.svg.removeAttribute("height");
+    this.root.replaceChildren(this.svg);
+    this.places = places(this.svg);
+    this.spots = new Map([...this.places].map(([number, place]) => [number, spot(this.svg, place)]));
+    this.below = this.svg.appendChild(shape("g", { class: "markers", "pointer-events": "none", "aria-hidden": "true" }));
+    this.above = this.svg.appendChild(shape("g", { class: "arrows", "pointer-events": "none", "aria-hidden": "true" }));
+    this.#label();
+    this.pick(null);
+    this.arrows(this.lines);
+    if (held && this.focused !== null) this.places.get(this.focused)?.focus({ preventScroll: true });
+  }
+
+  /** Lay a plan over the board: `{source, target, strength 0..1, number, hue}` for each imagined move. */
+  arrows(lines) {
+    this.lines = lines;
+    if (!this.svg) return;
+    const unit = this.#unit();
+    this.above.replaceChildren(...lines.flatMap((line) => this.#arrow(line, unit)));
+  }
+
+  /** Pick up what stands at a place (null: put it back) and show where it can go. */
+  pick(number) {
+    this.picked = number;
+    this.root.classList.toggle("holding", number !== null);
+    this.#mark();
+  }
+
+  /** Put the reader on the board, where the Tab key would come to. */
+  focus() {
+    this.places?.get(this.focused)?.focus();
+  }
+
+  // ---- places ------------------------------------------------------------------------------------------------
+
+  #unit() {
+    return Math.min(...[...this.spots.values()].map((place) => place.width));
+  }
+
+  #label() {
+    const sources = new Set(this.moves.map((move) => (move.source < 0 ? move.target : move.source)));
+    if (!this.places.has(this.focused)) this.focused = [...sources][0] ?? [...this.places.keys()][0] ?? null;
+    for (const [number, place] of this.places) {
+      place.setAttribute("role", "button");
+      place.setAttribute("aria-label", placeName(place));
+      place.setAttribute("tabindex", number === this.focused ? "0" : "-1");
+      place.classList.toggle("can-move", sources.has(number));
+    }
+  }
+
+  #targets() {
+    return this.picked === null ? [] : [...new Set(this.#from(this.picked).map((move) => move.target))];
+  }
+
+  #from(source) {
+    return this.moves.filter((move) => move.source === source);
+  }
+
+  /** Moves that bring something new to a place: a stone that was never picked up. In a game where stones fall, any
+   * place of a column means the column. */
+  #onto(number) {
+    const straight = this.moves.filter((move) => move.source < 0 && move.target === number);
+    if (straight.length || !this.fallsDown) return straight;
+    const here = this.spots.get(number);
+    return this.moves.filter((move) => Math.abs(this.spots.get(move.target).x - here.x) < here.width / 2);
+  }
+
+  #mark() {
+    if (!this.svg) return;
+    const marks = [];
+    for (const [number, place] of this.places) place.setAttribute("aria-pressed", String(number === this.picked));
+    const box = (number, name, inset = 0) => {
+      const { x, y, width, height } = this.spots.get(number);
+      const [w, h] = [width - 2 * inset, height - 2 * inset];
+      return shape("rect", { class: name, x: x - w / 2, y: y - h / 2, width: w, height: h, rx: width * 0.06 });
+    };
+    const last = this.position?.last;
+    for (const number of last ? [last.source, last.target] : []) {
+      if (this.spots.has(number)) marks.push(box(number, "mark-last"));
+    }
+    if (this.picked !== null) marks.push(box(this.picked, "mark-picked"));
+    for (const number of this.#targets()) {
+      const { x, y, width } = this.spots.get(number);
+      marks.push(shape("circle", { class: "mark-target", cx: x, cy: y, r: width * 0.17 }));
+    }
+    const on = document.activeElement?.closest?.("[data-place]");
+    if (on && this.root.contains(on) && on.matches(":focus-visible")) {
+      marks.push(box(Number(on.dataset.place), "mark-focus", this.#unit() * 0.03));
+    }
+    this.below.replaceChildren(...marks);
+  }
+
+  #arrow({ source, target, strength, number, hue }, unit) {
+    const end = this.spots.get(target);
+    if (!end) return [];
+    const start = this.spots.get(source);
+    const look = { class: `plan hue-${hue}`, opacity: (0.3 + 0.6 * strength).toFixed(2) };
+    const group = shape("g", look);
+    let tip = end;
+    if (start) {
+      const length = Math.hypot(end.x - start.x, end.y - start.y);
+      const [ux, uy] = [(end.x - start.x) / length, (end.y - start.y) / length];
+      const [wide, head] = [unit * (0.05 + 0.06 * strength), unit * 0.3];
+      const at = (along, across) => `${start.x + ux * along - uy * across},${start.y + uy * along + ux * across}`;
+      const [from, neck] = [unit * 0.22, length - head - unit * 0.1];
+      const outline = [at(from, -wide), at(neck, -wide), at(neck, -head * 0.6), at(length - unit * 0.1, 0),
+        at(neck, head * 0.6), at(neck, wide), at(from, wide)];
+      group.append(shape("polygon", { points: outline.join(" ") }));
+      tip = { x: start.x + ux * (length - head), y: start.y + uy * (length - head) };
+    } else {
+      group.append(shape("circle", { class: "ring", cx: end.x, cy: end.y, r: unit * 0.36, "stroke-width": unit * 0.08 }));
+    }
+    const text = shape("text", { x: tip.x, y: tip.y, "font-size": unit * 0.22, dy: "0.36em", "text-anchor": "middle" });
+    text.textContent = String(number);
+    group.append(text);
+    return [group];
+  }
+
+  // ---- pointer -------------------------------------------------------------------------------------------------
+
+  #under(event) {
+    const hit = document.elementFromPoint(event.clientX, event.clientY)?.closest?.("[data-place]");
+    return hit && this.root.contains(hit) ? Number(hit.dataset.place) : null;
+  }
+
+  #press(event) {
+    if (event.button !== 0 || this.drag) return;
+    const number = this.#under(event);
+    if (number === null) return;
+    const fresh = this.picked !== number && this.#from(number).length > 0 && !this.#targets().includes(number);
+    this.drag = { number, fresh, x: event.clientX, y: event.clientY, ghost: null, id: event.pointerId };
+    this.#turnTo(number);
+    if (fresh) {
+      this.pick(number);
+      this.root.setPointerCapture(event.pointerId);
+    }
+  }
+
+  #pull(event) {
+    const drag = this.drag;
+    if (!drag || event.pointerId !== drag.id || this.picked !== drag.number) return;
+    const [dx, dy] = [event.clientX - drag.x, event.clientY - drag.y];
+    if (!drag.ghost && Math.hypot(dx, dy) < DRAG_PIXELS) return;
+    drag.ghost ??= this.#lift(drag.number);
+    const scale = this.svg.getScreenCTM().a;
+    drag.ghost.setAttribute("transform", `translate(${dx / scale} ${dy / scale})`);
+  }
+
+  /** A copy of the piece that follows the pointer, above everything else. */
+  #lift(number) {
+    const place = this.places.get(number);
+    const matrix = this.svg.getScreenCTM().inverse().multiply(place.parentNode.getScreenCTM());
+    const copy = place.cloneNode(true);
+    for (const name of ["data-place", "tabindex", "role", "aria-label"]) copy.removeAttribute(name);
+    copy.querySelector("rect")?.remove();
+    const frame = shape("g", { transform: `matrix(${matrix.a} ${matrix.b} ${matrix.c} ${matrix.d} ${matrix.e} ${matrix.f})` }, copy);
+    const ghost = shape("g", { class: "ghost", "pointer-events": "none", "aria-hidden": "true" }, frame);
+    place.classList.add("lifted");
+    return this.svg.appendChild(ghost);
+  }
+
+  #release(event) {
+    const drag = this.drag;
+    if (!drag || event.pointerId !== drag.id) return;
+    const number = this.#under(event);
+    const dragged = drag.ghost !== null;
+    this.#drop();
+    if (number === null) return this.pick(null);
+    if (!dragged && number === drag.number && drag.fresh) return this.#hold(number);
+    if (dragged && number === drag.number) return this.pick(null);
+    return this.#choose(number);
+  }
+
+  #drop() {
+    if (!this.drag) return;
+    this.drag.ghost?.remove();
+    this.places.get(this.drag.number)?.classList.remove("lifted");
+    this.drag = null;
+  }
+
+  // ---- choosing, however the hand did it --------------------------------------------------------------------------
+
+  /** Click or Enter on a place: finish a move, pick something up, put a new stone down, or let go. */
+  #choose(number) {
+    const finished = this.picked === null ? [] : this.#from(this.picked).filter((move) => move.target === number);
+    if (finished.length) return this.#play(finished, number);
+    if (number !== this.picked && this.#from(number).length) {
+      this.pick(number);
+      return this.#hold(number);
+    }
+    const placed = this.#onto(number);
+    if (placed.length) return this.#play(placed, number);
+    if (this.picked !== null) this.told.say("Put back.");
+    else if (this.moves.length) this.told.say(`Nothing can move from ${placeName(this.places.get(number))}.`);
+    this.pick(null);
+  }
+
+  #hold(number) {
+    const count = this.#targets().length;
+    this.told.say(`${placeName(this.places.get(number))} picked up, ${count} ${count === 1 ? "place" : "places"} to go.`);
+  }
+
+  async #play(moves, number) {
+    const move = moves.length === 1 ? moves[0] : await this.told.choose(moves, this.places.get(number));
+    this.pick(null);
+    if (move) this.told.move(move);
+  }
+
+  // ---- keys --------------------------------------------------------------------------------------------------------
+
+  #focus(event) {
+    const place = event.target.closest("[data-place]");
+    if (place) this.#turnTo(Number(place.dataset.place));
+    this.#mark();
+  }
+
+  #turnTo(number) {
+    this.places.get(this.focused)?.setAttribute("tabindex", "-1");
+    this.focused = number;
+    this.places.get(number)?.setAttribute("tabindex", "0");
+  }
+
+  #key(event) {
+    if (event.altKey || event.ctrlKey || event.metaKey) return;
+    const on = event.target.closest("[data-place]");
+    if (!on) return;
+    const number = Number(on.dataset.place);
+    if (event.key in DIRECTIONS) {
+      const next = this.#neighbour(number, DIRECTIONS[event.key]);
+      if (next !== null) this.places.get(next).focus({ preventScroll: true });
+    } else if (event.key === "Enter" || event.key === " ") this.#choose(number);
+    else if (event.key === "Escape" && this.picked !== null) this.#choose(this.picked);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  /** The nearest place in a direction; hands are reached like squares, for they lie beside the board. */
+  #neighbour(number, [dx, dy]) {
+    const here = this.spots.get(number);
+    let best = null;
+    let least = Infinity;
+    for (const [other, there] of this.spots) {
+      const along = (there.x - here.x) * dx + (there.y - here.y) * dy;
+      const across = Math.abs((there.x - here.x) * dy) + Math.abs((there.y - here.y) * dx);
+      const cost = along + 3 * across;
+      if (along > here.width * 0.3 && across <= along * 1.5 && cost < least) [best, least] = [other, cost];
+    }
+    return best;
+  }
+}

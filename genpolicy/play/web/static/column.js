@@ -1,0 +1,266 @@
+/** One policy looking at one position: its dream step by step, its alternatives, its value. */
+
+import { decide } from "./api.js";
+import { calm, el, percent } from "./dom.js";
+import { optionFields } from "./options.js";
+import { drawn, places } from "./svg.js";
+
+const STEP_MS = 380; // a replay that the eye can follow
+
+export class Column {
+  /**
+   * @param {Object} policy As offered.
+   * @param {number} hue 0..3, the column's colour.
+   * @param {Object} told `options() -> {name: value}`, `setOption(name, value)`, `changed()` when the plan to draw over
+   *   the board changed, `close()`, `again()`, `play(move)`, `point()` to lay this column's plan over the board.
+   */
+  constructor(policy, hue, told) {
+    this.policy = policy;
+    this.hue = hue;
+    this.told = told;
+    this.steps = [];
+    this.at = -1;
+    this.decision = null;
+    this.asked = null; // the question that is shown
+    this.#build();
+  }
+
+  /** Ask the policy about a position and show the answer as it comes; the decision, or null if another look began. */
+  async look(question, position) {
+    this.stop();
+    const abort = new AbortController();
+    this.abort = abort;
+    Object.assign(this, { steps: [], at: -1, decision: null, asked: question, position, following: true });
+    this.#begin();
+    try {
+      for await (const line of decide({ ...question, policy: this.policy.id, options: this.told.options() }, abort.signal)) {
+        if (abort.signal.aborted) return null;
+        if (line.decision) this.#decided(line.decision);
+        else this.#step(line);
+      }
+      return this.decision;
+    } catch (error) {
+      if (error.name === "AbortError" || abort.signal.aborted) return null;
+      this.#failed(error);
+      throw error;
+    } finally {
+      if (this.abort === abort) {
+        this.abort = null;
+        this.node.classList.remove("busy");
+        this.node.setAttribute("aria-busy", "false");
+      }
+    }
+  }
+
+  /** Leave off looking and replaying. */
+  stop() {
+    this.abort?.abort();
+    this.abort = null;
+    this.#pause();
+  }
+
+  /** What the step on show plans: `{move, source, target, strength}` for each imagined move that is not masked. */
+  plan() {
+    const actions = this.steps[this.at]?.actions ?? this.#linePlan();
+    const known = actions.map((action, index) => ({ ...action, number: index + 1 }));
+    return known.filter((action) => !action.masked && action.target >= 0)
+      .map(({ move, source, target, probability, number }) => ({ move, source, target, number, strength: probability, hue: this.hue }));
+  }
+
+  /** Mark whether this column's plan lies over the board, and which side it plays. */
+  mark({ pointing, plays }) {
+    this.pointer.setAttribute("aria-pressed", String(pointing));
+    this.badge.textContent = plays;
+    this.badge.hidden = !plays;
+    this.closer.hidden = Boolean(plays);
+  }
+
+  /** Show another step: -1 the one before, +1 the one after. */
+  turn(by) {
+    if (this.steps.length) this.#show(Math.max(0, Math.min(this.steps.length - 1, this.at + by)), true);
+  }
+
+  /** Replay the steps from the beginning, or from where the slider stands; again: hold. */
+  replay() {
+    if (this.playing) return this.#pause();
+    if (!this.steps.length) return undefined;
+    if (this.at >= this.steps.length - 1) this.#show(0, true);
+    this.playing = setInterval(() => {
+      if (this.at >= this.steps.length - 1) this.#pause();
+      else this.#show(this.at + 1, true);
+    }, STEP_MS);
+    this.#playLabel();
+    return undefined;
+  }
+
+  // ---- building ------------------------------------------------------------------------------------------------
+
+  #build() {
+    const { policy } = this;
+    const name = `${policy.label}`;
+    const tool = (text, label, click, more = {}) =>
+      el("button", { type: "button", class: "tool", text, title: label, "aria-label": `${label}: ${name}`, on: { click }, ...more });
+    this.badge = el("span", { class: "badge", hidden: true });
+    this.pointer = tool("⇗", "Show its plan on the board", () => this.told.point(), { "aria-pressed": "false" });
+    this.closer = tool("×", "Take this policy away", () => this.told.close());
+    this.note = el("p", { class: "note", role: "status" });
+    this.value = el("div", { class: "value", hidden: true });
+    this.slider = el("input", { type: "range", min: 0, max: 0, value: 0, step: 1, disabled: true, "aria-label": `Denoising step of ${name}`,
+      on: { input: () => this.#show(Number(this.slider.value), true) } });
+    this.player = tool("▶", "Replay the denoising", () => this.replay(), { disabled: true });
+    this.count = el("output", { class: "count", text: "" });
+    this.steprow = el("div", { class: "steps", hidden: !policy.dreams }, this.player, this.slider, this.count);
+    this.line = el("ol", { class: "line", "aria-label": `Imagined moves of ${name}` });
+    this.futures = el("div", { class: "futures" });
+    this.bars = el("ol", { class: "bars", "aria-label": `Alternatives of ${name}` });
+    this.facts = el("p", { class: "facts" });
+    const again = tool("Look again", "Look at the position again", () => this.told.again());
+    const another = tool("Another dream", "Dream again with another seed", () => this.told.again(true), { hidden: !policy.dreams });
+    this.strength = el("details", { class: "strength" }, el("summary", { text: "Strength and settings" }),
+      optionFields(policy, this.told.options(), this.told.setOption));
+    this.body = el("div", { class: "body", hidden: true }, this.value, this.steprow, this.line, this.futures,
+      el("h4", { text: "Alternatives" }), this.bars, this.facts);
+    this.node = el("article", { class: `column hue-${this.hue}`, "aria-label": name, "aria-busy": "false", "data-policy": policy.id },
+      el("header", {}, el("h3", { text: policy.label }), this.badge, el("span", { class: "spring" }), this.pointer, this.closer),
+      this.note, this.body, el("footer", {}, again, another), this.strength);
+    this.note.textContent = "Has not looked at this position yet.";
+  }
+
+  #begin() {
+    this.node.classList.add("busy");
+    this.node.setAttribute("aria-busy", "true");
+    this.note.replaceChildren(this.policy.dreams ? "Dreaming …" : "Thinking …");
+    this.note.classList.remove("bad");
+    this.body.hidden = true;
+    this.told.changed();
+  }
+
+  #failed(error) {
+    const retry = el("button", { type: "button", text: "Try again", on: { click: () => this.told.again() } });
+    this.note.replaceChildren(el("span", { text: error.message }), ...(error.retryable === false ? [] : [" ", retry]));
+    this.note.classList.add("bad");
+  }
+
+  // ---- the stream ----------------------------------------------------------------------------------------------
+
+  #step(step) {
+    this.steps.push(step);
+    this.body.hidden = false;
+    this.note.replaceChildren(step.of > 1 ? `Dreaming: step ${this.steps.length} of ${step.of}` : "Thinking …");
+    this.slider.max = Math.max(this.steps.length, step.of ?? 0) - 1;
+    this.slider.disabled = this.player.disabled = false;
+    if (this.following) this.#show(this.steps.length - 1, false);
+  }
+
+  #decided(decision) {
+    this.decision = decision;
+    this.body.hidden = false;
+    this.note.replaceChildren(el("span", { text: "Chooses " }), el("strong", { text: decision.label }), " ",
+      el("button", { type: "button", class: "play", text: "Play it", on: { click: () => this.told.play(decision.move, this.asked) } }));
+    this.slider.max = Math.max(0, this.steps.length - 1);
+    this.slider.disabled = this.player.disabled = this.steps.length < 2;
+    this.steprow.hidden = this.steps.length < 2;
+    this.#showValue(decision);
+    if (!this.steps.length) this.#showLine(this.#linePlan());
+    if (this.at < 0 || this.at === this.steps.length - 1) this.#showBars(decision.policy ?? this.steps.at(-1)?.policy ?? []);
+    const calls = decision.calls;
+    const legality = (decision.legality ?? []).join(" ");
+    this.facts.textContent = [
+      calls ? `${Math.round(calls)} network ${Math.round(calls) === 1 ? "call" : "calls"}` : "",
+      decision.ms ? `${Math.round(decision.ms)} ms` : "",
+      legality ? `imagined line: ${legality}` : "",
+    ].filter(Boolean).join(" · ");
+    this.told.changed();
+  }
+
+  // ---- showing one step -----------------------------------------------------------------------------------------
+
+  #show(at, byHand) {
+    if (byHand) this.following = at === this.steps.length - 1;
+    const before = this.steps[this.at];
+    this.at = Math.max(0, Math.min(at, this.steps.length - 1));
+    const step = this.steps[this.at];
+    this.slider.value = this.at;
+    const of = Math.max(this.steps.length, step.of ?? 0);
+    this.count.textContent = `${this.at + 1} / ${of}`;
+    this.slider.setAttribute("aria-valuetext", `step ${this.at + 1} of ${of}`);
+    this.node.dataset.step = String(this.at);
+    this.#showLine(step.actions ?? []);
+    this.#showFutures(step.boards ?? [], before?.boards ?? []);
+    this.#showBars(this.at === this.steps.length - 1 && this.decision?.policy?.length ? this.decision.policy : step.policy ?? []);
+    this.told.changed();
+  }
+
+  #showValue(decision) {
+    const win = decision.win_probability;
+    this.value.hidden = typeof win !== "number";
+    if (this.value.hidden) return;
+    const first = this.position.player === 0 ? win : 1 - win;
+    const [white, black] = this.told.players();
+    this.value.replaceChildren(
+      el("span", { text: `${white} ${percent(first)}` }),
+      el("div", { class: "balance", role: "img", "aria-label": `${white} wins with ${percent(first)}`, vars: { "--share": String(first) } }),
+      el("span", { text: `${black} ${percent(1 - first)}` }));
+  }
+
+  #linePlan() {
+    const line = this.decision?.line ?? [];
+    return line.map((action) => (typeof action === "string" ? { label: action, move: action, target: -1 } : action));
+  }
+
+  #showLine(actions) {
+    this.line.replaceChildren(...actions.map((action) => {
+      const masked = Boolean(action.masked);
+      const wrong = !masked && action.legal === false;
+      const share = action.probability ?? 0;
+      const said = masked ? "still masked" : `${action.label ?? action.move}, ${percent(share)}${wrong ? ", illegal there" : ""}`;
+      return el("li", { class: `chip${masked ? " masked" : ""}${wrong ? " illegal" : ""}`, vars: { "--share": share.toFixed(3) }, title: said },
+        el("span", { text: masked ? "?" : action.label ?? action.move ?? "–" }),
+        action.probability === undefined ? null : el("small", { text: percent(share) }));
+    }));
+  }
+
+  #showFutures(boards, before) {
+    while (this.futures.children.length > boards.length) this.futures.lastChild.remove();
+    boards.forEach((board, index) => {
+      let figure = this.futures.children[index];
+      if (!figure) figure = this.futures.appendChild(el("figure", {}, el("div", { class: "future" }), el("figcaption")));
+      figure.lastChild.textContent = board.caption ?? "";
+      if (figure.shown === board.svg) return;
+      const svg = drawn(board.svg);
+      svg.setAttribute("role", "img");
+      svg.setAttribute("aria-label", board.caption ?? "imagined position");
+      if (before[index] && !calm()) fade(figure.firstChild.firstChild, svg);
+      figure.firstChild.replaceChildren(svg);
+      figure.shown = board.svg;
+    });
+  }
+
+  #showBars(alternatives) {
+    const top = alternatives.slice(0, 5);
+    this.bars.replaceChildren(...top.map(({ move, label, probability }) =>
+      el("li", {}, el("button", {
+        type: "button", class: "bar", title: "Play this move", "aria-label": `${label}, ${percent(probability)}: play it`,
+        vars: { "--share": probability.toFixed(4) }, on: { click: () => this.told.play(move, this.asked) },
+      }, el("span", { class: "move", text: label }), el("span", { class: "share", text: percent(probability) })))));
+  }
+
+  #pause() {
+    clearInterval(this.playing);
+    this.playing = null;
+    this.#playLabel();
+  }
+
+  #playLabel() {
+    this.player.textContent = this.playing ? "❚❚" : "▶";
+  }
+}
+
+/** Let what changed between two drawings of one board fade in: its places with other content than before. */
+function fade(old, svg) {
+  if (!old) return;
+  const past = places(old);
+  for (const [number, place] of places(svg)) {
+    if (past.get(number)?.innerHTML !== place.innerHTML) place.classList.add("fresh");
+  }
+}

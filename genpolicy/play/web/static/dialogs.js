@@ -1,0 +1,113 @@
+/** The windows that ask: which of several moves, which new game. */
+
+import { position, Trouble } from "./api.js";
+import { byId, el } from "./dom.js";
+import { HUMAN } from "./store.js";
+import { drawn, places, spot } from "./svg.js";
+
+const TEXTS = { uci: "FEN", usi: "SFEN" };
+const ENDINGS = { q: "Queen", r: "Rook", b: "Bishop", n: "Knight", "+": "Promote" };
+
+/** What the game calls the text of a position. */
+export const textName = (game) => TEXTS[game?.protocol] ?? "Position text";
+
+/**
+ * Ask which of several moves between the same two places is meant: the promotions.
+ *
+ * @param {Object[]} moves Legal moves of one source and target.
+ * @param {(move: Object) => Promise<Object>} after The position after a move, for its picture.
+ * @returns {Promise<Object|null>} null: none of them
+ */
+export function choosePromotion(moves, after) {
+  const dialog = byId("choose");
+  const buttons = moves.map((move) => {
+    const name = move.choice ?? ending(moves, move);
+    const picture = el("span", { class: "picture", "aria-hidden": "true" });
+    after(move).then((position) => crop(picture, position.svg, move.target), (error) => console.warn("no picture:", error));
+    return el("button", { type: "button", class: "choice", "data-move": move.move, "aria-label": `${name} (${move.label})`,
+      on: { click: () => dialog.close(move.move) } }, picture, el("span", { text: name }), el("small", { text: move.label }));
+  });
+  byId("choices").replaceChildren(...buttons);
+  dialog.returnValue = "";
+  dialog.showModal();
+  buttons[0].focus();
+  return new Promise((answer) => dialog.addEventListener("close", () =>
+    answer(moves.find((move) => move.move === dialog.returnValue) ?? null), { once: true }));
+}
+
+/** A move's own part of its protocol text, in words: e7e8q is a queen, 8h2b+ a promotion. */
+function ending(moves, move) {
+  const shortest = Math.min(...moves.map((other) => other.move.length));
+  if (move.move.length > 4) return ENDINGS[move.move.slice(4)] ?? move.label;
+  return shortest === 4 && moves.length === 2 ? "Do not promote" : move.label;
+}
+
+/** Show one place of a drawn position. */
+function crop(picture, text, target) {
+  const svg = drawn(text);
+  picture.replaceChildren(svg);
+  const place = places(svg).get(target);
+  if (!place) return;
+  const { x, y, width, height } = spot(svg, place);
+  svg.setAttribute("viewBox", `${x - width / 2} ${y - height / 2} ${width} ${height}`);
+  svg.removeAttribute("width");
+  svg.removeAttribute("height");
+}
+
+/**
+ * Ask for a new game: which one, from which position, who plays.
+ *
+ * @returns {Promise<{game: string, start: string|null, sides: string[]}|null>} null: none
+ */
+export function askNewGame(offers, state) {
+  const dialog = byId("new-game");
+  const [gameField, textField] = [byId("new-kind"), byId("new-start")];
+  const sides = [byId("new-first"), byId("new-second")];
+  const wrong = byId("new-error");
+  const fill = () => {
+    const game = offers.games.find((offered) => offered.spec === gameField.value);
+    byId("new-start-label").textContent = `${textName(game)} (empty: the usual start)`;
+    sides.forEach((side, index) => {
+      fillPlayers(side, offers, game.spec, state.game === game.spec ? state.sides[index] : HUMAN);
+      byId(["new-first-label", "new-second-label"][index]).textContent = `${game.players[index]} is played by`;
+    });
+    complain("");
+  };
+  const complain = (text) => {
+    wrong.textContent = text;
+    textField.setAttribute("aria-invalid", String(text !== ""));
+  };
+  gameField.replaceChildren(...offers.games.map((game) => el("option", { value: game.spec, text: game.title ?? game.spec })));
+  gameField.value = state.game;
+  textField.value = "";
+  gameField.onchange = fill;
+  fill();
+  dialog.showModal();
+  textField.focus();
+  return new Promise((answer) => {
+    let made = null;
+    byId("new-form").onsubmit = async (event) => {
+      event.preventDefault();
+      const start = textField.value.trim() || null;
+      try {
+        await position({ game: gameField.value, start, moves: [] });
+        made = { game: gameField.value, start, sides: sides.map((side) => side.value) };
+        dialog.close();
+      } catch (error) {
+        if (!(error instanceof Trouble)) throw error;
+        complain(error.message);
+        textField.focus();
+      }
+    };
+    dialog.addEventListener("close", () => answer(made), { once: true });
+  });
+}
+
+/** Fill a select with a person and the policies of a game. */
+export function fillPlayers(select, offers, game, chosen) {
+  const policies = offers.policies.filter((policy) => policy.game === game);
+  select.replaceChildren(el("option", { value: HUMAN, text: "you" }),
+    ...policies.map((policy) => el("option", { value: policy.id, text: policy.label })));
+  select.value = chosen;
+  if (!select.value) select.value = HUMAN;
+}

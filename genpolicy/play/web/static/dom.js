@@ -1,0 +1,40 @@
+/** Builds and finds elements. Text from outside only ever becomes text: nothing here parses HTML. */
+
+/**
+ * An element with properties, attributes and children.
+ *
+ * @param {string} tag
+ * @param {Object} [props] `class`, `text`, `on: {event: listener}`, `vars: {"--name": value}`; `aria-*`, `data-*`,
+ *   `role`, `for` and `list` become attributes, everything else properties. `null` and `undefined` are left out.
+ * @param {...(Node|string|null)} children
+ */
+export function el(tag, props = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(props)) {
+    if (value === null || value === undefined) continue;
+    if (name === "class") node.className = value;
+    else if (name === "text") node.textContent = value;
+    else if (name === "on") for (const [event, listener] of Object.entries(value)) node.addEventListener(event, listener);
+    else if (name === "vars") for (const [key, set] of Object.entries(value)) node.style.setProperty(key, set);
+    else if (/^(aria-|data-)|^(role|for|list)$/.test(name)) node.setAttribute(name, value);
+    else node[name] = value;
+  }
+  node.append(...children.filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+/** The one element with this id; the page's own mistake if there is none. */
+export function byId(id) {
+  const found = document.getElementById(id);
+  if (!found) throw new Error(`the page has no element #${id}`);
+  return found;
+}
+
+/** 0.1234 as "12 %": whole from ten per cent on, one digit below it. */
+export function percent(share) {
+  const hundred = 100 * share;
+  return `${hundred >= 9.95 || hundred < 0.05 ? Math.round(hundred) : hundred.toFixed(1)} %`;
+}
+
+/** Whether the reader asked the system for less motion. */
+export const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;

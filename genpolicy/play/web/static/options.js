@@ -1,0 +1,50 @@
+/** Fields for a policy's options, built from what the server says of them. */
+
+import { el } from "./dom.js";
+
+/**
+ * A list of labelled fields; an option that nobody touched is not sent, so the policy's own setting holds.
+ *
+ * @param {Object} policy As offered: `options: [{name, kind, choices, min, max, default, help}]`.
+ * @param {Object} chosen Values by name that were chosen before.
+ * @param {(name: string, value: any) => void} changed Told of each valid change; `undefined` is back to the default.
+ */
+export function optionFields(policy, chosen, changed) {
+  const fields = (policy.options ?? []).map((option) => field(policy, option, chosen[option.name], changed));
+  if (!fields.length) fields.push(el("p", { class: "hint", text: "This policy has nothing to set." }));
+  return el("div", { class: "options" }, ...fields);
+}
+
+function field(policy, option, value, changed) {
+  const id = `option-${policy.id}-${option.name}`.replace(/[^\w-]/g, "_");
+  const standard = option.default ?? "";
+  const wrong = el("p", { class: "error", id: `${id}-error`, role: "alert" });
+  const said = { id, "aria-describedby": `${id}-help ${id}-error` };
+  let input;
+  if (option.kind === "choice") {
+    const choices = option.choices.map((choice) => el("option", { value: String(choice), text: String(choice) }));
+    input = el("select", said, ...choices);
+    input.value = String(value ?? standard);
+  } else if (option.kind === "bool") {
+    input = el("input", { ...said, type: "checkbox", checked: Boolean(value ?? standard) });
+  } else {
+    input = el("input", {
+      ...said, type: "number", step: option.kind === "int" ? "1" : "any", min: option.min, max: option.max,
+      value: value ?? standard, placeholder: standard === "" ? "its own" : String(standard),
+    });
+  }
+  input.addEventListener("change", () => {
+    wrong.textContent = input.validationMessage;
+    input.setAttribute("aria-invalid", String(!input.checkValidity()));
+    if (input.checkValidity()) changed(option.name, read(option, input));
+  });
+  return el("div", { class: `field ${option.kind}` },
+    el("label", { for: id, text: option.name.replaceAll("_", " ") }), input,
+    el("p", { class: "hint", id: `${id}-help`, text: option.help ?? "" }), wrong);
+}
+
+function read(option, input) {
+  if (option.kind === "bool") return input.checked;
+  if (option.kind === "choice") return option.choices.find((choice) => String(choice) === input.value);
+  return input.value === "" ? undefined : Number(input.value);
+}

@@ -1,0 +1,82 @@
+/** What the page remembers: the game, who plays, what is looked at. It survives a reload of the tab. */
+
+const KEY = "genpolicy.page";
+
+/** A fresh session: the first game on offer, a person with the first move, its first policy on the other side. */
+export function fresh(offers) {
+  const dreaming = offers.policies.find((policy) => policy.dreams) ?? offers.policies[0];
+  const game = dreaming?.game ?? offers.games[0].spec;
+  return {
+    game,
+    start: null, // text of the first position; null: the usual one
+    moves: [], // protocol texts, the whole line
+    ply: 0, // how many of them are on the board
+    sides: [HUMAN, dreaming ? dreaming.id : HUMAN],
+    flip: false,
+    watched: dreaming ? [dreaming.id] : [],
+    options: {}, // policy id -> {option: value}
+    seed: 1,
+    always: false, // look into positions in which a person moves, too
+    held: false, // policies wait until they are told to go on
+    arrows: true,
+    shortcuts: true,
+    theme: "auto",
+  };
+}
+
+export const HUMAN = "human";
+
+/** The session of this tab, or the position that the address names, or a fresh one. What is no longer offered is dropped. */
+export function restore(offers) {
+  const state = { ...fresh(offers), ...saved() };
+  Object.assign(state, addressed(offers));
+  const games = new Set(offers.games.map((game) => game.spec));
+  if (!games.has(state.game)) Object.assign(state, { ...fresh(offers), theme: state.theme });
+  return tidy(state, offers);
+}
+
+/** The state with nothing in it that its game or the offers lack. */
+export function tidy(state, offers) {
+  const ids = new Set(offers.policies.filter((policy) => policy.game === state.game).map((policy) => policy.id));
+  state.watched = [...new Set(state.watched)].filter((id) => ids.has(id));
+  state.sides = state.sides.map((side) => (ids.has(side) ? side : HUMAN));
+  for (const side of state.sides) if (side !== HUMAN && !state.watched.includes(side)) state.watched.push(side);
+  state.ply = Math.max(0, Math.min(state.ply, state.moves.length));
+  return state;
+}
+
+/** Keep the state for a reload, and the position in the address, so that it can be sent to somebody. */
+export function keep(state) {
+  try {
+    sessionStorage.setItem(KEY, JSON.stringify(state));
+  } catch (error) {
+    console.warn("this browser keeps no session:", error); // the page works on; only a reload forgets
+  }
+  const parts = new URLSearchParams({ game: state.game });
+  if (state.start) parts.set("start", state.start);
+  if (state.ply) parts.set("moves", state.moves.slice(0, state.ply).join(" "));
+  history.replaceState(null, "", `#${parts}`);
+}
+
+function saved() {
+  try {
+    const told = JSON.parse(sessionStorage.getItem(KEY) ?? "{}");
+    return told && typeof told === "object" && Array.isArray(told.moves) ? told : {};
+  } catch (error) {
+    console.warn("the kept session cannot be read and is left out:", error);
+    return {};
+  }
+}
+
+/** What the address says of the position; nothing where it is the saved session's own. */
+function addressed(offers) {
+  const parts = new URLSearchParams(location.hash.slice(1));
+  const game = parts.get("game");
+  if (!offers.games.some((offered) => offered.spec === game)) return {};
+  const moves = (parts.get("moves") ?? "").split(" ").filter(Boolean);
+  const start = parts.get("start");
+  const before = saved();
+  const same = before.game === game && (before.start ?? null) === start
+    && moves.join(" ") === (before.moves ?? []).slice(0, before.ply).join(" ");
+  return same ? {} : { game, start, moves, ply: moves.length, sides: [HUMAN, HUMAN], held: true };
+}

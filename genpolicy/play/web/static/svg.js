@@ -1,0 +1,59 @@
+/** Server-drawn SVG: turning its text into elements, and where its squares lie. */
+
+export const SVG = "http://www.w3.org/2000/svg";
+const UNWANTED = new Set(["script", "foreignobject", "iframe", "image", "style", "animate", "set"]);
+
+/**
+ * The elements of an SVG text, without anything that could run, load or restyle the page.
+ *
+ * The server escapes what it draws; this is the second lock on the same door.
+ */
+export function drawn(text) {
+  const root = new DOMParser().parseFromString(text, "image/svg+xml").documentElement;
+  if (root.nodeName !== "svg") throw new Error("the server sent a drawing that is no SVG");
+  for (const node of [root, ...root.querySelectorAll("*")]) {
+    if (UNWANTED.has(node.localName.toLowerCase())) {
+      node.remove();
+      continue;
+    }
+    for (const { name, value } of [...node.attributes]) {
+      const outside = /href$/i.test(name) && !value.startsWith("#");
+      if (outside || /^on/i.test(name) || name === "style") node.removeAttribute(name);
+    }
+  }
+  return document.importNode(root, true);
+}
+
+/** An SVG element with attributes. */
+export function shape(tag, attributes, ...children) {
+  const node = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, String(value));
+  node.append(...children);
+  return node;
+}
+
+/** The places of a drawn board by number: squares and hand slots. */
+export function places(svg) {
+  const found = new Map();
+  for (const node of svg.querySelectorAll("[data-place]")) {
+    const number = Number(node.dataset.place);
+    if (!found.has(number)) found.set(number, node);
+  }
+  return found;
+}
+
+/** Where a place lies, in the units of the drawing's viewBox: its middle, width and height. */
+export function spot(svg, place) {
+  const body = place.matches("rect") ? place : place.querySelector("rect") ?? place;
+  const box = body.getBBox();
+  const matrix = svg.getScreenCTM().inverse().multiply(body.getScreenCTM());
+  const corner = (x, y) => new DOMPoint(x, y).matrixTransform(matrix);
+  const [a, b] = [corner(box.x, box.y), corner(box.x + box.width, box.y + box.height)];
+  return { x: (a.x + b.x) / 2, y: (a.y + b.y) / 2, width: Math.abs(b.x - a.x), height: Math.abs(b.y - a.y) };
+}
+
+/** What a place is called, for people who do not see it. */
+export function placeName(place) {
+  const title = place.querySelector(":scope > title")?.textContent;
+  return place.getAttribute("aria-label") ?? title ?? `place ${place.dataset.place}`;
+}
