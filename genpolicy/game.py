@@ -23,6 +23,7 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from genpolicy.drawing import Drawing
 from genpolicy.errors import SourceError
 from genpolicy.sources import PlayedGame as PlayedGame
 from genpolicy.sources import Position as Position
@@ -125,6 +126,14 @@ class StateTokenizer(ABC, Generic[StateT]):
     def length(self) -> int:
         """Number L of tokens of a state."""
         return len(self.rows)
+
+    @property
+    def turned(self) -> tuple[IntArray, IntArray] | None:
+        """How a row looks from the other side: [L] the place that each token comes from, [S] what each symbol becomes.
+
+        ``symbols[row[places]]``, both maps their own inverses; None where a tokenizer does not say.
+        """
+        return None
 
     @abstractmethod
     def encode(self, states: Sequence[StateT], viewers: Sequence[int] | IntArray | None = None) -> NDArray[np.int16]:
@@ -344,6 +353,11 @@ class Game(ABC, Generic[StateT]):
             ValueError: the game does not supply one.
         """
         raise ValueError(f"game {self.spec!r} has no planes of moves")
+
+    @property
+    def drawing(self) -> Drawing:
+        """How people see the board."""
+        return Drawing()
 
     def svg(self, state: StateT) -> str:
         """A drawing of the position.

@@ -10,6 +10,7 @@ import chess
 import numpy as np
 from numpy.typing import NDArray
 
+from genpolicy.drawing import Drawing
 from genpolicy.errors import IllegalMoveError, SourceError
 from genpolicy.game import Game, MovePlanes, OnBad, PlayedGame, Position, PublishedResult, Puzzle, Symmetry
 from genpolicy_chess.evaluation import forcing_moves, is_quiet, static_value
@@ -187,6 +188,13 @@ class ChessGame(Game[ChessState]):
         from genpolicy_chess.planes import NUM_MOVE_PLANES, cells
 
         return MovePlanes((NUM_MOVE_PLANES, 8, 8), cells())
+
+    @property
+    def drawing(self) -> Drawing:
+        """How people see the board (``genpolicy_chess.drawing``)."""
+        from genpolicy_chess.drawing import drawing
+
+        return drawing()
 
     def svg(self, state: ChessState) -> str:
         """The board as SVG, White below, the checked king marked."""

@@ -54,6 +54,11 @@ class ChessTokenizer(StateTokenizer[ChessState]):
         self.cols = np.where(square < 64, square % 8, -1).astype(np.int16)
         self.hands = np.full(LENGTH, -1, np.int16)
 
+    @property
+    def turned(self) -> tuple[IntArray, IntArray]:
+        """Ranks flipped, colours exchanged."""
+        return _TURNED_PLACE, _TURNED_SYMBOL
+
     def encode(
         self, states: Sequence[ChessState], viewers: Sequence[int] | IntArray | None = None
     ) -> NDArray[np.int16]:

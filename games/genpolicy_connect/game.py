@@ -16,8 +16,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from genpolicy.drawing import Drawing
 from genpolicy.errors import IllegalMoveError
 from genpolicy.game import Game, MoveVocabulary, OnBad, PlayedGame, Position, Symmetry
+from genpolicy_connect.drawing import drawing
 from genpolicy_connect.game_files import SUFFIX, append_game, is_game_file, read_entries, read_games
 from genpolicy_connect.tokens import Board, ConnectTokens
 
@@ -253,6 +255,11 @@ class ConnectGame(Game[Board]):
         lines = [f"{self.rows - i:>{width}}  {' '.join(row)}" for i, row in enumerate(rows)]
         letters = " ".join(chr(ord("a") + col) for col in range(self.cols))
         return "\n".join([*lines, "", " " * (width + 2) + letters])
+
+    @property
+    def drawing(self) -> Drawing:
+        """How people see the board."""
+        return drawing(self.rows, self.cols, self.gravity)
 
     def svg(self, state: Board) -> str:
         """The board as a drawing, 40 units a square: X crosses, O circles."""

@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 
 from genpolicy.game import IntArray, StateTokenizer
 
+_SWAPPED = np.array([0, 2, 1, 4, 3], np.int16)
+"""What each symbol becomes for player 1."""
+
 
 class Board(NamedTuple):
     """One position; never mutated. Bit i of a stone set is square i, counted along the rows from the top left."""
@@ -48,6 +51,11 @@ class ConnectTokens(StateTokenizer[Board]):
         self.admitted = np.zeros((self._num_squares + 1, len(self.symbols)), np.bool_)
         self.admitted[:-1, :3] = self.admitted[-1, 3:] = True
 
+    @property
+    def turned(self) -> tuple[IntArray, IntArray]:
+        """The board as it is, X and O exchanged."""
+        return np.arange(self.length), _SWAPPED
+
     def encode(self, states: Sequence[Board], viewers: Sequence[int] | IntArray | None = None) -> NDArray[np.int16]:
         """Token ids, shape [B, L]; see ``StateTokenizer.encode``."""
         num_bytes, squares = self._num_bytes, self._num_squares
@@ -58,8 +66,7 @@ class ConnectTokens(StateTokenizer[Board]):
         ids[:, :-1] = planes[:, 0] + 2 * planes[:, 1]
         ids[:, -1] = [3 + state.player for state in states]
         if viewers is not None:
-            swapped = np.array([0, 2, 1, 4, 3], np.int16)
-            ids = np.where(np.asarray(viewers)[:, None] == 1, swapped[ids], ids)
+            ids = np.where(np.asarray(viewers)[:, None] == 1, _SWAPPED[ids], ids)
         return ids
 
     def decode(self, row: IntArray, viewer: int = 0) -> Board:

@@ -87,6 +87,11 @@ class ShogiTokenizer(StateTokenizer[ShogiState]):
         self.cols = np.where(token < NUM_SQUARES, token % 9, -1).astype(np.int16)
         self.hands = np.where(token >= OWN_HAND_TOKEN, token - OWN_HAND_TOKEN, -1).astype(np.int16)
 
+    @property
+    def turned(self) -> tuple[IntArray, IntArray]:
+        """The board turned around, colours and hands exchanged."""
+        return _TURNED_PLACE, _TURNED_SYMBOL
+
     def encode(
         self, states: Sequence[ShogiState], viewers: Sequence[int] | IntArray | None = None
     ) -> NDArray[np.int16]:

@@ -100,6 +100,14 @@ class AutoregressivePolicy(OneStepPolicy):
             return {"one_call": self}
         return {"one_call": self.with_options(imagine=False), "token by token": self}
 
+    @property
+    def num_calls(self) -> int:
+        """Network calls of one decision."""
+        return int((~self.layout.given).sum()) if self.imagine else 1
+
+    def _told_layout(self) -> Layout:
+        return self.layout if self.imagine else Layout(self.game, "s-a", 1, admit_pad=self.layout.admit_pad)
+
     def _imagine(self, network: FirstAction, tokens: Tensor, seeds: Sequence[int]) -> Tensor:
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         filled, first = tokens.clone(), self.layout.first_action

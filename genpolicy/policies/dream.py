@@ -26,8 +26,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class DreamStep:
-    """One network call and what was made of it. Tokens are symbols of ``Dream.layout``, seen by ``Dream.viewer``."""
+    """One network call and what was made of it."""
 
+    layout: Layout
+    """What the tokens are."""
+    viewer: int
+    """Whose side they are seen from, 0 or 1."""
+    index: int
+    """0, 1, ..."""
+    of: int
+    """How many steps there are."""
     time: int
     """Counts down; 0 is the last step. A diffusion's time after the step, else the steps that are left."""
     tokens: NDArray[np.int64]
@@ -78,7 +86,8 @@ class Recorder:
         told: Layout of the steps: the same tokens or fewer of them, from the first on.
         admitted: [N, K] bool, symbols that each of the network's tokens can hold.
         legal: Absolute ids of the legal moves in order.
-        seen: The same moves as the viewer sees them.
+        viewer: Whose side tokens are seen from.
+        of: How many steps there will be.
         on_step: Called with each step as soon as it is ready.
     """
 
@@ -89,11 +98,14 @@ class Recorder:
         admitted: Tensor,
         *,
         legal: Sequence[int],
-        seen: NDArray[np.int64],
+        viewer: int,
+        of: int,
         on_step: OnStep | None = None,
     ) -> None:
         self._from, self.layout, self._admitted = learners, told, admitted
-        self._legal, self._seen, self._on_step = np.array(legal, np.int64), seen, on_step
+        self._viewer, self._of, self._on_step = viewer, of, on_step
+        self._legal = np.array(legal, np.int64)
+        self._seen = told.moves.seen_by(self._legal, viewer)
         self._rows: list[list[DreamStep]] = []
         self.steps: list[DreamStep] = []
         """What was told so far."""
@@ -142,17 +154,22 @@ class Recorder:
     ) -> DreamStep:
         from genpolicy.policies.base import legal_probabilities
 
-        given = self.layout.given
+        layout, given = self.layout, self.layout.given
+        index = len(self.steps) + len(self._rows)
         told, guessed = self._told(tokens), self._told(guess)
         scores = latest[self._seen]
         return DreamStep(
+            layout,
+            self._viewer,
+            index,
+            self._of,
             time,
             told,
             np.where(given, told, guessed),
-            np.where(given, 1.0, chances[: self.layout.length].clip(0.0, 1.0)),
+            np.where(given, 1.0, chances[: layout.length].clip(0.0, 1.0)),
             # A network can put all its probability elsewhere; then nothing tells the legal moves apart.
             legal_probabilities(self._legal, scores if np.isfinite(scores.max()) else np.zeros(len(scores))),
-            masked=told == self.layout.mask,
+            masked=told == layout.mask,
         )
 
     def _told(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -196,6 +196,11 @@ class GaussianPolicy(NetworkPolicy):
         return {"one_call": self.with_options(scheduler="one_call"), f"{self.scheduler} {self.num_steps}": self}
 
     @property
+    def num_calls(self) -> int:
+        """Network calls of one decision."""
+        return 1 if self.scheduler == "one_call" else self.num_steps
+
+    @property
     def mask_only_filters(self) -> bool:
         """Whether it plays the likeliest move by one call."""
         return self.scheduler == "one_call"

@@ -299,6 +299,11 @@ class NetworkPolicy(WeightsPolicy):
         """The states, actions and values that a decision tells of."""
         return self.layout.slots
 
+    @property
+    def num_calls(self) -> int:
+        """Network calls of one decision."""
+        return 1
+
     def _told_layout(self) -> Layout:
         """The layout of a dream: the network's, or its first tokens where the rest is never imagined."""
         return self.layout
@@ -314,7 +319,8 @@ class NetworkPolicy(WeightsPolicy):
             self._told_layout(),
             self.learner.admitted,
             legal=legal[0],
-            seen=self.game.moves.seen_by(np.array(legal[0]), viewer),
+            viewer=viewer,
+            of=self.num_calls,
             on_step=on_step,
         )
         with self._evaluating():
@@ -326,8 +332,8 @@ class NetworkPolicy(WeightsPolicy):
         """Fill in a batch of roots.
 
         Args:
-            network: Asked at least once, first with ``tokens`` as they are; told what became of each call (``note``), at
-                last at time 0 what is returned.
+            network: Asked at least once, first with ``tokens`` as they are, and told of each step (``note``);
+                at last, at time 0, what is returned.
             tokens: [B, N] roots with everything imagined masked, on the policy's device.
             seeds: One for each row's own draws.
 
