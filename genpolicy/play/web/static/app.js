@@ -71,11 +71,21 @@ class Page {
     if (turn !== this.turnNumber) return;
     this.trouble(null);
     this.position = position;
+    this.adopt(position);
     position.labels.forEach((label, index) => { this.labels[index] = label; });
     for (const { move, source, target } of position.legal) this.aims.set(move, { source, target });
     this.show();
     if (!quiet) this.announce();
     await this.proceed(turn);
+  }
+
+  /** Keep start and moves as the server writes them; a text may have held moves itself. */
+  adopt(position) {
+    const { state } = this;
+    if (state.start !== null) state.start = position.start;
+    state.moves = [...position.moves, ...state.moves.slice(state.ply)];
+    state.ply = position.moves.length;
+    keep(state);
   }
 
   show() {
@@ -84,7 +94,7 @@ class Page {
     this.board.show(position, { playable: !position.outcome && mine, fallsDown: /gravity=true/.test(this.state.game) });
     const names = this.game.players;
     byId("game-title").textContent = this.game.title ?? this.game.spec;
-    byId("status").textContent = position.outcome ? ending(position.outcome, names) : `${names[position.player]} to move${position.check ? ", in check" : ""}`;
+    byId("status").textContent = position.outcome ? ending(position.outcome, names) : `${names[position.player]} to move${inCheck(position)}`;
     byId("status").classList.toggle("over", Boolean(position.outcome));
     document.body.classList.toggle("shogi-like", /^black/i.test(names[0]));
     for (const [id, player] of [["near", this.state.flip ? 1 : 0], ["far", this.state.flip ? 0 : 1]]) {
@@ -122,9 +132,9 @@ class Page {
   announce() {
     const { ply } = this.state;
     const names = this.game.players;
-    const { outcome, player, check } = this.position;
+    const { outcome, player } = this.position;
     const made = ply ? `${names[1 - player]} played ${this.labels[ply - 1]}. ` : "";
-    this.say(made + (outcome ? ending(outcome, names) : `${names[player]} to move${check ? ", in check" : ""}.`));
+    this.say(made + (outcome ? ending(outcome, names) : `${names[player]} to move${inCheck(this.position)}.`));
   }
 
   say(text) {
@@ -149,7 +159,7 @@ class Page {
         await Promise.all(others.map((id) => this.look(id)));
         await new Promise((wait) => setTimeout(wait, BETWEEN_POLICIES_MS));
       } else others.forEach((id) => this.look(id));
-      if (turn === this.turnNumber && !this.state.held) this.play(decision.move);
+      if (turn === this.turnNumber && !this.state.held && decision.move) this.play(decision.move);
     } else {
       this.state.held = true; // its column says what went wrong; the button lets it try again
       this.show();
@@ -161,7 +171,7 @@ class Page {
     const column = this.columns.get(id);
     if (!column || !this.position || this.position.outcome) return null;
     if (reseed) {
-      this.state.seed = (this.state.seed + 1) % 2 ** 32;
+      this.state.seed = (this.state.seed + 1) % 2 ** 31;
       byId("seed").value = String(this.state.seed);
       keep(this.state);
     }
@@ -363,18 +373,23 @@ class Page {
   async type(event) {
     event.preventDefault();
     const text = byId("move").value.trim();
-    const wanted = this.board.moves.filter((move) => [move.move, move.label].some((name) => name.toLowerCase() === text.toLowerCase()));
-    const exact = wanted.find((move) => [move.move, move.label].includes(text)) ?? wanted[0];
-    const wrong = !text ? "" : !this.board.moves.length ? "It is not your turn." : `“${text}” is no legal move here.`;
-    byId("move-error").textContent = exact ? "" : wrong;
-    byId("move").setAttribute("aria-invalid", String(!exact && text !== ""));
-    if (!exact) return;
-    byId("move").value = "";
-    await this.play(exact.move);
+    if (!text) return;
+    let wrong = this.board.moves.length ? "" : "It is not your turn.";
+    try {
+      const typed = wrong ? null : await server.position({ ...this.question(), typed: text });
+      if (typed) await this.play(typed.moves.at(-1));
+    } catch (error) {
+      if (!(error instanceof server.Trouble)) throw error;
+      wrong = error.message;
+    }
+    byId("move-error").textContent = wrong;
+    byId("move").setAttribute("aria-invalid", String(wrong !== ""));
+    if (!wrong) byId("move").value = "";
   }
 
   async save() {
-    const result = this.position.outcome ? this.position.outcome.winner : null;
+    const { outcome } = this.position;
+    const result = outcome ? { 0: 1, 1: -1 }[outcome.winner] ?? 0 : null;
     const players = [0, 1].map((player) => this.playerName(player));
     try {
       const { blob, name } = await server.exported({ ...this.question(), format: byId("format").value, players, result });
@@ -454,6 +469,8 @@ class Page {
     listenToKeys(this);
   }
 }
+
+const inCheck = ({ check }) => (check === null || check === undefined || check === false ? "" : ", in check");
 
 /** How a game ended, in words. */
 function ending({ winner, reason }, players) {

@@ -35,8 +35,7 @@ export class Board {
     this.fallsDown = fallsDown;
     this.moves = playable ? position.legal : [];
     this.svg = drawn(position.svg);
-    this.svg.removeAttribute("width");
-    this.svg.removeAttribute("height");
+    this.svg.setAttribute("role", "presentation"); // what a picture holds would be hidden from those who listen
     this.root.replaceChildren(this.svg);
     this.places = places(this.svg);
     this.spots = new Map([...this.places].map(([number, place]) => [number, spot(this.svg, place)]));
@@ -111,10 +110,6 @@ export class Board {
       const [w, h] = [width - 2 * inset, height - 2 * inset];
       return shape("rect", { class: name, x: x - w / 2, y: y - h / 2, width: w, height: h, rx: width * 0.06 });
     };
-    const last = this.position?.last;
-    for (const number of last ? [last.source, last.target] : []) {
-      if (this.spots.has(number)) marks.push(box(number, "mark-last"));
-    }
     if (this.picked !== null) marks.push(box(this.picked, "mark-picked"));
     for (const number of this.#targets()) {
       const { x, y, width } = this.spots.get(number);
@@ -127,12 +122,12 @@ export class Board {
     this.below.replaceChildren(...marks);
   }
 
-  #arrow({ source, target, strength, number, hue }, unit) {
+  #arrow({ source, target, strength, number, hue, reply, wrong }, unit) {
     const end = this.spots.get(target);
     if (!end) return [];
     const start = this.spots.get(source);
-    const look = { class: `plan hue-${hue}`, opacity: (0.3 + 0.6 * strength).toFixed(2) };
-    const group = shape("g", look);
+    const kind = `plan hue-${hue}${reply ? " reply" : ""}${wrong ? " wrong" : ""}`;
+    const group = shape("g", { class: kind, opacity: (0.35 + 0.6 * strength).toFixed(2) });
     let tip = end;
     if (start) {
       const length = Math.hypot(end.x - start.x, end.y - start.y);
@@ -189,7 +184,7 @@ export class Board {
     const matrix = this.svg.getScreenCTM().inverse().multiply(place.parentNode.getScreenCTM());
     const copy = place.cloneNode(true);
     for (const name of ["data-place", "tabindex", "role", "aria-label"]) copy.removeAttribute(name);
-    copy.querySelector("rect")?.remove();
+    for (const ground of copy.querySelectorAll("rect, circle.gp-check, .gp-label")) if (!ground.closest("use")) ground.remove();
     const frame = shape("g", { transform: `matrix(${matrix.a} ${matrix.b} ${matrix.c} ${matrix.d} ${matrix.e} ${matrix.f})` }, copy);
     const ghost = shape("g", { class: "ghost", "pointer-events": "none", "aria-hidden": "true" }, frame);
     place.classList.add("lifted");

@@ -63,8 +63,8 @@ export class Column {
   plan() {
     const actions = this.steps[this.at]?.actions ?? this.#linePlan();
     const known = actions.map((action, index) => ({ ...action, number: index + 1 }));
-    return known.filter((action) => !action.masked && action.target >= 0)
-      .map(({ move, source, target, probability, number }) => ({ move, source, target, number, strength: probability, hue: this.hue }));
+    return known.filter((action) => !action.masked)
+      .map((action) => ({ ...action, strength: action.probability ?? 0.6, hue: this.hue, reply: action.number % 2 === 0, wrong: action.legal === false }));
   }
 
   /** Mark whether this column's plan lies over the board, and which side it plays. */
@@ -164,11 +164,12 @@ export class Column {
     if (!this.steps.length) this.#showLine(this.#linePlan());
     if (this.at < 0 || this.at === this.steps.length - 1) this.#showBars(decision.policy ?? this.steps.at(-1)?.policy ?? []);
     const calls = decision.calls;
-    const legality = (decision.legality ?? []).join(" ");
+    const legality = decision.legality ?? [];
+    const sound = legality.findIndex((legal) => legal !== true);
     this.facts.textContent = [
       calls ? `${Math.round(calls)} network ${Math.round(calls) === 1 ? "call" : "calls"}` : "",
       decision.ms ? `${Math.round(decision.ms)} ms` : "",
-      legality ? `imagined line: ${legality}` : "",
+      legality.length ? `imagined line: ${sound < 0 ? "all" : sound} of ${legality.length} moves legal in turn` : "",
     ].filter(Boolean).join(" · ");
     this.told.changed();
   }
@@ -204,8 +205,7 @@ export class Column {
   }
 
   #linePlan() {
-    const line = this.decision?.line ?? [];
-    return line.map((action) => (typeof action === "string" ? { label: action, move: action, target: -1 } : action));
+    return this.decision?.line ?? [];
   }
 
   #showLine(actions) {

@@ -50,8 +50,6 @@ function crop(picture, text, target) {
   if (!place) return;
   const { x, y, width, height } = spot(svg, place);
   svg.setAttribute("viewBox", `${x - width / 2} ${y - height / 2} ${width} ${height}`);
-  svg.removeAttribute("width");
-  svg.removeAttribute("height");
 }
 
 /**
@@ -67,6 +65,7 @@ export function askNewGame(offers, state) {
   const fill = () => {
     const game = offers.games.find((offered) => offered.spec === gameField.value);
     byId("new-start-label").textContent = `${textName(game)} (empty: the usual start)`;
+    textField.placeholder = game.start ?? "";
     sides.forEach((side, index) => {
       fillPlayers(side, offers, game.spec, state.game === game.spec ? state.sides[index] : HUMAN);
       byId(["new-first-label", "new-second-label"][index]).textContent = `${game.players[index]} is played by`;

@@ -10,9 +10,13 @@ import { el } from "./dom.js";
  * @param {(name: string, value: any) => void} changed Told of each valid change; `undefined` is back to the default.
  */
 export function optionFields(policy, chosen, changed) {
-  const fields = (policy.options ?? []).map((option) => field(policy, option, chosen[option.name], changed));
-  if (!fields.length) fields.push(el("p", { class: "hint", text: "This policy has nothing to set." }));
-  return el("div", { class: "options" }, ...fields);
+  const offered = policy.options ?? [];
+  if (!offered.length) return el("p", { class: "hint", text: "This policy has nothing to set." });
+  const fields = (options) => el("div", { class: "options" },
+    ...options.map((option) => field(policy, option, chosen[option.name], changed)));
+  const [usual, rare] = [offered.filter((option) => !option.advanced), offered.filter((option) => option.advanced)];
+  const more = rare.length ? el("details", {}, el("summary", { text: "More" }), fields(rare)) : null;
+  return el("div", {}, fields(usual), more);
 }
 
 function field(policy, option, value, changed) {
@@ -39,7 +43,7 @@ function field(policy, option, value, changed) {
     if (input.checkValidity()) changed(option.name, read(option, input));
   });
   return el("div", { class: `field ${option.kind}` },
-    el("label", { for: id, text: option.name.replaceAll("_", " ") }), input,
+    el("label", { for: id, text: option.label ?? option.name.replaceAll("_", " ") }), input,
     el("p", { class: "hint", id: `${id}-help`, text: option.help ?? "" }), wrong);
 }
 

@@ -21,6 +21,8 @@ export function drawn(text) {
       if (outside || /^on/i.test(name) || name === "style") node.removeAttribute(name);
     }
   }
+  root.removeAttribute("width");
+  root.removeAttribute("height");
   return document.importNode(root, true);
 }
 
