@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from genpolicy.drawing import Drawing
 from genpolicy.errors import IllegalMoveError
 from genpolicy.game import Game, IntArray, MovePlanes, OnBad, PlayedGame, Position, Puzzle, Symmetry
 from genpolicy_shogi import display, labelled, labels, rules, sources
@@ -226,6 +227,13 @@ class ShogiGame(Game[ShogiState]):
     def board_text(self, state: ShogiState) -> str:
         """Nine ranks with Black below, both hands and the side to move."""
         return display.board_text(state, self.players)
+
+    @property
+    def drawing(self) -> Drawing:
+        """How people see the board (``genpolicy_shogi.drawing``)."""
+        from genpolicy_shogi.drawing import drawing
+
+        return drawing()
 
     def svg(self, state: ShogiState) -> str:
         """The board with both hands as SVG, Black below, the last move marked."""

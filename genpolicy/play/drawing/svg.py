@@ -23,7 +23,7 @@ UNIT = 100
 """Side of a square in the drawing's own units."""
 FONT = "DejaVu Sans, Verdana, Helvetica, Arial, sans-serif"
 MARGIN = 42
-HAND_WIDTH = 96
+HAND_WIDTH = 136
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class BoardDrawing:
             return None
         # The player below has its hand at the lower right, the other one at the upper left.
         own = [slot for slot, holder in enumerate(self._hand_of) if holder == self._hand_of[hand]]
-        size = min(HAND_WIDTH, self.num_rows * UNIT / max(len(own), 1))
+        size = min(UNIT - 4, self.num_rows * UNIT / max(len(own), 1))
         below = (self._hand_of[hand] == 0) != self.flipped
         at = own.index(hand)
         if below:
@@ -316,15 +316,12 @@ class BoardDrawing:
         slot, count = self.look.hands[cell.hand], cell.symbol
         some = count not in ("", "0")
         opacity = self._opacity(cell) if some else 0.1
-        square = Box(box.x, box.y, box.height, box.height)
         number = ""
-        if some:
-            size, dim = box.height * 0.36, f' opacity="{_n(opacity)}"' if opacity < 0.995 else ""
-            x, y = box.x + box.width - 2, box.y + box.height * 0.6
-            shown = f"×{count}" if count != "1" else ""
-            number = _text(x, y, shown, size, self.palette.text, "end", extra=f' class="gp-label"{dim}')
-            square = Box(box.x, box.y, box.width * 0.66 if shown else box.height, box.height)
-        return self._piece(slot.symbol, square, opacity) + number
+        if some and count != "1":
+            size, dim = box.height * 0.34, f' opacity="{_n(opacity)}"' if opacity < 0.995 else ""
+            x, y = box.x + box.height - 4, box.y + box.height * 0.5 + size * 0.36
+            number = _text(x, y, f"×{count}", size, self.palette.text, "start", extra=f' class="gp-label"{dim}')
+        return self._piece(slot.symbol, Box(box.x, box.y, box.height, box.height), opacity) + number
 
     def _name(self, cell: Cell) -> str:
         held = self.look.names.get(cell.symbol, cell.symbol)
