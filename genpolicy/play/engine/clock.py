@@ -10,7 +10,7 @@ DEFAULT_OVERHEAD_MS = 30
 MOVES_AHEAD = 30  # that a clock without movestogo is shared out over
 MAX_SHARE = 0.5  # of what is left on the clock for one move
 INCREMENT_SHARE = 0.8
-WIND_UP = 0.15  # of a short time that is kept for what comes after the search: the answer's own way
+WIND_UP = 0.25  # of a short time that is kept for what comes after the search: on a busy machine both sides wait to run
 
 LATENESS_S = 0.15  # with movetime, where nothing has been found: one network call of a small model on a busy machine
 

@@ -5,7 +5,6 @@ What a folder or a spelling says is read without torch, so that an engine can gr
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -347,22 +346,17 @@ def search_over(policy: Policy, simulations: int) -> Policy:
 
 @contextmanager
 def light_imports() -> Iterator[None]:
-    """While modules are imported, pretend that torch has no compiler, and collect no garbage.
+    """While modules are imported, pretend that torch has no compiler.
 
     diffusers imports the compiler for one decorator, which it does without where there is none; that import takes as
-    long as torch itself, and an engine compiles nothing. Imports make objects that stay, and looking through them again
-    and again takes a fifth of the time.
+    long as torch itself, and an engine compiles nothing.
     """
     hidden = COMPILER not in sys.modules
     if hidden:
         sys.modules[COMPILER] = None  # type: ignore[assignment]  # Python's own way to say that a module is missing
-    collected = gc.isenabled()
-    gc.disable()
     try:
         yield
     finally:
-        if collected:
-            gc.enable()
         if hidden and sys.modules.get(COMPILER, "absent") is None:
             del sys.modules[COMPILER]
 

@@ -37,6 +37,8 @@ class Job:
         self.began = time.perf_counter()
         self.held = go.infinite or go.ponder
         """The answer waits for ``stop`` or ``ponderhit``."""
+        self.pondering = go.ponder
+        """The move that is pondered on has not been played yet."""
         self.best: Found | None = None
         self.told: Found | None = None
         """What was told last, and when (``told_s`` after the beginning)."""
@@ -78,7 +80,7 @@ class Job:
     def ponder_hit(self) -> None:
         """The move that was pondered on has come: the clock runs from now on."""
         with self.changed:
-            self.held = self.go.infinite
+            self.held, self.pondering = self.go.infinite, False
             if self.time_limit is not None:
                 self._start_clock()
             self.changed.notify_all()
@@ -117,7 +119,7 @@ class Job:
         Raises:
             SearchStopped: it shall stop.
         """
-        if self.is_over and (self.best is not None or self.is_timed or self.go.ponder):
+        if self.is_over and (self.best is not None or self.is_timed or self.pondering):
             raise SearchStopped
 
     def remaining_s(self) -> float | None:

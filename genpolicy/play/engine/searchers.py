@@ -73,7 +73,8 @@ class DecisionSearcher:
         nodes = 0
         wanted = self._wanted(job)
         if self._quick is not None and (job.is_timed or wanted.get("num_steps") == 1):
-            nodes += self._decide(self._quick, job, publish, nodes)
+            with watched(self._quick, job.check_in_hand):
+                nodes += self._decide(self._quick, job, publish, nodes)
             if wanted.get("num_steps") == 1:
                 return
         remaining = job.remaining_s()
@@ -89,7 +90,7 @@ class DecisionSearcher:
             with watched(policy, job.check_in_hand if self._quick is None else job.check):
                 self._decide(policy, job, publish, nodes)
         except SearchStopped:
-            if job.best is None and self._quick is not None and job.remaining_s() is None:
+            if job.best is None and self._quick is not None and not (job.is_timed or job.pondering):
                 self._decide(self._quick, job, publish, nodes)  # stopped with nothing in hand: one call is no delay
                 return
             raise

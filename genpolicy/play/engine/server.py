@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from genpolicy import __version__
+from genpolicy.play.engine import memory
 from genpolicy.play.engine.clock import Budget, budget
 from genpolicy.play.engine.dialect import Dialect
 from genpolicy.play.engine.found import Found, Variation, best_move, info_lines, legality
@@ -190,11 +191,12 @@ class Server:
         if job is None or job.answered:
             return
         job.stop()
-        if job.best is not None:
-            self._answer(job)  # the part of the search that runs could hardly change it, and may take a while
+        if job.best is not None or job.pondering:
+            # The part of the search that runs could hardly change it, and may take a while. Where the other side has
+            # played another move than the one pondered on, nobody plays the answer, and a clock may run.
+            self._answer(job)
             return
-        short = job.is_timed or job.go.ponder
-        self._later(STOP_GRACE_S if short else PATIENCE_S, lambda: self._answer(job))
+        self._later(STOP_GRACE_S if job.is_timed else PATIENCE_S, lambda: self._answer(job))
 
     def _ponder_hit(self, rest: Sequence[str]) -> None:
         job = self._job
@@ -323,13 +325,24 @@ class Server:
     # The worker.
 
     def _work(self) -> None:
-        while (task := self._tasks.get()) is not None:
+        idle = False
+        while True:
+            try:
+                task = self._tasks.get(timeout=None if idle else memory.IDLE_S)
+            except queue.Empty:
+                idle = True
+                memory.tidy(idle=True)
+                continue
+            if task is None:
+                return
+            idle = False
             try:
                 task()
             except ClosedOutputError:
                 return
             if self.failure is not None:
                 return
+            memory.tidy(idle=False)
 
     def _load(self) -> None:
         try:
@@ -338,6 +351,7 @@ class Server:
             start = self.game.parse()
             # The first call of a network is slow, and the clock should not pay for it.
             self.host.policy.decide([start])
+            memory.settle()
         except Exception as error:
             self.failure = str(error) or type(error).__name__
             self._say(f"the policy cannot be loaded: {self.failure}")
@@ -417,7 +431,8 @@ class Server:
                 job.stop()
                 return
             if job.best is None:
-                self._say("no answer of the policy in time: a legal move is played instead")
+                if not job.pondering:
+                    self._say("no answer of the policy in time: a legal move is played instead")
                 job.best = Found((Variation((job.allowed[0],)),))
             else:
                 self._inform(job)

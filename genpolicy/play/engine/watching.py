@@ -15,6 +15,8 @@ from genpolicy.policies.base import Policy
 
 CALLS_BETWEEN = 200
 """Calls and returns of functions between two looks."""
+LEVELS = 2
+"""Of modules inside a network: its trunk and the blocks of that; deeper, looking would cost a tenth of a small call."""
 
 
 @contextmanager
@@ -25,9 +27,8 @@ def watched(policy: Policy, check: Callable[[], None]) -> Iterator[None]:
     """
     hooks = []
     for network in _networks(policy):
-        parts = [network, *network.children()]
-        parts += [part for child in network.children() for part in child.children()]
-        hooks += [part.register_forward_pre_hook(lambda *_: check()) for part in dict.fromkeys(parts)]
+        parts = dict.fromkeys([network, *_parts(network, LEVELS)])
+        hooks += [part.register_forward_pre_hook(lambda *_: check()) for part in parts]
     try:
         yield
     finally:
@@ -58,6 +59,18 @@ def interruptible(check: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         sys.setprofile(before)
+
+
+def _parts(module: Any, levels: int) -> Iterator[Any]:
+    """The modules inside one that are called, so many levels deep; a list of modules is no level."""
+    from torch.nn import ModuleDict, ModuleList
+
+    for child in module.children() if levels else ():
+        if isinstance(child, (ModuleList, ModuleDict)):
+            yield from _parts(child, levels)
+        else:
+            yield child
+            yield from _parts(child, levels - 1)
 
 
 def _networks(policy: Policy) -> list[Any]:

@@ -1,0 +1,87 @@
+"""That answers come in time: nothing pauses a search, and nobody waits for an answer that nobody plays."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.play.engine_policies import save_diffusion
+from tests.play.engine_session import Session, best
+
+MAIN = "from genpolicy.cli import main\nsys.exit(main(['engine', *sys.argv[1:]]))\n"
+
+
+def patched(code: str, *arguments: str) -> list[str]:
+    """A command that runs code, then the engine."""
+    return [sys.executable, "-c", f"import sys\n{code}{MAIN}", *arguments]
+
+
+def took_s(session: Session, lines: Sequence[str], stop: str) -> float:
+    """Seconds from ``stop`` to ``bestmove``."""
+    session.send(*lines)
+    time.sleep(0.05)
+    began = time.perf_counter()
+    session.ask(stop)
+    return time.perf_counter() - began
+
+
+def test_pondering_that_came_to_nothing_costs_no_time() -> None:
+    # The policy takes a second for a move. The other side has played something else than was pondered on: "stop" and
+    # the next "go" follow each other on our clock.
+    code = (
+        "import time\n"
+        "from genpolicy.policies import simple\n"
+        "def slow(self, states):\n"
+        "    time.sleep(1.0)\n"
+        "    return original(self, states)\n"
+        "original, simple.RandomPolicy.decide = simple.RandomPolicy.decide, slow\n"
+    )
+    with Session(command=patched(code, "--policy", "random", "--game", "chess")) as session:
+        session.ask("uci", "isready", until="readyok")
+        lines = ("position startpos moves e2e4", "go ponder movetime 100")
+        assert min(took_s(session, lines, "stop") for _ in range(3)) < 0.15
+        assert not any("legal move is played" in line for line in session.lines), "nobody plays that answer"
+        # After a ponder hit somebody does: then it is said.
+        session.send(*lines, "ponderhit")
+        assert any("legal move is played" in line for line in session.until("bestmove"))
+        assert session.strays() == []
+
+
+def test_a_first_call_ends_when_pondering_does(tmp_path: Path) -> None:
+    # Two slow blocks make a call: one that is stopped in the first never comes to the second.
+    code = (
+        "import time\n"
+        "from genpolicy.networks import transformer\n"
+        "def slow(self, *arguments):\n"
+        "    print('block', file=sys.stderr, flush=True)\n"
+        "    time.sleep(0.4)\n"
+        "    return original(self, *arguments)\n"
+        "original, transformer.Block.forward = transformer.Block.forward, slow\n"
+    )
+    folder = save_diffusion(tmp_path, "chess")
+    with Session(command=patched(code, "--policy", str(folder))) as session:
+        session.ask("uci", "isready", until="readyok", timeout_s=120)
+        before = session.complaints.count(b"block")
+        took_s(session, ("position startpos moves e2e4", "go ponder movetime 100"), "stop")
+        assert best(session.ask("go nodes 1"))
+        assert session.complaints.count(b"block") <= before + 1 + 2
+        assert session.strays() == []
+
+
+def test_no_garbage_is_collected_in_a_search() -> None:
+    # A full collection stops every thread for a quarter of a second where torch is loaded.
+    code = (
+        "import gc\n"
+        "def tell(phase, info):\n"
+        "    if phase == 'start': print('collects', info['generation'], file=sys.stderr, flush=True)\n"
+        "gc.callbacks.append(tell)\n"
+    )
+    with Session(command=patched(code, "--policy", "mcts:heuristic?reuse=true", "--game", "chess")) as session:
+        session.ask("uci", "isready", until="readyok")
+        before = session.complaints.count(b"collects")
+        for move in ("", " moves e2e4", " moves e2e4 e7e5"):
+            session.ask(f"position startpos{move}", "go movetime 400")
+        session.ask("isready", until="readyok")
+        assert session.complaints.count(b"collects") == before
