@@ -51,6 +51,7 @@ COMMANDS: dict[str, Command] = {
     "experiment": Command("genpolicy.experiments.commands", "make the runs of a description and one table of them"),
     "play": Command("genpolicy.play.commands", "play against a policy in the terminal"),
     "engine": Command("genpolicy.play.engine.command", "serve a policy to a GUI, as a UCI or USI engine"),
+    "web": Command("genpolicy.play.web.command", "play against policies in the browser, and see what they imagine"),
 }
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -178,6 +178,9 @@ class Game(ABC, Generic[StateT]):
     """Names of the two sides for people, player 0 first, e.g. ``("White", "Black")``."""
     game_suffix: str = ""
     """End of the names of the files that ``write_game`` writes, e.g. ``".pgn"``; "" where the game writes none."""
+
+    usual: ClassVar[tuple[str, ...]] = ()
+    """Specifications that a list of games to choose from shows; () for the name alone."""
 
     @abstractmethod
     def parse(self, text: str | None = None) -> StateT:

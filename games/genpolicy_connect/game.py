@@ -44,6 +44,7 @@ class ConnectGame(Game[Board]):
     protocol = "none"
     players = ("X", "O")
     game_suffix = SUFFIX
+    usual = ("connect:rows=6,cols=7,k=4,gravity=true", "connect:rows=3,cols=3,k=3,gravity=false")
 
     def __init__(self, rows: int | str = 6, cols: int | str = 7, k: int | str = 4, gravity: bool | str = True) -> None:
         self.rows = _number("rows", rows, 1, MAX_SIDE)
