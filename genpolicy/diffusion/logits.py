@@ -39,6 +39,8 @@ class TypedLogits:
     groups: tuple[LogitGroup, ...]
     num_tokens: int
     num_symbols: int
+    admitted: Tensor | None = None
+    """The sets that the groups are known to keep to, so that ``restrict`` to these very sets has nothing to do."""
 
     @staticmethod
     def of(logits: Tensor | TypedLogits) -> TypedLogits:
@@ -62,7 +64,7 @@ class TypedLogits:
     def map(self, change: Callable[[LogitGroup], Tensor]) -> TypedLogits:
         """The same groups with other logits."""
         groups = tuple(LogitGroup(g.positions, g.symbols, change(g)) for g in self.groups)
-        return TypedLogits(groups, self.num_tokens, self.num_symbols)
+        return TypedLogits(groups, self.num_tokens, self.num_symbols, self.admitted)
 
     def per_token(self, compute: Callable[[LogitGroup], Tensor], fill: float = 0.0) -> Tensor:
         """A tensor [B, N] from a computation that gives [B, n] for each group."""
@@ -74,7 +76,7 @@ class TypedLogits:
 
     def restrict(self, admitted: Tensor | None) -> TypedLogits:
         """Minus infinity on symbols that ``admitted`` [N, K] or [B, N, K] (bool) excludes; None changes nothing."""
-        if admitted is None:
+        if admitted is None or admitted is self.admitted:
             return self
 
         def change(g: LogitGroup) -> Tensor:
@@ -89,10 +91,11 @@ class TypedLogits:
 
     def local_ids(self, g: LogitGroup, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Index within a group's symbols of ``ids`` [B, N], shape [B, n], and whether each is one of them."""
-        table = torch.full((self.num_symbols + 1,), -1, dtype=torch.int64, device=ids.device)
-        table[g.symbols] = torch.arange(len(g.symbols), device=ids.device)
-        local = table[ids[:, g.positions].clamp(0, self.num_symbols)]
-        return local.clamp(min=0), local >= 0
+        wanted = ids[:, g.positions]
+        # Increasing symbols are found by halving; a table of the whole vocabulary would be filled anew every time.
+        local = torch.searchsorted(g.symbols, wanted).clamp(max=len(g.symbols) - 1)
+        known = g.symbols[local] == wanted
+        return local * known, known
 
     def log_prob(self, ids: Tensor) -> Tensor:
         """[B, N] log-probability of a symbol at each token; minus infinity where the token cannot hold it."""

@@ -6,8 +6,11 @@ Axes: B batch, N tokens.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from genpolicy.diffusion.draws import categorical
@@ -36,7 +39,8 @@ class AdmittedParts:
 
     def __init__(self, admitted: Tensor) -> None:
         self._admitted = admitted
-        self._parts: list[list[tuple[Tensor, Tensor]]] = []
+        self._parts: list[list[_Part]] = []
+        self._is_exact = True
 
     def __call__(self, logits: Tensor | TypedLogits) -> TypedLogits:
         """The same prediction in more and smaller groups."""
@@ -44,24 +48,47 @@ class AdmittedParts:
         whole = usable_logits(logits, num_symbols, None)
         if not self._parts:
             self._parts = [self._split(g) for g in whole.groups]
-        groups = [
-            LogitGroup(g.positions[rows], g.symbols[columns], g.logits[:, rows[:, None], columns[None, :]])
-            if len(parts) > 1 or len(columns) < len(g.symbols)
-            else g
-            for g, parts in zip(whole.groups, self._parts, strict=True)
-            for rows, columns in parts
-        ]
-        return TypedLogits(tuple(groups), whole.num_tokens, whole.num_symbols)
+        groups = [part.of(g) for g, parts in zip(whole.groups, self._parts, strict=True) for part in parts]
+        admitted = self._admitted if self._is_exact else None
+        return TypedLogits(tuple(groups), whole.num_tokens, whole.num_symbols, admitted)
 
-    def _split(self, g: LogitGroup) -> list[tuple[Tensor, Tensor]]:
-        allowed = self._admitted[g.positions][:, g.symbols]
-        # A token that admits nothing keeps everything, and is for others to complain of.
-        allowed = allowed | ~allowed.any(1, keepdim=True)
-        patterns, which = torch.unique(allowed, dim=0, return_inverse=True)
-        return [
-            (torch.nonzero(which == i).flatten(), torch.nonzero(pattern).flatten())
-            for i, pattern in enumerate(patterns)
-        ]
+    def _split(self, g: LogitGroup) -> list[_Part]:
+        allowed = self._admitted.index_select(0, g.positions).index_select(1, g.symbols).cpu().numpy()
+        rows_of: dict[bytes, list[int]] = {}
+        for row, pattern in enumerate(np.packbits(allowed, axis=1)):
+            rows_of.setdefault(pattern.tobytes(), []).append(row)
+        return [self._part(g, rows, np.flatnonzero(allowed[rows[0]])) for rows in rows_of.values()]
+
+    def _part(self, g: LogitGroup, rows: list[int], columns: NDArray[np.int64]) -> _Part:
+        if len(columns) == 0:
+            # A token that admits nothing keeps everything, and is for others to complain of.
+            columns, self._is_exact = np.arange(len(g.symbols)), False
+        first, end = int(columns[0]), int(columns[-1]) + 1
+        device = g.logits.device
+        places, kept = torch.tensor(rows, device=device), torch.from_numpy(columns).to(device)
+        within = None if end - first == len(columns) else kept - first
+        return _Part(g.positions[places], g.symbols[kept], places, first, end, within)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some tokens of a group that admit the same symbols of it."""
+
+    positions: Tensor
+    symbols: Tensor
+    rows: Tensor
+    """Places of the tokens in the group."""
+    first: int
+    """The least of the symbols' places in the group."""
+    end: int
+    """One after the largest."""
+    within: Tensor | None
+    """The symbols' places counted from ``first``; None where they are all of them."""
+
+    def of(self, g: LogitGroup) -> LogitGroup:
+        """The part of a prediction. A slice, then rows, then columns: several times as fast as one double index."""
+        logits = g.logits[..., self.first : self.end][:, self.rows]
+        return LogitGroup(self.positions, self.symbols, logits if self.within is None else logits[..., self.within])
 
 
 def draw_symbols(clean: TypedLogits, uniform: Tensor, where: Tensor, temperature: float) -> Tensor:
@@ -78,11 +105,12 @@ def draw_tokens(clean: TypedLogits, uniform: Tensor, where: Tensor, temperature:
     """
     out = torch.zeros(uniform.shape, dtype=torch.int64, device=uniform.device)
     for g in clean.groups:
-        wanted = where[:, g.positions]
-        chosen = categorical((g.logits[wanted].double() / temperature).softmax(-1), uniform[:, g.positions][wanted])
-        symbols = torch.zeros(wanted.shape, dtype=torch.int64, device=uniform.device)
-        symbols[wanted] = g.symbols[chosen]
-        out[:, g.positions] = symbols
+        rows, places = where[:, g.positions].nonzero(as_tuple=True)
+        if len(rows) == 0:
+            continue
+        uniforms = uniform[rows, g.positions[places]]
+        chosen = categorical((g.logits[rows, places].double() / temperature).softmax(-1), uniforms)
+        out[rows, g.positions[places]] = g.symbols[chosen]
     return out
 
 
