@@ -34,6 +34,15 @@ class Page {
     return this.offers.games.find((game) => game.spec === this.state.game);
   }
 
+  /** Who made the first move of the list. */
+  get firstPlayer() {
+    return this.position ? (this.position.player + this.position.moves.length) % 2 : 0;
+  }
+
+  get fallsDown() {
+    return this.state.game.includes("gravity=true");
+  }
+
   get played() {
     return this.state.moves.slice(0, this.state.ply);
   }
@@ -58,7 +67,7 @@ class Page {
   // ---- the position --------------------------------------------------------------------------------------------
 
   /** Ask for the position that the state names, show it, and let who is to move, move. */
-  async refresh({ quiet = false } = {}) {
+  async refresh({ quiet = false, still = false } = {}) {
     const turn = ++this.turnNumber;
     keep(this.state);
     let position;
@@ -76,7 +85,7 @@ class Page {
     for (const { move, source, target } of position.legal) this.aims.set(move, { source, target });
     this.show();
     if (!quiet) this.announce();
-    await this.proceed(turn);
+    if (!still || this.mover !== HUMAN) await this.proceed(turn);
   }
 
   /** Keep start and moves as the server writes them; a text may have held moves itself. */
@@ -91,12 +100,12 @@ class Page {
   show() {
     const { position } = this;
     const mine = this.mover === HUMAN || this.state.held;
-    this.board.show(position, { playable: !position.outcome && mine, fallsDown: /gravity=true/.test(this.state.game) });
+    this.board.show(position, { playable: !position.outcome && mine, fallsDown: this.fallsDown });
     const names = this.game.players;
     byId("game-title").textContent = this.game.title ?? this.game.spec;
     byId("status").textContent = position.outcome ? ending(position.outcome, names) : `${names[position.player]} to move${inCheck(position)}`;
     byId("status").classList.toggle("over", Boolean(position.outcome));
-    document.body.classList.toggle("shogi-like", /^black/i.test(names[0]));
+    document.body.dataset.first = names[0].toLowerCase();
     for (const [id, player] of [["near", this.state.flip ? 1 : 0], ["far", this.state.flip ? 0 : 1]]) {
       const side = byId(id);
       side.dataset.player = String(player);
@@ -104,6 +113,7 @@ class Page {
       side.querySelector(".turn").hidden = Boolean(position.outcome) || position.player !== player;
       fillPlayers(side.querySelector("select"), this.offers, this.state.game, this.state.sides[player]);
     }
+    byId("flip").hidden = this.fallsDown; // stones do not fall upwards
     byId("undo").disabled = this.state.ply === 0;
     byId("redo").disabled = this.state.ply >= this.state.moves.length;
     const waits = this.mover !== null && this.mover !== HUMAN;
@@ -117,14 +127,16 @@ class Page {
   }
 
   showMoves() {
-    const first = this.position ? Number(this.firstPlayer ?? 0) : 0;
+    const pairs = this.game.protocol === "uci"; // 1. e4 e5; other games count each move
+    const first = pairs ? this.firstPlayer : 0;
     byId("moves").replaceChildren(...this.state.moves.map((move, index) => {
       const label = this.labels[index] ?? move;
       const current = index === this.state.ply - 1;
       const button = el("button", { type: "button", text: label, "aria-current": current ? "true" : null,
         "aria-label": `Move ${index + 1}: ${label}`, on: { click: () => this.goTo(index + 1) } });
-      const number = (index + first) % 2 === 0 || index === 0 ? el("span", { class: "number", text: `${index + 1}.` }) : null;
-      return el("li", { class: index >= this.state.ply ? "later" : "" }, number, button);
+      const at = pairs ? Math.floor((index + first) / 2) + 1 : index + 1;
+      const number = !pairs || (index + first) % 2 === 0 ? `${at}.` : index === 0 ? `${at}…` : null;
+      return el("li", { class: index >= this.state.ply ? "later" : "" }, number && el("span", { class: "number", text: number }), button);
     }));
     byId("moves").querySelector("[aria-current]")?.scrollIntoView({ block: "nearest" });
   }
@@ -175,13 +187,20 @@ class Page {
       byId("seed").value = String(this.state.seed);
       keep(this.state);
     }
+    const question = { ...this.question(), dream: Boolean(this.policy(id).dreams), seed: this.state.seed };
+    const decision = await this.told(column.look(question, this.position));
+    if (decision) {
+      const win = decision.win_probability;
+      const hopes = typeof win === "number" ? `, ${percent(win)} for ${this.game.players[column.position.player]}` : "";
+      this.say(`${this.policy(id).label} chooses ${decision.label}${hopes}.`);
+    }
+    return decision;
+  }
+
+  /** What something comes to; trouble is only said, for its column shows it. */
+  async told(promise) {
     try {
-      const question = { ...this.question(), dream: Boolean(this.policy(id).dreams), seed: this.state.seed };
-      const decision = await column.look(question, this.position);
-      if (decision && typeof decision.win_probability === "number") {
-        this.say(`${this.policy(id).label} chooses ${decision.label}, ${percent(decision.win_probability)} for ${this.game.players[column.position.player]}.`);
-      } else if (decision) this.say(`${this.policy(id).label} chooses ${decision.label}.`);
-      return decision;
+      return await promise;
     } catch (error) {
       if (!(error instanceof server.Trouble)) throw error;
       this.say(error.message);
@@ -212,28 +231,27 @@ class Page {
 
   goTo(ply) {
     this.state.ply = Math.max(0, Math.min(ply, this.state.moves.length));
-    this.state.held = this.state.sides.some((side) => side !== HUMAN);
+    this.state.held = this.state.sides[(this.firstPlayer + this.state.ply) % 2] !== HUMAN;
     for (const column of this.columns.values()) column.stop();
     return this.refresh();
   }
 
   /** One move back; against a policy as far as the last position in which the person was to move. */
   undo() {
-    const persons = this.state.sides.filter((side) => side === HUMAN).length;
-    const back = persons === 1 && this.mover === HUMAN && this.state.ply >= 2 ? 2 : 1;
-    return this.goTo(this.state.ply - back).then(() => this.release());
+    return this.goTo(this.stop(-1));
   }
 
   redo() {
-    const persons = this.state.sides.filter((side) => side === HUMAN).length;
-    const on = persons === 1 && this.mover === HUMAN && this.state.ply + 2 <= this.state.moves.length ? 2 : 1;
-    return this.goTo(this.state.ply + on).then(() => this.release());
+    return this.goTo(this.stop(1));
   }
 
-  /** A person's own turn needs no holding. */
-  release() {
-    if (this.mover === HUMAN) this.state.held = false;
-    keep(this.state);
+  /** The next ply in a direction; against a policy, the next one in which the person was to move. */
+  stop(by) {
+    const { sides, ply, moves } = this.state;
+    const one = sides.filter((side) => side === HUMAN).length === 1;
+    let to = ply + by;
+    while (one && to > 0 && to < moves.length && sides[(this.firstPlayer + to) % 2] !== HUMAN) to += by;
+    return to;
   }
 
   start({ game, start, sides }) {
@@ -246,7 +264,7 @@ class Page {
       const first = this.offers.policies.find((policy) => policy.game === game);
       if (first) this.state.watched = [first.id];
     }
-    this.state.flip = sides[0] !== HUMAN && sides[1] === HUMAN;
+    this.state.flip = !this.fallsDown && sides[0] !== HUMAN && sides[1] === HUMAN;
     this.labels = [];
     this.dress();
     return this.refresh();
@@ -425,11 +443,14 @@ class Page {
     keep(this.state);
   }
 
-  flip() {
+  async flip() {
+    if (this.fallsDown) return;
     this.state.flip = !this.state.flip;
-    const looked = [...this.columns].filter(([, column]) => column.asked).map(([id]) => id);
     this.say(`${this.game.players[this.state.flip ? 1 : 0]} is below.`);
-    return this.refresh({ quiet: true }).then(() => looked);
+    await this.refresh({ quiet: true, still: true });
+    if (this.mover !== null && this.mover !== HUMAN && !this.state.held) return;
+    await Promise.all([...this.columns].map(([id, column]) =>
+      (column.abort ? this.look(id) : this.told(column.turnRound(this.state.flip)))));
   }
 
   wire() {

@@ -127,8 +127,8 @@ export class Board {
     if (!end) return [];
     const start = this.spots.get(source);
     const kind = `plan hue-${hue}${reply ? " reply" : ""}${wrong ? " wrong" : ""}`;
-    const group = shape("g", { class: kind, opacity: (0.35 + 0.6 * strength).toFixed(2) });
-    let tip = end;
+    const group = shape("g", { opacity: (0.35 + 0.6 * strength).toFixed(2) });
+    let badge = { x: end.x + unit * 0.3, y: end.y - unit * 0.3 };
     if (start) {
       const length = Math.hypot(end.x - start.x, end.y - start.y);
       const [ux, uy] = [(end.x - start.x) / length, (end.y - start.y) / length];
@@ -138,14 +138,15 @@ export class Board {
       const outline = [at(from, -wide), at(neck, -wide), at(neck, -head * 0.6), at(length - unit * 0.1, 0),
         at(neck, head * 0.6), at(neck, wide), at(from, wide)];
       group.append(shape("polygon", { points: outline.join(" ") }));
-      tip = { x: start.x + ux * (length - head), y: start.y + uy * (length - head) };
+      const middle = from + 0.42 * (neck - from);
+      badge = { x: start.x + ux * middle, y: start.y + uy * middle };
     } else {
       group.append(shape("circle", { class: "ring", cx: end.x, cy: end.y, r: unit * 0.36, "stroke-width": unit * 0.08 }));
     }
-    const text = shape("text", { x: tip.x, y: tip.y, "font-size": unit * 0.22, dy: "0.36em", "text-anchor": "middle" });
+    const text = shape("text", { ...badge, "font-size": unit * 0.22, dy: "0.36em", "text-anchor": "middle" });
     text.textContent = String(number);
-    group.append(text);
-    return [group];
+    const disc = shape("circle", { class: "disc", cx: badge.x, cy: badge.y, r: unit * 0.16 });
+    return [shape("g", { class: kind }, group, disc, text)];
   }
 
   // ---- pointer -------------------------------------------------------------------------------------------------

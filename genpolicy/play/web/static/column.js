@@ -31,9 +31,11 @@ export class Column {
     const abort = new AbortController();
     this.abort = abort;
     Object.assign(this, { steps: [], at: -1, decision: null, asked: question, position, following: true });
+    this.names = new Map(position.legal.map(({ move, label }) => [move, label]));
+    this.used = { policy: this.policy.id, options: this.told.options() };
     this.#begin();
     try {
-      for await (const line of decide({ ...question, policy: this.policy.id, options: this.told.options() }, abort.signal)) {
+      for await (const line of decide({ ...question, ...this.used }, abort.signal)) {
         if (abort.signal.aborted) return null;
         if (line.decision) this.#decided(line.decision);
         else this.#step(line);
@@ -52,6 +54,22 @@ export class Column {
     }
   }
 
+  /** Have the steps on show drawn from the other side: the same question again, quietly, with the same seed. */
+  async turnRound(flip) {
+    if (!this.decision || !this.steps.length || this.asked.flip === flip) return;
+    const before = this.asked;
+    const steps = [];
+    try {
+      for await (const line of decide({ ...before, ...this.used, flip })) if (line.step) steps.push(line);
+    } catch (error) {
+      this.#failed(error);
+      throw error;
+    }
+    if (this.asked !== before) return;
+    Object.assign(this, { steps, asked: { ...before, flip } });
+    this.#show(this.at, true);
+  }
+
   /** Leave off looking and replaying. */
   stop() {
     this.abort?.abort();
@@ -61,10 +79,9 @@ export class Column {
 
   /** What the step on show plans: `{move, source, target, strength}` for each imagined move that is not masked. */
   plan() {
-    const actions = this.steps[this.at]?.actions ?? this.#linePlan();
-    const known = actions.map((action, index) => ({ ...action, number: index + 1 }));
-    return known.filter((action) => !action.masked)
-      .map((action) => ({ ...action, strength: action.probability ?? 0.6, hue: this.hue, reply: action.number % 2 === 0, wrong: action.legal === false }));
+    return this.#actions().map((action, index) => ({
+      ...action, number: index + 1, hue: this.hue, strength: action.probability ?? 0.6, reply: index % 2 === 1, wrong: isWrong(action),
+    })).filter((action) => action.move && !action.masked);
   }
 
   /** Mark whether this column's plan lies over the board, and which side it plays. */
@@ -161,8 +178,8 @@ export class Column {
     this.slider.disabled = this.player.disabled = this.steps.length < 2;
     this.steprow.hidden = this.steps.length < 2;
     this.#showValue(decision);
-    if (!this.steps.length) this.#showLine(this.#linePlan());
-    if (this.at < 0 || this.at === this.steps.length - 1) this.#showBars(decision.policy ?? this.steps.at(-1)?.policy ?? []);
+    this.#showLine();
+    this.#showBars((this.steps[this.at] ?? decision).policy ?? []);
     const calls = decision.calls;
     const legality = decision.legality ?? [];
     const sound = legality.findIndex((legal) => legal !== true);
@@ -182,13 +199,13 @@ export class Column {
     this.at = Math.max(0, Math.min(at, this.steps.length - 1));
     const step = this.steps[this.at];
     this.slider.value = this.at;
-    const of = Math.max(this.steps.length, step.of ?? 0);
+    const of = this.decision ? this.steps.length : Math.max(this.steps.length, step.of ?? 0);
     this.count.textContent = `${this.at + 1} / ${of}`;
     this.slider.setAttribute("aria-valuetext", `step ${this.at + 1} of ${of}`);
     this.node.dataset.step = String(this.at);
-    this.#showLine(step.actions ?? []);
+    this.#showLine();
     this.#showFutures(step.boards ?? [], before?.boards ?? []);
-    this.#showBars(this.at === this.steps.length - 1 && this.decision?.policy?.length ? this.decision.policy : step.policy ?? []);
+    this.#showBars(step.policy ?? []);
     this.told.changed();
   }
 
@@ -204,18 +221,26 @@ export class Column {
       el("span", { text: `${black} ${percent(1 - first)}` }));
   }
 
-  #linePlan() {
-    return this.decision?.line ?? [];
+  /** The imagined moves of the step on show, as people write them where that is known. */
+  #actions() {
+    const line = this.decision?.line ?? [];
+    const actions = this.steps[this.at]?.actions;
+    if (!actions?.length) return line;
+    return actions.map((action, index) => {
+      const told = line[index]?.move === action.move ? line[index].label : index === 0 ? this.names.get(action.move) : undefined;
+      return { ...action, label: told ?? action.label ?? action.move ?? "end" };
+    });
   }
 
-  #showLine(actions) {
-    this.line.replaceChildren(...actions.map((action) => {
+  #showLine() {
+    this.line.replaceChildren(...this.#actions().map((action) => {
       const masked = Boolean(action.masked);
-      const wrong = !masked && action.legal === false;
+      const wrong = !masked && isWrong(action);
       const share = action.probability ?? 0;
-      const said = masked ? "still masked" : `${action.label ?? action.move}, ${percent(share)}${wrong ? ", illegal there" : ""}`;
+      const sure = action.probability === undefined ? "" : `, ${percent(share)}`;
+      const said = `${masked ? "still masked, perhaps " : ""}${action.label}${sure}${wrong ? ", illegal there" : ""}`;
       return el("li", { class: `chip${masked ? " masked" : ""}${wrong ? " illegal" : ""}`, vars: { "--share": share.toFixed(3) }, title: said },
-        el("span", { text: masked ? "?" : action.label ?? action.move ?? "–" }),
+        el("span", { text: masked ? `${action.label}?` : action.label }),
         action.probability === undefined ? null : el("small", { text: percent(share) }));
     }));
   }
@@ -238,9 +263,9 @@ export class Column {
 
   #showBars(alternatives) {
     const top = alternatives.slice(0, 5);
-    this.bars.replaceChildren(...top.map(({ move, label, probability }) =>
+    this.bars.replaceChildren(...top.map(({ move, label = this.names.get(move) ?? move, probability }) =>
       el("li", {}, el("button", {
-        type: "button", class: "bar", title: "Play this move", "aria-label": `${label}, ${percent(probability)}: play it`,
+        type: "button", class: `bar${move === this.decision?.move ? " chosen" : ""}`, title: "Play this move", "aria-label": `${label}, ${percent(probability)}: play it`,
         vars: { "--share": probability.toFixed(4) }, on: { click: () => this.told.play(move, this.asked) },
       }, el("span", { class: "move", text: label }), el("span", { class: "share", text: percent(probability) })))));
   }
@@ -255,6 +280,9 @@ export class Column {
     this.player.textContent = this.playing ? "❚❚" : "▶";
   }
 }
+
+/** Whether an imagined move cannot be played there; after one that cannot, nobody knows. */
+const isWrong = (action) => action.legal === false && action.known !== false && Boolean(action.move);
 
 /** Let what changed between two drawings of one board fade in: its places with other content than before. */
 function fade(old, svg) {
