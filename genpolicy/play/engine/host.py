@@ -167,20 +167,7 @@ class Host:
             LookupError: as ``load_policy``.
             EngineError: an engine behind it does not start.
         """
-        # A policy from elsewhere may need what is hidden; so may one that only loading finds inside a search.
-        if self.facts.kind not in POLICY_OPTIONS:
-            self._load()
-            return
-        try:
-            with light_imports():
-                self._load()
-        except (ImportError, RuntimeError) as error:  # diffusers hands on a failed import as a RuntimeError
-            if not _misses_compiler(error):
-                raise
-            self._load()
-
-    def _load(self) -> None:
-        base = load_policy(self.spec, device=self._device, **self._game_option())
+        base = load_lightly(self.spec, self.facts.kind, device=self._device, **self._game_option())
         if self._base is not None:
             self._base.close()
         self._base, self._device_now, self._made_of = base, self._device, None
@@ -283,6 +270,26 @@ class Host:
         """End what the policy holds."""
         if self._base is not None:
             self._base.close()
+
+
+def load_lightly(spec: str, kind: str, **options: Any) -> Policy:
+    """``load_policy`` without importing torch's compiler, where the policy does without it.
+
+    Args:
+        spec: As for ``load_policy``.
+        kind: The policy's entry-point name.
+        options: As for ``load_policy``.
+    """
+    # A policy from elsewhere may need what is hidden; so may one that only loading finds inside a search.
+    if kind not in POLICY_OPTIONS:
+        return load_policy(spec, **options)
+    try:
+        with light_imports():
+            return load_policy(spec, **options)
+    except (ImportError, RuntimeError) as error:  # diffusers hands on a failed import as a RuntimeError
+        if not _misses_compiler(error):
+            raise
+    return load_policy(spec, **options)
 
 
 def configured(base: Policy, options: Mapping[str, Any], simulations: int = 0) -> Policy:

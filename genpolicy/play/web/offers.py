@@ -10,11 +10,11 @@ from typing import Any
 from genpolicy import __version__, registry
 from genpolicy.errors import RegistryError
 from genpolicy.game import Game
-from genpolicy.play.engine.host import Facts, read_facts
+from genpolicy.play.engine.host import Facts, load_lightly, read_facts
 from genpolicy.play.web.fields import MAX_MOVES, MAX_NAME, MAX_TEXT, RequestError, quoted
 from genpolicy.play.web.positions import Replays
 from genpolicy.play.web.settings import Settings
-from genpolicy.policies.base import Policy, load_policy
+from genpolicy.policies.base import Policy
 
 NO_WEIGHTS = ("alphabeta", "mcts:heuristic?simulations=200", "greedy", "random")
 """Offered where no policy is named; those that value positions only for games that do."""
@@ -161,7 +161,7 @@ def _games_of(spec: str, facts: Facts, games: Mapping[str, Game[Any]]) -> list[G
 
 def _loaded(spec: str, game: Game[Any], device: str) -> tuple[Policy, Settings]:
     facts = read_facts(spec, game.spec)
-    policy = load_policy(spec, device=device, game=game)
+    policy = load_lightly(spec, facts.kind, device=device, game=game)
     try:
         return policy, Settings(spec, facts, policy, device)
     except BaseException:
