@@ -50,6 +50,7 @@ COMMANDS: dict[str, Command] = {
     "ratings": Command("genpolicy.evaluation.ratings_command", "rate players from files of games"),
     "experiment": Command("genpolicy.experiments.commands", "make the runs of a description and one table of them"),
     "play": Command("genpolicy.play.commands", "play against a policy in the terminal"),
+    "show": Command("genpolicy.play.show.command", "draw what a policy imagines in a position, as SVG, PNG or GIF"),
     "engine": Command("genpolicy.play.engine.command", "serve a policy to a GUI, as a UCI or USI engine"),
     "web": Command("genpolicy.play.web.command", "play against policies in the browser, and see what they imagine"),
 }

@@ -197,10 +197,9 @@ class BoardDrawing:
         size = "" if width is None else f' width="{width}" height="{round(width * self.height / self.width)}"'
         label = f" aria-label={quoteattr(title)}" if title else ""
         content = self.content(board, last=last, targets=targets, check=check, arrows=arrows)
-        return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" class="gp-board" viewBox="0 0 {_n(self.width)} {_n(self.height)}"'
-            f'{size} role="img"{label}>{self.defs([board])}{content}</svg>'
-        )
+        view = f'viewBox="0 0 {number(self.width)} {number(self.height)}"'
+        head = f'<svg xmlns="http://www.w3.org/2000/svg" class="gp-board" {view}{size} role="img"{label}>'
+        return f"{head}{self.defs([board])}{content}</svg>"
 
     def defs(self, boards: Iterable[Board]) -> str:
         """The pieces of some boards, once each."""
@@ -237,8 +236,7 @@ class BoardDrawing:
 
     def _place(self, cell: Cell, *, last: bool, target: bool, check: bool) -> str:
         box, look, palette = self.boxes[cell.place], self.look, self.palette
-        x, y, w, h = (_n(v) for v in (box.x, box.y, box.width, box.height))
-        rect = f'x="{x}" y="{y}" width="{w}" height="{h}"'
+        rect = rect_at(box)
         parts = []
         if cell.hand >= 0:
             parts.append(f'<rect class="gp-slot" {rect} fill="#ffffff" fill-opacity="0"/>')
@@ -249,28 +247,21 @@ class BoardDrawing:
         if last:
             parts.append(f'<rect class="gp-last" {rect} fill="{palette.last}" fill-opacity="0.42"/>')
         if check:
-            cx, cy = box.centre
-            ring = f'cx="{_n(cx)}" cy="{_n(cy)}" r="{_n(box.width * 0.46)}"'
+            ring = disc_at(*box.centre, box.width * 0.46)
             parts.append(f'<circle class="gp-check" {ring} fill="{palette.illegal}" fill-opacity="0.55"/>')
         if cell.masked:
             parts.append(self._hatch(box))
         elif (doubt := 1 - cell.probability) > 0.02:
-            opacity = _n(0.12 + 0.58 * doubt)
+            opacity = number(0.12 + 0.58 * doubt)
             parts.append(f'<rect class="gp-doubt" {rect} fill="{palette.doubt}" fill-opacity="{opacity}"/>')
         parts.append(self._held(cell, box) if cell.hand >= 0 else self._piece(cell.symbol, box, self._opacity(cell)))
         if cell.differs:
-            inset = (
-                f'x="{_n(box.x + 5)}" y="{_n(box.y + 5)}" width="{_n(box.width - 10)}" height="{_n(box.height - 10)}"'
-            )
-            parts.append(
-                f'<rect class="gp-differs" {inset} rx="9" fill="none" stroke="{palette.illegal}" stroke-width="6" '
-                'stroke-dasharray="15 9"/>'
-            )
+            inset = rect_at(Box(box.x + 5, box.y + 5, box.width - 10, box.height - 10))
+            look_of = f'fill="none" stroke="{palette.illegal}" stroke-width="6" stroke-dasharray="15 9"'
+            parts.append(f'<rect class="gp-differs" {inset} rx="9" {look_of}/>')
         if target:
-            cx, cy = box.centre
-            parts.append(
-                f'<circle class="gp-target" cx="{_n(cx)}" cy="{_n(cy)}" r="15" fill="#10161d" fill-opacity="0.3"/>'
-            )
+            middle = disc_at(*box.centre, 15)
+            parts.append(f'<circle class="gp-target" {middle} fill="#10161d" fill-opacity="0.3"/>')
         name = quoteattr(self._name(cell))
         return f'<g class="gp-place" data-place="{cell.place}" aria-label={name}>{"".join(parts)}</g>'
 
@@ -286,8 +277,8 @@ class BoardDrawing:
             d = i * gap
             x1, y1 = box.x + max(0.0, d - box.height), box.y + min(d, box.height)
             x2, y2 = box.x + min(d, box.width), box.y + max(0.0, d - box.width)
-            strokes.append(f"M{_n(x1)} {_n(y1)}L{_n(x2)} {_n(y2)}")
-        rect = f'x="{_n(box.x)}" y="{_n(box.y)}" width="{_n(box.width)}" height="{_n(box.height)}"'
+            strokes.append(f"M{number(x1)} {number(y1)}L{number(x2)} {number(y2)}")
+        rect = rect_at(box)
         colour = self.palette.mask
         return (
             f'<g class="gp-mask"><rect {rect} fill="#ffffff" fill-opacity="0.5"/>'
@@ -298,16 +289,16 @@ class BoardDrawing:
         drawn = self.look.pieces.get(symbol)
         if drawn == "" or not symbol:
             return ""
-        faded = f' opacity="{_n(opacity)}"' if opacity < 0.995 else ""
+        faded = f' opacity="{number(opacity)}"' if opacity < 0.995 else ""
         if drawn is None:
             cx, cy = box.centre
             size = min(0.62, 1.5 / max(len(symbol), 1)) * box.height
-            return _text(cx, cy + size * 0.35, symbol, size, "#1c2530", extra=f' class="gp-piece"{faded}')
+            return text(cx, cy + size * 0.35, symbol, size, "#1c2530", extra=f' class="gp-piece"{faded}')
         scale = min(box.width, box.height) / 100
         # In a flipped drawing a piece that looks its player's way looks the other way.
         turn = f" rotate(180 {UNIT // 2} {UNIT // 2})" if self.flipped and self.look.turns else ""
         dx, dy = box.x + (box.width - 100 * scale) / 2, box.y + (box.height - 100 * scale) / 2
-        place = f"translate({_n(dx)} {_n(dy)})" + (f" scale({scale:.3g})" if scale != 1 else "") + turn
+        place = f"translate({number(dx)} {number(dy)})" + (f" scale({scale:.3g})" if scale != 1 else "") + turn
         return f'<use class="gp-piece" href="#{self._id(symbol)}" transform="{place}"{faded}/>'
 
     def _held(self, cell: Cell, box: Box) -> str:
@@ -316,12 +307,12 @@ class BoardDrawing:
         slot, count = self.look.hands[cell.hand], cell.symbol
         some = count not in ("", "0")
         opacity = self._opacity(cell) if some else 0.1
-        number = ""
+        shown = ""
         if some and count != "1":
-            size, dim = box.height * 0.34, f' opacity="{_n(opacity)}"' if opacity < 0.995 else ""
+            size, dim = box.height * 0.34, f' opacity="{number(opacity)}"' if opacity < 0.995 else ""
             x, y = box.x + box.height - 4, box.y + box.height * 0.5 + size * 0.36
-            number = _text(x, y, f"×{count}", size, self.palette.text, "start", extra=f' class="gp-label"{dim}')
-        return self._piece(slot.symbol, Box(box.x, box.y, box.height, box.height), opacity) + number
+            shown = text(x, y, count, size, self.palette.text, "start", extra=f' class="gp-label"{dim}')
+        return self._piece(slot.symbol, Box(box.x, box.y, box.height, box.height), opacity) + shown
 
     def _name(self, cell: Cell) -> str:
         held = self.look.names.get(cell.symbol, cell.symbol)
@@ -341,16 +332,14 @@ class BoardDrawing:
             return ""
         x0, y0 = self.left, self.top
         x1, y1 = x0 + self.num_cols * UNIT, y0 + self.num_rows * UNIT
-        path = [f"M{_n(x0)} {_n(y0 + r * UNIT)}H{_n(x1)}" for r in range(1, self.num_rows)]
-        path += [f"M{_n(x0 + c * UNIT)} {_n(y0)}V{_n(y1)}" for c in range(1, self.num_cols)]
+        path = [f"M{number(x0)} {number(y0 + r * UNIT)}H{number(x1)}" for r in range(1, self.num_rows)]
+        path += [f"M{number(x0 + c * UNIT)} {number(y0)}V{number(y1)}" for c in range(1, self.num_cols)]
         line = f'stroke="{self.look.lines}" fill="none"'
         dots = "".join(
-            f'<circle cx="{_n(x0 + c * UNIT)}" cy="{_n(y0 + r * UNIT)}" r="8" fill="{self.look.lines}"/>'
+            f'<circle cx="{number(x0 + c * UNIT)}" cy="{number(y0 + r * UNIT)}" r="8" fill="{self.look.lines}"/>'
             for r, c in self.look.dots
         )
-        frame = (
-            f'<rect x="{_n(x0)}" y="{_n(y0)}" width="{_n(x1 - x0)}" height="{_n(y1 - y0)}" {line} stroke-width="5"/>'
-        )
+        frame = f'<rect {rect_at(Box(x0, y0, x1 - x0, y1 - y0))} {line} stroke-width="5"/>'
         inner = f'<path d="{"".join(path)}" {line} stroke-width="2"/>' if path else ""
         return f'<g class="gp-grid" pointer-events="none">{inner}{frame}{dots}</g>'
 
@@ -361,12 +350,12 @@ class BoardDrawing:
             at = self.num_cols - 1 - col if self.flipped else col
             y = self.top - 13 if self._hand_of else self.top + self.num_rows * UNIT + 31
             x = self.left + (at + 0.5) * UNIT
-            texts.append(_text(x, y, name, size, self.palette.faint, extra=attributes))
+            texts.append(text(x, y, name, size, self.palette.faint, extra=attributes))
         for row, name in enumerate(look.rows):
             at = self.num_rows - 1 - row if self.flipped else row
             y = self.top + (at + 0.5) * UNIT + size * 0.35
             x = self.left + self.num_cols * UNIT + 20 if self._hand_of else self.left - 21
-            texts.append(_text(x, y, name, size, self.palette.faint, extra=attributes))
+            texts.append(text(x, y, name, size, self.palette.faint, extra=attributes))
         return "".join(texts)
 
     def arrow(self, arrow: Arrow) -> str:
@@ -379,26 +368,26 @@ class BoardDrawing:
         opacity = 0.38 + 0.52 * max(0.0, min(1.0, arrow.probability))
         tx, ty = self.boxes[arrow.target].centre
         if arrow.source not in self.boxes:
-            shape = f'<circle cx="{_n(tx)}" cy="{_n(ty)}" r="41" fill="none" stroke="{colour}" stroke-width="10"/>'
+            shape = f'<circle {disc_at(tx, ty, 41)} fill="none" stroke="{colour}" stroke-width="10"/>'
             badge = (tx + 31, ty - 31)
         else:
             sx, sy = self.boxes[arrow.source].centre
             shape, badge = _shaft(sx, sy, tx, ty, colour, dashed=arrow.illegal)
-        number = self._badge(*badge, arrow.label, colour) if arrow.label else ""
-        faded = f'<g opacity="{_n(opacity)}">{shape}</g>'
-        return f'<g class="gp-arrow {kind}" pointer-events="none">{faded}{number}</g>'
+        label = self._badge(*badge, arrow.label, colour) if arrow.label else ""
+        faded = f'<g opacity="{number(opacity)}">{shape}</g>'
+        return f'<g class="gp-arrow {kind}" pointer-events="none">{faded}{label}</g>'
 
     @staticmethod
     def _badge(x: float, y: float, label: str, colour: str) -> str:
-        circle = f'<circle cx="{_n(x)}" cy="{_n(y)}" r="18" fill="{colour}" stroke="#ffffff" stroke-width="3"/>'
-        return circle + _text(x, y + 9, label, 25, "#ffffff", extra=' font-weight="bold"')
+        circle = f'<circle {disc_at(x, y, 18)} fill="{colour}" stroke="#ffffff" stroke-width="3"/>'
+        return circle + text(x, y + 9, label, 25, "#ffffff", extra=' font-weight="bold"')
 
 
 def _shaft(sx: float, sy: float, tx: float, ty: float, colour: str, *, dashed: bool) -> tuple[str, tuple[float, float]]:
     """A shaft with a head, and where its number goes."""
     length = math.hypot(tx - sx, ty - sy)
     if length < 1:
-        ring = f'<circle cx="{_n(tx)}" cy="{_n(ty)}" r="41" fill="none" stroke="{colour}" stroke-width="10"/>'
+        ring = f'<circle {disc_at(tx, ty, 41)} fill="none" stroke="{colour}" stroke-width="10"/>'
         return ring, (tx + 31, ty - 31)
     ux, uy = (tx - sx) / length, (ty - sy) / length
     # From just off the middle of the first square to just short of the middle of the other.
@@ -410,18 +399,30 @@ def _shaft(sx: float, sy: float, tx: float, ty: float, colour: str, *, dashed: b
     wing = 23.0
     corners = [(hx, hy), (cx - uy * wing, cy + ux * wing), (cx + uy * wing, cy - ux * wing)]
     dash = ' stroke-dasharray="26 15"' if dashed else ""
-    line = f'<path d="M{_n(ax)} {_n(ay)}L{_n(bx)} {_n(by)}" stroke="{colour}" stroke-width="15" fill="none"{dash}/>'
-    points = " ".join(f"{_n(x)},{_n(y)}" for x, y in corners)
+    path = f"M{number(ax)} {number(ay)}L{number(bx)} {number(by)}"
+    line = f'<path d="{path}" stroke="{colour}" stroke-width="15" fill="none"{dash}/>'
+    points = " ".join(f"{number(x)},{number(y)}" for x, y in corners)
     middle = start + 0.42 * (tip - head - start)
     return line + f'<polygon points="{points}" fill="{colour}"/>', (sx + ux * middle, sy + uy * middle)
 
 
-def _text(x: float, y: float, text: str, size: float, colour: str, anchor: str = "middle", extra: str = "") -> str:
+def text(x: float, y: float, said: str, size: float, colour: str, anchor: str = "middle", extra: str = "") -> str:
     """A line of text, escaped."""
-    where = f'x="{_n(x)}" y="{_n(y)}" font-size="{_n(size)}"'
-    return f'<text {where} text-anchor="{anchor}" font-family="{FONT}" fill="{colour}"{extra}>{escape(text)}</text>'
+    where = f'x="{number(x)}" y="{number(y)}" font-size="{number(size)}"'
+    return f'<text {where} text-anchor="{anchor}" font-family="{FONT}" fill="{colour}"{extra}>{escape(said)}</text>'
 
 
-def _n(value: float) -> str:
+def rect_at(box: Box) -> str:
+    """Attributes of a rectangle."""
+    sides = {"x": box.x, "y": box.y, "width": box.width, "height": box.height}
+    return " ".join(f'{name}="{number(value)}"' for name, value in sides.items())
+
+
+def disc_at(x: float, y: float, radius: float) -> str:
+    """Attributes of a circle."""
+    return f'cx="{number(x)}" cy="{number(y)}" r="{number(radius)}"'
+
+
+def number(value: float) -> str:
     """A number without needless digits."""
     return f"{value:.2f}".rstrip("0").rstrip(".")

@@ -1,0 +1,68 @@
+"""What a picture shows, as plain figures for a script."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from genpolicy.play.drawing import Board, Frame
+from genpolicy.policies.base import Policy
+from genpolicy.policies.dream import Dream
+
+
+def facts(policy: Policy, dream: Dream, told: list[Frame]) -> dict[str, Any]:
+    """The position, the decision and every step."""
+    game, decision = policy.game, dream.decision
+    return {
+        "game": game.spec,
+        "policy": policy.label,
+        "position": game.format(dream.state),
+        "player": game.player(dream.state),
+        "move": game.moves[decision.move],
+        "value": decision.value,
+        "probabilities": _named(policy, decision.policy),
+        "line": [game.moves[move] if move >= 0 else None for move in decision.line],
+        "stats": dict(decision.stats),
+        "steps": [_step(policy, frame) for frame in told] if dream.steps else [],
+    }
+
+
+def _named(policy: Policy, chances: dict[int, float] | None) -> dict[str, float] | None:
+    if chances is None:
+        return None
+    return {policy.game.moves[m]: p for m, p in sorted(chances.items(), key=lambda item: (-item[1], item[0]))}
+
+
+def _step(policy: Policy, frame: Frame) -> dict[str, Any]:
+    return {
+        "step": frame.index + 1,
+        "of": frame.of,
+        "time": frame.time,
+        "probabilities": _named(policy, frame.policy),
+        "actions": [
+            {
+                "ply": a.ply,
+                "move": a.text or None,
+                "probability": a.probability,
+                "masked": a.masked,
+                "legal": a.legal,
+            }
+            for a in frame.actions
+        ],
+        "values": [
+            {"ply": v.ply, "win_probability": v.win_probability, "probability": v.probability, "masked": v.masked}
+            for v in frame.values
+        ],
+        "boards": [_board(board) for board in frame.boards],
+    }
+
+
+def _board(board: Board) -> dict[str, Any]:
+    return {
+        "ply": board.ply,
+        "position": board.text,
+        "ended": board.ended,
+        "unlike_the_rules": board.num_differing,
+        "symbols": [cell.symbol for cell in board.cells],
+        "probabilities": [round(cell.probability, 6) for cell in board.cells],
+        "masked": [cell.place for cell in board.cells if cell.masked],
+    }

@@ -1,0 +1,87 @@
+"""SVG as PNG and as an animated GIF, by libraries that need nothing of the system (extra ``show``)."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+COLOURS = 256
+BETWEEN = 2
+"""Pictures that fade from one step into the next."""
+FADE_MS = 70
+
+
+def require_libraries() -> None:
+    """See that the libraries are there.
+
+    Raises:
+        ValueError: they are not; the message says how to install them, and what goes without.
+    """
+    try:
+        import PIL
+        import resvg_py
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"a PNG or GIF needs the module {error.name!r}: pip install 'genpolicy[show]', or write an .svg"
+        ) from error
+    del PIL, resvg_py
+
+
+def png(svg: str, width: int) -> bytes:
+    """A picture of so many pixels' width."""
+    import resvg_py
+
+    with tempfile.TemporaryDirectory() as folder:
+        font = Path(folder) / "fallback.ttf"
+        font.write_bytes(_fallback_font())
+        return bytes(
+            resvg_py.svg_to_bytes(svg_string=svg, width=width, font_files=[str(font)], sans_serif_family="Aileron")
+        )
+
+
+def gif(svgs: Sequence[str], width: int, frame_ms: int, hold_ms: int) -> bytes:
+    """An animation that fades from picture to picture, holds the last one, and begins again.
+
+    Args:
+        svgs: Pictures of one size, at least one.
+        width: In pixels.
+        frame_ms: How long a picture stands before it fades.
+        hold_ms: How long the last one stands.
+    """
+    from PIL import Image
+
+    stills = [Image.open(io.BytesIO(png(svg, width))).convert("RGB") for svg in svgs]
+    images, durations = [stills[0]], [frame_ms]
+    for before, after in itertools.pairwise(stills):
+        images += [Image.blend(before, after, (i + 1) / (BETWEEN + 1)) for i in range(BETWEEN)]
+        images.append(after)
+        durations += [FADE_MS] * BETWEEN + [frame_ms]
+    durations[-1] = hold_ms
+    # One palette for all, of first, middle and last picture, else flat colours flicker.
+    sample = Image.new("RGB", (stills[0].width, 3 * stills[0].height))
+    for i, still in enumerate((stills[0], stills[len(stills) // 2], stills[-1])):
+        sample.paste(still, (0, i * still.height))
+    palette = sample.quantize(COLOURS, method=Image.Quantize.MEDIANCUT)
+    flat = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
+    return _encoded(flat, durations)
+
+
+def _encoded(images: Sequence[Image.Image], durations: Sequence[int]) -> bytes:
+    out = io.BytesIO()
+    options: dict[str, Any] = {"duration": list(durations), "loop": 0, "optimize": True, "disposal": 1}
+    images[0].save(out, "GIF", save_all=True, append_images=images[1:], **options)
+    return out.getvalue()
+
+
+def _fallback_font() -> bytes:
+    """Pillow's own Latin font (Aileron, CC0), so that there is text where the system has no fonts."""
+    from PIL import ImageFont
+
+    return bytes(getattr(ImageFont.load_default(16), "font_bytes", b""))
