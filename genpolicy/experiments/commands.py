@@ -40,6 +40,12 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="YAML description")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="one setting, e.g. seeds=[0]")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="folder (default: runs/experiments/NAME)")
+    parser.add_argument(
+        "--runs",
+        type=Path,
+        metavar="FOLDER",
+        help="where the runs go (default: OUT/runs); experiments that share a folder share the runs they both ask for",
+    )
     parser.add_argument("--parallel", type=int, metavar="N", help="runs at once (default: as many as cores allow)")
     parser.add_argument("--table-only", action="store_true", help="make no run; the table of what is finished")
     parser.add_argument("--plan", action="store_true", help="list the runs and whether they are finished, and stop")
@@ -53,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     out = arguments.out or Path("runs") / "experiments" / experiment.name
     if arguments.parallel is not None and arguments.parallel < 1:
         raise ValueError(f"--parallel must be at least 1, got {arguments.parallel}")
-    runner = Runner(experiment, out)
+    runner = Runner(experiment, out, arguments.runs)
     if arguments.table_only or arguments.plan:
         require_data(experiment)
     else:
@@ -66,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if old := runner.stale(jobs):
         print(
-            f"{len(old)} runs in {out / 'runs'} are of other settings or another version of the data; they are not in "
+            f"{len(old)} runs in {runner.runs} are of other settings or another version of the data; they are not in "
             f"the table and can be deleted: {', '.join(f.name for f in old[:3])}{', ...' if len(old) > 3 else ''}",
             file=sys.stderr,
         )

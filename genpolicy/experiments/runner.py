@@ -81,10 +81,14 @@ class Runner:
     Args:
         experiment: What is run.
         out: Where; made if it is missing.
+        runs: Folder of the runs, which several experiments may share: a run that two of them ask for is made once.
+            None is a folder within ``out``.
     """
 
-    def __init__(self, experiment: Experiment, out: Path) -> None:
+    def __init__(self, experiment: Experiment, out: Path, runs: Path | None = None) -> None:
         self.experiment, self.out = experiment, out
+        self.runs = out / RUNS if runs is None else runs
+        self._is_shared = runs is not None
         self.console = Console(stderr=True)
         self._live: dict[int, tuple[subprocess.Popen[bytes], Job]] = {}
 
@@ -116,15 +120,19 @@ class Runner:
         for cell in self.experiment.cells:
             for seed in self.experiment.file.seeds:
                 run = self.experiment.planned(cell, seed)
-                job = jobs.setdefault(run.key, Job(run, self.out / RUNS / run.key))
+                job = jobs.setdefault(run.key, Job(run, self.runs / run.key))
                 job.plays[play_name(self.experiment, cell)] = cell.play
         return list(jobs.values())
 
     def stale(self, jobs: list[Job]) -> list[Path]:
-        """Folders of runs of other settings, code or records that lie here; they are not in the table."""
+        """Folders of runs of other settings, code or records that lie here; they are not in the table.
+
+        In a folder that is shared they are another experiment's, and not told.
+        """
         known = {job.folder.name for job in jobs}
-        folder = self.out / RUNS
-        return sorted(f for f in folder.iterdir() if f.is_dir() and f.name not in known) if folder.is_dir() else []
+        if self._is_shared or not self.runs.is_dir():
+            return []
+        return sorted(f for f in self.runs.iterdir() if f.is_dir() and f.name not in known)
 
     def run(self, *, parallel: int | None = None) -> list[Job]:
         """Make what is missing; the jobs that failed.
@@ -134,7 +142,9 @@ class Runner:
             KeyboardInterrupt: interrupted; the runs have saved where they were.
         """
         self.out.mkdir(parents=True, exist_ok=True)
-        with _locked(self.out / ".lock"), self._stopping():
+        self.runs.mkdir(parents=True, exist_ok=True)
+        shared = _locked(self.runs / ".lock") if self._is_shared else contextlib.nullcontext()
+        with _locked(self.out / ".lock"), shared, self._stopping():
             jobs = self.jobs()
             waiting = [job for job in jobs if not job.is_done]
             self._require_possible(waiting)
@@ -256,7 +266,7 @@ class Runner:
         for cell in self.experiment.cells:
             name = play_name(self.experiment, cell)
             for seed in self.experiment.file.seeds:
-                job = Job(run := self.experiment.planned(cell, seed), self.out / RUNS / run.key)
+                job = Job(run := self.experiment.planned(cell, seed), self.runs / run.key)
                 path = job.folder / f"{name}.json"
                 if path.exists():
                     figures = json.loads(path.read_text())

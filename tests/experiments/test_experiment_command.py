@@ -265,3 +265,22 @@ def test_other_data_is_not_mixed_in(tmp_path: Path, data: Path, capsys: pytest.C
     said = capsys.readouterr().err
     assert "another version of the data" in said
     assert "no run has finished" in said
+
+
+def test_experiments_that_share_a_folder_share_runs(
+    tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both = describe(tmp_path, data, plots=[])
+    runs = tmp_path / "runs"
+    assert main(["experiment", str(both), "--out", str(tmp_path / "both"), "--runs", str(runs)]) == 0
+    trained = {path: path.stat().st_mtime_ns for path in runs.glob("*/trained.json")}
+    assert len(trained) == 2
+    one = {"method": {"S-A again": {"learner.kind": "one_step"}}}
+    path = describe(tmp_path, data, axes=one, compare=[], published={}, plots=[], metrics=["best"])
+    capsys.readouterr()
+    assert main(["experiment", str(path), "--out", str(tmp_path / "one"), "--runs", str(runs)]) == 0
+    told = capsys.readouterr()
+    assert "1 of 1 runs are finished already" in told.err
+    assert "other settings" not in told.err  # the other experiment's runs are no leftovers
+    assert {path: path.stat().st_mtime_ns for path in runs.glob("*/trained.json")} == trained
+    assert not (tmp_path / "one" / "runs").exists()
