@@ -334,7 +334,9 @@ class DiffusionPolicy(NetworkPolicy):
         beyond = torch.arange(self.layout.length, device=tokens.device) >= self._end
         given = torch.from_numpy(self.layout.given.copy()).to(tokens.device)
         frozen = (given | beyond).expand_as(tokens)
-        noise = process.prior_sample(tokens, frozen, admitted=admitted, generator=generators)
+        # What lies beyond the horizon is noise that stays: the network does not look there, but it must be symbols that
+        # the network takes, and not every process has a mask.
+        noise = process.prior_sample(tokens, given.expand_as(tokens), admitted=admitted, generator=generators)
         later = dict(itertools.pairwise(self._sampler.timesteps.tolist()))
 
         def note(t: int, before: Tensor, after: SamplerOutput) -> None:

@@ -57,8 +57,9 @@ def test_what_lies_after_the_horizon_is_not_there(horizon: int) -> None:
     torch.testing.assert_close(ours, again)
 
 
-def test_a_policy_imagines_as_far_as_it_is_told(tmp_path: Path) -> None:
-    made = learner(horizons=[1, 2])
+@pytest.mark.parametrize("kind", ["absorbing", "multinomial"])  # the second has no mask to put behind the horizon
+def test_a_policy_imagines_as_far_as_it_is_told(kind: str, tmp_path: Path) -> None:
+    made = learner(horizons=[1, 2], process={"kind": kind, "num_timesteps": 4})
     policy = made.policy()
     states = [made.game.parse(), made.game.play(made.game.parse(), 4)]
     for horizon in (1, 2, 3):  # 3 was never trained
