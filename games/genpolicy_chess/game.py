@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -107,7 +108,7 @@ class ChessGame(Game[ChessState]):
         return self._symmetries
 
     def move_from_text(self, state: ChessState, text: str) -> int:
-        """Id of a move in UCI (``e2e4``) or SAN (``Nf3``).
+        """Id of a move in UCI (``e2e4``; castling also as ``e1h1``, the king on its rook) or SAN (``Nf3``).
 
         Raises:
             ValueError: not a move, ambiguous, or not legal in the position.
@@ -117,6 +118,9 @@ class ChessGame(Game[ChessState]):
         for found in self._legal(state):
             if self.moves[found] == uci:
                 return int(found)
+        with suppress(ValueError):
+            if move := state.board.parse_uci(uci):  # a null move is false
+                return move_id(move)
         try:
             move = state.board.parse_san(typed)
             if move in state.board.legal_moves:  # parse_san lets null moves pass

@@ -112,6 +112,11 @@ class Policy(ABC):
         """What ``load_policy`` may be told besides ``device`` and ``game``, and ``with_options`` changes."""
         return ()
 
+    @classmethod
+    def option_choices(cls) -> dict[str, tuple[str, ...]]:
+        """The names that an option may take, of those that are a choice among names; a GUI offers them."""
+        return {}
+
     def with_options(self, **changed: Any) -> Policy:
         """The same policy (weights shared) with other options.
 

@@ -87,6 +87,11 @@ class ImagePolicy(WeightsPolicy):
         """What ``load_policy`` may be told besides ``device`` and ``game``."""
         return (*super().option_names(), "temperature", "scheduler", "num_steps", "matched", "legal_mask")
 
+    @classmethod
+    def option_choices(cls) -> dict[str, tuple[str, ...]]:
+        """The schedulers; there is no ``one_call``: temperature 0 is that."""
+        return {"scheduler": CHOICES["scheduler"]}
+
     def own_options(self) -> dict[str, Any]:
         """The constructor's options as they are."""
         own = {"temperature": self.temperature, "scheduler": self.scheduler, "num_steps": self.num_steps}

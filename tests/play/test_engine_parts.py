@@ -11,13 +11,18 @@ from genpolicy import load_game, registry
 from genpolicy.diffusion.ranking import RATES, SCORES
 from genpolicy.diffusion.remasking_sampler import SIGMAS
 from genpolicy.diffusion.samplers import SAMPLERS
+from genpolicy.errors import ConfigError
+from genpolicy.networks import NetworkConfig
 from genpolicy.play.engine import options
 from genpolicy.play.engine.clock import budget
 from genpolicy.play.engine.command import read_lines
 from genpolicy.play.engine.dialect import UCI, USI
 from genpolicy.play.engine.found import MAX_CENTIPAWNS, Found, Variation, centipawns, found_of, info_lines, legality
-from genpolicy.play.engine.protocol import Go, read_go, read_position, read_setoption
+from genpolicy.play.engine.host import read_facts
+from genpolicy.play.engine.position import PositionReader
+from genpolicy.play.engine.protocol import Go, Position, read_go, read_position, read_setoption
 from genpolicy.policies.base import Decision
+from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
 from genpolicy.policies.gaussian import SCHEDULERS
 from genpolicy.policies.value import READOUTS
 from genpolicy.search.mcts import PRESETS
@@ -46,6 +51,57 @@ def test_tables_of_options_are_those_of_the_policies() -> None:
         assert set(known[key].members) == set(members), key
 
 
+def test_samplers_are_offered_where_they_work() -> None:
+    game = load_game("chess")
+    refused = []
+    for sampler in options.SAMPLERS:
+        config = DiffusionConfig(
+            horizon=1,
+            process={"kind": "multinomial", "num_timesteps": 4},
+            network=NetworkConfig(geometry="board", num_layers=1, width=16, num_heads=1, head="typed", move_rank=4),
+        )
+        try:
+            DiffusionLearner(game, config).policy().with_options(sampler=sampler)
+        except ConfigError:
+            refused.append(sampler)
+    assert set(options.SAMPLERS) - set(options.SAMPLERS_WITHOUT_MASK) == set(refused)
+
+
+def test_a_folder_tells_what_can_be_chosen(tmp_path: Path) -> None:
+    def members(kind: str, learner: str, key: str) -> tuple[str, ...]:
+        text = f"policy: {kind}\nformat: 1\ngame: chess\nlearner: {{{learner}}}\n"
+        (tmp_path / "config.yaml").write_text(text)
+        facts = read_facts(str(tmp_path), None)
+        taken = options.policy_options(facts.keys, facts.values, facts.highest, facts.choices)
+        (found,) = [option for option in taken if option.key == key]
+        assert found.default in found.members
+        return found.members
+
+    assert "a0_last" in members("diffusion", "process: {kind: absorbing}", "sampler")
+    assert members("diffusion", "process: {kind: multinomial}", "sampler") == options.SAMPLERS_WITHOUT_MASK
+    assert "one_call" in members("gaussian", "scheduler: ddim", "scheduler")
+    assert members("image", "scheduler: ddim", "scheduler") == ("ddpm", "ddim", "dpmsolver++")
+
+
+def test_positions_are_read_as_guis_write_them() -> None:
+    reader = PositionReader(load_game("chess"))
+    castle = "r3k2r/pppppppp/8/8/8/8/PPPPPPPP/R3K2R w KQkq -"
+    for moves, board in [
+        (("e1h1", "e8a8"), "2kr3r/pppppppp/8/8/8/8/PPPPPPPP/R4RK1 w"),
+        (("e1g1", "e8c8"), "2kr3r/pppppppp/8/8/8/8/PPPPPPPP/R4RK1 w"),
+        (("O-O-O",), "r3k2r/pppppppp/8/8/8/8/PPPPPPPP/2KR3R b"),
+    ]:
+        assert reader.set(Position(castle, moves)) is None
+        assert reader.game.format(reader.state).startswith(board)
+    assert reader.set(Position("8/P6k/8/8/8/8/8/K7 w - - 0 1", ("a7a8Q",))) is None
+    good = reader.state
+    for moves in (("a1b1", "a1b1"), ("e1h1",), ("0000",), ("a1a1",), ("",)):
+        complaint = reader.set(Position("8/P6k/8/8/8/8/8/K7 w - - 0 1", moves))
+        assert complaint is not None
+        assert repr(moves[-1]) in complaint
+    assert reader.state is good
+
+
 @pytest.mark.parametrize("player", [0, 1])
 def test_no_budget_uses_more_than_there_is(player: int) -> None:
     for left in (0, 1, 5, 20, 100, 1_000, 60_000, 10**7):
@@ -60,6 +116,7 @@ def test_no_budget_uses_more_than_there_is(player: int) -> None:
                     # The increment of this move comes after it; only a clock that stands at nothing lives off it.
                     most = left + (byoyomi or 0) or increment
                     assert 0 <= found.soft_s <= found.hard_s <= most / 1e3
+                    assert found.last_s == found.hard_s or most == 0, "a clock that runs is never overrun"
                     if most >= 100:
                         assert found.hard_s <= (most - 10) / 1e3
 

@@ -12,7 +12,7 @@ MAX_SHARE = 0.5  # of what is left on the clock for one move
 INCREMENT_SHARE = 0.8
 WIND_UP = 0.25  # of a short time that is kept for what comes after the search: on a busy machine both sides wait to run
 
-LATENESS_S = 0.15  # with movetime, where nothing has been found: one network call of a small model on a busy machine
+LATENESS_S = 0.15  # where no clock is lost and nothing has been found: one call of a small network on a busy machine
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,9 @@ def budget(go: Go, player: int, overhead_ms: float) -> Budget | None:
     if left > 0:
         # The last move before the control may take what is left; any other leaves something for those that follow.
         wanted = min(wanted, left if shares == 1 else MAX_SHARE * left)
-    return _within(min(most, wanted + byoyomi) if most else 0.0, most, overhead_ms)
+    found = _within(min(most, wanted + byoyomi) if most else 0.0, most, overhead_ms)
+    # Nothing is left, and the game goes on all the same: as with movetime.
+    return found if most else replace(found, last_s=LATENESS_S)
 
 
 def _within(wanted_ms: float, most_ms: float, overhead_ms: float) -> Budget:

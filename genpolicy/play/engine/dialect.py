@@ -45,7 +45,7 @@ UCI = Dialect(
     wdl=True,
     blanks=True,
     mate_answer=None,
-    understood=("hash", "ownbook", "uci_analysemode", "uci_opponent", "uci_variant", "uci_chess960"),
+    understood=("hash", "ownbook", "uci_analysemode", "uci_opponent", "uci_variant", "uci_chess960", "clear hash"),
 )
 USI = Dialect(
     hello="usi",

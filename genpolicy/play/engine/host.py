@@ -18,6 +18,7 @@ from genpolicy.game import Game
 from genpolicy.play.engine.options import (
     NO_PRIOR,
     POLICY_OPTIONS,
+    SAMPLERS_WITHOUT_MASK,
     SEARCH_OVER,
     SEED,
     Option,
@@ -49,6 +50,8 @@ class Facts:
     """What is set by the folder or the spelling, by option."""
     highest: Mapping[str, int] = field(default_factory=dict)
     """Upper ends of ranges."""
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Names that options may take, where not all of ``options.py`` fit."""
 
 
 def read_facts(spec: str, game: str | None) -> Facts:
@@ -76,7 +79,7 @@ def read_facts(spec: str, game: str | None) -> Facts:
             raise RegistryError(f"{head}: no such folder")
         registry.load("policies", kind)  # it says what there is
     inside = [spelled.get("prior"), spelled.get("value"), argument] if kind == "mcts" else []
-    keys, values, highest = list(_keys_of(kind)), dict(spelled), {}
+    keys, values, highest, choices = list(_keys_of(kind)), dict(spelled), {}, dict(_choices_of(kind))
     for part in inside:
         folder = Path(str(part).partition("?")[0]) if part and part not in BUILT_IN_SEARCHES else None
         if folder is not None and (folder / "config.yaml").is_file():
@@ -87,7 +90,8 @@ def read_facts(spec: str, game: str | None) -> Facts:
                     keys.append(key)
                     values.setdefault(key, inner.values.get(key))
                     highest.update({k: v for k, v in inner.highest.items() if k == key})
-    return Facts(kind, spec, game, tuple(keys), values, highest)
+                    choices.update({k: v for k, v in inner.choices.items() if k == key})
+    return Facts(kind, spec, game, tuple(keys), values, highest, choices)
 
 
 def _of_folder(path: Path, spelled: Mapping[str, Any]) -> Facts:
@@ -114,7 +118,11 @@ def _of_folder(path: Path, spelled: Mapping[str, Any]) -> Facts:
     }
     folder = path.resolve()
     name = folder.parent.name if folder.name == "policy" else folder.name
-    return Facts(config["policy"], name, config.get("game"), _keys_of(config["policy"]), values, highest)
+    kind = config["policy"]
+    choices = _choices_of(kind)
+    if process.get("kind") == "multinomial":
+        choices = {**choices, "sampler": SAMPLERS_WITHOUT_MASK}
+    return Facts(kind, name, config.get("game"), _keys_of(kind), values, highest, choices)
 
 
 def _section(config: Mapping[str, Any], key: str) -> dict[str, Any]:
@@ -129,6 +137,14 @@ def _keys_of(kind: str) -> tuple[str, ...]:
         return POLICY_OPTIONS[kind]
     names: tuple[str, ...] = registry.load("policies", kind).option_names()
     return names
+
+
+def _choices_of(kind: str) -> Mapping[str, tuple[str, ...]]:
+    """As ``_keys_of``: what options of a policy from elsewhere may be."""
+    if kind in POLICY_OPTIONS:
+        return {}
+    choices: Mapping[str, tuple[str, ...]] = registry.load("policies", kind).option_choices()
+    return choices
 
 
 class Host:
@@ -150,7 +166,7 @@ class Host:
         self._made_of: dict[str, Any] | None = None
         wdl = game.protocol == "uci"
         own = own_options(device, wdl=wdl)
-        taken = policy_options(facts.keys, facts.values, facts.highest)
+        taken = policy_options(facts.keys, facts.values, facts.highest, facts.choices)
         if facts.kind not in NO_PRIOR:
             taken.append(SEARCH_OVER)
         if not any(option.key == "seed" for option in taken):

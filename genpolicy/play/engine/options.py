@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Literal
 
 from genpolicy.play.engine.clock import DEFAULT_OVERHEAD_MS
@@ -29,6 +30,8 @@ SAMPLERS = (
     "one_call",
     "remasking",
 )
+SAMPLERS_WITHOUT_MASK = ("ancestral", "easy_first", "stochastic", "one_call")
+"""Those for a process whose noise looks like data."""
 SCHEDULERS = ("ddpm", "ddim", "dpmsolver++", "one_call")
 _WEIGHTS = ("seed", "batch_size")
 _NETWORK = (*_WEIGHTS, "legal_mask")
@@ -211,17 +214,26 @@ def own_options(device: str, *, wdl: bool) -> list[Option]:
     return [*own, Option("UCI_ShowWDL", "check", True)] if wdl else own
 
 
-def policy_options(keys: Iterable[str], values: Mapping[str, Any], highest: Mapping[str, int]) -> list[Option]:
+def policy_options(
+    keys: Iterable[str],
+    values: Mapping[str, Any],
+    highest: Mapping[str, int],
+    choices: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+) -> list[Option]:
     """The options that a policy takes.
 
     Args:
         keys: As the policy calls them.
         values: What is set already, by the folder or the spelling.
         highest: Upper ends of ranges that the folder tells.
+        choices: The names that options may take, where they are other ones than those of the program's own policies.
     """
     options = []
     for key in keys:
         option = replace(_KNOWN.get(key, Option(key, "string")), key=key)
+        if members := choices.get(key):
+            first = option.default if option.default in members else members[0]
+            option = replace(option, kind="combo", members=members, default=first)
         if key in highest:
             option = replace(option, high=highest[key], default=min(int(option.default), highest[key]))
         value = values.get(key)

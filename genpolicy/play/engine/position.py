@@ -44,7 +44,7 @@ class PositionReader:
             return f"position: {shown(str(error))}"
         for number, text in enumerate(position.moves[known:], known + 1):
             try:
-                states.append(self.game.play(states[-1], self._move(states[-1], text)))
+                states.append(self._after(states[-1], text))
             except ValueError:
                 return f"position: move {number}, {shown(text)!r}, is illegal"
         self._text, self._moves, self._states = position.text, position.moves, states
@@ -53,8 +53,9 @@ class PositionReader:
     def _start(self, text: str | None) -> Any:
         return self._states[0] if text == self._text else self.game.parse(text)
 
-    def _move(self, state: Any, text: str) -> int:
+    def _after(self, state: Any, text: str) -> Any:
         try:
-            return self.game.moves.index(text)
+            return self.game.play(state, self.game.moves.index(text))
         except ValueError:
-            return self.game.move_from_text(state, text)
+            # Some GUIs write moves in another way: a promotion's capital, castling as the king's taking its rook.
+            return self.game.play(state, self.game.move_from_text(state, text))
