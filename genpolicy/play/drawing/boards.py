@@ -272,8 +272,13 @@ def _frame_of_decision(game: Game[Any], dream: Dream) -> Frame:
     line = decision.line or (decision.move,)
     policy = dict(sorted((decision.policy or {}).items(), key=lambda item: (-item[1], item[0])))
     marks = [(policy.get(move, 1.0) if ply == 0 else 1.0, False) for ply, move in enumerate(line)]
+    by_rules = [None if each is None else game.format(each) for each in _replayed(game, state, line)]
     boards = tuple(
-        dataclasses.replace(board_of(game, game.parse(text), ply), imagined=True)
+        dataclasses.replace(
+            board_of(game, game.parse(text), ply),
+            imagined=True,
+            num_differing=0 if ply <= len(by_rules) and by_rules[ply - 1] == text else None,
+        )
         for ply, text in enumerate(decision.states, 1)
         if text is not None
     )

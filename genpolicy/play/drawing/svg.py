@@ -223,7 +223,9 @@ class BoardDrawing:
     ) -> str:
         """What is in the drawing but for ``defs``, in a box of ``width`` by ``height`` units."""
         marked, reachable = set(last), set(targets)
-        parts = [self._coordinates()]
+        # Under the squares, whose edges would let the page show through.
+        ground = Box(self.left, self.top, self.num_cols * UNIT, self.num_rows * UNIT)
+        parts = [f'<rect class="gp-ground" {rect_at(ground)} fill="{self.look.squares[1]}"/>', self._coordinates()]
         for cell in board.cells:
             if cell.place in self.boxes:
                 at_last, at_target = cell.place in marked, cell.place in reachable

@@ -167,13 +167,14 @@ def _write(
         game,
         dream,
         boards,
-        Caption(title, f"{game.title}   {game.format(state)}"),
+        Caption(title, f"{game.title}: {game.format(state)}"),
         flipped=arguments.flip,
         palette=DARK if arguments.theme == "dark" else LIGHT,
         num_top=arguments.top,
     )
     width = arguments.width or WIDTHS[suffix]
-    svgs = [picture.svg(frame, told[0] if dream.steps else None, width) for frame in chosen]
+    first, listed = told[0] if dream.steps else None, told[-1] if suffix == ".gif" else None
+    svgs = [picture.svg(frame, first, listed=listed, width=width) for frame in chosen]
     if suffix == ".svg":
         data = svgs[0].encode()
     else:

@@ -1,6 +1,6 @@
 """One picture of a plan: the position with the imagined line, the imagined boards, the alternatives, legality.
 
-Lengths are the drawing's own units; the picture is ``WIDTH`` of them wide.
+Lengths are the drawing's own units; one of them is a pixel of an SVG at its usual size.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ from genpolicy.game import Game
 from genpolicy.play.drawing import Action, Board, Frame, board_of, plan_arrows
 from genpolicy.play.drawing.svg import BoardDrawing, Box, Palette, number, rect_at, text
 from genpolicy.policies.dream import Dream
+from genpolicy.values import value_to_probability
 
 WIDTH = 1200.0
 MARGIN = 28.0
 GAP = 30.0
 LARGE = 560.0
 """Most width and height of the position's own board."""
-BESIDE = 410.0
-"""The same where one imagined board of that size stands beside it."""
+LARGEST_SCALE = 0.9
+"""Most pixels of a unit: a board of few squares stays small."""
+BESIDE, BESIDE_WIDE = 410.0, 520.0
+"""Most width where one imagined board of that size stands beside it; the second of boards with hands at their sides."""
 SMALL = (560.0, 480.0, 355.0, 268.0)
 """Most width and height of an imagined board, by how many stand in a row."""
 MOST_IN_A_ROW = len(SMALL)
@@ -69,38 +72,46 @@ class Picture:
         self.beside = self.num_boards == 1
         """The one imagined board stands beside the position and not below."""
         side = max(self.drawing.width, self.drawing.height)
-        self.scale = (BESIDE if self.beside else LARGE) / side
+        wide = self.drawing.width > 1.15 * self.drawing.height
+        self.width = WIDTH + 2 * (BESIDE_WIDE - BESIDE) if wide and self.beside else WIDTH
+        large = LARGE if not self.beside else BESIDE_WIDE if wide else BESIDE
+        self.scale = min(large / side, LARGEST_SCALE)
         self.columns = min(max(self.num_boards, 1), MOST_IN_A_ROW)
         if self.num_boards > MOST_IN_A_ROW:  # two rows of the same length look better than four and one
             self.columns = min(MOST_IN_A_ROW, -(-self.num_boards // 2))
-        self.small = self.scale if self.beside else SMALL[self.columns - 1] / side
+        self.small = self.scale if self.beside else min(SMALL[self.columns - 1] / side, LARGEST_SCALE)
         self.top = 96.0
         lines = -(-len(dream.decision.line) // (2 if len(dream.decision.line) > 4 else 1))
-        panel = 33.0 * num_top + 38 * lines + 90
+        panel = 33.0 * num_top + 38 * lines + (125 if dream.decision.value is not None else 95)
         below = 40.0 if self.beside else 0.0
         self.strip = self.top + max(self.drawing.height * self.scale + below, panel) + 30
         rows = 0 if self.beside else -(-self.num_boards // self.columns)
-        self.height = self.strip + (24 if rows else 0) + rows * (self.drawing.height * self.small + 64) + 40
+        # Whole pixels: at the usual width nothing is left over at the edges.
+        self.height = round(self.strip + (24 if rows else 0) + rows * (self.drawing.height * self.small + 64) + 40)
 
-    def svg(self, frame: Frame, first: Frame | None = None, width: int | None = None) -> str:
+    def svg(
+        self, frame: Frame, first: Frame | None = None, *, listed: Frame | None = None, width: int | None = None
+    ) -> str:
         """The picture of a frame.
 
         Args:
             frame: What is imagined at a step.
             first: The first step, whose p(a_0) is marked for comparison.
+            listed: The step whose likeliest moves are listed, so that they keep their places; None: the frame's own.
             width: Width attribute in pixels.
         """
         boards = frame.boards or self.by_rules
-        size = "" if width is None else f' width="{width}" height="{round(width * self.height / WIDTH)}"'
-        box = f'viewBox="0 0 {number(WIDTH)} {number(self.height)}"'
-        ground = f'<rect width="{number(WIDTH)}" height="{number(self.height)}" fill="{self.palette.page}"/>'
+        size = "" if width is None else f' width="{width}" height="{round(width * self.height / self.width)}"'
+        box = f'viewBox="0 0 {number(self.width)} {number(self.height)}"'
+        # A little more than all, so that no rounding leaves an edge.
+        ground = f'<rect {rect_at(Box(-9, -9, self.width + 18, self.height + 18))} fill="{self.palette.page}"/>'
         parts = [
             f'<svg xmlns="http://www.w3.org/2000/svg" {box}{size} role="img">',
             self.drawing.defs([self.root, *boards]),
             ground,
             self._header(frame),
             self._plan(frame),
-            self._panel(frame, first),
+            self._panel(frame, first, listed or frame),
             self._strip(frame, boards),
             self._legend(frame),
             "</svg>",
@@ -110,15 +121,15 @@ class Picture:
     # Above.
 
     def _header(self, frame: Frame) -> str:
-        title = self._line(MARGIN, 44, self.caption.title, 27, bold=True, room=WIDTH - 2 * MARGIN - 260)
-        under = self._line(MARGIN, 73, self.caption.position, 17, faint=True, room=WIDTH - 2 * MARGIN - 260)
+        title = self._line(MARGIN, 44, self.caption.title, 27, bold=True, room=self.width - 2 * MARGIN - 260)
+        under = self._line(MARGIN, 73, self.caption.position, 17, faint=True, room=self.width - 2 * MARGIN - 260)
         return title + under + self._progress(frame)
 
     def _progress(self, frame: Frame) -> str:
         """How far the dream is, as a bar of its steps."""
         if frame.of <= 1:
             return ""
-        width, right = 220.0, WIDTH - MARGIN
+        width, right = 220.0, self.width - MARGIN
         label = self._line(right, 44, f"step {frame.index + 1} of {frame.of}", 19, anchor="end")
         done = width * (frame.index + 1) / frame.of
         x, y = right - width, 60.0
@@ -133,33 +144,32 @@ class Picture:
         board = self.drawing.content(self.root, arrows=arrows, check=self.check)
         return f'<g transform="translate({number(MARGIN)} {number(self.top)}) scale({self.scale:.4f})">{board}</g>'
 
-    def _panel(self, frame: Frame, first: Frame | None) -> str:
+    def _panel(self, frame: Frame, first: Frame | None, listed: Frame) -> str:
         x = MARGIN + (1 + self.beside) * (self.drawing.width * self.scale + 34) + 4
-        return self._alternatives(x, frame, first) + self._moves(x, frame)
+        return self._alternatives(x, frame, first, listed) + self._moves(x, frame)
 
-    def _alternatives(self, x: float, frame: Frame, first: Frame | None) -> str:
-        y, right = self.top + 14, WIDTH - MARGIN
+    def _alternatives(self, x: float, frame: Frame, first: Frame | None, listed: Frame) -> str:
+        y, right = self.top + 14, min(self.width - MARGIN, x + 600)
+        room = right - x - 170
         if not frame.policy:
             played = self._label(self.dream.decision.move)
             return self._line(x, y, f"plays {played}", 21, bold=True)
         parts = [self._line(x, y, "First move", 21, bold=True)]
-        if first is not None and first is not frame:
-            parts.append(self._line(right, y, "mark: at the first step", 15, faint=True, anchor="end"))
         chosen = self.dream.decision.move
-        shown = list(frame.policy.items())[: self.num_top]
-        if chosen not in dict(shown):
-            shown[-1] = (chosen, frame.policy.get(chosen, 0.0))
-        room = right - x - 190
-        for move, chance in shown:
+        shown = list(listed.policy)[: self.num_top]
+        if chosen not in shown:
+            shown[-1] = chosen
+        for move in shown:
             y += 33
+            chance = frame.policy.get(move, 0.0)
             here = move == chosen
             colour = self.palette.first if here else self.palette.faint
-            parts.append(self._line(x, y, self._label(move), 18, bold=here, room=105))
-            bar = f'x="{number(x + 112)}" y="{number(y - 15)}" height="18" rx="3"'
+            parts.append(self._line(x, y, self._label(move), 18, bold=here, room=92))
+            bar = f'x="{number(x + 92)}" y="{number(y - 15)}" height="18" rx="3"'
             parts.append(f'<rect {bar} width="{number(room)}" fill="{self.palette.rule}" fill-opacity="0.5"/>')
             parts.append(f'<rect {bar} width="{number(max(1.5, room * chance))}" fill="{colour}"/>')
             if first is not None and first is not frame:
-                at = x + 112 + room * first.policy.get(move, 0.0)
+                at = x + 92 + room * first.policy.get(move, 0.0)
                 parts.append(
                     f'<path d="M{number(at)} {number(y - 18)}v24" stroke="{self.palette.text}" stroke-width="2.5"/>'
                 )
@@ -177,17 +187,21 @@ class Picture:
         label_of = self._labels(frame.actions)
         for i, action in enumerate(frame.actions):
             column, row = (i % 2, i // 2) if two else (0, i)
-            cx, cy = x + column * (WIDTH - MARGIN - x) / 2, y + 38 * (row + 1)
-            parts.append(self._move(cx, cy, action, label_of[i], short=two))
+            cx, cy = x + column * (self.width - MARGIN - x) / 2, y + 38 * (row + 1)
+            parts.append(self._move(cx, cy, action, label_of[i]))
             if action.ply in values:
                 value = values[action.ply]
                 who = self.game.players[action.player]
                 parts.append(
                     self._line(cx + 32, cy + 16, f"{who} wins {100 * value.win_probability:.0f} %", 12.5, faint=True)
                 )
+        rows = -(-len(frame.actions) // (2 if two else 1))
+        if (chance := self.dream.decision.value) is not None:
+            said = f"win probability of {self.game.players[self.player]}: {100 * value_to_probability(chance):.0f} %"
+            parts.append(self._line(x, y + 38 * (rows + 1), said, 17, faint=True))
         return "".join(parts)
 
-    def _move(self, x: float, y: float, action: Action, label: str, *, short: bool) -> str:
+    def _move(self, x: float, y: float, action: Action, label: str) -> str:
         palette = self.palette
         wrong = action.legal is not True and action.move >= 0
         second = action.player != self.player
@@ -195,12 +209,12 @@ class Picture:
         disc = f'<circle cx="{number(x + 13)}" cy="{number(y - 6)}" r="13" fill="{colour}"/>'
         badge = disc + text(x + 13, y, str(action.ply + 1), 17, "#ffffff", extra=' font-weight="bold"')
         name = self._line(x + 36, y, label, 19, faint=action.masked, room=92)
-        chance = self._line(x + 185, y, f"{100 * action.probability:.0f} %", 17, anchor="end", faint=action.masked)
+        chance = self._line(x + 166, y, f"{100 * action.probability:.0f} %", 17, anchor="end", faint=action.masked)
+        if not self.dream.steps and not (action.ply == 0 and self.dream.decision.policy):
+            chance = ""  # nobody said how likely it is
         said = "game over" if action.move < 0 else {True: "legal", False: "illegal", None: "not playable"}[action.legal]
-        if action.masked and not short:
-            said += ", a guess so far"
         mark = palette.illegal if wrong else palette.faint
-        return badge + name + chance + text(x + 203, y, said, 16, mark, "start")
+        return badge + name + chance + text(x + 174, y, f"guess: {said}" if action.masked else said, 14, mark, "start")
 
     # The imagined boards.
 
@@ -212,7 +226,7 @@ class Picture:
             heading = "Imagined positions" if frame.boards else "The line by the rules (no position is imagined)"
             parts.append(self._line(MARGIN, self.strip + 12, heading, 21, bold=True))
         width, height = self.drawing.width * self.small, self.drawing.height * self.small
-        gap = (WIDTH - 2 * MARGIN - self.columns * width) / max(self.columns - 1, 1)
+        gap = (self.width - 2 * MARGIN - self.columns * width) / max(self.columns - 1, 1)
         label_of = self._labels(frame.actions)
         for i, board in enumerate(boards):
             x = MARGIN + (i % self.columns) * (width + min(gap, 60.0))
@@ -262,10 +276,13 @@ class Picture:
             ),
             (f'<rect x="{{0}}" {swatch} fill="{palette.last}" fill-opacity="0.42"/>', "the move before"),
         ]
+        if frame.index:
+            tick = f'<path d="M{{1}} {number(y - 16)}v22" stroke="{palette.text}" stroke-width="2.5"/>'
+            samples.append((tick, "at the first step"))
         parts = []
         for drawn, said in samples:
             parts.append(drawn.format(number(x), number(x + 4)) + self._line(x + 28, y, said, 15, faint=True))
-            x += 28 + 8.1 * len(said) + 26
+            x += 28 + 7.6 * len(said) + 20
         return "".join(parts)
 
     def _labels(self, actions: Sequence[Action]) -> list[str]:
