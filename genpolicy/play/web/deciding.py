@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from genpolicy.errors import EngineError
@@ -22,7 +22,7 @@ from genpolicy.play.drawing import (
     move_places,
     plan_arrows,
 )
-from genpolicy.play.engine.watching import interruptible, watched
+from genpolicy.play.engine.watching import watched
 from genpolicy.play.web.desk import MAX_SECONDS, Job, TookTooLong
 from genpolicy.play.web.fields import MAX_SEED, Fields, RequestError
 from genpolicy.play.web.offers import Offer
@@ -37,8 +37,8 @@ NUM_LIKELIEST = 8
 """Moves whose probabilities are told."""
 NUM_ALTERNATIVES = 3
 """Other moves that the drawing of a decision shows."""
-INTERRUPTIBLE = ("mcts", "alphabeta")
-"""Searches written in Python, which can be stopped anywhere."""
+AT_ONCE = ("mcts", "alphabeta", "greedy", "random")
+"""Policies whose first decision is as fast as any other: what they need has been loaded with them."""
 
 Emit = Callable[[dict[str, Any]], None]
 
@@ -86,17 +86,17 @@ class Question:
                 emit(step_line(game, self.state, frame_of_step(game, self.state, step), flip=self.flip))
 
         try:
-            with ExitStack() as stack:
-                stack.enter_context(watched(policy, job.check))
-                if policy.kind in INTERRUPTIBLE:
-                    stack.enter_context(interruptible(job.check))
+            with watched(policy, job.check), searching(policy, job.check):
                 decision = policy.dream(self.state, tell).decision
         except TookTooLong:
             raise RequestError(
                 f"{policy.label} thought for more than {MAX_SECONDS:g} seconds and was stopped; choose fewer steps or "
-                "simulations"
+                "simulations",
+                504,
             ) from None
-        except (ValueError, LookupError, EngineError) as error:
+        except EngineError as error:
+            raise RequestError(f"{policy.label} has no move here: {error}", 502) from error
+        except (ValueError, LookupError) as error:
             raise RequestError(f"{policy.label} has no move here: {error}") from error
         ms = 1e3 * (time.perf_counter() - began)
         emit({"decision": {**self._decision(policy, decision), "ms": round(ms, 1), "seed": self.seed}})
@@ -118,6 +118,30 @@ class Question:
             "stats": {key: float(value) for key, value in decision.stats.items()},
             "policy_label": policy.label,
         }
+
+
+@contextmanager
+def searching(policy: Policy, check: Callable[[], None]) -> Iterator[None]:
+    """Call ``check`` whenever a search values positions by the rules; what it raises ends the search.
+
+    Networks inside a search are ``watched``.
+    """
+    evaluator = getattr(policy, "evaluator", None) if policy.kind == "mcts" else None
+    holder, name = (getattr(policy, "search", None), "evaluator") if evaluator is None else (evaluator, "value")
+    before = getattr(holder, name, None)
+    if policy.kind not in ("mcts", "alphabeta") or before is None or isinstance(before, Policy):
+        yield
+        return
+
+    def checked(*arguments: Any) -> Any:
+        check()
+        return before(*arguments)
+
+    setattr(holder, name, checked)
+    try:
+        yield
+    finally:
+        setattr(holder, name, before)
 
 
 def step_line(game: Game[Any], state: Any, frame: Frame, *, flip: bool) -> dict[str, Any]:
@@ -213,18 +237,22 @@ def decision_svg(game: Game[Any], state: Any, decision: Decision, *, flip: bool)
 
 
 def warm(offer: Offer) -> float:
-    """Let a policy decide once, so that the first click does not wait for what is made at first use; seconds it took.
+    """Let a policy decide and draw once, so that the first click does not wait for what is made at first use.
+
+    Returns:
+        Seconds that it took.
 
     Raises:
         ValueError: the policy cannot decide in the initial position.
         EngineError: its engine does not answer.
     """
-    began = time.perf_counter()
-    state = offer.game.parse()
-    try:
-        dream = offer.policy.dream(state)
-    except (ValueError, LookupError, EngineError) as error:
-        raise type(error)(f"policy {offer.label!r} cannot play {offer.game.spec}: {error}") from error
-    for frame in frames(offer.game, dream)[:1]:
-        step_line(offer.game, state, frame, flip=False)
+    began, game = time.perf_counter(), offer.game
+    state = game.parse()
+    if offer.policy.kind not in AT_ONCE:
+        try:
+            dream = offer.policy.dream(state)
+        except (ValueError, LookupError, EngineError) as error:
+            raise type(error)(f"policy {offer.label!r} cannot play {game.spec}: {error}") from error
+        step_line(game, state, frames(game, dream)[0], flip=False)
+    board_svg(game, board_of(game, state))
     return time.perf_counter() - began

@@ -26,11 +26,12 @@ def exported(game: Game[Any], found: Replayed, fields: Fields) -> tuple[str, byt
     if suffix not in suffixes:
         there = ", ".join(suffixes) or "none"
         raise RequestError(f"format {quoted(suffix)} is not written for {game.spec}; there are: {there}")
+    fields.flag("flip")  # a file has no side from which it is seen
     names = fields.texts("players", most=2, length=100)
     headers = {side: name for side, name in zip(game.players, names, strict=False) if name}
     headers["Date"] = time.strftime("%Y.%m.%d")
-    start, moves = game.history(found.state)
-    played = PlayedGame("web:1", start, moves, _result(game, found, fields), headers)
+    start = game.format(game.parse(found.start))
+    played = PlayedGame("web:1", start, found.moves, _result(game, found, fields), headers)
     with tempfile.TemporaryDirectory(prefix="genpolicy-") as folder:
         path = Path(folder) / f"game{suffix}"
         try:

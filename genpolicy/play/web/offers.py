@@ -16,7 +16,7 @@ from genpolicy.play.web.positions import Replays
 from genpolicy.play.web.settings import Settings
 from genpolicy.policies.base import Policy
 
-NO_WEIGHTS = ("alphabeta", "mcts:heuristic?simulations=200", "greedy", "random")
+NO_WEIGHTS = ("alphabeta?nodes=5000", "mcts:heuristic?simulations=200", "greedy", "random")
 """Offered where no policy is named; those that value positions only for games that do."""
 NEED_HEURISTIC = ("alphabeta", "mcts", "greedy")
 
