@@ -3,12 +3,11 @@
 import * as server from "./api.js";
 import { Board } from "./board.js";
 import { Column } from "./column.js";
+import { dress, showTrouble, wire } from "./controls.js";
 import { askNewGame, choosePromotion, fillPlayers, textName } from "./dialogs.js";
-import { byId, el, percent } from "./dom.js";
-import { listenToKeys } from "./keys.js";
+import { byId, canShow, el, percent } from "./dom.js";
 import { HUMAN, keep, restore, tidy } from "./store.js";
 
-const THEMES = ["auto", "light", "dark"];
 const BETWEEN_POLICIES_MS = 700; // when two policies play each other, a person should be able to follow
 const COLUMNS = 4;
 
@@ -21,12 +20,12 @@ class Page {
     this.aims = new Map(); // protocol move -> {source, target}, learnt from the legal moves that were shown
     this.turnNumber = 0; // raised by every change of the position: late answers know that they are late
     this.board = new Board(byId("board"), {
-      choose: (moves) => choosePromotion(moves, (move) => server.position(this.question([...this.played, move.move]))),
+      choose: (moves) => choosePromotion(moves.map((move) => ({ ...move, label: this.write(move) })), (move) => server.position(this.question([...this.played, move.move]))),
       move: (move) => this.play(move.move),
       say: (text) => this.say(text),
     });
-    this.wire();
-    this.dress();
+    wire(this);
+    dress(this);
     this.refresh();
   }
 
@@ -64,6 +63,16 @@ class Page {
     return id === HUMAN ? "you" : this.policy(id).label;
   }
 
+  /** A move as the list and the columns write it. */
+  write({ move, label }) {
+    return (this.codes ? move : label ?? move) ?? "end";
+  }
+
+  /** Whether moves are written in protocol notation. */
+  get codes() {
+    return this.state.codes ?? !this.labels.concat(this.position?.legal[0]?.label ?? "").every(canShow);
+  }
+
   // ---- the position --------------------------------------------------------------------------------------------
 
   /** Ask for the position that the state names, show it, and let who is to move, move. */
@@ -74,11 +83,11 @@ class Page {
     try {
       position = await server.position(this.question());
     } catch (error) {
-      if (turn === this.turnNumber) this.trouble(error);
+      if (turn === this.turnNumber) showTrouble(this, error);
       return;
     }
     if (turn !== this.turnNumber) return;
-    this.trouble(null);
+    showTrouble(this, null);
     this.position = position;
     this.adopt(position);
     position.labels.forEach((label, index) => { this.labels[index] = label; });
@@ -113,6 +122,8 @@ class Page {
       side.querySelector(".turn").hidden = Boolean(position.outcome) || position.player !== player;
       fillPlayers(side.querySelector("select"), this.offers, this.state.game, this.state.sides[player]);
     }
+    byId("said").textContent = "";
+    byId("codes").checked = this.codes;
     byId("flip").hidden = this.fallsDown; // stones do not fall upwards
     byId("undo").disabled = this.state.ply === 0;
     byId("redo").disabled = this.state.ply >= this.state.moves.length;
@@ -130,7 +141,7 @@ class Page {
     const pairs = this.game.protocol === "uci"; // 1. e4 e5; other games count each move
     const first = pairs ? this.firstPlayer : 0;
     byId("moves").replaceChildren(...this.state.moves.map((move, index) => {
-      const label = this.labels[index] ?? move;
+      const label = this.write({ move, label: this.labels[index] });
       const current = index === this.state.ply - 1;
       const button = el("button", { type: "button", text: label, "aria-current": current ? "true" : null,
         "aria-label": `Move ${index + 1}: ${label}`, on: { click: () => this.goTo(index + 1) } });
@@ -145,7 +156,7 @@ class Page {
     const { ply } = this.state;
     const names = this.game.players;
     const { outcome, player } = this.position;
-    const made = ply ? `${names[1 - player]} played ${this.labels[ply - 1]}. ` : "";
+    const made = ply ? `${names[1 - player]} played ${this.write({ move: this.state.moves[ply - 1], label: this.labels[ply - 1] })}. ` : "";
     this.say(made + (outcome ? ending(outcome, names) : `${names[player]} to move${inCheck(this.position)}.`));
   }
 
@@ -192,7 +203,7 @@ class Page {
     if (decision) {
       const win = decision.win_probability;
       const hopes = typeof win === "number" ? `, ${percent(win)} for ${this.game.players[column.position.player]}` : "";
-      this.say(`${this.policy(id).label} chooses ${decision.label}${hopes}.`);
+      this.say(`${this.policy(id).label} chooses ${this.write(decision)}${hopes}.`);
     }
     return decision;
   }
@@ -266,7 +277,7 @@ class Page {
     }
     this.state.flip = !this.fallsDown && sides[0] !== HUMAN && sides[1] === HUMAN;
     this.labels = [];
-    this.dress();
+    dress(this);
     return this.refresh();
   }
 
@@ -275,7 +286,7 @@ class Page {
     this.state.held = false;
     this.makeRoom(id);
     tidy(this.state, this.offers);
-    this.dress();
+    dress(this);
     return this.refresh({ quiet: true });
   }
 
@@ -317,6 +328,7 @@ class Page {
 
   column(id, hue) {
     return new Column(this.policy(id), hue, {
+      write: (move) => this.write(move),
       options: () => this.state.options[id] ?? {},
       setOption: (name, value) => {
         this.state.options[id] = { ...this.state.options[id], [name]: value };
@@ -362,85 +374,11 @@ class Page {
     this.board.arrows(lines.filter((line) => line.target >= 0));
   }
 
-  // ---- the rest of the page -------------------------------------------------------------------------------------
-
-  /** Bring every control to what the state says. */
-  dress() {
-    const { state } = this;
-    document.documentElement.dataset.theme = state.theme;
-    byId("theme").title = `Colours: ${state.theme}`;
-    byId("arrows").checked = state.arrows;
-    byId("always").checked = state.always;
-    byId("shortcuts").checked = state.shortcuts;
-    byId("seed").value = String(state.seed);
-    byId("format").replaceChildren(...(this.game.file_suffixes ?? []).map((suffix) =>
-      el("option", { value: suffix, text: suffix.slice(1).toUpperCase() })));
-    for (const id of ["format", "export"]) byId(id).disabled = !(this.game.file_suffixes ?? []).length;
-    this.showColumns();
-  }
-
-  trouble(error) {
-    byId("trouble").hidden = !error;
-    if (!error) return;
-    if (!(error instanceof server.Trouble)) throw error;
-    byId("trouble").querySelector("span").textContent = error.message;
-    byId("trouble").querySelector("button").textContent = error.retryable ? "Try again" : "Start anew";
-    this.refused = !error.retryable;
-  }
-
-  async type(event) {
-    event.preventDefault();
-    const text = byId("move").value.trim();
-    if (!text) return;
-    let wrong = this.board.moves.length ? "" : "It is not your turn.";
-    try {
-      const typed = wrong ? null : await server.position({ ...this.question(), typed: text });
-      if (typed) await this.play(typed.moves.at(-1));
-    } catch (error) {
-      if (!(error instanceof server.Trouble)) throw error;
-      wrong = error.message;
-    }
-    byId("move-error").textContent = wrong;
-    byId("move").setAttribute("aria-invalid", String(wrong !== ""));
-    if (!wrong) byId("move").value = "";
-  }
-
-  async save() {
-    const { outcome } = this.position;
-    const result = outcome ? { 0: 1, 1: -1 }[outcome.winner] ?? 0 : null;
-    const players = [0, 1].map((player) => this.playerName(player));
-    try {
-      const { blob, name } = await server.exported({ ...this.question(), format: byId("format").value, players, result });
-      const link = el("a", { href: URL.createObjectURL(blob), download: name });
-      link.click();
-      setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
-      byId("said").textContent = `Saved as ${name}.`;
-    } catch (error) {
-      if (!(error instanceof server.Trouble)) throw error;
-      byId("said").textContent = error.message;
-    }
-  }
-
-  async copy() {
-    try {
-      await navigator.clipboard.writeText(this.position.text);
-      byId("said").textContent = `Copied: ${this.position.text}`;
-    } catch (error) {
-      byId("said").textContent = `The position: ${this.position.text}`; // no clipboard: there it stands, to be selected
-      console.info("no clipboard:", error.message);
-    }
-  }
+  // ---- what the controls ask for ---------------------------------------------------------------------------------
 
   async newGame() {
     const made = await askNewGame(this.offers, this.state);
     if (made) await this.start(made);
-  }
-
-  turnTheme() {
-    this.state.theme = THEMES[(THEMES.indexOf(this.state.theme) + 1) % THEMES.length];
-    this.dress();
-    this.say(`Colours: ${this.state.theme}`);
-    keep(this.state);
   }
 
   async flip() {
@@ -451,43 +389,6 @@ class Page {
     if (this.mover !== null && this.mover !== HUMAN && !this.state.held) return;
     await Promise.all([...this.columns].map(([id, column]) =>
       (column.abort ? this.look(id) : this.told(column.turnRound(this.state.flip)))));
-  }
-
-  wire() {
-    const click = (id, act) => byId(id).addEventListener("click", act);
-    const change = (id, act) => byId(id).addEventListener("change", act);
-    click("undo", () => this.undo());
-    click("redo", () => this.redo());
-    click("flip", () => this.flip());
-    click("new", () => this.newGame());
-    click("theme", () => this.turnTheme());
-    click("help-open", () => byId("help").showModal());
-    click("export", () => this.save());
-    click("copy", () => this.copy());
-    click("look", () => this.lookAll());
-    click("go", () => { this.state.held = false; this.refresh({ quiet: true }); });
-    click("hold", () => { this.state.held = true; this.turnNumber += 1; keep(this.state); this.show(); });
-    byId("trouble").querySelector("button").addEventListener("click", () => {
-      if (this.refused) Object.assign(this.state, { start: null, moves: [], ply: 0 });
-      this.refresh();
-    });
-    byId("typed").addEventListener("submit", (event) => this.type(event));
-    for (const id of ["near", "far"]) {
-      byId(`${id}-player`).addEventListener("change", (event) => this.setSide(Number(byId(id).dataset.player), event.target.value));
-    }
-    change("add", (event) => {
-      const id = event.target.value;
-      if (!id) return;
-      this.makeRoom(id);
-      this.watch([...this.state.watched, id]);
-      this.look(id);
-    });
-    change("arrows", (event) => { this.state.arrows = event.target.checked; keep(this.state); this.showColumns(); this.drawPlan(); });
-    change("always", (event) => { this.state.always = event.target.checked; keep(this.state); });
-    change("shortcuts", (event) => { this.state.shortcuts = event.target.checked; keep(this.state); });
-    change("seed", (event) => { if (event.target.checkValidity()) { this.state.seed = Number(event.target.value); keep(this.state); } });
-    for (const button of document.querySelectorAll("[data-close]")) button.addEventListener("click", () => button.closest("dialog").close());
-    listenToKeys(this);
   }
 }
 

@@ -11,7 +11,7 @@ export class Column {
   /**
    * @param {Object} policy As offered.
    * @param {number} hue 0..3, the column's colour.
-   * @param {Object} told `options() -> {name: value}`, `setOption(name, value)`, `changed()` when the plan to draw over
+   * @param {Object} told `write(move)` its text for people, `options() -> {name: value}`, `setOption(name, value)`, `changed()` when the plan to draw over
    *   the board changed, `close()`, `again()`, `play(move)`, `point()` to lay this column's plan over the board.
    */
   constructor(policy, hue, told) {
@@ -92,6 +92,12 @@ export class Column {
     this.closer.hidden = Boolean(plays);
   }
 
+  /** Show the step again, in another notation. */
+  rewrite() {
+    if (this.steps.length) this.#show(this.at, false);
+    if (this.decision) this.#decided(this.decision);
+  }
+
   /** Show another step: -1 the one before, +1 the one after. */
   turn(by) {
     if (this.steps.length) this.#show(Math.max(0, Math.min(this.steps.length - 1, this.at + by)), true);
@@ -136,7 +142,7 @@ export class Column {
     this.strength = el("details", { class: "strength" }, el("summary", { text: "Strength and settings" }),
       optionFields(policy, this.told.options(), this.told.setOption));
     this.body = el("div", { class: "body", hidden: true }, this.value, this.steprow, this.line, this.futures,
-      el("h4", { text: "Alternatives" }), this.bars, this.facts);
+      el("section", { class: "choices-by-share" }, el("h4", { text: "Alternatives" }), this.bars), this.facts);
     this.node = el("article", { class: `column hue-${this.hue}`, "aria-label": name, "aria-busy": "false", "data-policy": policy.id },
       el("header", {}, el("h3", { text: policy.label }), this.badge, el("span", { class: "spring" }), this.pointer, this.closer),
       this.note, this.body, el("footer", {}, again, another), this.strength);
@@ -172,7 +178,7 @@ export class Column {
   #decided(decision) {
     this.decision = decision;
     this.body.hidden = false;
-    this.note.replaceChildren(el("span", { text: "Chooses " }), el("strong", { text: decision.label }), " ",
+    this.note.replaceChildren(el("span", { text: "Chooses " }), el("strong", { text: this.told.write(decision) }), " ",
       el("button", { type: "button", class: "play", text: "Play it", on: { click: () => this.told.play(decision.move, this.asked) } }));
     this.slider.max = Math.max(0, this.steps.length - 1);
     this.slider.disabled = this.player.disabled = this.steps.length < 2;
@@ -186,7 +192,7 @@ export class Column {
     this.facts.textContent = [
       calls ? `${Math.round(calls)} network ${Math.round(calls) === 1 ? "call" : "calls"}` : "",
       decision.ms ? `${Math.round(decision.ms)} ms` : "",
-      legality.length ? `imagined line: ${sound < 0 ? "all" : sound} of ${legality.length} moves legal in turn` : "",
+      legality.length > 1 ? `imagined line: ${sound < 0 ? "all" : sound} of ${legality.length} moves legal in turn` : "",
     ].filter(Boolean).join(" · ");
     this.told.changed();
   }
@@ -228,7 +234,7 @@ export class Column {
     if (!actions?.length) return line;
     return actions.map((action, index) => {
       const told = line[index]?.move === action.move ? line[index].label : index === 0 ? this.names.get(action.move) : undefined;
-      return { ...action, label: told ?? action.label ?? action.move ?? "end" };
+      return { ...action, label: told ?? action.label };
     });
   }
 
@@ -238,9 +244,10 @@ export class Column {
       const wrong = !masked && isWrong(action);
       const share = action.probability ?? 0;
       const sure = action.probability === undefined ? "" : `, ${percent(share)}`;
-      const said = `${masked ? "still masked, perhaps " : ""}${action.label}${sure}${wrong ? ", illegal there" : ""}`;
+      const written = this.told.write(action);
+      const said = `${masked ? "still masked, perhaps " : ""}${written}${sure}${wrong ? ", illegal there" : ""}`;
       return el("li", { class: `chip${masked ? " masked" : ""}${wrong ? " illegal" : ""}`, vars: { "--share": share.toFixed(3) }, title: said },
-        el("span", { text: masked ? `${action.label}?` : action.label }),
+        el("span", { text: masked ? `${written}?` : written }),
         action.probability === undefined ? null : el("small", { text: percent(share) }));
     }));
   }
@@ -263,11 +270,18 @@ export class Column {
 
   #showBars(alternatives) {
     const top = alternatives.slice(0, 5);
-    this.bars.replaceChildren(...top.map(({ move, label = this.names.get(move) ?? move, probability }) =>
-      el("li", {}, el("button", {
-        type: "button", class: `bar${move === this.decision?.move ? " chosen" : ""}`, title: "Play this move", "aria-label": `${label}, ${percent(probability)}: play it`,
+    const { move: chosen, label: written } = this.decision ?? {};
+    if (chosen && top.length && top.every(({ move }) => move !== chosen)) {
+      const told = alternatives.find(({ move }) => move === chosen) ?? this.steps[this.at]?.actions?.[0];
+      if (told?.move === chosen) top.push({ move: chosen, label: written, probability: told.probability });
+    }
+    this.bars.replaceChildren(...top.map(({ move, label, probability }) => {
+      const written = this.told.write({ move, label: label ?? this.names.get(move) });
+      return el("li", {}, el("button", {
+        type: "button", class: `bar${move === this.decision?.move ? " chosen" : ""}`, title: "Play this move", "aria-label": `${written}, ${percent(probability)}: play it`,
         vars: { "--share": probability.toFixed(4) }, on: { click: () => this.told.play(move, this.asked) },
-      }, el("span", { class: "move", text: label }), el("span", { class: "share", text: percent(probability) })))));
+      }, el("span", { class: "move", text: written }), el("span", { class: "share", text: percent(probability) })));
+    }));
   }
 
   #pause() {

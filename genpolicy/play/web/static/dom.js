@@ -36,5 +36,24 @@ export function percent(share) {
   return `${hundred >= 9.95 || hundred < 0.05 ? Math.round(hundred) : hundred.toFixed(1)} %`;
 }
 
+const shown = new Map();
+
+/** Whether this browser has letters for a text: where a font lacks two letters, it draws the same box for both. */
+export function canShow(text) {
+  const far = [...text].filter((letter) => letter >= "\u2e80").slice(0, 1).join("");
+  if (!far) return true;
+  if (!shown.has(far)) shown.set(far, picture(far) !== picture("\u{10ffff}"));
+  return shown.get(far);
+}
+
+function picture(letter) {
+  const canvas = document.createElement("canvas");
+  [canvas.width, canvas.height] = [24, 24];
+  const pen = canvas.getContext("2d");
+  pen.font = `20px ${getComputedStyle(document.body).fontFamily}`;
+  pen.fillText(letter, 2, 20);
+  return canvas.toDataURL();
+}
+
 /** Whether the reader asked the system for less motion. */
 export const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;

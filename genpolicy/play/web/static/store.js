@@ -19,6 +19,7 @@ export function fresh(offers) {
     always: false, // look into positions in which a person moves, too
     held: false, // policies wait until they are told to go on
     arrows: true,
+    codes: null, // moves in protocol notation: true, false, or null for "where the usual one cannot be shown"
     shortcuts: true,
     theme: "auto",
   };

@@ -1,0 +1,129 @@
+/** Buttons, fields and switches of the page: bringing them to what the state says, and hearing them. */
+
+import * as server from "./api.js";
+import { byId, el } from "./dom.js";
+import { listenToKeys } from "./keys.js";
+import { keep } from "./store.js";
+
+const THEMES = ["auto", "light", "dark"];
+
+/** Bring every control to what the state says. */
+export function dress(page) {
+  const { state } = page;
+  document.documentElement.dataset.theme = state.theme;
+  byId("theme").title = `Colours: ${state.theme}`;
+  byId("arrows").checked = state.arrows;
+  byId("always").checked = state.always;
+  byId("shortcuts").checked = state.shortcuts;
+  byId("seed").value = String(state.seed);
+  byId("format").replaceChildren(...(page.game.file_suffixes ?? []).map((suffix) =>
+    el("option", { value: suffix, text: suffix.slice(1).toUpperCase() })));
+  for (const id of ["format", "export"]) byId(id).disabled = !(page.game.file_suffixes ?? []).length;
+  page.showColumns();
+}
+
+/** Say what went wrong with the position, and offer the way out; null: all is well. */
+export function showTrouble(page, error) {
+  byId("trouble").hidden = !error;
+  if (!error) return;
+  if (!(error instanceof server.Trouble)) throw error;
+  byId("trouble").querySelector("span").textContent = error.message;
+  byId("trouble").querySelector("button").textContent = error.retryable ? "Try again" : "Start anew";
+  page.refused = !error.retryable;
+}
+
+/** Hear every control. */
+export function wire(page) {
+  const click = (id, act) => byId(id).addEventListener("click", act);
+  const change = (id, act) => byId(id).addEventListener("change", act);
+  click("undo", () => page.undo());
+  click("redo", () => page.redo());
+  click("flip", () => page.flip());
+  click("new", () => page.newGame());
+  click("theme", () => turnTheme(page));
+  click("help-open", () => byId("help").showModal());
+  click("export", () => save(page));
+  click("copy", () => copy(page));
+  click("look", () => page.lookAll());
+  click("go", () => { page.state.held = false; page.refresh({ quiet: true }); });
+  click("hold", () => { page.state.held = true; page.turnNumber += 1; keep(page.state); page.show(); });
+  byId("trouble").querySelector("button").addEventListener("click", () => {
+    if (page.refused) Object.assign(page.state, { start: null, moves: [], ply: 0 });
+    page.refresh();
+  });
+  byId("typed").addEventListener("submit", (event) => typeMove(page, event));
+  for (const id of ["near", "far"]) {
+    byId(`${id}-player`).addEventListener("change", (event) => page.setSide(Number(byId(id).dataset.player), event.target.value));
+  }
+  change("add", (event) => {
+    const id = event.target.value;
+    if (!id) return;
+    page.makeRoom(id);
+    page.watch([...page.state.watched, id]);
+    page.look(id);
+  });
+  change("codes", (event) => {
+    page.state.codes = event.target.checked;
+    keep(page.state);
+    page.showMoves();
+    for (const column of page.columns.values()) column.rewrite();
+  });
+  change("arrows", (event) => { page.state.arrows = event.target.checked; keep(page.state); page.showColumns(); page.drawPlan(); });
+  change("always", (event) => { page.state.always = event.target.checked; keep(page.state); });
+  change("shortcuts", (event) => { page.state.shortcuts = event.target.checked; keep(page.state); });
+  change("seed", (event) => { if (event.target.checkValidity()) { page.state.seed = Number(event.target.value); keep(page.state); } });
+  for (const button of document.querySelectorAll("[data-close]")) button.addEventListener("click", () => button.closest("dialog").close());
+  listenToKeys(page);
+}
+
+/** Play what was typed, in any notation that the server reads; a sentence beside the field where it is no move. */
+async function typeMove(page, event) {
+  event.preventDefault();
+  const text = byId("move").value.trim();
+  if (!text) return;
+  let wrong = page.board.moves.length ? "" : "It is not your turn.";
+  try {
+    const typed = wrong ? null : await server.position({ ...page.question(), typed: text });
+    if (typed) await page.play(typed.moves.at(-1));
+  } catch (error) {
+    if (!(error instanceof server.Trouble)) throw error;
+    wrong = error.message;
+  }
+  byId("move-error").textContent = wrong;
+  byId("move").setAttribute("aria-invalid", String(wrong !== ""));
+  if (!wrong) byId("move").value = "";
+}
+
+/** Hand the game over as a file. */
+async function save(page) {
+  const { outcome } = page.position;
+  const result = outcome ? { 0: 1, 1: -1 }[outcome.winner] ?? 0 : null;
+  const players = [0, 1].map((player) => page.playerName(player));
+  try {
+    const { blob, name } = await server.exported({ ...page.question(), format: byId("format").value, players, result });
+    const link = el("a", { href: URL.createObjectURL(blob), download: name });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+    byId("said").textContent = `Saved as ${name}.`;
+  } catch (error) {
+    if (!(error instanceof server.Trouble)) throw error;
+    byId("said").textContent = error.message;
+  }
+}
+
+async function copy(page) {
+  try {
+    await navigator.clipboard.writeText(page.position.text);
+    byId("said").textContent = `Copied: ${page.position.text}`;
+  } catch (error) {
+    byId("said").textContent = `The position: ${page.position.text}`; // no clipboard: there it stands, to be selected
+    console.info("no clipboard:", error.message);
+  }
+}
+
+function turnTheme(page) {
+  page.state.theme = THEMES[(THEMES.indexOf(page.state.theme) + 1) % THEMES.length];
+  dress(page);
+  page.say(`Colours: ${page.state.theme}`);
+  keep(page.state);
+}
