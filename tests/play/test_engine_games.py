@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import statistics
 import time
 from pathlib import Path
 from typing import Any
 
 import chess
 import chess.engine
+import numpy as np
 import pytest
 
 from genpolicy import load_game
@@ -21,6 +21,7 @@ from tests.play.engine_policies import save_diffusion
 from tests.play.engine_session import ENGINE, LINES, Session, best
 
 DEMO = Path(os.environ.get("GENPOLICY_DEMO_POLICY", "runs/demo/s-asa/policy"))
+SHOGI_DEMO = Path(os.environ.get("GENPOLICY_DEMO_SHOGI_POLICY", "runs/demo-shogi/s-asa/policy"))
 MOVE_S = 0.1
 LATE_S = 0.5  # beyond the time for a move: a shared machine may hold any process up for so long
 MAX_PLIES = 160
@@ -39,7 +40,12 @@ async def play_chess(policy: str, num_games: int, opponent: str, seed: int) -> d
     _, engine = await chess.engine.popen_uci([*ENGINE, "--policy", policy, "--game", "chess"], env=quiet())
     tap: list[str] = []
     received = engine._line_received
-    engine._line_received = lambda line: (tap.append(line), received(line))[1]  # type: ignore[method-assign]
+
+    def listen(line: str) -> None:
+        tap.append(line)
+        received(line)
+
+    engine._line_received = listen  # type: ignore[method-assign]
     _, other = await chess.engine.popen_uci(opponent)
     await engine.ping()  # the policy is loaded now
     times: list[float] = []
@@ -53,14 +59,16 @@ async def play_chess(policy: str, num_games: int, opponent: str, seed: int) -> d
                 if len(board.move_stack) == 20:
                     with await engine.analysis(board) as analysis:  # go infinite, then stop
                         await analysis.next()
-                    move = (await analysis.wait()).move
-                    assert move in board.legal_moves
+                    analysed = (await analysis.wait()).move
+                    assert analysed is not None
+                    assert analysed in board.legal_moves
                 began = time.perf_counter()
                 # A copy: the client keeps the board to tell a ponder hit, and its analysis() overlooks one.
                 answer = await engine.play(
                     board.copy(), chess.engine.Limit(time=MOVE_S), game=index, ponder=True, info=chess.engine.INFO_ALL
                 )
                 times.append(time.perf_counter() - began)
+                assert answer.move is not None
                 assert answer.move in board.legal_moves  # the client looks too; an illegal one is an EngineError
                 board.push(answer.move)
             else:
@@ -77,10 +85,14 @@ async def play_chess(policy: str, num_games: int, opponent: str, seed: int) -> d
 
 def told(num_games: int, times: list[float], fallbacks: int) -> dict[str, float]:
     """The figures of a match, printed."""
-    late = sum(took > MOVE_S for took in times)
+    ms = np.array(times) * 1e3
+    shares = ", ".join(f"{q:g} % {np.percentile(ms, q):.0f}" for q in (50, 90, 99, 99.9, 100))
+    late = ", ".join(
+        f"{(ms > limit).sum()} after {limit:.0f}" for limit in 1e3 * MOVE_S + np.array([0, 20, 50, 100, 200])
+    )
     print(
-        f"{num_games} games, {len(times)} moves, answers after {statistics.median(times):.3f} s (median) to "
-        f"{max(times):.3f} s, {late} after more than {MOVE_S} s, {fallbacks} without the policy"
+        f"{num_games} games, {len(ms)} moves; ms from asking to the answer: {shares}; later than a limit: {late}; "
+        f"{fallbacks} moves without the policy"
     )
     return {"latest": max(times), "moves": len(times), "fallbacks": fallbacks}
 
@@ -127,10 +139,14 @@ def play_shogi(policy: str, num_games: int, opponent: str, seed: int, max_plies:
                 position = "position startpos" + (" moves " + " ".join(moves) if moves else "")
                 if len(moves) < generator.randrange(1, 6):
                     move = game.moves[int(generator.choice(game.legal(state).tolist()))]
-                    pondering = _leave(ours, pondering)
+                    _leave(ours, pondering)
+                    pondering = None
                 elif len(moves) % 2 == index % 2:
                     if pondering != moves:
                         _leave(ours, pondering)
+                        if len(moves) // 2 == 10:
+                            ours.ask(position, "go infinite", until="info")
+                            ours.ask("stop")
                     began = time.perf_counter()
                     if pondering == moves:
                         num_hits += 1
@@ -180,6 +196,7 @@ def test_games_against_fairy_stockfish(tmp_path: Path) -> None:
 @pytest.mark.timeout(5400)
 def test_200_games_against_fairy_stockfish(tmp_path: Path) -> None:
     opponent = engine_or_skip("fairy-stockfish")
-    policy = os.environ.get("GENPOLICY_DEMO_SHOGI_POLICY", "mcts:heuristic")
-    facts = play_shogi(policy, 200, opponent, seed=6, max_plies=100)
+    if not SHOGI_DEMO.is_dir():
+        pytest.skip(f"no policy {SHOGI_DEMO}; make demo GAME=shogi trains one, or set GENPOLICY_DEMO_SHOGI_POLICY")
+    facts = play_shogi(str(SHOGI_DEMO), 200, opponent, seed=6, max_plies=100)
     assert facts["latest"] < MOVE_S + LATE_S

@@ -85,3 +85,28 @@ def test_no_garbage_is_collected_in_a_search() -> None:
             session.ask(f"position startpos{move}", "go movetime 400")
         session.ask("isready", until="readyok")
         assert session.complaints.count(b"collects") == before
+
+
+def test_a_search_that_is_stopped_before_the_policy_is_loaded_is_answered_by_it() -> None:
+    code = (
+        "import time\n"
+        "from genpolicy.play.engine.host import Host\n"
+        "def slow(self):\n"
+        "    time.sleep(2.0)\n"
+        "    return original(self)\n"
+        "original, Host.load = Host.load, slow\n"
+    )
+    with Session(command=patched(code, "--policy", "greedy", "--game", "chess")) as session:
+        mate = "position fen 7k/8/6K1/8/8/8/8/3Q4 w - - 0 1"
+        assert best(session.ask(b"\xef\xbb\xbfuci", mate, "go infinite", "stop")) in ("d1d8", "d1h5", "d1h1")
+        assert session.lines[-1].startswith("bestmove")
+        assert not any("legal move is played" in line for line in session.lines)
+        assert "uciok" in session.lines
+        began = time.perf_counter()
+        session.send("go infinite", "quit")
+        assert session.process.wait(10) == 0
+        assert time.perf_counter() - began < 1.5
+    with Session(command=patched(code, "--policy", "greedy", "--game", "chess")) as session:
+        session.ask("uci", until="uciok")
+        session.send("isready", "go movetime 100", "quit")  # nothing is loaded yet
+        assert session.process.wait(1.5) == 0

@@ -17,8 +17,8 @@ SAID_CHARACTERS = 400  # of a message of ours, which may quote one
 
 
 def words_of(line: bytes) -> list[str]:
-    """The words of a line; bytes that are no UTF-8 become U+FFFD."""
-    return line.decode("utf-8", errors="replace").replace("\x00", " ").split()
+    """The words of a line; bytes that are no UTF-8 become U+FFFD, and a byte-order mark at the beginning is none."""
+    return line.decode("utf-8", errors="replace").removeprefix("\ufeff").replace("\x00", " ").split()
 
 
 def shown(text: str, most: int = SHOWN_CHARACTERS) -> str:

@@ -195,7 +195,10 @@ class Server:
             # The part of the search that runs could hardly change it, and may take a while. Where the other side has
             # played another move than the one pondered on, nobody plays the answer, and a clock may run.
             self._answer(job)
-            return
+        elif self._loaded.is_set():
+            self._answer_soon(job)
+
+    def _answer_soon(self, job: Job) -> None:
         self._later(STOP_GRACE_S if job.is_timed else PATIENCE_S, lambda: self._answer(job))
 
     def _ponder_hit(self, rest: Sequence[str]) -> None:
@@ -363,6 +366,8 @@ class Server:
         if job is not None and not job.answered:
             job.restart_clock()
             self._watch_time(job)
+            if job.stop_asked:  # while there was nobody who could have answered
+                self._answer_soon(job)
 
     def _apply(self) -> None:
         """Make the policy as it is set, and a searcher for it where it is another one."""
