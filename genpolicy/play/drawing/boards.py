@@ -234,7 +234,7 @@ def _imagined(
     """An imagined state: symbols, their probabilities and where they are guesses, each [L] as the viewer sees them."""
     tokens, num = game.tokens, len(game.tokens.symbols)
     symbols, chances, masked = parts
-    text = None
+    text, ended = None, bool((symbols >= num).all())
     if symbols.max() < num:
         try:
             decoded = tokens.decode(symbols, viewer)
@@ -242,13 +242,13 @@ def _imagined(
         except ValueError:  # imagined tokens need not stand for a position
             text = None
     if viewer == 1 and tokens.turned is None:
-        # Nothing says how to turn the row, but a position can be told anew.
+        # Nothing says how to turn the row, but a position can be told anew; of single tokens nothing can be said.
         symbols = np.full(tokens.length, num) if text is None else tokens.encode([game.parse(text)])[0].astype(np.int64)
+        chances, masked = np.full_like(chances, chances.mean()), np.full_like(masked, bool(masked.any()))
     elif viewer == 1 and tokens.turned is not None:
         places, swapped = tokens.turned
         symbols, chances, masked = symbols[places], chances[places], masked[places]
         symbols = np.where(symbols < num, swapped[np.minimum(symbols, num - 1)], symbols)
-    ended = bool((symbols >= num).all())
     expected = None if true is None else tokens.encode([true])[0]
     cells, num_differing = [], 0
     for place, symbol in enumerate(symbols.tolist()):
