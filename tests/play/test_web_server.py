@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def client(folder: Path) -> Iterator[Client]:
-    specs = [
+    specs: list[str | Path] = [
         folder,
         "random?game=chess",
         "random?game=shogi",
@@ -222,7 +222,7 @@ def test_a_dream_comes_step_by_step_and_decides_as_the_policy_does(client: Clien
     for line in steps:
         assert sum(each["probability"] for each in line["policy"]) == pytest.approx(1, abs=1e-6)  # 7 moves, 8 are told
     # The same policy, asked without a server.
-    policy = load_policy(folder, num_steps=4)
+    policy = load_policy(str(folder), num_steps=4)
     game = policy.game
     state = game.parse()
     for move in moves:

@@ -129,6 +129,12 @@ class Desk:
         with self._changed:
             return len(self._waiting) + len(self._running)
 
+    @property
+    def num_running(self) -> int:
+        """Jobs that run."""
+        with self._changed:
+            return len(self._running)
+
     def _take(self) -> Job | None:
         """The first job whose key nobody works on; None when the desk is closed."""
         with self._changed:
