@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 import sys
 import threading
 import webbrowser
-from typing import Any
+from typing import Any, NoReturn
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8000
 SWITCH_S = 0.001
@@ -55,31 +56,35 @@ def run(arguments: argparse.Namespace) -> int:
     """
     require_extra()
     from genpolicy.play.web.guard import is_loopback
-    from genpolicy.play.web.serving import listen, serve, url_of
+    from genpolicy.play.web.serving import listen
 
-    bound = listen(arguments.host, arguments.port)
-    if not is_loopback(bound.getsockname()[0]):
-        print(
-            f"genpolicy web: warning: --host {arguments.host} lets everybody who reaches this computer use the "
-            "policies; there is no password",
-            file=sys.stderr,
-            flush=True,
-        )
+    with listen(arguments.host, arguments.port) as bound:
+        if not is_loopback(bound.getsockname()[0]):
+            print(
+                f"genpolicy web: warning: --host {arguments.host} lets everybody who reaches this computer use the "
+                "policies; there is no password",
+                file=sys.stderr,
+                flush=True,
+            )
+        _serve(bound, arguments)
+
+
+def _serve(bound: socket.socket, arguments: argparse.Namespace) -> NoReturn:
+    """Load, serve, and end the process."""
     from genpolicy.play.web.app import make_app
     from genpolicy.play.web.deciding import warm
     from genpolicy.play.web.desk import Desk
     from genpolicy.play.web.guard import Hosts
     from genpolicy.play.web.offers import make_offers
+    from genpolicy.play.web.serving import serve, url_of
 
     sys.setswitchinterval(SWITCH_S)
     offers = make_offers(arguments.policy or [], arguments.game or [], arguments.device)
-    status = 1
     try:
         for offer in offers.policies.values():
             warm(offer)
-        desk = Desk()
+        desk, url = Desk(), url_of(bound)
         app = make_app(offers, desk, Hosts(arguments.host, arguments.allow_host or ()))
-        url = url_of(bound)
 
         def announce() -> None:
             for note in offers.notes:
@@ -90,15 +95,15 @@ def run(arguments: argparse.Namespace) -> int:
             if arguments.open:
                 threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 
-        serve(app, bound, announce)
+        loop = serve(app, bound, announce)
         desk.close()
-        status = 0
     finally:
         offers.close()
-    # At once: a thread that is in the middle of a network call is not waited for.
+    # At once: neither answers of the loop nor a thread in the middle of a network call are waited for.
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(status)
+    assert not loop.is_closed()
+    os._exit(0)
 
 
 def require_extra() -> None:

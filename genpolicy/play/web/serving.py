@@ -78,15 +78,21 @@ def make_server(app: ASGIApp) -> uvicorn.Server:
     )
 
 
-def serve(app: ASGIApp, bound: socket.socket, on_start: Callable[[], None]) -> None:
-    """Serve until Ctrl-C or SIGTERM; then return at once, with whatever still runs.
+def serve(app: ASGIApp, bound: socket.socket, on_start: Callable[[], None]) -> asyncio.AbstractEventLoop:
+    """Serve until Ctrl-C or SIGTERM; then return at once, in the middle of whatever still runs.
 
     Args:
         app: What answers.
         bound: Where it listens.
         on_start: Called when it does.
+
+    Returns:
+        The loop, for the caller to keep until the process ends: its answers are not cancelled one by one, which would
+        take time and be reported as failures.
     """
-    asyncio.run(_serve(make_server(app), bound, on_start))
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(_serve(make_server(app), bound, on_start))
+    return loop
 
 
 async def _serve(server: uvicorn.Server, bound: socket.socket, on_start: Callable[[], None]) -> None:
