@@ -81,8 +81,17 @@ class Picture:
             self.columns = min(MOST_IN_A_ROW, -(-self.num_boards // 2))
         self.small = self.scale if self.beside else min(SMALL[self.columns - 1] / side, LARGEST_SCALE)
         self.top = 96.0
-        lines = -(-len(dream.decision.line) // (2 if len(dream.decision.line) > 4 else 1))
-        panel = 33.0 * num_top + 38 * lines + (125 if dream.decision.value is not None else 95)
+        num_moves, has_values = (
+            max(len(dream.decision.line), 1),
+            dream.layout is not None and "v" in dream.layout.paradigm,
+        )
+        self.move_columns = 2 if num_moves > 4 else 1
+        self.move_height = 50.0 if has_values else 38.0
+        panel = (
+            33.0 * num_top
+            + self.move_height * -(-num_moves // self.move_columns)
+            + (125 if dream.decision.value is not None else 95)
+        )
         below = 40.0 if self.beside else 0.0
         self.strip = self.top + max(self.drawing.height * self.scale + below, panel) + 30
         rows = 0 if self.beside else -(-self.num_boards // self.columns)
@@ -183,22 +192,21 @@ class Picture:
             return ""
         parts = [self._line(x, y, "Imagined line", 21, bold=True)]
         values = {value.ply: value for value in frame.values}
-        two = len(frame.actions) > 4
         label_of = self._labels(frame.actions)
         for i, action in enumerate(frame.actions):
-            column, row = (i % 2, i // 2) if two else (0, i)
-            cx, cy = x + column * (self.width - MARGIN - x) / 2, y + 38 * (row + 1)
+            column, row = i % self.move_columns, i // self.move_columns
+            cx, cy = x + column * (self.width - MARGIN - x) / 2, y - 8 + self.move_height * row + 44
             parts.append(self._move(cx, cy, action, label_of[i]))
             if action.ply in values:
                 value = values[action.ply]
                 who = self.game.players[action.player]
                 parts.append(
-                    self._line(cx + 32, cy + 16, f"{who} wins {100 * value.win_probability:.0f} %", 12.5, faint=True)
+                    self._line(cx + 36, cy + 19, f"{who} wins {100 * value.win_probability:.0f} %", 14, faint=True)
                 )
-        rows = -(-len(frame.actions) // (2 if two else 1))
+        rows = -(-len(frame.actions) // self.move_columns)
         if (chance := self.dream.decision.value) is not None:
             said = f"win probability of {self.game.players[self.player]}: {100 * value_to_probability(chance):.0f} %"
-            parts.append(self._line(x, y + 38 * (rows + 1), said, 17, faint=True))
+            parts.append(self._line(x, y + 36 + self.move_height * rows, said, 17, faint=True))
         return "".join(parts)
 
     def _move(self, x: float, y: float, action: Action, label: str) -> str:
@@ -212,9 +220,9 @@ class Picture:
         chance = self._line(x + 166, y, f"{100 * action.probability:.0f} %", 17, anchor="end", faint=action.masked)
         if not self.dream.steps and not (action.ply == 0 and self.dream.decision.policy):
             chance = ""  # nobody said how likely it is
-        said = "game over" if action.move < 0 else {True: "legal", False: "illegal", None: "not playable"}[action.legal]
-        mark = palette.illegal if wrong else palette.faint
-        return badge + name + chance + text(x + 174, y, f"guess: {said}" if action.masked else said, 14, mark, "start")
+        said = "game over" if action.move < 0 else {True: "legal", False: "illegal", None: "unplayable"}[action.legal]
+        mark = palette.illegal if wrong and not action.masked else palette.faint
+        return badge + name + chance + text(x + 176, y, "a guess" if action.masked else said, 14, mark, "start")
 
     # The imagined boards.
 
@@ -246,7 +254,7 @@ class Picture:
         after = f"after {board.ply}" + (f": {label_of[board.ply - 1]}" if board.ply <= len(label_of) else "")
         if self.beside and board.imagined:
             after = f"imagined {after}"
-        said = _verdict(board) if board.imagined else ""
+        said = _verdict(board) if board.imagined else "by the rules" if self.beside else ""
         return (
             placed
             + self._line(left, under + 19, after, 17, bold=True, room=room)
@@ -272,17 +280,19 @@ class Picture:
             (
                 f'<rect x="{{0}}" {swatch} rx="3" fill="none" stroke="{palette.illegal}" stroke-width="2.5" '
                 'stroke-dasharray="5 3"/>',
-                "not what the rules make of the line",
+                "differs from the rules",
             ),
             (f'<rect x="{{0}}" {swatch} fill="{palette.last}" fill-opacity="0.42"/>', "the move before"),
         ]
         if frame.index:
-            tick = f'<path d="M{{1}} {number(y - 16)}v22" stroke="{palette.text}" stroke-width="2.5"/>'
+            tick = f'<path d="M{{2}} {number(y - 16)}v22" stroke="{palette.text}" stroke-width="2.5"/>'
             samples.append((tick, "at the first step"))
         parts = []
         for drawn, said in samples:
-            parts.append(drawn.format(number(x), number(x + 4)) + self._line(x + 28, y, said, 15, faint=True))
-            x += 28 + 7.6 * len(said) + 20
+            parts.append(
+                drawn.format(number(x), number(x + 4), number(x + 16)) + self._line(x + 28, y, said, 15, faint=True)
+            )
+            x += 28 + 7.6 * len(said) + 28
         return "".join(parts)
 
     def _labels(self, actions: Sequence[Action]) -> list[str]:
@@ -296,7 +306,7 @@ class Picture:
 
     def _label(self, move: int, state: Any = ...) -> str:
         if move < 0:
-            return "-"
+            return "(end)"
         protocol = self.game.moves[move]
         if state is None:
             return protocol
@@ -329,8 +339,8 @@ def _verdict(board: Board) -> str:
     if board.num_masked:
         return f"{board.num_masked} of {len(board.cells)} tokens masked"
     if board.num_differing is None:
-        return "a legal position" if board.text is not None else "no legal position"
+        return "a legal position" if board.text is not None else "not a legal position"
     if board.num_differing == 0:
         return "as the rules make it"
-    places = f"{board.num_differing} place{'s' * (board.num_differing > 1)}"
-    return f"{places} unlike the rules" + ("" if board.text is not None else ", no legal position")
+    said = "1 place differs" if board.num_differing == 1 else f"{board.num_differing} places differ"
+    return said + ("" if board.text is not None else ", not legal")
