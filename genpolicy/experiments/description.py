@@ -8,6 +8,7 @@ it is trained on and its seed, so results of other settings or another version o
 from __future__ import annotations
 
 import copy
+import difflib
 import hashlib
 import itertools
 import json
@@ -20,6 +21,7 @@ from typing import Any
 from genpolicy.config import Settings, structured
 from genpolicy.data.records import Dataset
 from genpolicy.errors import ConfigError
+from genpolicy.experiments import metrics
 from genpolicy.training.config import RunConfig
 
 PLAY = "play."
@@ -67,8 +69,11 @@ class Published:
     """Numbers of a paper beside the cells."""
 
     source: str = ""
-    values: dict[str, float] = field(default_factory=dict)
-    """By cell: its labels joined by `` / ``, in the order of the axes."""
+    values: dict[str, Any] = field(default_factory=dict)
+    """By cell: its labels joined by `` / ``, in the order of the axes. A number is of ``metric``; a mapping gives one
+    for each metric that it names."""
+    metric: str = "best"
+    """What plain numbers stand beside; of shares they are in percent."""
 
 
 @dataclass
@@ -76,12 +81,21 @@ class Plot:
     """A line for each label of ``by`` (or one), a point for each label of ``x``."""
 
     x: str = ""
-    """An axis, or ``records``, ``minutes`` or ``flops``: what was spent."""
+    """An axis; or ``records``, ``minutes`` or ``flops``: what was spent; or ``future_step``: the imagined ply."""
     y: str = "best"
+    """A metric; with ``future_step`` one of the imagined future without its step (``match``), or several of them
+    joined by commas, a line for each."""
     by: str | None = None
     title: str = ""
     log: bool = False
     """Whether x is drawn in powers."""
+    where: dict[str, str] = field(default_factory=dict)
+    """Labels of the cells that are drawn; none draws all."""
+
+    @property
+    def drawn(self) -> list[str]:
+        """The metrics on the y axis."""
+        return [name.strip() for name in self.y.split(",")] if self.x == metrics.FUTURE_STEP else [self.y]
 
 
 @dataclass
@@ -179,6 +193,12 @@ class Experiment:
         for comparison in self.file.compare:
             for labels in (comparison.a, comparison.b):
                 self.cell_of(labels)
+        names = [cell.name for cell in self._all_cells()]
+        for name in self.file.published.values:
+            if name not in names:
+                near = difflib.get_close_matches(name, names, n=1)
+                hint = f" Did you mean: {near[0]!r}?" if near else ""
+                raise ConfigError(f"{path}: published: cell {name!r} does not exist.{hint} Cells: {'; '.join(names)}")
 
     def _check(self) -> None:
         file, path = self.file, self.path
@@ -197,12 +217,20 @@ class Experiment:
                     raise ConfigError(
                         f"{path}: axes.{axis}.{label} holds settings such as {{learner.horizon: 4}}, got {settings!r}"
                     )
-        for what, labels in [("skip", labels) for labels in file.skip]:
-            self._require_labels(what, labels)
+                without = (settings or {}).get(WITHOUT, [])
+                if not isinstance(without, list) or not all(isinstance(key, str) for key in without):
+                    raise ConfigError(
+                        f"{path}: axes.{axis}.{label}.without is a list of keys such as [learner.process], got "
+                        f"{without!r}"
+                    )
+        for labels in file.skip:
+            self._require_labels("skip", labels)
+        metrics.check(path, file)
         for plot in file.plots:
             for axis in filter(None, (plot.x, plot.by)):
-                if axis not in (*file.axes, "records", "minutes", FLOPS):
+                if axis not in (*file.axes, "records", "minutes", FLOPS, metrics.FUTURE_STEP):
                     raise ConfigError(f"{path}: plots: axis {axis!r} does not exist; there are: {', '.join(file.axes)}")
+            self._require_labels("plots: where", plot.where)
 
     def _require_labels(self, what: str, labels: Mapping[str, str]) -> None:
         for axis, label in labels.items():
@@ -256,6 +284,15 @@ class Experiment:
         """The data set that is measured on, which must be there."""
         return Dataset.open(self.file.data.folder)
 
+    def data_folders(self) -> list[str]:
+        """The data set that is measured on, then those that cells are trained on."""
+        found = [self.file.data.folder]
+        for cell in self.cells:
+            folder = self.configuration(cell, 0)["data"]["folder"]
+            if folder not in found:
+                found.append(folder)
+        return found
+
     def _checksum(self, folder: str) -> str:
         if folder not in self._checksums:
             same = folder == self.file.data.folder
@@ -269,8 +306,12 @@ class Experiment:
             ConfigError: settings that no training configuration has; the message names the cell.
         """
         data = copy.deepcopy(self._base)
-        for key in cell.without:
-            _remove(data, key)
+        for key in dict.fromkeys(cell.without):
+            if not _remove(data, key):
+                raise ConfigError(
+                    f"{self.path}: cell {cell.name!r}: without: key {key!r} is set neither in config nor in run, so "
+                    "there is nothing to take out"
+                )
         for key, value in cell.settings.items():
             _set(data, key, value)
         trainer = data.setdefault("trainer", {})
@@ -331,13 +372,13 @@ def _set(data: dict[str, Any], path: str, value: Any) -> None:
     data[name] = value
 
 
-def _remove(data: dict[str, Any], path: str) -> None:
+def _remove(data: dict[str, Any], path: str) -> bool:
     *sections, name = path.split(".")
     for section in sections:
         if not isinstance(data.get(section), dict):
-            return
+            return False
         data = data[section]
-    data.pop(name, None)
+    return data.pop(name, None) is not None
 
 
 def _count(cells: Iterator[Cell]) -> int:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from genpolicy.errors import ConfigError
 from genpolicy.experiments.description import Experiment, Plot
-from genpolicy.experiments.tables import TITLES, Row, is_share
+from genpolicy.experiments.metrics import FUTURE_STEP, is_share, step_of, title
+from genpolicy.experiments.tables import Row
 
 
 def draw(experiment: Experiment, rows: Sequence[Row], folder: Path) -> list[Path]:
@@ -36,12 +37,12 @@ def draw(experiment: Experiment, rows: Sequence[Row], folder: Path) -> list[Path
             spread = [[v - a for v, a in zip(y, low, strict=True)], [b - v for v, b in zip(y, high, strict=True)]]
             axes.errorbar(x, y, yerr=spread, marker="o", capsize=3, label=label)
         axes.set_xlabel(plot.x.replace("_", " "))
-        axes.set_ylabel(TITLES.get(plot.y, plot.y.replace("_", " ")))
+        axes.set_ylabel("% of positions" if plot.x == FUTURE_STEP else title(plot.y))
         if plot.log:
             axes.set_xscale("log", base=2 if plot.x in experiment.file.axes else 10)
         axes.set_title(plot.title or experiment.file.title)
         axes.grid(alpha=0.3)
-        if plot.by:
+        if plot.by or plot.x == FUTURE_STEP:
             axes.legend(title=plot.by)
         for suffix in ("png", "svg"):
             path = folder / f"{experiment.name}-{index + 1}.{suffix}"
@@ -51,28 +52,46 @@ def draw(experiment: Experiment, rows: Sequence[Row], folder: Path) -> list[Path
     return written
 
 
-def _lines(plot: Plot, rows: Sequence[Row]) -> dict[str, list[tuple[float | str, float, float, float]]]:
-    """Points (x, y, low, high) by label; labels of x that are numbers are drawn to scale."""
-    found: dict[str, list[tuple[float | str, float, float, float]]] = {}
-    scale = 100 if is_share(plot.y) else 1
+Point = tuple[float | str, float, float, float]
+"""x, y and the ends of y's interval."""
+
+
+def _lines(plot: Plot, rows: Sequence[Row]) -> dict[str, list[Point]]:
+    """Points by label; labels of x that are numbers are drawn to scale."""
+    found: dict[str, list[Point]] = {}
     for row in rows:
-        mean = row.means.get(plot.y)
-        if mean is None:
+        if any(row.cell.labels[axis] != label for axis, label in plot.where.items()):
             continue
-        if plot.x in row.cell.labels:
-            text = row.cell.labels[plot.x]
-            x: float | str = float(text) if _is_number(text) else text
-        elif plot.x in row.means:
-            x = row.means[plot.x].value
-        else:
-            continue
-        low, high = (mean.value if math.isnan(end) else end for end in mean.interval)
-        label = row.cell.labels[plot.by] if plot.by else plot.y
-        found.setdefault(label, []).append((x, scale * mean.value, scale * low, scale * high))
+        own = row.cell.labels[plot.by] if plot.by else ""
+        if plot.x == FUTURE_STEP:
+            for name in plot.drawn:
+                label = f"{own}, {title(name)}" if own and len(plot.drawn) > 1 else own or title(name)
+                found.setdefault(label, []).extend(_steps(row, name))
+        elif (x := _place(plot, row)) is not None and plot.y in row.means:
+            found.setdefault(own or plot.y, []).append(_point(row, plot.y, x))
     for points in found.values():
         if all(isinstance(x, float) for x, *_ in points):
             points.sort(key=lambda point: float(point[0]))
-    return found
+    return {label: points for label, points in found.items() if points}
+
+
+def _steps(row: Row, name: str) -> list[Point]:
+    """What a metric of the imagined future is at each of its steps."""
+    metrics = [m for m in row.means if step_of(m) is not None and m.rpartition("_")[0] == name]
+    return [_point(row, metric, float(step_of(metric) or 0)) for metric in metrics]
+
+
+def _place(plot: Plot, row: Row) -> float | str | None:
+    if plot.x in row.cell.labels:
+        text = row.cell.labels[plot.x]
+        return float(text) if _is_number(text) else text
+    return row.means[plot.x].value if plot.x in row.means else None
+
+
+def _point(row: Row, metric: str, x: float | str) -> Point:
+    mean, scale = row.means[metric], 100 if is_share(metric) else 1
+    low, high = (mean.value if math.isnan(end) else end for end in mean.interval)
+    return x, scale * mean.value, scale * low, scale * high
 
 
 def _is_number(text: str) -> bool:

@@ -24,8 +24,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from genpolicy.config import structured, to_dict
+from genpolicy.data.records import INFO_FILE, DatasetInfo
 from genpolicy.data.storage import write_atomic
-from genpolicy.errors import ConfigError, DatasetError
+from genpolicy.errors import ConfigError, DatasetError, RegistryError
 from genpolicy.experiments.description import Cell, Experiment, PlannedRun, digest
 from genpolicy.training import setup
 from genpolicy.training.config import RunConfig
@@ -34,6 +35,8 @@ RUNS, JOB, LOG, FAILED = "runs", "job.json", "log.txt", "failed.json"
 MEASURE_FORMAT = 1
 """Raised when figures written by this code would mean something else than older ones."""
 LAST_LINES = 1
+NOT_RUN = "not run yet"
+"""What stands for the error of a run that was not begun or did not come to its end."""
 
 
 @dataclass
@@ -93,18 +96,21 @@ class Runner:
         self._live: dict[int, tuple[subprocess.Popen[bytes], Job]] = {}
 
     def make_data(self) -> None:
-        """Make the data set by its commands, where it is missing.
+        """Run the commands that make the data sets, where one of them is missing or unfinished.
+
+        A command whose work is done already finds that out by itself.
 
         Raises:
-            ConfigError: it is missing and there are no commands, or one of them failed.
+            ConfigError: one is missing and there are no commands, one of them failed, or they do not make it.
         """
-        source = self.experiment.file.data
-        if (Path(source.folder) / "dataset.yaml").is_file():
+        source, folders = self.experiment.file.data, self.experiment.data_folders()
+        missing = [folder for folder in folders if not _is_complete(folder)]
+        if not missing:
             return
         if not source.make:
             raise ConfigError(
-                f"{self.experiment.path}: data.folder {source.folder!r} holds no data set and data.make has no "
-                "commands that make one"
+                f"{self.experiment.path}: data folder {missing[0]!r} holds no data set (or an unfinished one) and "
+                "data.make has no commands that make one"
             )
         for command in source.make:
             arguments = shlex.split(command.replace("{folder}", source.folder))
@@ -113,6 +119,9 @@ class Runner:
             done = subprocess.run([sys.executable, "-c", call, *arguments], stdout=subprocess.DEVNULL)
             if done.returncode:
                 raise ConfigError(f"{self.experiment.path}: data.make: {command!r} ended with status {done.returncode}")
+        for folder in missing:
+            if not _is_complete(folder):
+                raise ConfigError(f"{self.experiment.path}: the commands of data.make do not make {folder!r}")
 
     def jobs(self) -> list[Job]:
         """Every run with its measurements, in the order of the cells, seeds innermost."""
@@ -155,21 +164,31 @@ class Runner:
             return [job for job in jobs if not job.is_done]
 
     def _require_possible(self, waiting: list[Job]) -> None:
-        """See that every learner can be made, before hours are spent on the others.
+        """See that every learner can be made and play as is asked, before hours are spent on the others.
 
         Raises:
-            ConfigError: a method that cannot do a paradigm, or an option that it does not have.
+            ConfigError: a method that cannot do a paradigm, an option that it does not have, or a split to measure on
+                that the data set does not have.
         """
+        split, splits = self.experiment.file.evaluate.split, self.experiment.dataset.splits
+        if not splits.get(split):
+            have = ", ".join(name for name, count in splits.items() if count)
+            raise ConfigError(
+                f"{self.experiment.path}: evaluate.split {split!r} holds no record of "
+                f"{self.experiment.file.data.folder}; splits with records: {have}"
+            )
         _, game = setup.open_data(structured(RunConfig, waiting[0].run.config)) if waiting else (None, None)
         seen: set[str] = set()
         for job in waiting:
             learner = job.run.config.get("learner", {})
-            if (known := digest(learner)) in seen or game is None:
+            if (known := digest([learner, sorted(job.plays)])) in seen or game is None:
                 continue
             seen.add(known)
             try:
-                setup.make_learner(game, learner)
-            except (ConfigError, ValueError) as error:
+                policy = setup.make_learner(game, learner).policy()
+                for play in job.plays.values():
+                    policy.with_options(**play)
+            except (RegistryError, ValueError) as error:
                 raise ConfigError(
                     f"{self.experiment.path}: cell {job.run.name.rpartition(', ')[0]!r}: {error}; change its settings, "
                     "or leave the cell out with a line of skip"
@@ -272,7 +291,7 @@ class Runner:
                     figures = json.loads(path.read_text())
                     found.append(Result(cell, seed, job.folder, figures, job.folder / f"{name}.npz", None))
                 else:
-                    found.append(Result(cell, seed, job.folder, None, None, job.failure or "not run yet"))
+                    found.append(Result(cell, seed, job.folder, None, None, job.failure or NOT_RUN))
         return found
 
 
@@ -286,6 +305,12 @@ def _locked(path: Path) -> Iterator[None]:
                 f"{path.parent}: another process runs an experiment there; wait for it, or take another --out"
             ) from None
         yield
+
+
+def _is_complete(folder: str) -> bool:
+    """Whether a finished data set lies there; one whose description is damaged is for ``Dataset.open`` to name."""
+    path = Path(folder)
+    return (path / INFO_FILE).is_file() and DatasetInfo.read(path).complete
 
 
 def require_data(experiment: Experiment) -> None:

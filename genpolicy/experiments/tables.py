@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,33 +15,9 @@ from genpolicy.errors import ConfigError
 from genpolicy.evaluation.intervals import cluster_bootstrap
 from genpolicy.evaluation.report import Report
 from genpolicy.experiments.description import Cell, Experiment
-from genpolicy.experiments.runner import Result
+from genpolicy.experiments.metrics import is_share, title
+from genpolicy.experiments.runner import NOT_RUN, Result
 from genpolicy.experiments.statistics import Mean, Paired, holm, mean_over_seeds, paired
-
-SHARES = (
-    "best",
-    "raw_best",
-    "labelled",
-    "legal",
-    "valid_action",
-    "best_action",
-    "valid_state",
-    "match",
-    "match_board",
-    "random",
-)
-TITLES = {
-    "best": "best move %",
-    "best_one_call": "best move, one call %",
-    "raw_best": "best move, no fallback %",
-    "labelled": "labelled move %",
-    "labelled_one_call": "labelled move, one call %",
-    "legal": "raw legal %",
-    "calls": "network calls",
-    "records": "records seen",
-    "ms": "ms a move",
-    "bound": "-log p bound, nats",
-}
 
 
 @dataclass(frozen=True)
@@ -53,12 +29,10 @@ class Row:
     """By metric; one that no seed has is left out."""
     failures: tuple[str, ...]
     """Why seeds are missing."""
-    published: float | None
-
-
-def is_share(metric: str) -> bool:
-    """Whether a metric is a fraction that tables show in percent."""
-    return metric.removesuffix("_one_call").rstrip("0123456789").rstrip("_") in SHARES
+    published: dict[str, float]
+    """By metric."""
+    not_run: int = 0
+    """Seeds that were not run yet, or not to the end."""
 
 
 def rows_of(experiment: Experiment, results: Sequence[Result]) -> list[Row]:
@@ -87,9 +61,19 @@ def rows_of(experiment: Experiment, results: Sequence[Result]) -> list[Row]:
             values = [f[metric] for f in figures if isinstance(f.get(metric), int | float)]
             if values:
                 means[metric] = mean_over_seeds(values) if len(values) > 1 else _of_one_seed(metric, values[0], of_cell)
-        failures = tuple(f"seed {r.seed}: {r.error} ({r.folder / 'log.txt'})" for r in of_cell if r.figures is None)
-        rows.append(Row(cell, means, failures, experiment.file.published.values.get(cell.name)))
+        missing = [r for r in of_cell if r.figures is None]
+        failures = tuple(f"seed {r.seed}: {r.error} ({r.folder / 'log.txt'})" for r in missing if r.error != NOT_RUN)
+        rows.append(Row(cell, means, failures, _published(experiment, cell), len(missing) - len(failures)))
     return rows
+
+
+def _published(experiment: Experiment, cell: Cell) -> dict[str, float]:
+    published = experiment.file.published
+    given = published.values.get(cell.name)
+    if given is None:
+        return {}
+    of_metric = given if isinstance(given, Mapping) else {published.metric: given}
+    return {str(metric): float(value) for metric, value in of_metric.items()}
 
 
 def _of_one_seed(metric: str, value: float, results: Sequence[Result]) -> Mean:
@@ -153,18 +137,23 @@ def _digits(value: float) -> int:
 def report_of(experiment: Experiment, rows: Sequence[Row]) -> Report:
     """The table."""
     file = experiment.file
-    published = [f"published ({file.published.source})"] if any(row.published is not None for row in rows) else []
-    columns = [*(file.axes or ["run"]), "seeds", *(TITLES.get(m, m.replace("_", " ")) for m in file.metrics)]
-    report = Report(file.title or experiment.name, [*columns, *published])
+    beside = {metric for row in rows for metric in row.published}
+    columns = [*(file.axes or ["run"]), "seeds"]
+    for metric in file.metrics:
+        columns.append(title(metric))
+        if metric in beside:
+            columns.append(f"published ({file.published.source})")
+    report = Report(file.title or experiment.name, columns)
     for row in rows:
-        cells = [row.means.get(metric) for metric in file.metrics]
+        shown = []
+        for metric in file.metrics:
+            mean = row.means.get(metric)
+            missing = "failed" if row.failures else "not run" if row.not_run else "-"
+            shown.append(missing if mean is None else number(metric, mean))
+            if metric in beside:
+                shown.append(f"{row.published[metric]:g}" if metric in row.published else "-")
         seeds = max((mean.seeds for mean in row.means.values()), default=0)
-        shown = [
-            "failed" if mean is None and row.failures else "-" if mean is None else number(metric, mean)
-            for metric, mean in zip(file.metrics, cells, strict=True)
-        ]
-        beside = [("-" if row.published is None else f"{row.published:g}")] if published else []
-        report.add(*(row.cell.labels.values() or ["all"]), str(seeds), *shown, *beside)
+        report.add(*(row.cell.labels.values() or ["all"]), str(seeds), *shown)
     ((kind, amount),) = file.budget.items()
     report.notes = [
         f"Mean over the seeds with the 95 % interval over seeds (Student's t), with a single seed over positions "
@@ -173,6 +162,8 @@ def report_of(experiment: Experiment, rows: Sequence[Row]) -> Report:
     ]
     for row in rows:
         report.notes += [f"FAILED {row.cell.name}, {failure}" for failure in row.failures]
+    if not_run := sum(row.not_run for row in rows):
+        report.notes.append(f"Not all runs are there yet: {not_run} are missing; the same command makes them.")
     return report
 
 
@@ -181,10 +172,10 @@ def comparison_report(found: Sequence[tuple[str, Cell, Cell, str, Paired]]) -> R
     columns = ["claim", "a", "b", "a - b, points", "95 % over positions", "95 % over seeds", "p", "p (Holm)", "verdict"]
     report = Report("Paired tests", columns, words=True)
     corrected = holm([test.p_value for *_, test in found])
-    for (title, a, b, _, test), p in zip(found, corrected, strict=True):
+    for (claim, a, b, _, test), p in zip(found, corrected, strict=True):
         ends = [f"[{100 * low:.1f}, {100 * high:.1f}]" for low, high in (test.over_positions, test.over_seeds)]
         report.add(
-            title,
+            claim,
             a.name,
             b.name,
             f"{100 * test.difference:+.1f}",
@@ -211,7 +202,7 @@ def as_csv(rows: Sequence[Row]) -> str:
     for row in rows:
         for metric, mean in row.means.items():
             ends = ["" if math.isnan(end) else end for end in mean.interval]
-            published = "" if row.published is None or metric != "best" else row.published
+            published = row.published.get(metric, "")
             writer.writerow([*row.cell.labels.values(), metric, mean.value, *ends, mean.seeds, published, ""])
         for failure in row.failures:
             writer.writerow([*row.cell.labels.values(), "", "", "", "", "", "", failure])
@@ -237,6 +228,7 @@ def as_json(
                 "means": {metric: asdict(mean) for metric, mean in row.means.items()},
                 "published": row.published,
                 "failures": list(row.failures),
+                "not_run": row.not_run,
                 "seeds": {str(r.seed): r.figures for r in results if r.cell == row.cell and r.figures},
             }
             for row in rows

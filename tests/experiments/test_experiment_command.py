@@ -213,9 +213,31 @@ def test_a_third_partys_process_takes_part_through_its_entry_point(
                 },
                 "compare": [],
                 "plots": [],
+                "published": {},
             },
             "cell 's-v': learner.paradigm 's-v' imagines no action",
         ),
+        ({"axes": {"method": {"S-A": {"learner.kind": "one_stp"}, "direct": None}}}, "Did you mean: 'one_step'?"),
+        ({"axes": {"method": {"S-A": {"without": "learner"}, "direct": None}}}, "without is a list of keys"),
+        (
+            {"axes": {"method": {"S-A": {"without": ["learner.horizn"]}, "direct": None}}},
+            "'learner.horizn' is set neither in config nor in run",
+        ),
+        (
+            {"axes": {"method": {"S-A": {"learner.kind": "one_step", "play.num_steps": 3}, "direct": None}}},
+            "cell 'S-A': policy 'one_step' takes no option 'num_steps'",
+        ),
+        ({"evaluate": {"split": "tst"}}, "evaluate.split 'tst' holds no record of"),
+        ({"plots": [{"x": "method", "y": "bets"}]}, "plots: metric 'bets' was not measured"),
+        ({"plots": [{"x": "method", "where": {"method": "S-B"}}]}, "plots: where: axis 'method' has no label 'S-B'"),
+        ({"plots": [{"x": "future_step", "y": "match"}]}, "got y 'match' and evaluate.futures false"),
+        ({"metrics": ["match_1"]}, "metric 'match_1' is measured with evaluate.futures=true"),
+        (
+            {"compare": [{"a": {"method": "S-A"}, "b": {"method": "direct"}, "metric": "calls"}]},
+            "metric 'calls' is not measured at each position",
+        ),
+        ({"published": {"values": {"S-B": 1.0}}}, "cell 'S-B' does not exist. Did you mean: 'S-A'?"),
+        ({"published": {"values": {"S-A": "high"}}}, "the value of cell 'S-A' is a number"),
     ],
 )
 def test_what_cannot_be_run_is_refused(
@@ -231,6 +253,62 @@ def test_a_data_set_that_nothing_makes_is_named(tmp_path: Path, capsys: pytest.C
     path = describe(tmp_path, tmp_path / "nowhere")
     assert main(["experiment", str(path), "--out", str(tmp_path / "out")]) == 2
     assert "data.make has no commands" in capsys.readouterr().err
+
+
+def test_every_data_set_that_cells_train_on_is_made(
+    tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another experiment has made the first of them already."""
+    first, other = tmp_path / "first", tmp_path / "first-other"
+    label = f"data label {data}-raw --oracle solver --horizon"
+    assert main([*f"{label} 2".split(), "--out", str(first)]) == 0
+    axes = {"data": {"own": None, "other": {"data.folder": str(other)}}}
+    options: dict[str, Any] = {"axes": axes, "compare": [], "plots": [], "published": {}, "budget": {"records": 64}}
+    run = {
+        "learner": {"kind": "one_step", "network": NETWORK},
+        "trainer": {"batch_size": 32, "eval_records": 0, "accuracy_records": 0, "tensorboard": False},
+    }
+    making = {"folder": str(first), "make": [f"{label} 2 --out {{folder}}", f"{label} 3 --out {{folder}}-other"]}
+    path = describe(tmp_path, data, **options, run=run)
+    description = {**yaml.safe_load(path.read_text()), "data": {"folder": str(first), "make": making["make"][:1]}}
+    path.write_text(yaml.safe_dump(description, sort_keys=False))
+    assert main(["experiment", str(path), "--out", str(tmp_path / "out")]) == 2
+    assert f"the commands of data.make do not make {str(other)!r}" in capsys.readouterr().err
+    path.write_text(yaml.safe_dump({**description, "data": making}, sort_keys=False))
+    assert main(["experiment", str(path), "--out", str(tmp_path / "out")]) == 0
+    assert len(json.loads((tmp_path / "out" / "small.json").read_text())["cells"]) == 2
+
+
+def test_published_numbers_stand_beside_their_metric_and_futures_are_drawn(tmp_path: Path, data: Path) -> None:
+    pytest.importorskip("matplotlib")
+    learner = {"learner.kind": "diffusion", "learner.horizon": 2, "learner.process": {"kind": "absorbing"}}
+    path = describe(
+        tmp_path,
+        data,
+        axes={"method": {"d": learner, "e": {**learner, "learner.process": {"kind": "absorbing", "num_timesteps": 4}}}},
+        budget={"records": 64},
+        evaluate={"positions": 10, "futures": True},
+        metrics=["best", "valid_action_1", "records"],
+        published={"source": "a paper", "values": {"d": {"best": 41.31, "valid_action_1": 79.33}, "e": 20}},
+        compare=[],
+        plots=[{"x": "future_step", "y": "valid_action, match", "where": {"method": "d"}}],
+    )
+    assert main(["experiment", str(path), "--out", str(tmp_path / "out"), "skip=[{method: e}]"]) == 0
+    columns, _, row = (tmp_path / "out" / "small.md").read_text().splitlines()[2:5]
+    names = [name.strip() for name in columns.split("|")]
+    assert names[3:8] == ["best move %", "published (a paper)", "valid action 1", "published (a paper)", "records seen"]
+    assert [cell.strip() for cell in row.split("|")][4:7:2] == ["41.31", "79.33"]
+    rows = {row["metric"]: row for row in csv.DictReader((tmp_path / "out" / "small.csv").open())}
+    assert (rows["valid_action_1"]["published"], rows["records"]["published"]) == ("79.33", "")
+    svg = (tmp_path / "out" / "small-1.svg").read_text()
+    assert "<!-- valid action -->" in svg
+    assert "<!-- future step -->" in svg
+    # The table of what there is, while the other cell is still to do, does not call it failed.
+    assert main(["experiment", str(path), "--out", str(tmp_path / "out"), "--table-only"]) == 0
+    markdown = (tmp_path / "out" / "small.md").read_text()
+    assert "| e | 0 | not run | 20 | not run | - | not run |" in markdown
+    assert "FAILED" not in markdown
+    assert "Not all runs are there yet: 1 are missing" in markdown
 
 
 def test_no_finished_run_is_no_table(tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
