@@ -7,6 +7,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from tests.play.engine_policies import save_diffusion
 from tests.play.engine_session import Session, best
 
@@ -110,3 +112,15 @@ def test_a_search_that_is_stopped_before_the_policy_is_loaded_is_answered_by_it(
         session.ask("uci", until="uciok")
         session.send("isready", "go movetime 100", "quit")  # nothing is loaded yet
         assert session.process.wait(1.5) == 0
+
+
+@pytest.mark.parametrize("policy", ["mcts:heuristic?simulations=50", "alphabeta?nodes=500", "greedy"])
+def test_a_ponder_hit_may_bring_the_clock_or_none(policy: str) -> None:
+    with Session("--policy", policy, "--game", "shogi") as session:
+        session.ask("usi", "isready", until="readyok")
+        ponder = ("position startpos moves 7g7f", "go ponder")
+        # As ShogiHome does where it ponders early: the times come with the hit.
+        assert took_s(session, ponder, "ponderhit btime 0 wtime 0 byoyomi 300") < 0.3 + 0.5
+        # No clock at all: the policy's own limits.
+        assert took_s(session, ponder, "ponderhit") < 3
+        assert session.strays() == []

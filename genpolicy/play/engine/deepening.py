@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from genpolicy.play.engine.found import Found, Variation
-from genpolicy.play.engine.job import Job
+from genpolicy.play.engine.job import Job, SearchStopped
 from genpolicy.play.engine.searchers import Publish
 from genpolicy.policies.alphabeta import AlphaBetaPolicy
 from genpolicy.policies.base import Policy
@@ -29,7 +29,7 @@ class DeepeningSearcher:
         go = job.go
         only = job.allowed if job.restricted else None
         search = self._watched(job)
-        if not (job.is_timed or go.infinite or go.ponder or go.nodes or go.depth):
+        if job.is_unlimited:
             found = search.search(job.state, only=only)
             publish(self._found(found, found.nodes))
             return
@@ -50,7 +50,7 @@ class DeepeningSearcher:
             if found.depth >= reached:
                 reached = found.depth
                 publish(self._found(found, nodes))
-            if found.exact or found.depth < depth or job.is_over:
+            if found.exact or found.depth < depth or job.is_over or job.is_unlimited:
                 return
 
     def _watched(self, job: Job) -> AlphaBeta:
@@ -72,6 +72,8 @@ def _checked(call: Callable[..., Any], job: Job) -> Callable[..., Any]:
     def checked(*arguments: Any) -> Any:
         if job.stop_asked:
             job.check()
+        if job.is_unlimited and job.best is not None:
+            raise SearchStopped  # a ponder hit without a clock: what was found while pondering is enough
         return call(*arguments)
 
     return checked

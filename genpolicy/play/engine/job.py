@@ -77,10 +77,15 @@ class Job:
             self._stopped, self.held = True, False
             self.changed.notify_all()
 
-    def ponder_hit(self) -> None:
-        """The move that was pondered on has come: the clock runs from now on."""
+    def ponder_hit(self, time_limit: Budget | None = None) -> None:
+        """The move that was pondered on has come: the clock runs from now on.
+
+        Args:
+            time_limit: Where the clock was told only now; None: that of ``go``.
+        """
         with self.changed:
             self.held, self.pondering = self.go.infinite, False
+            self.time_limit = time_limit or self.time_limit
             if self.time_limit is not None:
                 self._start_clock()
             self.changed.notify_all()
@@ -89,6 +94,11 @@ class Job:
     def is_timed(self) -> bool:
         """Whether a clock runs for it, now or after ``ponderhit``."""
         return self.time_limit is not None
+
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether the policy's own limits are the only ones: nobody will say stop, and no other limit was given."""
+        return not (self.held or self.is_timed or self.go.nodes or self.go.depth)
 
     @property
     def is_over(self) -> bool:

@@ -205,8 +205,11 @@ class Server:
         job = self._job
         if job is None or job.answered or not job.go.ponder:
             return
-        job.ponder_hit()
-        self._watch_time(job)
+        # Some GUIs tell the clock only now.
+        go = read_go(rest, self.dialect, self._moves)
+        job.ponder_hit(budget(go, self.game.player(job.state), self._overhead()))
+        if self._loaded.is_set():
+            self._watch_time(job)
 
     def _go(self, rest: Sequence[str]) -> None:
         if self._job is not None and not self._job.answered:
@@ -233,8 +236,7 @@ class Server:
         if go.search_moves and not allowed:
             self._say("searchmoves names no legal move; all are searched")
         chosen = allowed or legal
-        overhead = float(self.settings.get("Move Overhead", self._by_name["moveoverhead"].default))
-        limit = budget(go, self.game.player(state), overhead)
+        limit = budget(go, self.game.player(state), self._overhead())
         job = Job(
             state,
             chosen,
@@ -244,6 +246,9 @@ class Server:
             multi_pv=int(self.settings.get("MultiPV", 1)),
         )
         self._begin(job, lambda: self._search(job))
+
+    def _overhead(self) -> float:
+        return float(self.settings.get("Move Overhead", self._by_name["moveoverhead"].default))
 
     def _go_mate(self, state: Any, go: Any) -> None:
         # UCI gives the moves of a mate, USI the milliseconds to look for one.

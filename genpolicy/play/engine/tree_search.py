@@ -51,12 +51,12 @@ class TreeSearcher:
             game = restricted_game(game, job.state, job.allowed)
         model = RulesModel(game, evaluator)
         tree = self._kept.find(job.state) if policy.reuse and not job.restricted else None
-        target = self._target(job)
         if job.is_timed:
             self._first_answer(job, publish)
         calls = policy.evaluator.network_calls
         done = 0
-        while True:
+        # A ponder hit without a clock leaves the policy's own number of simulations as the limit.
+        while done < (target := self._target(job)):
             part = min(self._part(job, done), target - done)
             # Noise is mixed in once; whether the search may end early is for the whole of it to say.
             config = dataclasses.replace(
@@ -73,13 +73,13 @@ class TreeSearcher:
             done = result.simulations
             self._measure((job.elapsed_s() - began) / added)
             nodes = policy.evaluator.network_calls - calls or result.evaluations
-            over = done >= target or len(tree) > MAX_NODES or (policy.config.early_stop and tree.decided(target - done))
+            over = len(tree) > MAX_NODES or (policy.config.early_stop and tree.decided(target - done))
             over |= go.nodes is not None and nodes >= go.nodes
             over |= go.depth is not None and result.depth >= go.depth
             publish(self._found(result, seed, nodes, job.multi_pv))
             if over or job.is_over:
                 break
-        if policy.reuse and not job.restricted:
+        if policy.reuse and not job.restricted and tree is not None:
             self._kept.add([tree])
 
     def _first_answer(self, job: Job, publish: Publish) -> None:
@@ -96,11 +96,9 @@ class TreeSearcher:
 
     def _target(self, job: Job) -> int:
         """Simulations after which the search is over at the latest."""
-        go = job.go
-        limited = go.infinite or go.ponder or job.is_timed or go.nodes is not None or go.depth is not None
-        if limited and not (self._capped and job.is_timed):
-            return 10 * MAX_NODES
-        return self.policy.config.simulations
+        if job.is_unlimited or (self._capped and job.is_timed):
+            return self.policy.config.simulations
+        return 10 * MAX_NODES
 
     def _part(self, job: Job, done: int) -> int:
         """Simulations of the next part."""
