@@ -10,7 +10,7 @@ import torch
 from genpolicy.diffusion.gaussian_embedding import GaussianEmbedding
 from genpolicy.errors import ConfigError
 from genpolicy.testing import check_process
-from genpolicy.testing.gaussian import check_gaussian
+from genpolicy.testing.gaussian import _is_resolved, check_gaussian
 
 OPTIONS: list[dict[str, Any]] = [
     {"prediction": "x0_ce"},
@@ -40,6 +40,14 @@ def test_keeps_the_laws_with_five_symbols(options: dict[str, Any]) -> None:
     check_process(GaussianEmbedding(5, 20, **{"width": 3, **options}).double(), num_draws=4_000)
 
 
+@pytest.mark.parametrize("options", OPTIONS[:3], ids=str)
+def test_steps_too_narrow_for_the_grid_are_not_called_wrong(options: dict[str, Any]) -> None:
+    """VDM's own ends of gamma: sigma_0 is 0.0013, and sums over a grid of 0.01 are no integrals."""
+    for seed in range(3):
+        torch.manual_seed(seed)
+        check_process(GaussianEmbedding(2, 4, width=1, **options).double(), num_draws=2_000)
+
+
 def test_a_wrong_posterior_is_caught() -> None:
     class Wrong(GaussianEmbedding):
         def posterior(self, zt: Any, e: Any, t: Any, s: Any) -> Any:
@@ -52,6 +60,7 @@ def test_a_wrong_posterior_is_caught() -> None:
 
 def test_a_wrong_bound_is_caught() -> None:
     process = two_points(prediction="eps")
+    assert _is_resolved(process)
     process.step_weight = lambda t, s: 0.0 * t  # type: ignore[method-assign,assignment]
     with pytest.raises(AssertionError, match="weight of step"):
         check_gaussian(process)
