@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import shutil
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +21,7 @@ pytest.importorskip("uvicorn", reason="needs the extra [web]")
 from tests.play.engine_policies import save_diffusion
 from tests.play.web_server import TIC_TAC_TOE, Client, serving
 
+ENGINE_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/games"])  # where Debian puts engines
 FOOLS_MATE = ["f2f3", "e7e5", "g2g4", "d8h4"]
 SHUFFLE = ["g1f3", "g8f6", "f3g1", "f6g8"]
 DECLARED = "+R+R+B+B4K/GGGGSS3/9/9/9/9/9/9/4k4 b 2P 1"  # ten pieces and 28 points in the camp, no check
@@ -323,3 +326,17 @@ def test_export_refuses_what_is_no_format_no_name_and_no_result(client: Client) 
         reply = client.post("/api/export", {"game": "chess", **fields})
         assert reply.status == 400, fields
         assert word in reply.error
+
+
+@pytest.mark.skipif(shutil.which("stockfish", path=ENGINE_PATH) is None, reason="needs stockfish")
+def test_an_engines_limit_can_be_set_and_few_processes_are_kept() -> None:
+    with serving(["engine:stockfish?nodes=500&game=chess"], []) as client:
+        (policy,) = client.get("/api/offers").json["policies"]
+        (option,) = policy["options"]
+        assert (option["name"], option["default"], option["min"]) == ("nodes", 500, 1)
+        offer = client.offers.policies[policy["id"]]
+        for nodes in (1, 10, 100, 1000, 2000):
+            (line,) = client.decide("chess", "engine", FOOLS_MATE[:3], options={"nodes": nodes}).lines
+            assert line["decision"]["label"] == "Qh4#" or nodes < 100
+        assert len(offer.settings._made) == 3
+        assert client.decide("chess", "engine", options={"nodes": 0}).status == 400

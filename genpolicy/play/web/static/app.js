@@ -16,7 +16,6 @@ class Page {
     this.offers = offers;
     this.state = restore(offers);
     this.columns = new Map();
-    this.labels = [];
     this.aims = new Map(); // protocol move -> {source, target}, learnt from the legal moves that were shown
     this.turnNumber = 0; // raised by every change of the position: late answers know that they are late
     this.board = new Board(byId("board"), {
@@ -70,7 +69,7 @@ class Page {
 
   /** Whether moves are written in protocol notation. */
   get codes() {
-    return this.state.codes ?? !this.labels.concat(this.position?.legal[0]?.label ?? "").every(canShow);
+    return this.state.codes ?? !this.state.labels.concat(this.position?.legal[0]?.label ?? "").every(canShow);
   }
 
   // ---- the position --------------------------------------------------------------------------------------------
@@ -90,7 +89,7 @@ class Page {
     showTrouble(this, null);
     this.position = position;
     this.adopt(position);
-    position.labels.forEach((label, index) => { this.labels[index] = label; });
+    position.labels.forEach((label, index) => { this.state.labels[index] = label; });
     for (const { move, source, target } of position.legal) this.aims.set(move, { source, target });
     this.show();
     if (!quiet) this.announce();
@@ -141,7 +140,7 @@ class Page {
     const pairs = this.game.protocol === "uci"; // 1. e4 e5; other games count each move
     const first = pairs ? this.firstPlayer : 0;
     byId("moves").replaceChildren(...this.state.moves.map((move, index) => {
-      const label = this.write({ move, label: this.labels[index] });
+      const label = this.write({ move, label: this.state.labels[index] });
       const current = index === this.state.ply - 1;
       const button = el("button", { type: "button", text: label, "aria-current": current ? "true" : null,
         "aria-label": `Move ${index + 1}: ${label}`, on: { click: () => this.goTo(index + 1) } });
@@ -156,7 +155,7 @@ class Page {
     const { ply } = this.state;
     const names = this.game.players;
     const { outcome, player } = this.position;
-    const made = ply ? `${names[1 - player]} played ${this.write({ move: this.state.moves[ply - 1], label: this.labels[ply - 1] })}. ` : "";
+    const made = ply ? `${names[1 - player]} played ${this.write({ move: this.state.moves[ply - 1], label: this.state.labels[ply - 1] })}. ` : "";
     this.say(made + (outcome ? ending(outcome, names) : `${names[player]} to move${inCheck(this.position)}.`));
   }
 
@@ -227,7 +226,7 @@ class Page {
   play(move) {
     this.state.moves = [...this.played, move];
     this.state.ply += 1;
-    this.labels.length = this.state.ply - 1;
+    this.state.labels.length = this.state.ply - 1;
     this.state.held = false;
     return this.refresh();
   }
@@ -266,9 +265,9 @@ class Page {
   }
 
   start({ game, start, sides }) {
-    for (const column of this.columns.values()) column.stop();
+    for (const column of this.columns.values()) column.clear();
     const other = game !== this.state.game;
-    Object.assign(this.state, { game, start, sides, moves: [], ply: 0, held: false });
+    Object.assign(this.state, { game, start, sides, moves: [], labels: [], ply: 0, held: false });
     if (other) this.state.watched = [];
     tidy(this.state, this.offers);
     if (!this.state.watched.length) {
@@ -276,7 +275,6 @@ class Page {
       if (first) this.state.watched = [first.id];
     }
     this.state.flip = !this.fallsDown && sides[0] !== HUMAN && sides[1] === HUMAN;
-    this.labels = [];
     dress(this);
     return this.refresh();
   }

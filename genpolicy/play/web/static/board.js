@@ -22,6 +22,11 @@ export class Board {
     root.addEventListener("pointermove", (event) => this.#pull(event));
     root.addEventListener("pointerup", (event) => this.#release(event));
     root.addEventListener("pointercancel", () => this.#drop());
+    // A finger on something that moves drags it; anywhere else on the board it scrolls the page. Browsers do not heed
+    // touch-action within a drawing.
+    root.addEventListener("touchstart", (event) => {
+      if (event.target.closest(".can-move")) event.preventDefault();
+    }, { passive: false });
     root.addEventListener("keydown", (event) => this.#key(event));
     root.addEventListener("focusin", (event) => this.#focus(event));
     root.addEventListener("focusout", () => this.#mark());

@@ -122,7 +122,7 @@ export class Column {
     const { policy } = this;
     const name = `${policy.label}`;
     const tool = (text, label, click, more = {}) =>
-      el("button", { type: "button", class: "tool", text, title: label, "aria-label": `${label}: ${name}`, on: { click }, ...more });
+      el("button", { type: "button", class: "tool", text, title: label, "aria-label": `${text.length > 2 ? text : label}: ${name}`, on: { click }, ...more });
     this.badge = el("span", { class: "badge", hidden: true });
     this.pointer = tool("⇗", "Show its plan on the board", () => this.told.point(), { "aria-pressed": "false" });
     this.closer = tool("×", "Take this policy away", () => this.told.close());
@@ -146,7 +146,19 @@ export class Column {
     this.node = el("article", { class: `column hue-${this.hue}`, "aria-label": name, "aria-busy": "false", "data-policy": policy.id },
       el("header", {}, el("h3", { text: policy.label }), this.badge, el("span", { class: "spring" }), this.pointer, this.closer),
       this.note, this.body, el("footer", {}, again, another), this.strength);
-    this.note.textContent = "Has not looked at this position yet.";
+    this.clear();
+  }
+
+  /** Forget what was seen. */
+  clear() {
+    this.stop();
+    Object.assign(this, { steps: [], at: -1, decision: null, asked: null });
+    this.note.replaceChildren("Has not looked at this position yet.");
+    this.note.classList.remove("bad");
+    this.node.classList.remove("busy");
+    this.node.setAttribute("aria-busy", "false");
+    this.body.hidden = true;
+    this.futures.replaceChildren();
   }
 
   #begin() {

@@ -48,7 +48,7 @@ export function wire(page) {
   click("go", () => { page.state.held = false; page.refresh({ quiet: true }); });
   click("hold", () => { page.state.held = true; page.turnNumber += 1; keep(page.state); page.show(); });
   byId("trouble").querySelector("button").addEventListener("click", () => {
-    if (page.refused) Object.assign(page.state, { start: null, moves: [], ply: 0 });
+    if (page.refused) Object.assign(page.state, { start: null, moves: [], labels: [], ply: 0 });
     page.refresh();
   });
   byId("typed").addEventListener("submit", (event) => typeMove(page, event));
@@ -83,15 +83,17 @@ async function typeMove(page, event) {
   if (!text) return;
   let wrong = page.board.moves.length ? "" : "It is not your turn.";
   try {
-    const typed = wrong ? null : await server.position({ ...page.question(), typed: text });
-    if (typed) await page.play(typed.moves.at(-1));
+    if (!wrong) {
+      const typed = await server.position({ ...page.question(), typed: text });
+      byId("move").value = "";
+      page.play(typed.moves.at(-1));
+    }
   } catch (error) {
     if (!(error instanceof server.Trouble)) throw error;
     wrong = error.message;
   }
   byId("move-error").textContent = wrong;
   byId("move").setAttribute("aria-invalid", String(wrong !== ""));
-  if (!wrong) byId("move").value = "";
 }
 
 /** Hand the game over as a file. */

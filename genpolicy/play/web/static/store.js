@@ -10,6 +10,7 @@ export function fresh(offers) {
     game,
     start: null, // text of the first position; null: the usual one
     moves: [], // protocol texts, the whole line
+    labels: [], // the same as people write them, as far as they were shown
     ply: 0, // how many of them are on the board
     sides: [HUMAN, dreaming ? dreaming.id : HUMAN],
     flip: false,
@@ -79,5 +80,5 @@ function addressed(offers) {
   const before = saved();
   const same = before.game === game && (before.start ?? null) === start
     && moves.join(" ") === (before.moves ?? []).slice(0, before.ply).join(" ");
-  return same ? {} : { game, start, moves, ply: moves.length, sides: [HUMAN, HUMAN], held: true };
+  return same ? {} : { game, start, moves, labels: [], ply: moves.length, sides: [HUMAN, HUMAN], held: true };
 }

@@ -1,0 +1,300 @@
+"""What the web page shows of a dream, what it remembers, how it looks, and what it does when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from tests.play.web_page import DESK, PHONE, chess_place, expect, tab
+from tests.play.web_policies import NAUGHTY, STEPS
+
+FEN = "r1bqkbnr/pppp1ppp/2n5/4p3/4P3/5N2/PPPP1PPP/RNBQKB1R w KQkq - 2 3"
+
+
+def watch(web: Any, label: str) -> Any:
+    """Put a policy beside the board, if it is not there; its column."""
+    if web.page.locator("#add option", has_text=re.compile(f"^{re.escape(label)}$")).count():
+        web.page.select_option("#add", label=label)
+    column = web.page.locator(".column", has=web.page.locator("h3", has_text=re.compile(f"^{re.escape(label)}$")))
+    expect(column).to_have_count(1)
+    return column
+
+
+def to_step(column: Any, step: int) -> None:
+    column.locator("input[type=range]").evaluate(
+        "(slider, step) => { slider.value = step; slider.dispatchEvent(new Event('input', {bubbles: true})); }", step
+    )
+
+
+def test_the_slider_goes_from_all_masked_to_none(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.open("chess", FEN)
+        column = watch(web, "dreamer")
+        web.settle()
+        last = STEPS["chess"] - 1
+        expect(column.locator(".count")).to_have_text(f"{last + 1} / {last + 1}")
+        masked, boards = [], []
+        for step in range(last + 1):
+            to_step(column, step)
+            expect(column).to_have_attribute("data-step", str(step))
+            masked.append(column.locator(".future .gp-mask").count())
+            boards.append(column.locator(".futures").inner_html())
+            if step in (0, last // 2, last):
+                web.shoot(f"dream-step-{step + 1}")
+        assert masked[0] > 30, "hardly anything is masked after the first step"
+        assert masked[-1] == 0
+        assert masked == sorted(masked, reverse=True)
+        assert len(set(boards)) == last + 1, "two steps look alike"
+        assert column.locator(".chip.masked").count() == 0
+        to_step(column, 0)
+        assert column.locator(".bar").count() >= 3
+        shares = [float(text.split()[0]) for text in column.locator(".bar .share").all_text_contents()]
+        assert 0 < sum(shares) <= 101
+        # Arrows lie over the board for what is decided, and go when the switch is off.
+        to_step(column, last)
+        assert web.page.locator("#board .plan").count() >= 1
+        web.page.uncheck("#arrows")
+        assert web.page.locator("#board .plan").count() == 0
+
+
+def test_replay_runs_through_the_steps(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.open("chess", FEN)
+        column = watch(web, "dreamer")
+        web.settle()
+        web.page.keyboard.press("[")
+        expect(column).to_have_attribute("data-step", str(STEPS["chess"] - 2))
+        web.page.keyboard.press("]")
+        web.page.keyboard.press("p")
+        expect(column).to_have_attribute("data-step", re.compile("^[0-4]$"))
+        expect(column).to_have_attribute("data-step", str(STEPS["chess"] - 1))
+
+
+def test_the_first_step_is_shown_before_the_last_is_there(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.open("chess", FEN)
+        column = watch(web, "slow")  # of sixty steps
+        expect(column.locator(".count")).to_have_text(re.compile(r"^[1-9] / 60$|^[1-4]\d / 60$"))
+        assert "busy" in (column.get_attribute("class") or "")
+        assert column.locator(".future .gp-mask").count() > 0
+        seen = int(column.get_attribute("data-step") or 0)
+        web.settle()
+        expect(column).to_have_attribute("data-step", "59")
+        assert seen < 59
+
+
+def test_policies_side_by_side(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.open("chess", FEN)
+        names = ["dreamer", NAUGHTY, "random"]
+        columns = [watch(web, name) for name in names]
+        web.page.click("#look")
+        web.settle()
+        boxes = [column.bounding_box() for column in columns]
+        assert len({round(box["x"]) for box in boxes}) == 3
+        assert len({round(box["y"]) for box in boxes}) == 1
+        for column in columns:
+            expect(column.locator(".note strong")).not_to_be_empty()
+            assert column.locator(".bar").count() >= 3
+        hues = [column.evaluate("e => getComputedStyle(e).borderTopColor") for column in columns]
+        assert len(set(hues)) == 3
+        # The plan of the column that points lies over the board.
+        columns[1].get_by_role("button", name="Show its plan").click()
+        expect(columns[1].locator(".tool[aria-pressed]")).to_have_attribute("aria-pressed", "true")
+        expect(columns[0].locator(".tool[aria-pressed]")).to_have_attribute("aria-pressed", "false")
+        web.shoot("side-by-side")
+        columns[2].get_by_role("button", name="Take this policy away").click()
+        expect(web.page.locator(".column")).to_have_count(2)
+
+
+def test_an_alternative_is_played(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.open("chess", FEN)
+        column = watch(web, "dreamer")
+        web.settle()
+        label = column.locator(".bar .move").nth(1).text_content()
+        column.locator(".bar").nth(1).click()
+        web.wait_moves(label)
+
+
+def test_settings_are_sent_and_wrong_ones_are_not(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.open("chess", FEN)
+        column = watch(web, "dreamer")
+        web.settle()
+        column.locator("details.strength > summary").click()
+        steps = column.get_by_label("Steps", exact=True)
+        steps.fill("3")
+        steps.press("Enter")
+        steps.blur()
+        column.get_by_role("button", name="Look again").click()
+        web.settle()
+        expect(column.locator(".count")).to_have_text("3 / 3")
+        web.shoot("settings")
+        steps.fill("-1")
+        steps.blur()
+        assert steps.get_attribute("aria-invalid") == "true"
+        column.get_by_role("button", name="Look again").click()
+        web.settle()
+        expect(column.locator(".count")).to_have_text("3 / 3")
+
+
+def test_flip_turns_the_board_and_the_dream(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.open("chess", FEN)
+        column = watch(web, "dreamer")
+        web.settle()
+        a8 = web.place(chess_place("a8"))
+        before, dreamt = a8.bounding_box(), column.locator(".future").first.inner_html()
+        to_step(column, 2)
+        web.page.keyboard.press("f")
+        expect(column.locator(".future svg").first).to_be_visible()
+        web.page.wait_for_timeout(1500)
+        after = a8.bounding_box()
+        assert after["x"] > before["x"] + 100
+        assert after["y"] > before["y"] + 100
+        expect(column).to_have_attribute("data-step", "2")
+        to_step(column, STEPS["chess"] - 1)
+        assert column.locator(".future").first.inner_html() != dreamt
+        web.click(chess_place("f3"), chess_place("e5"))
+        web.wait_moves("Nxe5")
+
+
+def test_a_reload_forgets_nothing(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.open("chess", FEN)
+        web.click(chess_place("f1"), chess_place("b5"))
+        web.wait_moves("Bb5")
+        web.click(chess_place("a7"), chess_place("a6"))
+        web.wait_moves("Bb5", "a6")
+        web.page.keyboard.press("u")
+        expect(web.page.locator("#moves .later")).to_have_count(1)
+        web.page.keyboard.press("f")
+        web.page.reload()
+        web.wait_moves("Bb5", "a6")
+        expect(web.page.locator("#moves .later")).to_have_count(1)
+        expect(web.place(chess_place("b5"))).to_have_attribute("aria-label", "b5 white bishop")
+        assert web.place(chess_place("a8")).bounding_box()["y"] > web.place(chess_place("a1")).bounding_box()["y"]
+        # The address alone brings the position to somebody else.
+        address = web.page.url
+    with tab(browser, web_address) as other:
+        other.page.goto(address)
+        other.wait_moves("Bb5")
+        other.wait_status("Black to move")
+
+
+def test_dark_follows_the_system_and_the_switch(browser: Any, web_address: str) -> None:
+    def brightness(web: Any) -> float:
+        colour = web.page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+        return sum(float(part) for part in re.findall(r"[\d.]+", colour)[:3]) / 3
+
+    with tab(browser, web_address, {**DESK, "color_scheme": "dark"}) as web:
+        web.open("chess", FEN)
+        watch(web, "dreamer")
+        web.settle()
+        assert brightness(web) < 60
+        web.shoot("dark")
+        web.page.click("#theme")
+        assert brightness(web) > 200
+        web.page.click("#theme")
+        assert brightness(web) < 60
+        web.page.reload()
+        web.page.wait_for_selector("#board [data-place]")
+        assert web.page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_a_phone_shows_everything_without_scrolling_sideways(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address, {**PHONE, "reduced_motion": "reduce"}) as web:
+        for game in ("shogi", "chess"):
+            web.open(game)
+            watch(web, "dreamer")
+            watch(web, "random")
+            web.page.click("#look")
+            web.settle()
+            assert web.fits()
+            small = web.page.locator("button:visible, select:visible").evaluate_all(
+                "all => all.filter(e => e.getBoundingClientRect().height < 34).map(e => e.outerHTML)"
+            )
+            assert small == []
+            web.shoot(f"phone-dream-{game}")
+
+
+def test_texts_from_outside_stay_text(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+
+        def rename(route: Any) -> None:
+            offers = route.fetch().json()
+            for policy in offers["policies"]:
+                policy["label"] = f"{NAUGHTY} {policy['label']}"
+            offers["games"][0]["title"] = NAUGHTY
+            route.fulfill(body=json.dumps(offers), content_type="application/json")
+
+        web.page.route("**/api/offers", rename)
+        web.page.on("dialog", lambda dialog: web.errors.append(f"dialog: {dialog.message}"))
+        web.page.goto(web_address)
+        web.page.wait_for_selector("#board [data-place]")
+        web.page.click("#new")
+        web.page.fill("#new-start", NAUGHTY)
+        web.page.click("#new-form button[type=submit]")
+        expect(web.page.locator("#new-error")).to_contain_text(NAUGHTY)
+        assert web.page.locator("#new-start").get_attribute("aria-invalid") == "true"
+        web.shoot("wrong-fen", full=False)
+        web.page.keyboard.press("Escape")
+        web.page.fill("#move", NAUGHTY)
+        web.page.press("#move", "Enter")
+        expect(web.page.locator("#move-error")).to_contain_text("<img")
+        expect(web.page.locator(".column h3").first).to_contain_text(NAUGHTY)
+        assert web.page.locator("img").count() == 0
+
+
+def test_trouble_is_told_in_words_and_can_be_tried_again(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.open("chess", FEN)
+        column = watch(web, "dreamer")
+        web.settle()
+        web.page.route("**/api/position", lambda route: route.abort())
+        web.click(chess_place("f1"), chess_place("b5"))
+        expect(web.page.locator("#trouble")).to_contain_text("does not answer")
+        web.shoot("offline", full=False)
+        web.page.unroute("**/api/position")
+        web.page.locator("#trouble button").click()
+        web.wait_moves("Bb5")
+        expect(web.page.locator("#trouble")).to_be_hidden()
+
+        busy = {"status": 503, "content_type": "application/json", "body": json.dumps({"error": "too many boards"})}
+        web.page.route("**/api/decide", lambda route: route.fulfill(**busy))
+        column.get_by_role("button", name="Look again").click()
+        expect(column.locator(".note.bad")).to_contain_text("too many boards")
+        web.page.unroute("**/api/decide")
+        cut = {"status": 200, "content_type": "application/x-ndjson", "body": ""}
+        web.page.route("**/api/decide", lambda route: route.fulfill(**cut))
+        column.get_by_role("button", name="Try again").click()
+        expect(column.locator(".note.bad")).to_contain_text("broke off")
+        web.page.unroute("**/api/decide")
+        column.get_by_role("button", name="Try again").click()
+        web.settle()
+        expect(column.locator(".note strong")).not_to_be_empty()
+
+
+def test_everything_has_a_name_for_those_who_listen(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.open("chess", FEN)
+        watch(web, "dreamer")
+        web.settle()
+        nameless = web.page.evaluate(
+            """() => [...document.querySelectorAll("button, select, input, textarea, [tabindex='0']")].filter((e) =>
+                 !(e.ariaLabel || e.textContent.trim() || e.labels?.length)).map((e) => e.outerHTML.slice(0, 120))"""
+        )
+        assert nameless == []
+        assert web.page.locator("#board [tabindex='0']").count() == 1, "one place of the board is on the Tab key's way"
+        assert web.place(chess_place("e4")).get_attribute("aria-label") == "e4 white pawn"
+        assert web.page.locator("#live").get_attribute("aria-live") == "polite"
+        web.page.keyboard.press("?")
+        expect(web.page.locator("#help")).to_be_visible()
+        web.shoot("help", full=False)
+        web.page.keyboard.press("Escape")
+        expect(web.page.locator("#help")).to_be_hidden()
+        web.place(chess_place("e4")).focus()
+        web.page.keyboard.press("ArrowUp")
+        assert web.page.locator("#board .mark-focus").count() == 1, "the focus is not seen"

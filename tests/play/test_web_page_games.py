@@ -1,0 +1,294 @@
+"""Games on the web page in a real browser: by mouse, by keys, by finger; drops, promotions, files."""
+
+from __future__ import annotations
+
+import io
+import re
+import time
+from typing import Any
+
+import pytest
+
+from tests.play.web_page import PHONE, chess_place, expect, shogi_place, tab
+from tests.play.web_policies import FOUR, TTT
+
+
+def squares(*names: str) -> list[int]:
+    return [chess_place(name) for name in names]
+
+
+def test_scholars_mate_with_the_mouse(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.open("chess")
+        played = []
+        moves = [("e2", "e4", "e4"), ("e7", "e5", "e5"), ("f1", "c4", "Bc4"), ("b8", "c6", "Nc6")]
+        moves += [("d1", "h5", "Qh5"), ("g8", "f6", "Nf6"), ("h5", "f7", "Qxf7#")]
+        for number, (source, target, label) in enumerate(moves):
+            if number % 2:
+                web.drag(*squares(source, target))
+            else:
+                web.click(*squares(source, target))
+            played.append(label)
+            web.wait_moves(*played)
+        web.wait_status("White wins")
+        web.wait_status("mate")
+        assert "Qxf7#" in web.live
+        assert "White wins" in web.live
+        assert web.page.locator("#board .can-move").count() == 0, "a finished game goes on"
+        web.shoot("chess-mate-mouse")
+
+
+def test_a_picked_piece_shows_where_it_can_go(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.open("chess")
+        web.click(chess_place("g1"))
+        assert web.page.locator("#board .mark-target").count() == 2
+        assert web.place(chess_place("g1")).get_attribute("aria-pressed") == "true"
+        assert "g1 white knight" in web.live
+        web.shoot("chess-targets", full=False)
+        web.click(chess_place("e5"))
+        assert web.page.locator("#board .mark-target").count() == 0
+        web.drag(*squares("g1", "g5"))
+        web.drag(*squares("b1", "c3"))
+        web.wait_moves("Nc3")
+        assert web.page.locator("#board .gp-last").count() == 2
+
+
+def test_fools_mate_with_the_keys_alone(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.page.goto(web_address)
+        web.page.wait_for_selector("#board [data-place]")
+        keyboard = web.page.keyboard
+        keyboard.press("n")
+        for select in ("#new-kind", "#new-first", "#new-second"):
+            while web.page.evaluate("document.activeElement.id") != select[1:]:
+                keyboard.press("Shift+Tab" if select == "#new-kind" else "Tab")
+            keyboard.press("Home")
+            while select == "#new-kind" and web.page.eval_on_selector(select, "e => e.value") != "chess":
+                keyboard.press("ArrowDown")
+        keyboard.press("Enter")
+        while web.page.evaluate("document.activeElement.textContent") != "Start":
+            keyboard.press("Tab")
+        keyboard.press("Enter")
+        expect(web.page.locator("#new-game")).to_be_hidden()
+        played = []
+        for source, target, label in [("f2", "f3", "f3"), ("e7", "e5", "e5"), ("g2", "g4", "g4"), ("d8", "h4", "Qh4#")]:
+            keyboard.press("b")
+            for name in (source, target):
+                walk(web, chess_place(name))
+                keyboard.press("Enter")
+            played.append(label)
+            web.wait_moves(*played)
+            assert focused(web) == chess_place(target), "the keys lost their place after a move"
+        web.wait_status("Black wins")
+        assert "Black wins" in web.live
+        web.shoot("chess-mate-keys", full=False)
+
+
+def focused(web: Any) -> int:
+    return int(web.page.evaluate("Number(document.activeElement.dataset.place ?? -1)"))
+
+
+def walk(web: Any, goal: int) -> None:
+    """Go to a chess square by arrow keys, looking where each one led."""
+    here = focused(web)
+    assert here >= 0, "the board is not focused"
+    keys = ["ArrowDown" if goal // 8 > here // 8 else "ArrowUp"] * abs(goal // 8 - here // 8)
+    keys += ["ArrowRight" if goal % 8 > here % 8 else "ArrowLeft"] * abs(goal % 8 - here % 8)
+    for key in keys:
+        web.page.keyboard.press(key)
+    assert focused(web) == goal
+
+
+def test_keys_put_back_undo_redo_and_type(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.open("chess")
+        keyboard = web.page.keyboard
+        web.place(chess_place("e2")).focus()
+        keyboard.press("Enter")
+        assert web.page.locator("#board .mark-target").count() == 2
+        keyboard.press("Escape")
+        assert web.page.locator("#board .mark-target").count() == 0
+        for typed, moves in [("e2e4", ["e4"]), ("Nc6", ["e4", "Nc6"])]:
+            keyboard.press("m")
+            keyboard.type(typed)
+            keyboard.press("Enter")
+            web.wait_moves(*moves)
+            keyboard.press("Escape")
+        keyboard.press("u")
+        expect(web.page.locator("#moves .later")).to_have_count(1)
+        web.wait_status("Black to move")
+        keyboard.press("r")
+        expect(web.page.locator("#moves .later")).to_have_count(0)
+        web.wait_status("White to move")
+        keyboard.press("m")
+        keyboard.type("e4e6")
+        keyboard.press("Enter")
+        expect(web.page.locator("#move-error")).to_contain_text("e4e6")
+        assert web.page.locator("#move").get_attribute("aria-invalid") == "true"
+
+
+def test_every_promotion_is_offered(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.open("chess", "7k/P7/8/8/8/8/8/K7 w - - 0 1")
+        web.click(*squares("a7", "a8"))
+        choices = web.page.locator("#choices .choice")
+        expect(choices).to_have_count(4)
+        assert {name.split(" ")[0] for name in choices.evaluate_all("all => all.map(e => e.ariaLabel)")} == {
+            "Queen",
+            "Rook",
+            "Bishop",
+            "Knight",
+        }
+        expect(choices.locator("svg")).to_have_count(4)
+        web.shoot("chess-underpromotion", full=False)
+        web.page.keyboard.press("Escape")
+        assert web.wait_num_moves(0) == []
+        web.drag(*squares("a7", "a8"))
+        web.page.get_by_role("button", name="Knight").click()
+        web.wait_moves("a8=N")
+        expect(web.place(chess_place("a8"))).to_have_attribute("aria-label", "a8 white knight")
+
+
+def test_a_shogi_drop_a_promotion_and_a_declined_one(browser: Any, web_address: str) -> None:
+    start = "4k4/9/4P4/9/9/9/9/9/4K4 b G2p 1"
+    with tab(browser, web_address) as web:
+        web.open("shogi", start)
+        gold = web.page.locator('#board [data-place][aria-label*="gold in hand: 1"]')
+        gold.click()
+        assert web.page.locator("#board .mark-target").count() > 60
+        web.shoot("shogi-drop-targets", full=False)
+        web.click(shogi_place("5b"))
+        web.wait_status("Black wins")
+        expect(web.place(shogi_place("5b"))).to_have_attribute("aria-label", "5b black gold")
+        web.shoot("shogi-drop-mate")
+
+        for choice, piece in [("Promote", "tokin"), ("Do not promote", "pawn")]:
+            web.new_game("shogi", start)
+            web.click(shogi_place("5c"), shogi_place("5b"))
+            expect(web.page.locator("#choices .choice")).to_have_count(2)
+            web.shoot("shogi-promotion", full=False)
+            web.page.get_by_role("button", name=choice, exact=False).and_(
+                web.page.locator(f'[aria-label^="{choice} "]')
+            ).click()
+            web.wait_num_moves(1)
+            expect(web.place(shogi_place("5b"))).to_have_attribute("aria-label", f"5b black {piece}")
+
+        # White drops from its own hand, at the upper left.
+        web.new_game("shogi", "4k4/9/9/9/9/9/9/9/4K4 w 2p 1")
+        web.page.locator('#board [data-place][aria-label*="white pawn in hand: 2"]').click()
+        web.click(shogi_place("1b"))
+        web.wait_num_moves(1)
+        expect(web.place(shogi_place("1b"))).to_have_attribute("aria-label", "1b white pawn")
+
+
+def test_the_hand_is_reached_by_keys(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.open("shogi", "4k4/9/4P4/9/9/9/9/9/4K4 b G 1")
+        web.place(shogi_place("1e")).focus()
+        for _ in range(4):
+            web.page.keyboard.press("ArrowRight")
+        label = str(web.page.evaluate("document.activeElement.ariaLabel"))
+        assert "in hand" in label
+        while "gold in hand" not in str(web.page.evaluate("document.activeElement.ariaLabel")):
+            web.page.keyboard.press("ArrowUp")
+        web.page.keyboard.press("Enter")
+        assert web.page.locator("#board .mark-target").count() > 60
+
+
+def test_a_policy_answers_a_finger_on_a_phone(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address, PHONE) as web:
+        web.open("chess", second="dreamer")
+        web.place(chess_place("e2")).tap()
+        web.place(chess_place("e4")).tap()
+        first, reply = web.wait_num_moves(2)
+        assert first == "e4"
+        assert reply
+        touch_drag(web, *squares("d2", "d4"))
+        assert web.wait_num_moves(4)[2] == "d4"
+        web.settle()
+        assert web.fits()
+        web.shoot("phone-chess")
+        web.page.click("#new")
+        assert web.fits()
+        web.shoot("phone-new-game", full=False)
+
+
+def touch_drag(web: Any, source: int, target: int) -> None:
+    web.place(source).scroll_into_view_if_needed()
+    session = web.page.context.new_cdp_session(web.page)
+    (x0, y0), (x1, y1) = web.middle(source), web.middle(target)
+    session.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [{"x": x0, "y": y0}]})
+    for share in (0.2, 0.5, 0.8, 1.0):
+        point = {"x": x0 + share * (x1 - x0), "y": y0 + share * (y1 - y0)}
+        session.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": [point]})
+    session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+
+
+def test_stones_fall_in_the_column_that_is_clicked(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.open(FOUR)
+        for _ in range(2):
+            web.click(3)  # the top of column d
+            web.page.wait_for_timeout(100)
+        web.wait_moves("d", "d")
+        expect(web.place(5 * 7 + 3)).to_have_attribute("aria-label", re.compile("^d.* X$"))
+        expect(web.place(4 * 7 + 3)).to_have_attribute("aria-label", re.compile("^d.* O$"))
+        expect(web.page.locator("#flip")).to_be_hidden()
+
+
+def test_a_game_of_tic_tac_toe_against_a_policy(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.open(TTT, second="random")
+        web.click(4)
+        web.wait_num_moves(2)
+        web.shoot("tic-tac-toe")
+        web.page.click("#undo")
+        expect(web.page.locator("#moves .later")).to_have_count(2)
+        web.wait_status("X to move")
+
+
+def test_policies_play_each_other_until_they_are_held(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.open(TTT, first="dreamer", second="random")
+        expect(web.page.locator("#moves button").nth(1)).to_be_visible()
+        web.page.click("#hold")
+        expect(web.page.locator("#go")).to_be_visible()
+        count = web.page.locator("#moves button").count()
+        web.page.wait_for_timeout(1200)
+        assert web.page.locator("#moves button").count() == count
+        web.page.click("#go")
+        expect(web.page.locator("#status.over")).to_be_visible()
+
+
+@pytest.mark.parametrize(("game", "suffix"), [("chess", "PGN"), ("shogi", "KIF"), ("shogi", "CSA")])
+def test_a_game_is_saved(browser: Any, web_address: str, game: str, suffix: str) -> None:
+    with tab(browser, web_address) as web:
+        web.open(game)
+        for typed, count in [("e2e4" if game == "chess" else "7g7f", 1), ("c7c5" if game == "chess" else "3c3d", 2)]:
+            web.page.fill("#move", typed)
+            web.page.press("#move", "Enter")
+            web.wait_num_moves(count)
+        web.page.select_option("#format", label=suffix)
+        with web.page.expect_download() as download:
+            web.page.click("#export")
+        data = download.value.path().read_bytes()
+        assert download.value.suggested_filename.endswith(f".{suffix.lower()}")
+        if suffix == "PGN":
+            chess_pgn = pytest.importorskip("chess.pgn")
+            game_read = chess_pgn.read_game(io.StringIO(data.decode()))
+            assert [move.uci() for move in game_read.mainline_moves()] == ["e2e4", "c7c5"]
+        elif suffix == "CSA":
+            assert "+7776FU" in data.decode("utf-8", "replace")
+        else:
+            assert "７六歩" in data.decode("cp932")
+
+
+def test_the_first_answer_comes_within_a_second_of_an_idle_machine(browser: Any, web_address: str) -> None:
+    """Six seconds here, for whoever else works on this machine; ``docs/web.md`` has the measurement."""
+    with tab(browser, web_address) as web:
+        web.open("chess", second="dreamer")
+        began = time.perf_counter()
+        web.drag(*squares("e2", "e4"))
+        web.wait_num_moves(2)
+        assert time.perf_counter() - began < 6

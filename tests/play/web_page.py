@@ -1,0 +1,144 @@
+"""The page in a browser, in the words of somebody who uses it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+try:
+    from playwright.sync_api import expect
+except ModuleNotFoundError:  # the fixture "browser" skips then
+    expect = None
+
+DESK: Mapping[str, Any] = {"viewport": {"width": 1400, "height": 900}}
+PHONE: Mapping[str, Any] = {
+    "viewport": {"width": 390, "height": 844},
+    "device_scale_factor": 2,
+    "has_touch": True,
+    "is_mobile": True,
+}
+SHOTS = os.environ.get("GENPOLICY_SCREENSHOTS")
+"""Folder where the tests leave a picture of each page, for people to look at."""
+
+
+def chess_place(name: str) -> int:
+    """Index of the token of a square such as ``e4``."""
+    return (8 - int(name[1])) * 8 + "abcdefgh".index(name[0])
+
+
+def shogi_place(name: str) -> int:
+    """Index of the token of a square such as ``7g``."""
+    return "abcdefghi".index(name[1]) * 9 + 9 - int(name[0])
+
+
+class WebPage:
+    """One tab."""
+
+    def __init__(self, page: Any, address: str) -> None:
+        self.page, self.address = page, address
+        self.errors: list[str] = []
+        """What went to the console as an error or was not caught."""
+        self.foreign: list[str] = []
+        """Requests to other hosts."""
+        page.on("console", self._read)
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("request", self._note)
+
+    def _read(self, message: Any) -> None:
+        # A refusal that the page asked for and shows in words stands in the console as well; that is Chromium's.
+        refused = message.text.startswith("Failed to load resource") and "/api/" in message.location.get("url", "")
+        if message.type == "error" and not refused:
+            self.errors.append(message.text)
+
+    def _note(self, request: Any) -> None:
+        if not request.url.startswith((self.address, "data:", f"blob:{self.address}")):
+            self.foreign.append(request.url)
+
+    def open(self, game: str, start: str = "", *, first: str = "human", second: str = "human") -> WebPage:
+        """Load the page and begin a game by its dialogue; sides are "human" or labels of policies."""
+        self.page.goto(self.address)
+        self.page.wait_for_selector("#board [data-place]")
+        return self.new_game(game, start, first=first, second=second)
+
+    def new_game(self, game: str, start: str = "", *, first: str = "human", second: str = "human") -> WebPage:
+        self.page.click("#new")
+        self.page.select_option("#new-kind", game)
+        self.page.fill("#new-start", start)
+        for select, player in (("#new-first", first), ("#new-second", second)):
+            if player != "human":
+                self.page.select_option(select, label=player)
+            else:
+                self.page.select_option(select, "human")
+        self.page.eval_on_selector("#board svg", "svg => { svg.dataset.old = 'yes'; }")
+        self.page.click("#new-form button[type=submit]")
+        expect(self.page.locator("#new-game")).to_be_hidden()
+        expect(self.page.locator("#board svg:not([data-old])")).to_be_visible()
+        if first == second == "human":  # then what stands beside the board looks at once
+            expect(self.page.locator(".column:not(:has(.note strong))")).to_have_count(0)
+        return self
+
+    def settle(self) -> None:
+        """Wait until no column is busy any more."""
+        expect(self.page.locator(".column.busy")).to_have_count(0)
+
+    def place(self, number: int) -> Any:
+        return self.page.locator(f'#board [data-place="{number}"]')
+
+    def click(self, *places: int) -> None:
+        for number in places:
+            self.place(number).click()
+
+    def middle(self, number: int) -> tuple[float, float]:
+        box = self.place(number).locator("rect").first.bounding_box()
+        return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+    def drag(self, source: int, target: int) -> None:
+        mouse = self.page.mouse
+        mouse.move(*self.middle(source))
+        mouse.down()
+        mouse.move(*self.middle(target), steps=4)
+        mouse.up()
+
+    def wait_moves(self, *labels: str) -> None:
+        """Wait until the list of moves reads so."""
+        expect(self.page.locator("#moves button")).to_have_text(list(labels))
+
+    def wait_num_moves(self, count: int) -> list[str]:
+        """Wait until so many moves are listed; what they are."""
+        expect(self.page.locator("#moves button")).to_have_count(count)
+        return list(self.page.locator("#moves button").all_text_contents())
+
+    def wait_status(self, text: str) -> None:
+        expect(self.page.locator("#status")).to_contain_text(text, ignore_case=True)
+
+    @property
+    def live(self) -> str:
+        """What is read out last."""
+        return str(self.page.text_content("#live"))
+
+    def fits(self) -> bool:
+        """No horizontal scroll."""
+        return bool(self.page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
+
+    def shoot(self, name: str, *, full: bool = True) -> None:
+        if SHOTS:
+            Path(SHOTS).mkdir(parents=True, exist_ok=True)
+            self.page.wait_for_timeout(500)
+            self.page.screenshot(path=Path(SHOTS) / f"{name}.png", full_page=full)
+
+
+@contextmanager
+def tab(browser: Any, address: str, look: Mapping[str, Any] = DESK) -> Iterator[WebPage]:
+    """A page in a context of its own, which must have logged no error and asked nobody else."""
+    context = browser.new_context(**look)
+    context.set_default_timeout(20_000)
+    page = WebPage(context.new_page(), address)
+    try:
+        yield page
+        assert page.foreign == []
+        assert page.errors == []
+    finally:
+        context.close()
