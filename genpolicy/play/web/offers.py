@@ -98,6 +98,7 @@ class Offers:
     def close(self) -> None:
         """Close all policies."""
         for offer in self.policies.values():
+            offer.settings.close()
             offer.policy.close()
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from genpolicy.errors import EngineError
 from genpolicy.play.engine.host import Facts, configured
 from genpolicy.play.engine.options import NO_PRIOR, POLICY_OPTIONS, policy_options
 from genpolicy.play.engine.options import Option as EngineOption
@@ -20,7 +21,7 @@ from genpolicy.policies.base import Policy, load_policy
 Kind = Literal["choice", "int", "float", "bool"]
 HIDDEN = ("seed", "batch_size", "legal_mask", "reuse", "leaves", "virtual_loss")
 """Of no use to somebody who plays: the seed has a field of its own, and the others change speed, or the rules."""
-BASIC = ("sampler", "scheduler", "num_steps", "temperature", "horizon", "simulations", "nodes", "depth")
+BASIC = ("sampler", "scheduler", "num_steps", "temperature", "horizon", "simulations", "nodes", "depth", "movetime_ms")
 MOST = {"simulations": 5000, "num_futures": 64, "num_steps": 1000}
 """Upper ends below the engine's: a page waits for the answer."""
 RANGES: Mapping[str, tuple[float, float]] = {
@@ -39,6 +40,7 @@ RANGES: Mapping[str, tuple[float, float]] = {
 }
 """Of options that are numbers with a fraction."""
 LABELS = {
+    "movetime_ms": "Milliseconds",
     "num_steps": "Steps",
     "c_puct": "c_puct",
     "c_base": "c_base",
@@ -77,16 +79,25 @@ HELP = {
     "tau": "exponent of the visits",
     "preset": "settings of a paper",
     "nodes": "positions looked at; fewer are faster and weaker",
-    "depth": "plies looked ahead; 0: as far as the nodes go",
+    "depth": "plies looked ahead",
+    "movetime_ms": "time of a move",
 }
 SEARCH = EngineOption("Simulations", "spin", 0, 0, MOST["simulations"], key="simulations")
 ALPHABETA = (
     EngineOption("Nodes", "spin", 20_000, 100, 200_000, key="nodes"),
     EngineOption("Depth", "spin", 0, 0, 20, key="depth"),
 )
-"""What an alpha-beta search without policies of its own may be told; it is made anew for each."""
+"""What an alpha-beta search without policies of its own may be told."""
+LIMITS = (
+    EngineOption("Nodes", "spin", 0, 1, 10_000_000, key="nodes"),
+    EngineOption("Depth", "spin", 0, 1, 40, key="depth"),
+    EngineOption("Milliseconds", "spin", 0, 1, 20_000, key="movetime_ms"),
+)
+"""Of an engine: those that its spelling sets may be set otherwise."""
 MAX_MADE = 32
 """Policies of one offer, with different options, that are kept."""
+MAX_ENGINES = 3
+"""The same of engines, which are processes."""
 
 
 @dataclass(frozen=True)
@@ -173,12 +184,10 @@ class Settings:
     def __init__(self, spec: str, facts: Facts, base: Policy, device: str) -> None:
         self._spec, self._base, self._device = spec, base, device
         self._made: OrderedDict[tuple[tuple[str, Any], ...], Policy] = OrderedDict()
-        plain = base.kind == "alphabeta" and not {"prior", "evaluator", "comparator"} & facts.values.keys()
-        self._made_anew = plain
-        options = list(ALPHABETA) if plain else policy_options(facts.keys, facts.values, facts.highest)
-        if plain:
-            known = {key: facts.values.get(key) for key in ("nodes", "depth")}
-            options = [replace(o, default=known[o.key] or o.default) for o in ALPHABETA if o.key is not None]
+        anew = _limits(base.kind, facts.values)
+        self._made_anew = anew is not None
+        self._max_made = MAX_ENGINES if base.kind == "engine" else MAX_MADE
+        options = policy_options(facts.keys, facts.values, facts.highest) if anew is None else anew
         # A network alone can be made the prior of a search; over what draws at random that would be another player.
         self.takes_search = base.kind not in NO_PRIOR and bool(POLICY_OPTIONS.get(base.kind))
         found = [setting for option in options if (setting := _setting(option)) is not None]
@@ -245,10 +254,20 @@ class Settings:
             made = self._make(dict(chosen))
         except (ValueError, LookupError) as error:
             raise RequestError(str(error)) from error
+        except EngineError as error:
+            raise RequestError(str(error), 502) from error
         self._made[key] = made
-        if len(self._made) > MAX_MADE:
-            self._made.popitem(last=False)
+        if len(self._made) > self._max_made:
+            _, oldest = self._made.popitem(last=False)
+            if self._made_anew:  # the others share what the base holds
+                oldest.close()
         return made
+
+    def close(self) -> None:
+        """Close the policies that were made anew; the base is its owner's."""
+        for made in self._made.values() if self._made_anew else ():
+            made.close()
+        self._made.clear()
 
     def _make(self, chosen: dict[str, Any]) -> Policy:
         if self._made_anew:
@@ -257,6 +276,20 @@ class Settings:
         simulations = int(chosen.pop("simulations", 0)) if self.takes_search else 0
         options = {name: value for name, value in chosen.items() if value != "none"}
         return configured(self._base, options, simulations)
+
+
+def _limits(kind: str, values: Mapping[str, Any]) -> list[EngineOption] | None:
+    """The limits of a search that is made anew for other ones; None for policies that take options."""
+    if kind == "alphabeta" and not {"prior", "evaluator", "comparator"} & values.keys():
+        return [replace(option, default=_whole(values.get(option.key or "")) or option.default) for option in ALPHABETA]
+    if kind == "engine":
+        told = [(option, _whole(values.get(option.key or ""))) for option in LIMITS]
+        return [replace(option, default=value, high=max(value, option.high)) for option, value in told if value]
+    return None
+
+
+def _whole(value: Any) -> int:
+    return value if type(value) is int else 0
 
 
 def _probe(setting: Setting) -> Any:
