@@ -5,6 +5,7 @@ Axes: B batch, L tokens of a state, S state symbols, M moves of the vocabulary.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -226,6 +227,11 @@ class _Laws:
             self.damaged(row, viewer, text)
         absolute = tokens.encode([state], [0])
         self.hold("without viewers the view is player 0's", text, np.array_equal(tokens.encode([state]), absolute))
+        if tokens.turned is not None:
+            places, symbols = tokens.turned
+            other = tokens.encode([state], [1])[0]
+            self.hold("turned makes the other side's row", text, np.array_equal(symbols[absolute[0][places]], other))
+            self.hold("turned is its own inverse", text, np.array_equal(symbols[other[places]], absolute[0]))
 
     def damaged(self, row: np.ndarray[Any, Any], viewer: int, text: str) -> None:
         """Rows that stand for nothing are refused; one that decodes, decodes to what it says."""
@@ -351,6 +357,9 @@ class _Laws:
             self.hold("evaluate lies in [-1, 1]", text, -1 <= game.evaluate(state) <= 1, game.evaluate(state))
         if _has(game, "svg"):
             self.hold("svg is an SVG", text, "<svg" in game.svg(state))
+        pieces = game.drawing.pieces.values()
+        unwanted = [svg for svg in pieces if re.search(r"<(script|style|image)|\b(id|style|on\w+)=", svg)]
+        self.hold("pictures of pieces have no id, style or script", text, not unwanted, unwanted[:1])
         if _has(game, "planes"):
             planes = game.planes([state, state])
             self.hold(

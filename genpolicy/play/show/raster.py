@@ -68,9 +68,25 @@ def gif(svgs: Sequence[str], width: int, frame_ms: int, hold_ms: int) -> bytes:
     sample = Image.new("RGB", (stills[0].width, 3 * stills[0].height))
     for i, still in enumerate((stills[0], stills[len(stills) // 2], stills[-1])):
         sample.paste(still, (0, i * still.height))
-    palette = sample.quantize(COLOURS, method=Image.Quantize.MEDIANCUT)
+    palette = _palette(sample)
     flat = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
     return _encoded(flat, durations)
+
+
+def _palette(sample: Image.Image) -> Image.Image:
+    """Colours for all pictures: the most frequent ones exactly as they are, the others by octree.
+
+    A frequent colour is a flat one (squares, arrows, marks); cutting by the median alone turns rare red into violet.
+    """
+    from PIL import Image
+
+    counted = sample.getcolors(sample.width * sample.height) or []
+    frequent = sorted(counted, key=lambda each: -each[0])[: COLOURS // 2]
+    flat = b"".join(bytes(colour) for _, colour in frequent if isinstance(colour, tuple))
+    rest = sample.quantize(COLOURS - len(frequent), method=Image.Quantize.FASTOCTREE).getpalette() or []
+    palette = Image.new("P", (1, 1))
+    palette.putpalette(flat + bytes(rest))
+    return palette
 
 
 def _encoded(images: Sequence[Image.Image], durations: Sequence[int]) -> bytes:
