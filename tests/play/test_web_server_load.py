@@ -15,13 +15,14 @@ from typing import Any
 
 import pytest
 
-from genpolicy import load_game
+from genpolicy import load_game, load_policy
 from genpolicy.errors import EngineError
 
 pytest.importorskip("starlette", reason="needs the extra [web]")
 pytest.importorskip("uvicorn", reason="needs the extra [web]")
 
 from genpolicy.play.web import app, desk
+from genpolicy.play.web.deciding import searching
 from genpolicy.play.web.desk import Desk, Job, Stopped
 from genpolicy.play.web.fields import RequestError
 from tests.play.engine_policies import save_diffusion
@@ -285,3 +286,23 @@ def test_a_closed_page_file_is_404(client: Client, tmp_path: Path) -> None:
         assert other.get("/").status == 200
         (tmp_path / "index.html").unlink()
         assert other.get("/").status == 404
+
+
+@pytest.mark.parametrize("spec", ["mcts:heuristic?simulations=500", "alphabeta?nodes=5000"])
+def test_a_search_is_stopped_where_it_values_positions_and_is_whole_afterwards(spec: str) -> None:
+    policy = load_policy(spec, game="connect")
+    state = policy.game.parse()
+    expected = policy.decide([state])[0]
+    calls = 0
+
+    def stop() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 5:
+            raise Stopped
+
+    with pytest.raises(Stopped), searching(policy, stop):
+        policy.decide([state])
+    policy.seed(0)
+    again = policy.decide([state])[0]
+    assert (again.move, again.value, again.line) == (expected.move, expected.value, expected.line)
