@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import random
+import re
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import chess
 import chess.engine
@@ -48,7 +50,7 @@ async def play_chess(policy: str, num_games: int, opponent: str, seed: int) -> d
     engine._line_received = listen  # type: ignore[method-assign]
     _, other = await chess.engine.popen_uci(opponent)
     await engine.ping()  # the policy is loaded now
-    times: list[float] = []
+    times: list[Answer] = []
     for index in range(num_games):
         board = chess.Board()
         for _ in range(generator.randrange(6)):
@@ -67,7 +69,8 @@ async def play_chess(policy: str, num_games: int, opponent: str, seed: int) -> d
                 answer = await engine.play(
                     board.copy(), chess.engine.Limit(time=MOVE_S), game=index, ponder=True, info=chess.engine.INFO_ALL
                 )
-                times.append(time.perf_counter() - began)
+                own = answer.info.get("time", math.nan)
+                times.append(Answer(time.perf_counter() - began, own, index, len(board.move_stack)))
                 assert answer.move is not None
                 assert answer.move in board.legal_moves  # the client looks too; an illegal one is an EngineError
                 board.push(answer.move)
@@ -83,18 +86,35 @@ async def play_chess(policy: str, num_games: int, opponent: str, seed: int) -> d
     return told(num_games, times, fallbacks)
 
 
-def told(num_games: int, times: list[float], fallbacks: int) -> dict[str, float]:
+class Answer(NamedTuple):
+    """How long a move took: from asking to the answer, and by the engine's own clock."""
+
+    took_s: float
+    own_s: float
+    game: int
+    ply: int
+
+
+def told(num_games: int, answers: list[Answer], fallbacks: int) -> dict[str, float]:
     """The figures of a match, printed."""
-    ms = np.array(times) * 1e3
-    shares = ", ".join(f"{q:g} % {np.percentile(ms, q):.0f}" for q in (50, 90, 99, 99.9, 100))
-    late = ", ".join(
-        f"{(ms > limit).sum()} after {limit:.0f}" for limit in 1e3 * MOVE_S + np.array([0, 20, 50, 100, 200])
+    ms, own = (1e3 * np.array([answer[i] for answer in answers]) for i in (0, 1))
+    quantiles = (50, 90, 99, 99.9, 100)
+
+    def shares(values: Any) -> str:
+        return ", ".join(
+            f"{q:g} % {value:.0f}" for q, value in zip(quantiles, np.nanpercentile(values, quantiles), strict=True)
+        )
+
+    late = ", ".join(f"{(ms > limit).sum()} after {limit:.0f}" for limit in (100, 120, 150, 200, 300, 600))
+    slowest = ", ".join(
+        f"{1e3 * each.took_s:.0f} ({1e3 * each.own_s:.0f}) game {each.game} ply {each.ply}"
+        for each in sorted(answers, reverse=True)[:3]
     )
     print(
-        f"{num_games} games, {len(ms)} moves; ms from asking to the answer: {shares}; later than a limit: {late}; "
-        f"{fallbacks} moves without the policy"
+        f"\n{num_games} games, {len(ms)} moves; ms from asking to the answer: {shares(ms)}; "
+        f"by the engine's clock: {shares(own)}; {late}; slowest {slowest}; {fallbacks} answers without the policy"
     )
-    return {"latest": max(times), "moves": len(times), "fallbacks": fallbacks}
+    return {"latest": float(ms.max()) / 1e3, "moves": len(ms), "fallbacks": fallbacks}
 
 
 def quiet() -> dict[str, str]:
@@ -122,7 +142,7 @@ def play_shogi(policy: str, num_games: int, opponent: str, seed: int, max_plies:
     """Games over USI against Fairy-Stockfish, byoyomi alone, half with each colour, pondering."""
     game: Any = load_game("shogi")
     generator = random.Random(seed)
-    times: list[float] = []
+    times: list[Answer] = []
     num_hits = 0
     clock = f"btime 0 wtime 0 byoyomi {round(1e3 * MOVE_S)}"
     with Session("--policy", policy, "--game", "shogi") as ours, Session(command=[opponent]) as other:
@@ -153,7 +173,10 @@ def play_shogi(policy: str, num_games: int, opponent: str, seed: int, max_plies:
                         answer = ours.ask("ponderhit")
                     else:
                         answer = ours.ask(position, f"go {clock}")
-                    times.append(time.perf_counter() - began)
+                    took = time.perf_counter() - began
+                    told_ms = [re.search(r" time (\d+) pv ", line) for line in answer]
+                    own = [1e-3 * int(found[1]) for found in told_ms if found]
+                    times.append(Answer(took, own[-1] if own else math.nan, index, len(moves)))
                     pondering = None
                     words = answer[-1].split()
                     move = words[1]
