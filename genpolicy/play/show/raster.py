@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 if TYPE_CHECKING:
     from PIL import Image
 
@@ -69,12 +72,11 @@ def gif(svgs: Sequence[str], width: int, frame_ms: int, hold_ms: int) -> bytes:
     for i, still in enumerate((stills[0], stills[len(stills) // 2], stills[-1])):
         sample.paste(still, (0, i * still.height))
     palette = _palette(sample)
-    flat = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
-    return _encoded(flat, durations)
+    return _encoded([_mapped(image, palette) for image in images], durations)
 
 
-def _palette(sample: Image.Image) -> Image.Image:
-    """Colours for all pictures: the most frequent ones exactly as they are, the others by octree.
+def _palette(sample: Image.Image) -> NDArray[np.int64]:
+    """[C, 3] at most 256 colours for all pictures: the most frequent ones as they are, the others by octree.
 
     A frequent colour is a flat one (squares, arrows, marks); cutting by the median alone turns rare red into violet.
     """
@@ -82,11 +84,26 @@ def _palette(sample: Image.Image) -> Image.Image:
 
     counted = sample.getcolors(sample.width * sample.height) or []
     frequent = sorted(counted, key=lambda each: -each[0])[: COLOURS // 2]
-    flat = b"".join(bytes(colour) for _, colour in frequent if isinstance(colour, tuple))
-    rest = sample.quantize(COLOURS - len(frequent), method=Image.Quantize.FASTOCTREE).getpalette() or []
-    palette = Image.new("P", (1, 1))
-    palette.putpalette(flat + bytes(rest))
-    return palette
+    flat = [colour for _, colour in frequent if isinstance(colour, tuple)]
+    rest = sample.quantize(COLOURS - len(flat), method=Image.Quantize.FASTOCTREE).getpalette() or []
+    return np.concatenate([np.array(flat).reshape(-1, 3), np.array(rest).reshape(-1, 3)]).astype(np.int64)
+
+
+def _mapped(image: Image.Image, palette: NDArray[np.int64]) -> Image.Image:
+    """The picture in the nearest colours of a palette; Pillow's own mapping is off by up to four levels."""
+    from PIL import Image
+
+    pixels = np.asarray(image, np.int64)
+    packed = (pixels[..., 0] << 16) + (pixels[..., 1] << 8) + pixels[..., 2]
+    colours, which = np.unique(packed, return_inverse=True)
+    channels = np.stack([colours >> 16, colours >> 8 & 255, colours & 255], axis=1)
+    nearest = np.empty(len(colours), np.uint8)
+    for start in range(0, len(colours), 4096):  # a part at a time: a picture can have 100,000 colours
+        apart = ((channels[start : start + 4096, None] - palette) ** 2).sum(-1)
+        nearest[start : start + 4096] = apart.argmin(1)
+    flat = Image.fromarray(nearest[which].reshape(packed.shape), "P")
+    flat.putpalette(palette.astype(np.uint8).tobytes())
+    return flat
 
 
 def _encoded(images: Sequence[Image.Image], durations: Sequence[int]) -> bytes:
