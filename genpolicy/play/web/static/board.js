@@ -1,8 +1,9 @@
 /** The board that is played on: picking up and putting down with mouse, finger, pen or keys; markers; arrows. */
 
-import { placeName, places, drawn, shape, spot } from "./svg.js";
+import { drawn, placeName, places, shape, spot, stackHands } from "./svg.js";
 
 const DRAG_PIXELS = 6; // less than this is a click with an unsteady hand
+const NARROW_PIXELS = 520; // of the board; below, hands lie above and below it
 const DIRECTIONS = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };
 
 export class Board {
@@ -41,6 +42,7 @@ export class Board {
     this.moves = playable ? position.legal : [];
     this.svg = drawn(position.svg);
     this.svg.setAttribute("role", "presentation"); // what a picture holds would be hidden from those who listen
+    if (this.root.clientWidth < NARROW_PIXELS) stackHands(this.svg);
     this.root.replaceChildren(this.svg);
     this.places = places(this.svg);
     this.spots = new Map([...this.places].map(([number, place]) => [number, spot(this.svg, place)]));

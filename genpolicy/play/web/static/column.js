@@ -3,7 +3,7 @@
 import { decide } from "./api.js";
 import { calm, el, percent } from "./dom.js";
 import { optionFields } from "./options.js";
-import { drawn, places } from "./svg.js";
+import { drawn, places, trim } from "./svg.js";
 
 const STEP_MS = 380; // a replay that the eye can follow
 
@@ -272,6 +272,7 @@ export class Column {
       figure.lastChild.textContent = board.caption ?? "";
       if (figure.shown === board.svg) return;
       const svg = drawn(board.svg);
+      trim(svg);
       svg.setAttribute("role", "img");
       svg.setAttribute("aria-label", board.caption ?? "imagined position");
       if (before[index] && !calm()) fade(figure.firstChild.firstChild, svg);

@@ -42,7 +42,7 @@ function field(policy, option, value, changed) {
     input.setAttribute("aria-invalid", String(!input.checkValidity()));
     if (input.checkValidity()) changed(option.name, read(option, input));
   });
-  return el("div", { class: `field ${option.kind}` },
+  return el("div", { class: `field kind-${option.kind}` },
     el("label", { for: id, text: option.label ?? option.name.replaceAll("_", " ") }), input,
     el("p", { class: "hint", id: `${id}-help`, text: option.help ?? "" }), wrong);
 }

@@ -54,6 +54,40 @@ export function spot(svg, place) {
   return { x: (a.x + b.x) / 2, y: (a.y + b.y) / 2, width: Math.abs(b.x - a.x), height: Math.abs(b.y - a.y) };
 }
 
+/** The edges of a drawing's rectangles of a class, in its own units; null where it has none. */
+function edges(svg, name) {
+  const boxes = [...svg.querySelectorAll(name)].map((rect) => ["x", "y", "width", "height"].map((side) => Number(rect.getAttribute(side))));
+  if (!boxes.length) return null;
+  const [left, top] = [0, 1].map((at) => Math.min(...boxes.map((box) => box[at])));
+  const [right, bottom] = [0, 1].map((at) => Math.max(...boxes.map((box) => box[at] + box[at + 2])));
+  return { left, top, right, bottom };
+}
+
+/** Cut a drawing down to its squares and hands: a small one needs no names around it. */
+export function trim(svg) {
+  const all = edges(svg, ".gp-square, .gp-slot");
+  if (all) svg.setAttribute("viewBox", `${all.left - 3} ${all.top - 3} ${all.right - all.left + 6} ${all.bottom - all.top + 6}`);
+}
+
+/** For narrow screens: lay the hands above and below the board, where they take no width from the squares. */
+export function stackHands(svg) {
+  const board = edges(svg, ".gp-square");
+  const slots = [...svg.querySelectorAll(".gp-place:has(> .gp-slot)")];
+  if (!slots.length || !board) return;
+  const [size, name] = [(board.bottom - board.top) / 9, 45]; // of a hand's row, of the names beside the board
+  for (const above of [true, false]) {
+    const hand = slots.filter((slot) => Number(slot.firstChild.getAttribute("x")) < board.left === above);
+    const wide = (board.right - board.left) / hand.length;
+    hand.forEach((slot, index) => {
+      const [x, y] = ["x", "y"].map((side) => Number(slot.firstChild.getAttribute(side)));
+      const at = [board.left + index * wide, above ? board.top - name - size : board.bottom + 8];
+      slot.setAttribute("transform", `translate(${at[0] - x} ${at[1] - y})`);
+    });
+  }
+  const [width, height] = [board.right - board.left + name + 6, board.bottom - board.top + 2 * size + name + 12];
+  svg.setAttribute("viewBox", `${board.left - 4} ${board.top - name - size} ${width} ${height}`);
+}
+
 /** What a place is called, for people who do not see it. */
 export function placeName(place) {
   const title = place.querySelector(":scope > title")?.textContent;
