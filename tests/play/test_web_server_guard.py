@@ -258,6 +258,7 @@ def test_moves_and_texts_are_limited(client: Client) -> None:
         (b'{"game": "chess", "seed": ' + b"9" * 5000 + b"}", "too long"),
         (b'{"a":' * 5000 + b"1" + b"}" * 5000, "deeply"),
         (b"[" * 30000, "deeply"),
+        *[(b'{"game": ' + b"[" * depth + b"]" * depth + b"}", "deeply") for depth in (20, 800, 900, 950, 980, 1000)],
         (b'{"gmae": "chess"}', "'game'"),
         (b"{}", "missing"),
         (b'{"game": 3}', "text"),
@@ -294,6 +295,9 @@ def test_what_is_quoted_back_is_no_markup(client: Client) -> None:
 
 def test_read_object_keeps_what_is_right() -> None:
     assert read_object(b'{"a": [1, 2.5, "x", null, true]}') == {"a": [1, 2.5, "x", None, True]}
+    assert read_object(b'{"a": [[[[[[[]]]]]]]}') == {"a": [[[[[[[]]]]]]]}
+    with pytest.raises(RequestError, match="deeply"):
+        read_object(b'{"a": [[[[[[[[[]]]]]]]]]}')
     with pytest.raises(RequestError, match="NaN"):
         read_object(b'{"a": NaN}')
 

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
 MAX_BODY_BYTES = 64 * 1024
+MAX_DEPTH = 8
+"""Of lists and objects inside each other; no request needs more than two."""
 MAX_MOVES = 2000
 """Of a game. The longest games on record have some 540 plies."""
 MAX_TEXT = 4096
@@ -59,7 +61,21 @@ def read_object(body: bytes) -> dict[str, Any]:
         raise RequestError(f"the body is not JSON: {reason}") from None
     if not isinstance(value, dict):
         raise RequestError("the body must be a JSON object, such as {}")
+    if _depth(value) > MAX_DEPTH:
+        raise RequestError("the body is nested too deeply")
     return value
+
+
+def _depth(value: Any) -> int:
+    """How deep lists and objects lie in each other; without recursion, which is what deep ones break."""
+    depth, level = 0, [value]
+    while level := [inner for each in level for inner in _inside(each)]:
+        depth += 1
+    return depth
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def _refuse_constant(name: str) -> NoReturn:
