@@ -263,6 +263,7 @@ def test_searches_find_mate_in_one(client: Client) -> None:
         assert (decision["move"], decision["label"]) == ("d8h4", "Qh4#")
         assert decision["win_probability"] > least
         assert decision["legality"][0] is True
+        assert (decision["line"][0]["source"], decision["line"][0]["target"]) == (3, 39)  # d8, h4
 
 
 def test_a_game_that_is_over_has_no_decision(client: Client) -> None:

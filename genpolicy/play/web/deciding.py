@@ -196,7 +196,10 @@ def action_line(action: Action) -> dict[str, Any]:
 
 
 def line_of(game: Game[Any], state: Any, line: Sequence[int]) -> list[dict[str, Any]]:
-    """The moves of an imagined line, each with its label and whether it can be played after those before it."""
+    """The moves of an imagined line, each with its label and whether it can be played after those before it.
+
+    Those that can have their places as well.
+    """
     told: list[dict[str, Any]] = []
     position = state
     for move in line:
@@ -204,7 +207,9 @@ def line_of(game: Game[Any], state: Any, line: Sequence[int]) -> list[dict[str, 
             told.append({"move": None, "label": "end", "legal": position is not None and _is_over(game, position)})
             position = None
         elif position is not None and move in game.legal(position):
-            told.append({"move": game.moves[move], "label": game.move_text(position, move), "legal": True})
+            source, target = move_places(game, position, move)
+            places = {"source": source, "target": target}
+            told.append({"move": game.moves[move], "label": game.move_text(position, move), "legal": True, **places})
             position = game.play(position, move)
         else:
             told.append({"move": game.moves[move], "label": game.moves[move], "legal": False})
