@@ -261,6 +261,10 @@ export class Column {
       return el("li", { class: `chip${masked ? " masked" : ""}${wrong ? " illegal" : ""}`, vars: { "--share": share.toFixed(3) }, title: said },
         el("span", { text: masked ? `${written}?` : written }),
         action.probability === undefined ? null : el("small", { text: percent(share) }));
+    }), ...(this.steps[this.at]?.values ?? []).map((value) => {
+      const side = this.told.players()[(this.position.player + value.ply) % 2];
+      return el("li", { class: `chip${value.masked ? " masked" : ""}`, vars: { "--share": value.probability.toFixed(3) },
+        title: `imagined value after ${value.ply} plies` }, el("span", { text: `${side} wins ${percent(value.win_probability)}` }));
     }));
   }
 
