@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from genpolicy.errors import ConfigError
 from genpolicy.experiments.description import Experiment, Plot
@@ -32,7 +33,8 @@ def draw(experiment: Experiment, rows: Sequence[Row], folder: Path) -> list[Path
     written = []
     for index, plot in enumerate(experiment.file.plots):
         figure, axes = pyplot.subplots(figsize=(6.4, 4.0), layout="constrained")
-        for label, points in _lines(plot, rows).items():
+        lines = _lines(plot, rows)
+        for label, points in lines.items():
             x, y, low, high = zip(*points, strict=True)
             spread = [[v - a for v, a in zip(y, low, strict=True)], [b - v for v, b in zip(y, high, strict=True)]]
             axes.errorbar(x, y, yerr=spread, marker="o", capsize=3, label=label)
@@ -40,6 +42,8 @@ def draw(experiment: Experiment, rows: Sequence[Row], folder: Path) -> list[Path
         axes.set_ylabel("% of positions" if plot.x == FUTURE_STEP else title(plot.y))
         if plot.log:
             axes.set_xscale("log", base=2 if plot.x in experiment.file.axes else 10)
+        if plot.x in (*experiment.file.axes, FUTURE_STEP):
+            _mark_every_label(axes, {x for points in lines.values() for x, *_ in points})
         axes.set_title(plot.title or experiment.file.title)
         axes.grid(alpha=0.3)
         if plot.by or plot.x == FUTURE_STEP:
@@ -50,6 +54,14 @@ def draw(experiment: Experiment, rows: Sequence[Row], folder: Path) -> list[Path
             written.append(path)
         pyplot.close(figure)
     return written
+
+
+def _mark_every_label(axes: Any, places: set[float | str]) -> None:
+    """Put a tick at each number that was measured, written as it is (and not as a power), and nowhere else."""
+    numbers = sorted(x for x in places if isinstance(x, float))
+    if numbers:
+        axes.set_xticks(numbers, [f"{x:.10g}" for x in numbers])
+        axes.minorticks_off()
 
 
 Point = tuple[float | str, float, float, float]

@@ -137,12 +137,14 @@ def _digits(value: float) -> int:
 def report_of(experiment: Experiment, rows: Sequence[Row]) -> Report:
     """The table."""
     file = experiment.file
-    beside = {metric for row in rows for metric in row.published}
+    beside = {metric for row in rows for metric in row.published if metric in file.metrics}
+    # One long heading is read; eight of them are not.
+    published = f"published ({file.published.source})" if len(beside) == 1 else "published"
     columns = [*(file.axes or ["run"]), "seeds"]
     for metric in file.metrics:
         columns.append(title(metric))
         if metric in beside:
-            columns.append(f"published ({file.published.source})")
+            columns.append(published)
     report = Report(file.title or experiment.name, columns)
     for row in rows:
         shown = []
@@ -158,6 +160,7 @@ def report_of(experiment: Experiment, rows: Sequence[Row]) -> Report:
     report.notes = [
         f"Mean over the seeds with the 95 % interval over seeds (Student's t), with a single seed over positions "
         f"(bootstrap by game); budget of each run: {amount:,.10g} {kind}.",
+        *([f"Published: {file.published.source}."] if len(beside) > 1 else []),
         *file.notes,
     ]
     for row in rows:

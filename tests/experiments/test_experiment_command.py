@@ -296,7 +296,8 @@ def test_published_numbers_stand_beside_their_metric_and_futures_are_drawn(tmp_p
     assert main(["experiment", str(path), "--out", str(tmp_path / "out"), "skip=[{method: e}]"]) == 0
     columns, _, row = (tmp_path / "out" / "small.md").read_text().splitlines()[2:5]
     names = [name.strip() for name in columns.split("|")]
-    assert names[3:8] == ["best move %", "published (a paper)", "valid action 1", "published (a paper)", "records seen"]
+    assert names[3:8] == ["best move %", "published", "valid action 1", "published", "records seen"]
+    assert "- Published: a paper." in (tmp_path / "out" / "small.md").read_text()
     assert [cell.strip() for cell in row.split("|")][4:7:2] == ["41.31", "79.33"]
     rows = {row["metric"]: row for row in csv.DictReader((tmp_path / "out" / "small.csv").open())}
     assert (rows["valid_action_1"]["published"], rows["records"]["published"]) == ("79.33", "")
