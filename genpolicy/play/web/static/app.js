@@ -131,6 +131,7 @@ class Page {
     byId("hold").hidden = !(waits && !this.state.held && this.state.sides.every((side) => side !== HUMAN));
     byId("move").placeholder = position.legal[0] ? `e.g. ${position.legal[0].move}` : "";
     byId("copy").textContent = `Copy ${textName(this.game)}`;
+    byId("codes").parentNode.hidden = this.game.protocol === "none"; // people write those moves as they are
     this.showMoves();
     this.showColumns();
     this.drawPlan();

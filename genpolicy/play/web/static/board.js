@@ -148,7 +148,9 @@ export class Board {
       const middle = from + 0.42 * (neck - from);
       badge = { x: start.x + ux * middle, y: start.y + uy * middle };
     } else {
-      group.append(shape("circle", { class: "ring", cx: end.x, cy: end.y, r: unit * 0.36, "stroke-width": unit * 0.08 }));
+      for (const [name, width] of [["rim", 0.12], ["ring", 0.08]]) {
+        group.append(shape("circle", { class: name, cx: end.x, cy: end.y, r: unit * 0.36, "stroke-width": unit * width }));
+      }
     }
     const text = shape("text", { ...badge, "font-size": unit * 0.22, dy: "0.36em", "text-anchor": "middle" });
     text.textContent = String(number);

@@ -277,7 +277,8 @@ export class Column {
       if (figure.shown === board.svg) return;
       const svg = drawn(board.svg);
       trim(svg);
-      svg.setAttribute("role", "img");
+      svg.setAttribute("role", "img"); // told as a whole, not square by square
+      for (const place of places(svg).values()) place.removeAttribute("aria-label");
       svg.setAttribute("aria-label", board.caption ?? "imagined position");
       if (before[index] && !calm()) fade(figure.firstChild.firstChild, svg);
       figure.firstChild.replaceChildren(svg);

@@ -9,7 +9,7 @@ const TEXTS = { uci: "FEN", usi: "SFEN" };
 const ENDINGS = { q: "Queen", r: "Rook", b: "Bishop", n: "Knight", "+": "Promote" };
 
 /** What the game calls the text of a position. */
-export const textName = (game) => TEXTS[game?.protocol] ?? "Position text";
+export const textName = (game) => TEXTS[game?.protocol] ?? "position";
 
 /**
  * Ask which of several moves between the same two places is meant: the promotions.
@@ -64,7 +64,7 @@ export function askNewGame(offers, state) {
   const wrong = byId("new-error");
   const fill = () => {
     const game = offers.games.find((offered) => offered.spec === gameField.value);
-    byId("new-start-label").textContent = `${textName(game)} (empty: the usual start)`;
+    byId("new-start-label").textContent = `From ${textName(game)} (empty: the usual start)`;
     textField.placeholder = game.start ?? "";
     sides.forEach((side, index) => {
       fillPlayers(side, offers, game.spec, state.game === game.spec ? state.sides[index] : HUMAN);
