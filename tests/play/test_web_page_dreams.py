@@ -276,6 +276,14 @@ def test_trouble_is_told_in_words_and_can_be_tried_again(browser: Any, web_addre
         web.settle()
         expect(column.locator(".note strong")).not_to_be_empty()
 
+        # A policy that fails at its own turn plays once it is asked again.
+        web.page.route("**/api/decide", lambda route: route.fulfill(**busy))
+        web.page.select_option("#far-player", label="dreamer")
+        expect(column.locator(".note.bad")).to_contain_text("too many boards")
+        web.page.unroute("**/api/decide")
+        column.get_by_role("button", name="Try again").click()
+        assert web.wait_num_moves(2)[0] == "Bb5"
+
 
 def test_everything_has_a_name_for_those_who_listen(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:

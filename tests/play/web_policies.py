@@ -1,4 +1,4 @@
-"""Policies for the page: networks with their weights as they were drawn, so that every step of a dream is there to see."""
+"""Policies for the page: networks with their weights as they were drawn, so that a dream has steps to show."""
 
 from __future__ import annotations
 

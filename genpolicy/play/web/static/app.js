@@ -184,7 +184,8 @@ class Page {
       } else others.forEach((id) => this.look(id));
       if (turn === this.turnNumber && !this.state.held && decision.move) this.play(decision.move);
     } else {
-      this.state.held = true; // its column says what went wrong; the button lets it try again
+      this.state.held = true; // its column says what went wrong
+      this.failed = mover;
       this.show();
     }
   }
@@ -206,6 +207,14 @@ class Page {
       this.say(`${this.policy(id).label} chooses ${this.write(decision)}${hopes}.`);
     }
     return decision;
+  }
+
+  /** Another look; where a policy failed at its own turn, its move with it. */
+  lookAgain(id, reseed) {
+    if (this.failed !== id || this.mover !== id) return this.look(id, { reseed });
+    this.failed = null;
+    this.state.held = false;
+    return this.refresh({ quiet: true });
   }
 
   /** What something comes to; trouble is only said, for its column shows it. */
@@ -337,7 +346,7 @@ class Page {
       players: () => this.game.players,
       changed: () => { if (id === this.pointing) this.drawPlan(); },
       close: () => this.watch(this.state.watched.filter((other) => other !== id)),
-      again: (reseed = false) => this.look(id, { reseed }),
+      again: (reseed = false) => this.lookAgain(id, reseed),
       play: (move, asked) => this.playFrom(move, asked),
       point: () => {
         const on = id !== this.pointing || !this.state.arrows;

@@ -126,12 +126,12 @@ export class Column {
     this.badge = el("span", { class: "badge", hidden: true });
     this.pointer = tool("⇗", "Show its plan on the board", () => this.told.point(), { "aria-pressed": "false" });
     this.closer = tool("×", "Take this policy away", () => this.told.close());
-    this.note = el("p", { class: "note", role: "status" });
+    this.note = el("p", { class: "note" });
     this.value = el("div", { class: "value", hidden: true });
     this.slider = el("input", { type: "range", min: 0, max: 0, value: 0, step: 1, disabled: true, "aria-label": `Denoising step of ${name}`,
       on: { input: () => this.#show(Number(this.slider.value), true) } });
     this.player = tool("▶", "Replay the denoising", () => this.replay(), { disabled: true });
-    this.count = el("output", { class: "count", text: "" });
+    this.count = el("span", { class: "count" });
     this.steprow = el("div", { class: "steps", hidden: !policy.dreams }, this.player, this.slider, this.count);
     this.line = el("ol", { class: "line", "aria-label": `Imagined moves of ${name}` });
     this.futures = el("div", { class: "futures" });
@@ -140,6 +140,7 @@ export class Column {
     const again = tool("Look again", "Look at the position again", () => this.told.again());
     const another = tool("Another dream", "Dream again with another seed", () => this.told.again(true), { hidden: !policy.dreams });
     this.strength = el("details", { class: "strength" }, el("summary", { text: "Strength and settings" }),
+      el("p", { class: "hint", text: "They hold from its next look or move on." }),
       optionFields(policy, this.told.options(), this.told.setOption));
     this.body = el("div", { class: "body", hidden: true }, this.value, this.steprow, this.line, this.futures,
       el("section", { class: "choices-by-share" }, el("h4", { text: "Alternatives" }), this.bars), this.facts);

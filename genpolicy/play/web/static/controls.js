@@ -19,6 +19,7 @@ export function dress(page) {
   byId("format").replaceChildren(...(page.game.file_suffixes ?? []).map((suffix) =>
     el("option", { value: suffix, text: suffix.slice(1).toUpperCase() })));
   for (const id of ["format", "export"]) byId(id).disabled = !(page.game.file_suffixes ?? []).length;
+  byId("notes").replaceChildren(...(page.offers.notes ?? []).map((note) => el("p", { text: note })));
   page.showColumns();
 }
 
@@ -73,6 +74,7 @@ export function wire(page) {
   change("shortcuts", (event) => { page.state.shortcuts = event.target.checked; keep(page.state); });
   change("seed", (event) => { if (event.target.checkValidity()) { page.state.seed = Number(event.target.value); keep(page.state); } });
   for (const button of document.querySelectorAll("[data-close]")) button.addEventListener("click", () => button.closest("dialog").close());
+  addEventListener("hashchange", () => location.reload()); // somebody put another position into the address
   listenToKeys(page);
 }
 
