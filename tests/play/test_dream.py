@@ -11,16 +11,18 @@ import pytest
 import torch
 
 import genpolicy
+from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.game import Game
 from genpolicy.networks import NetworkConfig
 from genpolicy.policies.autoregressive import AutoregressiveConfig, AutoregressiveLearner
 from genpolicy.policies.base import Decision, Policy
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
 from genpolicy.policies.direct import DirectConfig, DirectLearner
-from genpolicy.policies.dream import Dream, DreamStep
+from genpolicy.policies.dream import Dream, DreamStep, Recorder
 from genpolicy.policies.gaussian import GaussianConfig, GaussianLearner
 from genpolicy.policies.neural import NetworkPolicy
 from genpolicy.policies.one_step import OneStepConfig, OneStepLearner
+from genpolicy.sequence import Layout
 from tests.small_datasets import CONNECT
 
 # Weights as they are drawn, wide enough apart that samplers differ.
@@ -50,9 +52,9 @@ def autoregressive(**options: Any) -> Policy:
     return made.with_options(**options)
 
 
-def direct(**options: Any) -> Policy:
+def direct(network: NetworkConfig = NET, **options: Any) -> Policy:
     torch.manual_seed(0)
-    return DirectLearner(connect(), DirectConfig(network=NET, horizon=2)).policy().with_options(**options)
+    return DirectLearner(connect(), DirectConfig(network=network, horizon=2)).policy().with_options(**options)
 
 
 def one_step(**options: Any) -> Policy:
@@ -87,6 +89,7 @@ POLICIES: dict[str, Callable[[], Any]] = {
     "autoregressive": lambda: autoregressive(temperature=1.0),
     "autoregressive first": lambda: autoregressive(imagine=False),
     "direct": lambda: direct(temperature=1.0),
+    "direct, unified head": lambda: direct(UNIFIED),
     "one_step": lambda: one_step(),
 }
 
@@ -197,6 +200,22 @@ def test_confidence_of_a_guess_is_no_less_than_of_what_was_kept() -> None:
     assert decided.any()
     assert step.masked.any()
     assert step.confidence[decided].min() >= step.confidence[step.masked].max() - 1e-6
+
+
+def test_a_shorter_layout_has_its_own_end_and_mask() -> None:
+    """Without values PAD and mask are other ids: 128 bins fewer."""
+    game = connect()
+    long, short = Layout(game, "s-avav", 2, admit_pad=True), Layout(game, "s-a", 1, admit_pad=True)
+    legal = game.legal(game.parse()).tolist()
+    recorder = Recorder(long, short, torch.from_numpy(long.admitted), legal=legal, viewer=0, of=2)
+    logits = TypedLogits.of(torch.zeros(1, long.length, long.num_symbols))
+    for time, symbol in ((1, long.mask), (0, long.pad)):
+        tokens = torch.zeros(1, long.length, dtype=torch.int64)
+        tokens[0, short.first_action] = symbol
+        recorder.note(time, tokens, logits, torch.zeros(1, len(game.moves)))
+    assert [int(step.tokens[-1]) for step in recorder.steps] == [short.mask, short.pad]
+    assert [bool(step.masked[-1]) for step in recorder.steps] == [True, False]
+    assert long.pad - short.pad == long.num_value_bins == 128
 
 
 def test_row_of_a_batch_dreams_alone() -> None:
