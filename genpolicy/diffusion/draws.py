@@ -90,6 +90,14 @@ def low_discrepancy(offset: Tensor, num: int) -> Tensor:
     return (offset + torch.arange(num, dtype=torch.float64, device=offset.device) / num) % 1
 
 
+def beta_quantile(uniform: Tensor) -> Tensor:
+    """The Beta(2, 2) variable below which a share ``uniform`` of the distribution lies.
+
+    Its distribution function is 3x^2 - 2x^3; the root of that cubic in [0, 1] by trisection of an angle.
+    """
+    return 0.5 - torch.sin(torch.asin((1 - 2 * uniform).clamp(-1, 1)) / 3)
+
+
 def stratified(uniform: Tensor, smallest: float = 1e-3) -> Tensor:
     """[n] times, one uniform draw in each n-th of [smallest, 1] (MDLM, arXiv:2406.07524, its code)."""
     num = len(uniform)

@@ -18,7 +18,6 @@ Axes: B batch, N tokens, K symbols, E numbers of an embedding.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -26,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from genpolicy.diffusion.draws import Generators, low_discrepancy, normals, uniforms
+from genpolicy.diffusion.draws import Generators, normals
 from genpolicy.diffusion.gaussian import (
     GAMMA_MAX,
     GAMMA_MIN,
@@ -37,7 +36,7 @@ from genpolicy.diffusion.gaussian import (
     signal_to_noise,
 )
 from genpolicy.diffusion.logits import TypedLogits
-from genpolicy.diffusion.process import REDUCTIONS, TIME_SAMPLINGS, WindowBatch, require_known
+from genpolicy.diffusion.process import REDUCTIONS, TIME_SAMPLINGS, WindowBatch, require_known, unit_times
 from genpolicy.errors import ConfigError
 
 GAMMAS = ("linear", "learned")
@@ -289,7 +288,7 @@ class GaussianEmbedding(nn.Module):
         (VDM, equations 11 to 14).
         """
         x0, where = batch.tokens, self._counted(batch)
-        step = (self._unit_times(len(x0), generator, x0.device, "low_discrepancy") * self.num_timesteps).long()
+        step = (unit_times(len(x0), generator, x0.device, "low_discrepancy") * self.num_timesteps).long()
         t, s = (step + 1).double() / self.num_timesteps, step.double() / self.num_timesteps
         draw = self.noise(x0, t.to(self._dtype), batch.frozen, generator)
         t, s = t.to(self._dtype), s.to(self._dtype)
@@ -333,14 +332,8 @@ class GaussianEmbedding(nn.Module):
         return 0.5 * self.gamma_slope(t)
 
     def sample_times(self, num: int, generator: Generators, device: torch.device) -> Tensor:
-        """[num] float times in (0, 1], each uniform there."""
-        return (1 - self._unit_times(num, generator, device, self.time_sampling)).to(self._dtype)
-
-    def _unit_times(self, num: int, generator: Generators, device: torch.device, time_sampling: str) -> Tensor:
-        stream = generator[0] if isinstance(generator, Sequence) else generator
-        if time_sampling == "low_discrepancy":
-            return low_discrepancy(uniforms(1, (1,), stream, device)[0], num)
-        return uniforms(1, (num,), stream, device)[0]
+        """[num] float times in (0, 1], each uniform there but for ``beta``."""
+        return (1 - unit_times(num, generator, device, self.time_sampling)).to(self._dtype)
 
 
 def _sum_where(values: Tensor, where: Tensor) -> Tensor:

@@ -23,8 +23,14 @@ def test_multinomial_keeps_the_laws(schedule: str, prediction_type: str) -> None
     check_process(Multinomial(num_symbols=5, num_timesteps=20, schedule=schedule, prediction_type=prediction_type))
 
 
-@pytest.mark.parametrize("options", [{"weighting": w} for w in ("constant", "reciprocal", "elbo")]
-                         + [{"reduction": r} for r in ("mean", "batch")] + [{"time_sampling": "uniform"}])  # fmt: skip
+OPTIONS: list[dict[str, Any]] = [
+    *({"weighting": w} for w in ("constant", "reciprocal", "elbo")),
+    *({"reduction": r} for r in ("mean", "batch")),
+    *({"time_sampling": t} for t in ("uniform", "stratified", "beta")),
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_every_option_keeps_the_laws(options: dict[str, Any]) -> None:
     check_process(Absorbing(3, 6, **options))
     check_process(Multinomial(3, 6, trained_on="corrupted", **options))

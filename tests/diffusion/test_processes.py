@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from genpolicy.diffusion import Absorbing, LogitGroup, Multinomial, Process, TypedLogits
+from genpolicy.diffusion.draws import beta_quantile
 from genpolicy.errors import ConfigError
 
 
@@ -192,6 +193,27 @@ def test_times_are_spread_evenly_and_fairly() -> None:
     assert sorted(plain.unique().tolist()) == list(range(1, 21))
 
 
+def test_times_of_beta_2_2_are_more_often_in_the_middle() -> None:
+    """F(x) = 3x^2 - 2x^3; 2,000 evenly spread draws meet each of 20 shares to one draw."""
+    unit = torch.linspace(0, 1, 101, dtype=torch.float64)
+    x = beta_quantile(unit)
+    torch.testing.assert_close(3 * x**2 - 2 * x**3, unit, rtol=0, atol=1e-12)
+    times = Absorbing(5, 20, time_sampling="beta").sample_times(2000, stream(), torch.device("cpu"))
+    edges = torch.arange(21).double() / 20
+    shares = (3 * edges**2 - 2 * edges**3).diff()
+    counts = torch.bincount(times, minlength=21)[1:]
+    assert float((counts - 2000 * shares).abs().max()) <= 1
+    # The bound that is reported takes its times evenly whatever is trained on.
+    process, batch, model = Absorbing(5, 20, time_sampling="beta"), windows(40, 3), Recorder(3, 5)
+    process.elbo(model, batch, stream())
+    assert torch.bincount(model.seen[-1][1], minlength=21).tolist() == [0] + [2] * 20
+
+
+def test_stratified_times_fall_one_in_each_part() -> None:
+    times = Absorbing(5, 40, time_sampling="stratified").sample_times(40, stream(), torch.device("cpu"))
+    assert times.tolist() == list(range(1, 41))
+
+
 def test_each_position_has_its_own_noise() -> None:
     admitted = torch.tensor([[1, 1, 0, 0, 0], [0, 0, 1, 1, 1], [0, 0, 0, 0, 1]]).bool()
     process, x0 = Multinomial(5, 10), torch.tensor([[1, 2, 4]])
@@ -251,8 +273,8 @@ def test_bad_arguments(kind: type[Absorbing] | type[Multinomial]) -> None:
         kind(5, 20, weighting="lambda")
     with pytest.raises(ConfigError, match="reduction 'avg'"):
         kind(5, 20, reduction="avg")
-    with pytest.raises(ConfigError, match="time_sampling 'beta'"):
-        kind(5, 20, time_sampling="beta")
+    with pytest.raises(ConfigError, match="time_sampling 'even'"):
+        kind(5, 20, time_sampling="even")
     with pytest.raises(ConfigError, match="num_timesteps must be at least 1"):
         kind(5, 0)
     with pytest.raises(ConfigError, match="num_symbols must be at least 1"):
