@@ -252,7 +252,7 @@ class Runner:
         self._live[process.pid] = (process, job)
 
     def _ended(self, status: int, job: Job) -> None:
-        if status == 0 and job.is_done:
+        if job.is_done:  # whatever ended it afterwards, nothing of it is missing
             return
         lines = (job.folder / LOG).read_text(errors="replace").splitlines()
         error = " ".join(line.strip() for line in lines[-LAST_LINES:])[-400:] or f"ended with status {status}"
