@@ -129,11 +129,11 @@ export class Board {
     this.below.replaceChildren(...marks);
   }
 
-  #arrow({ source, target, strength, number, hue, reply, wrong }, unit) {
+  #arrow({ source, target, strength, number, hue, reply, wrong, guess }, unit) {
     const end = this.spots.get(target);
     if (!end) return [];
     const start = this.spots.get(source);
-    const kind = `plan hue-${hue}${reply ? " reply" : ""}${wrong ? " wrong" : ""}`;
+    const kind = `plan hue-${hue}${reply ? " reply" : ""}${guess ? " guess" : wrong ? " wrong" : ""}`;
     const group = shape("g", { opacity: (0.35 + 0.6 * strength).toFixed(2) });
     let badge = { x: end.x + unit * 0.3, y: end.y - unit * 0.3 };
     if (start) {

@@ -77,11 +77,11 @@ export class Column {
     this.#pause();
   }
 
-  /** What the step on show plans: `{move, source, target, strength}` for each imagined move that is not masked. */
+  /** What the step on show plans: `{move, source, target, strength}` for each imagined move; a masked one is a guess. */
   plan() {
     return this.#actions().map((action, index) => ({
-      ...action, number: index + 1, hue: this.hue, strength: action.probability ?? 0.6, reply: index % 2 === 1, wrong: isWrong(action),
-    })).filter((action) => action.move && !action.masked);
+      ...action, number: index + 1, hue: this.hue, strength: action.probability ?? 0.6, guess: Boolean(action.masked), reply: index % 2 === 1, wrong: isWrong(action),
+    })).filter((action) => action.move);
   }
 
   /** Mark whether this column's plan lies over the board, and which side it plays. */
