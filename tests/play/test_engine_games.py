@@ -25,7 +25,8 @@ from tests.play.engine_session import ENGINE, LINES, Session, best
 DEMO = Path(os.environ.get("GENPOLICY_DEMO_POLICY", "runs/demo/s-asa/policy"))
 SHOGI_DEMO = Path(os.environ.get("GENPOLICY_DEMO_SHOGI_POLICY", "runs/demo-shogi/s-asa/policy"))
 MOVE_S = 0.1
-LATE_S = 0.5  # beyond the time for a move: a shared machine may hold any process up for so long
+LATE_S = 0.5  # beyond the time for a move, for 99 of 100 moves: a shared machine may hold any process up for so long
+TIME_OUT_S = 5.0  # half of what python-chess waits for beyond the time for a move before it gives an engine up
 MAX_PLIES = 160
 
 
@@ -87,7 +88,7 @@ async def play_chess(policy: str, num_games: int, opponent: str, seed: int) -> d
 
 
 class Answer(NamedTuple):
-    """How long a move took: from asking to the answer, and by the engine's own clock."""
+    """How long a move took: from asking to the answer, and until it was found, by the engine's own clock."""
 
     took_s: float
     own_s: float
@@ -112,9 +113,12 @@ def told(num_games: int, answers: list[Answer], fallbacks: int) -> dict[str, flo
     )
     print(
         f"\n{num_games} games, {len(ms)} moves; ms from asking to the answer: {shares(ms)}; "
-        f"by the engine's clock: {shares(own)}; {late}; slowest {slowest}; {fallbacks} answers without the policy"
+        f"found, by the engine's clock, after {shares(own)}; answers {late}; "
+        f"slowest {slowest}; {fallbacks} answers without the policy"
     )
-    return {"latest": float(ms.max()) / 1e3, "moves": len(ms), "fallbacks": fallbacks}
+    assert ms.max() < 1e3 * TIME_OUT_S
+    # The machine may let the client wait, or the engine, but not all the time.
+    return {"late": float(np.percentile(ms, 99)) / 1e3, "moves": len(ms), "fallbacks": fallbacks}
 
 
 def quiet() -> dict[str, str]:
@@ -124,7 +128,7 @@ def quiet() -> dict[str, str]:
 def test_games_through_python_chess(tmp_path: Path) -> None:
     opponent = engine_or_skip("stockfish")
     facts = asyncio.run(play_chess(str(save_diffusion(tmp_path, "chess")), 2, opponent, seed=3))
-    assert facts["latest"] < MOVE_S + LATE_S
+    assert facts["late"] < MOVE_S + LATE_S
     assert facts["moves"] > 10
 
 
@@ -135,7 +139,7 @@ def test_200_games_through_python_chess() -> None:
     if not DEMO.is_dir():
         pytest.skip(f"no policy {DEMO}; make demo trains one, or set GENPOLICY_DEMO_POLICY")
     facts = asyncio.run(play_chess(str(DEMO), 200, opponent, seed=4))
-    assert facts["latest"] < MOVE_S + LATE_S
+    assert facts["late"] < MOVE_S + LATE_S
 
 
 def play_shogi(policy: str, num_games: int, opponent: str, seed: int, max_plies: int = MAX_PLIES) -> dict[str, float]:
@@ -211,7 +215,7 @@ def _leave(session: Session, pondering: list[str] | None) -> None:
 def test_games_against_fairy_stockfish(tmp_path: Path) -> None:
     opponent = engine_or_skip("fairy-stockfish")
     facts = play_shogi(str(save_diffusion(tmp_path, "shogi")), 2, opponent, seed=5, max_plies=80)
-    assert facts["latest"] < MOVE_S + LATE_S
+    assert facts["late"] < MOVE_S + LATE_S
     assert facts["moves"] > 10
 
 
@@ -222,4 +226,4 @@ def test_200_games_against_fairy_stockfish(tmp_path: Path) -> None:
     if not SHOGI_DEMO.is_dir():
         pytest.skip(f"no policy {SHOGI_DEMO}; make demo GAME=shogi trains one, or set GENPOLICY_DEMO_SHOGI_POLICY")
     facts = play_shogi(str(SHOGI_DEMO), 200, opponent, seed=6, max_plies=100)
-    assert facts["latest"] < MOVE_S + LATE_S
+    assert facts["late"] < MOVE_S + LATE_S

@@ -116,7 +116,8 @@ def test_no_budget_uses_more_than_there_is(player: int) -> None:
                     # The increment of this move comes after it; only a clock that stands at nothing lives off it.
                     most = left + (byoyomi or 0) or increment
                     assert 0 <= found.soft_s <= found.hard_s <= most / 1e3
-                    assert found.last_s == found.hard_s or most == 0, "a clock that runs is never overrun"
+                    assert found.hard_s <= found.last_s
+                    assert found.last_s <= max(0.0, most - min(30, 0.15 * most)) / 1e3 or most == 0, "a clock overrun"
                     if most >= 100:
                         assert found.hard_s <= (most - 10) / 1e3
 

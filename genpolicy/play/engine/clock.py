@@ -12,6 +12,8 @@ MAX_SHARE = 0.5  # of what is left on the clock for one move
 INCREMENT_SHARE = 0.8
 WIND_UP = 0.25  # of a short time that is kept for what comes after the search: on a busy machine both sides wait to run
 
+LAST_MINUTE = 0.15  # the same while nothing has been found: a move that the policy has not seen is the worse risk
+
 LATENESS_S = 0.15  # where no clock is lost and nothing has been found: one call of a small network on a busy machine
 
 
@@ -60,6 +62,7 @@ def _within(wanted_ms: float, most_ms: float, overhead_ms: float) -> Budget:
     """A budget that ends, with the answer on its way, before ``most_ms`` are over."""
     hard = most_ms - min(overhead_ms, WIND_UP * most_ms)
     soft = min(wanted_ms, hard - min(overhead_ms, WIND_UP * most_ms) / 2)
+    last = most_ms - min(overhead_ms, LAST_MINUTE * most_ms)
     # What was not found by then is not worth the rest of the clock.
-    hard = max(0.0, min(hard, 4 * wanted_ms + 100.0))
-    return Budget(max(0.0, soft) / 1e3, hard / 1e3, hard / 1e3)
+    hard, last = (max(0.0, min(each, 4 * wanted_ms + 100.0)) for each in (hard, last))
+    return Budget(max(0.0, soft) / 1e3, hard / 1e3, last / 1e3)

@@ -16,8 +16,9 @@ from genpolicy.play.engine.watching import restricted, watched
 from genpolicy.policies.base import Decision, Policy
 
 Publish = Callable[[Found], None]
-STEP_MARGIN = 1.25  # of the measured time of a network call: one on a shared machine may take longer than the last ones
-LEARNING_RATE = 0.3  # of the time of a call, as it is measured anew
+STEP_MARGIN = 1.1  # of the measured time of a network call
+SPREADS = 2.0  # kept free: mean deviations of a call's time, which on a shared machine are as large as that time
+LEARNING_RATE = 0.3  # of the time of a call and of its deviation, as they are measured anew
 
 
 class Searcher(Protocol):
@@ -66,7 +67,8 @@ class DecisionSearcher:
         quick = modes.get("one_call")
         self._quick: Policy | None = None if len(modes) < 2 else quick
         self._fewer: dict[tuple[tuple[str, int], ...], Policy] = {(): policy}
-        self._call_s = 0.0
+        self._call_s = self._spread_s = 0.0
+        """Wall time of a network call with all that belongs to it, and its mean deviation."""
 
     def run(self, job: Job, publish: Publish) -> None:
         """See ``Searcher``."""
@@ -79,7 +81,7 @@ class DecisionSearcher:
                 return
         remaining = job.remaining_s()
         if remaining is not None and self._call_s:
-            fitting = int(remaining / (STEP_MARGIN * self._call_s))
+            fitting = int(max(0.0, remaining - SPREADS * self._spread_s) / (STEP_MARGIN * self._call_s))
             full = wanted.get("num_steps") or self._num_steps(self.policy)
             if "num_steps" in self._names and fitting < full:
                 if fitting < 2 and job.best is not None:
@@ -140,6 +142,8 @@ class DecisionSearcher:
         calls = int(decision.stats.get("network_calls", 0))
         if calls:
             took = (time.perf_counter() - began) / calls
+            if self._call_s:
+                self._spread_s += LEARNING_RATE * (abs(took - self._call_s) - self._spread_s)
             self._call_s += (LEARNING_RATE if self._call_s else 1.0) * (took - self._call_s)
         publish(found_of(decision, nodes + (calls or int(decision.stats.get("nodes", 0))), job.multi_pv))
         return calls
