@@ -202,11 +202,14 @@ class BoardDrawing:
         return f"{head}{self.defs([board])}{content}</svg>"
 
     def defs(self, boards: Iterable[Board]) -> str:
-        """The pieces of some boards, once each."""
+        """The pieces of some boards and the stripes of a masked square, once each."""
+        boards = list(boards)
         symbols = {cell.symbol for board in boards for cell in board.cells}
         symbols |= {slot.symbol for slot in self.look.hands}
         known = [s for s in self.look.pieces if s in symbols and self.look.pieces[s]]
         groups = "".join(f'<g id="{self._id(s)}">{self.look.pieces[s]}</g>' for s in known)
+        if any(cell.masked and cell.row >= 0 for board in boards for cell in board.cells):
+            groups += f'<g id="gp-hatch">{self._hatch(Box(0, 0, UNIT, UNIT))}</g>'
         return f"<defs>{groups}</defs>" if groups else ""
 
     def _id(self, symbol: str) -> str:
@@ -252,7 +255,9 @@ class BoardDrawing:
             ring = disc_at(*box.centre, box.width * 0.46)
             parts.append(f'<circle class="gp-check" {ring} fill="{palette.illegal}" fill-opacity="0.55"/>')
         if cell.masked:
-            parts.append(self._hatch(box))
+            at = f'x="{number(box.x)}" y="{number(box.y)}"'
+            square = f'<use href="#gp-hatch" {at}/>' if cell.row >= 0 else self._hatch(box)
+            parts.append(f'<g class="gp-mask">{square}</g>')
         elif (doubt := 1 - cell.probability) > 0.02:
             opacity = number(0.12 + 0.58 * doubt)
             parts.append(f'<rect class="gp-doubt" {rect} fill="{palette.doubt}" fill-opacity="{opacity}"/>')
@@ -283,8 +288,8 @@ class BoardDrawing:
         rect = rect_at(box)
         colour = self.palette.mask
         return (
-            f'<g class="gp-mask"><rect {rect} fill="#ffffff" fill-opacity="0.5"/>'
-            f'<path d="{"".join(strokes)}" stroke="{colour}" stroke-opacity="0.4" stroke-width="3.5"/></g>'
+            f'<rect {rect} fill="#ffffff" fill-opacity="0.5"/>'
+            f'<path d="{"".join(strokes)}" stroke="{colour}" stroke-opacity="0.4" stroke-width="3.5"/>'
         )
 
     def _piece(self, symbol: str, box: Box, opacity: float) -> str:
