@@ -47,7 +47,6 @@ class ShogiGame(Game[ShogiState]):
     protocol: Literal["uci", "usi", "none"] = "usi"
     players = ("Black", "White")
     game_suffix = ".csa"
-    game_suffixes = (".kif", ".csa", ".kifu")
 
     def __init__(self, declaration: str = "27", max_plies: str = "none") -> None:
         if declaration not in DECLARATIONS:
@@ -202,6 +201,11 @@ class ShogiGame(Game[ShogiState]):
             if self.moves[found] == usi:
                 return int(found)
         raise IllegalMoveError(self._illegal(state, repr(text)))
+
+    @property
+    def game_suffixes(self) -> tuple[str, ...]:
+        """KIF first, which people and GUIs know best."""
+        return (".kif", ".csa", ".kifu")
 
     def move_text(self, state: ShogiState, move_id: int) -> str:
         """The move as KIF writes it, with the mark of its player: ``▲７六歩(77)``."""

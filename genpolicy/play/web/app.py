@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -278,14 +278,15 @@ async def _gone(receive: Receive) -> None:
         pass
 
 
-async def _refused(request: Request, error: Exception) -> Response:
-    """A refusal of the application's own, or of the router's."""
-    if isinstance(error, RequestError):
-        return error_response(error)
-    assert isinstance(error, HTTPException)
+async def _refused(request: Request, error: Any) -> Response:
+    """A refusal of the application's own."""
+    return error_response(error)
+
+
+async def _not_routed(request: Request, error: Any) -> Response:
+    """A refusal of the router's, an ``HTTPException``."""
     words = {404: "there is nothing here", 405: f"{request.method} is not answered here"}
-    refusal = RequestError(words.get(error.status_code, str(error.detail)), error.status_code)
-    response = error_response(refusal)
+    response = error_response(RequestError(words.get(error.status_code, str(error.detail)), error.status_code))
     response.headers.update(error.headers or {})
     return response
 
@@ -300,9 +301,5 @@ def make_app(offers: Offers, desk: Desk, hosts: Hosts, files: Mapping[str, Path]
         files: The page's; None: those of the package.
     """
     application = Application(offers, desk, static_files() if files is None else files)
-    handlers: Mapping[Any, Any] = dict.fromkeys(_kinds(), _refused)
+    handlers: Mapping[Any, Any] = {RequestError: _refused, HTTPException: _not_routed}
     return Guard(Starlette(routes=application.routes(), exception_handlers=handlers), hosts)
-
-
-def _kinds() -> Iterable[type[Exception]]:
-    return RequestError, HTTPException
