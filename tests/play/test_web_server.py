@@ -336,8 +336,11 @@ def test_an_engines_limit_can_be_set_and_few_processes_are_kept() -> None:
         (option,) = policy["options"]
         assert (option["name"], option["default"], option["min"]) == ("nodes", 500, 1)
         offer = client.offers.policies[policy["id"]]
+        made: list[Any] = []
         for nodes in (1, 10, 100, 1000, 2000):
             (line,) = client.decide("chess", "engine", FOOLS_MATE[:3], options={"nodes": nodes}).lines
             assert line["decision"]["label"] == "Qh4#" or nodes < 100
+            made.append(offer.settings.policy({"nodes": nodes}))
         assert len(offer.settings._made) == 3
+        assert [policy.oracle._finalizer.alive for policy in made] == [False, False, True, True, True]
         assert client.decide("chess", "engine", options={"nodes": 0}).status == 400
