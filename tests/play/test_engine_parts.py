@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ from genpolicy.play.engine.found import MAX_CENTIPAWNS, Found, Variation, centip
 from genpolicy.play.engine.host import read_facts
 from genpolicy.play.engine.position import PositionReader
 from genpolicy.play.engine.protocol import Go, Position, read_go, read_position, read_setoption
+from genpolicy.play.engine.timekeeper import Timekeeper
 from genpolicy.policies.base import Decision
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
 from genpolicy.policies.gaussian import SCHEDULERS
@@ -193,3 +196,26 @@ def test_lines_are_cut_where_they_end(tmp_path: Path) -> None:
     descriptor = os.open(file, os.O_RDONLY)
     assert [len(line) for line in read_lines(descriptor)] == [3, 0, 200_000, 4]
     os.close(descriptor)
+
+
+def test_calls_are_made_in_the_order_of_their_times() -> None:
+    made: list[tuple[str, float]] = []
+    failed: list[Exception] = []
+    done = threading.Event()
+    keeper = Timekeeper(failed.append)
+    began = time.perf_counter()
+
+    def call(name: str) -> None:
+        made.append((name, time.perf_counter() - began))
+
+    keeper.later(0.3, lambda: call("last"))
+    keeper.later(0.35, done.set)
+    keeper.later(0.1, lambda: call("second"))
+    keeper.later(0.2, lambda: call("third"))
+    keeper.later(0.2, lambda: failed.remove(ValueError()))  # an error stops no other call
+    keeper.later(-1.0, lambda: call("first"))
+    assert time.perf_counter() - began < 0.1, "the caller waits for none of them"
+    assert done.wait(10)
+    assert [name for name, _ in made] == ["first", "second", "third", "last"]
+    assert all(when >= due for (_, when), due in zip(made, (0, 0.1, 0.2, 0.3), strict=True))
+    assert [type(error) for error in failed] == [ValueError]

@@ -26,6 +26,7 @@ from genpolicy.play.engine.output import ClosedOutputError, Output
 from genpolicy.play.engine.position import PositionReader
 from genpolicy.play.engine.protocol import SAID_CHARACTERS, read_go, read_position, read_setoption, shown, words_of
 from genpolicy.play.engine.searchers import Searcher, make_searcher
+from genpolicy.play.engine.timekeeper import Timekeeper
 
 STOP_GRACE_S = 0.25  # after "stop" where nothing was found yet; then a legal move is the answer
 PATIENCE_S = 1.5  # the same where nothing was found yet and no clock runs: a move of the policy is worth the wait
@@ -59,6 +60,7 @@ class Server:
         self._counting = threading.Lock()
         self._searcher: Searcher | None = None
         self._debug = False
+        self._time = Timekeeper(self._missed)
         self._worker = threading.Thread(target=self._work, name="search", daemon=True)
 
     # The reader.
@@ -199,7 +201,7 @@ class Server:
             self._answer_soon(job)
 
     def _answer_soon(self, job: Job) -> None:
-        self._later(STOP_GRACE_S if job.is_timed else PATIENCE_S, lambda: self._answer(job))
+        self._time.later(STOP_GRACE_S if job.is_timed else PATIENCE_S, lambda: self._answer(job))
 
     def _ponder_hit(self, rest: Sequence[str]) -> None:
         job = self._job
@@ -269,8 +271,6 @@ class Server:
         self._job = job
         with self._counting:
             self._num_searches += 1
-        if self._loaded.is_set():
-            self._watch_time(job)
 
         def run() -> None:
             try:
@@ -288,6 +288,8 @@ class Server:
             self._answer(job)
 
         self._tasks.put(run)
+        if self._loaded.is_set():
+            self._watch_time(job)
 
     def _release(self, job: Job) -> None:
         """The worker is done with a job; before the answer goes out, so that what follows it finds the worker free."""
@@ -297,16 +299,9 @@ class Server:
 
     # Time.
 
-    def _later(self, seconds: float, call: Callable[[], None]) -> None:
-        def quietly() -> None:
-            try:
-                call()
-            except ClosedOutputError:
-                return  # the reader sees it too, and ends
-
-        timer = threading.Timer(seconds, quietly)
-        timer.daemon = True
-        timer.start()
+    def _missed(self, error: Exception) -> None:
+        if not isinstance(error, ClosedOutputError):  # the reader sees that, too, and ends
+            self._log(repr(error))
 
     def _watch_time(self, job: Job) -> None:
         """See that the answer goes out when the time is over, whatever the worker does."""
@@ -319,8 +314,8 @@ class Server:
 
         now = time.perf_counter()
         if job.last_deadline > job.hard_deadline:
-            self._later(max(0.0, job.hard_deadline - now), answer_if_found)
-        self._later(max(0.0, job.last_deadline - now), lambda: self._answer(job))
+            self._time.later(max(0.0, job.hard_deadline - now), answer_if_found)
+        self._time.later(max(0.0, job.last_deadline - now), lambda: self._answer(job))
 
     def _answer_when_over(self, job: Job) -> None:
         """Wait for the answer of a job that was stopped, for as long as it is given, and send one."""
