@@ -38,7 +38,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         yield made
 
 
-def wait_until(true: Callable[[], bool], seconds: float = 20.0) -> bool:
+def wait_until(true: Callable[[], bool], seconds: float = 60.0) -> bool:
     """Whether something came true in time."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -91,7 +91,7 @@ def test_a_full_desk_says_when_to_come_again_and_a_job_can_be_taken_back() -> No
     made = Desk(1, max_waiting=2)
     release = threading.Event()
     ran: list[str] = []
-    made.submit("key", lambda job: ran.append("first") if release.wait(10) else None)
+    made.submit("key", lambda job: ran.append("first") if release.wait(60) else None)
     assert wait_until(lambda: made.num_running == 1)
     second = made.submit("key", lambda job: ran.append("second"))
     made.submit("key", lambda job: ran.append("third"))
@@ -214,15 +214,16 @@ def test_the_loop_answers_while_a_search_runs_and_a_client_that_goes_ends_it(cli
 
 def test_a_full_queue_is_503_with_a_time_to_come_again(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client.desk, "max_waiting", 1)
-    release = threading.Event()
+    release, holding = threading.Event(), threading.Event()
     offer = client.offers.policies[client.policy("chess", "random")]
 
     def hold(job: Job) -> None:
-        release.wait(20)
+        holding.set()
+        release.wait(60)
 
     client.desk.submit(id(offer.policy), hold)
     try:
-        assert wait_until(lambda: client.desk.num_running == 1)
+        assert holding.wait(20)
         client.desk.submit(id(offer.policy), hold)
         reply = client.decide("chess", "random")
         assert reply.status == 503
