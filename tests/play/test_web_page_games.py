@@ -225,6 +225,20 @@ def touch_drag(web: Any, source: int, target: int) -> None:
     session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
 
 
+def test_who_plays_black_sits_behind_the_black_pieces(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.open("chess")
+        web.page.select_option("#near-player", label="random")
+        web.wait_num_moves(1)
+        expect(web.page.locator("#near label")).to_have_text("Black")
+        assert web.middle(chess_place("e8"))[1] > web.middle(chess_place("e1"))[1]
+        web.drag(*squares("e7", "e5"))
+        assert web.wait_num_moves(3)[1] == "e5"
+        web.page.click("#undo")
+        expect(web.page.locator("#moves .later")).to_have_count(2)
+        web.wait_status("Black to move")
+
+
 def test_stones_fall_in_the_column_that_is_clicked(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         web.open(FOUR)

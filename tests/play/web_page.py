@@ -10,6 +10,8 @@ from typing import Any
 
 try:
     from playwright.sync_api import expect
+
+    expect.set_options(timeout=15_000)  # for machines that do other things as well
 except ModuleNotFoundError:  # the fixture "browser" skips then
     expect = None
 

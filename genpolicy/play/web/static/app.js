@@ -290,8 +290,10 @@ class Page {
   }
 
   setSide(player, id) {
-    this.state.sides[player] = id;
+    const { sides } = this.state;
+    sides[player] = id;
     this.state.held = false;
+    if (sides.filter((side) => side === HUMAN).length === 1) this.state.flip = !this.fallsDown && sides[0] !== HUMAN;
     this.makeRoom(id);
     tidy(this.state, this.offers);
     dress(this);

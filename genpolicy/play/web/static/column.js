@@ -74,6 +74,8 @@ export class Column {
   stop() {
     this.abort?.abort();
     this.abort = null;
+    if (this.frame) cancelAnimationFrame(this.frame);
+    this.frame = null;
     this.#pause();
   }
 
@@ -185,7 +187,11 @@ export class Column {
     this.note.replaceChildren(step.of > 1 ? `Dreaming: step ${this.steps.length} of ${step.of}` : "Thinking …");
     this.slider.max = Math.max(this.steps.length, step.of ?? 0) - 1;
     this.slider.disabled = this.player.disabled = false;
-    if (this.following) this.#show(this.steps.length - 1, false);
+    // Where steps come faster than the screen draws, only the newest is drawn.
+    this.frame ??= requestAnimationFrame(() => {
+      this.frame = null;
+      if (this.following && this.steps.length) this.#show(this.steps.length - 1, false);
+    });
   }
 
   #decided(decision) {
@@ -197,8 +203,10 @@ export class Column {
     this.slider.disabled = this.player.disabled = this.steps.length < 2;
     this.steprow.hidden = this.steps.length < 2;
     this.#showValue(decision);
-    this.#showLine();
-    this.#showBars((this.steps[this.at] ?? decision).policy ?? []);
+    if (!this.frame) {
+      this.#showLine();
+      this.#showBars((this.steps[this.at] ?? decision).policy ?? []);
+    }
     const calls = decision.calls;
     const legality = decision.legality ?? [];
     const sound = legality.findIndex((legal) => legal !== true);

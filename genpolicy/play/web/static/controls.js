@@ -37,6 +37,7 @@ export function showTrouble(page, error) {
 export function wire(page) {
   const click = (id, act) => byId(id).addEventListener("click", act);
   const change = (id, act) => byId(id).addEventListener("change", act);
+  click("skip", (event) => { event.preventDefault(); page.board.focus(); });
   click("undo", () => page.undo());
   click("redo", () => page.redo());
   click("flip", () => page.flip());
@@ -70,7 +71,7 @@ export function wire(page) {
     for (const column of page.columns.values()) column.rewrite();
   });
   change("arrows", (event) => { page.state.arrows = event.target.checked; keep(page.state); page.showColumns(); page.drawPlan(); });
-  change("always", (event) => { page.state.always = event.target.checked; keep(page.state); });
+  change("always", (event) => { page.state.always = event.target.checked; keep(page.state); page.proceed(page.turnNumber); });
   change("shortcuts", (event) => { page.state.shortcuts = event.target.checked; keep(page.state); });
   change("seed", (event) => { if (event.target.checkValidity()) { page.state.seed = Number(event.target.value); keep(page.state); } });
   for (const button of document.querySelectorAll("[data-close]")) button.addEventListener("click", () => button.closest("dialog").close());

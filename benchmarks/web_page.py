@@ -1,0 +1,98 @@
+"""Times the page of the web board in a headless Chromium: from the second click of a move to the policy's answer.
+
+python benchmarks/web_page.py --policy runs/demo/s-asa/policy
+
+Each round is a fresh tab; the first one follows the start of the server. The time ends when the answer stands in the
+list of moves, its dream having been drawn step by step before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+from typing import Any
+
+from playwright.sync_api import expect, sync_playwright
+
+WATCH = """() => {
+  window.seen = {};
+  const note = (name) => { window.seen[name] ??= performance.now(); };
+  document.addEventListener("pointerup", () => { window.seen.click = performance.now(); }, true);
+  new MutationObserver(() => { if (document.querySelectorAll("#moves li").length > 1) note("answer"); })
+    .observe(document.getElementById("moves"), { childList: true });
+  new MutationObserver(() => { if (document.querySelector(".column[data-step]")) note("step"); })
+    .observe(document.getElementById("columns"), { attributes: true, subtree: true });
+}"""
+
+
+@contextmanager
+def served(arguments: Sequence[str]) -> Iterator[str]:
+    """Address of a server in a process of its own."""
+    command = [sys.executable, "-m", "genpolicy", "web", "--port", "0", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            found = next(found for line in process.stdout if (found := re.search(r"http://\S+/", line)))
+            yield found.group()
+        finally:
+            process.send_signal(signal.SIGINT)
+
+
+def answer_ms(browser: Any, address: str, first: int) -> tuple[float, float]:
+    """Milliseconds from the click to the first step on show and to the answer.
+
+    Args:
+        browser: A browser.
+        address: Of the page.
+        first: Which of the places that can move is picked up; it goes to the first of its targets.
+    """
+    context = browser.new_context(viewport={"width": 1400, "height": 900})
+    page = context.new_page()
+    page.goto(address)
+    page.wait_for_selector("#board .can-move")
+    page.evaluate(WATCH)
+    page.locator("#board .can-move").nth(first).click()
+    target = page.locator("#board .mark-target").first.bounding_box()
+    page.mouse.click(target["x"] + target["width"] / 2, target["y"] + target["height"] / 2)
+    expect(page.locator("#moves li")).to_have_count(2, timeout=60_000)
+    seen = page.evaluate("window.seen")
+    context.close()
+    return seen.get("step", seen["answer"]) - seen["click"], seen["answer"] - seen["click"]
+
+
+def main() -> None:
+    """Measure, and print the medians."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--policy", required=True, help="it plays the second side")
+    parser.add_argument("--browser", default="chromium", help="name or path of an installed Chromium")
+    parser.add_argument("--rounds", type=int, default=10)
+    arguments = parser.parse_args()
+    with served(["--policy", arguments.policy]) as address, sync_playwright() as playwright:
+        path = shutil.which(arguments.browser)
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        times = [answer_ms(browser, address, first) for first in range(arguments.rounds)]
+        name = f"chromium {browser.version}"
+        browser.close()
+    threads = os.environ.get("OMP_NUM_THREADS", "as torch chooses")
+    print(f"{arguments.policy}; cpu, {os.cpu_count()} cores, threads {threads}, load {os.getloadavg()[0]:.1f}")
+    print(f"python {platform.python_version()}, torch {version('torch')}, {name}")
+    for what, column in (("first step shown", 0), ("answer played", 1)):
+        all_ms = [each[column] for each in times]
+        print(
+            f"{what:17} {all_ms[0]:4.0f} ms the first time; {statistics.median(all_ms):4.0f} ms median, "
+            f"{min(all_ms):.0f} to {max(all_ms):.0f}, n = {len(all_ms)}"
+        )
+
+
+if __name__ == "__main__":
+    main()
