@@ -299,7 +299,7 @@ def test_a_game_is_saved(browser: Any, web_address: str, game: str, suffix: str)
 
 
 def test_the_first_answer_comes_within_a_second_of_an_idle_machine(browser: Any, web_address: str) -> None:
-    """Six seconds here, for whoever else works on this machine; ``docs/web.md`` has the measurement."""
+    """Six seconds here, for other work on the machine; ``benchmarks/web_page.py`` measures."""
     with tab(browser, web_address) as web:
         web.open("chess", second="dreamer")
         began = time.perf_counter()
