@@ -112,7 +112,10 @@ def test_no_budget_uses_more_than_there_is(player: int) -> None:
             for byoyomi in (None, 0, 100, 5_000):
                 for moves_to_go in (None, 1, 2, 40):
                     go = Go(
-                        time_left=(left, left), increment=(increment,) * 2, byoyomi=byoyomi, moves_to_go=moves_to_go
+                        time_left=(left, left),
+                        increment=(increment, increment),
+                        byoyomi=byoyomi,
+                        moves_to_go=moves_to_go,
                     )
                     found = budget(go, player, 30)
                     assert found is not None
