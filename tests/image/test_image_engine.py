@@ -41,11 +41,11 @@ def test_other_failures_of_loading_are_not_tried_again(folder: Path, monkeypatch
     host = Host(str(folder), load_game("shogi"), "cpu", read_facts("random", "shogi"))
     calls = []
 
-    def fail() -> None:
+    def fail(*_: object, **__: object) -> None:
         calls.append("load")
         raise RuntimeError("the disk is gone")
 
-    monkeypatch.setattr(host, "_load", fail)
+    monkeypatch.setattr("genpolicy.play.engine.host.load_policy", fail)
     with pytest.raises(RuntimeError, match="the disk is gone"):
         host.load()
     assert calls == ["load"]
