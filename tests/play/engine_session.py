@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 MOVE = r"(?:[a-h][1-8][a-h][1-8][qrbn]?|[1-9][a-i][1-9][a-i]\+?|[PLNSGBR]\*[1-9][a-i])"
 INFO = re.compile(
     rf"info depth \d+ multipv \d+ (?:score (?:cp|mate) -?\d+ (?:wdl \d+ \d+ \d+ )?)?nodes \d+ nps \d+ time \d+"
-    rf" pv {MOVE}(?: {MOVE})*"
+    rf" pv {MOVE}(?: {MOVE})*|info depth 0 score (?:cp 0|mate [01]) (?:wdl \d+ \d+ \d+ )?nodes 0 nps 0 time 0"
 )
 ENGINE = (sys.executable, "-m", "genpolicy", "engine")
 LINES = re.compile(

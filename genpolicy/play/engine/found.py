@@ -107,9 +107,10 @@ def legality(game: Game[Any], state: Any, found: Found) -> str | None:
 
 
 def best_move(game: Game[Any], state: Any, found: Found) -> str:
-    """The move to play and, where the line goes on legally, the answer to ponder on."""
-    moves, _ = legal_prefix(game, state, found.variations[0].line)
-    texts = [game.moves[move] for move in moves[:2]]
+    """The move to play and, where the line goes on legally and the game with it, the answer to ponder on."""
+    moves, states = legal_prefix(game, state, found.variations[0].line[:2])
+    goes_on = not any(game.outcome(after) is not None for after in states)
+    texts = [game.moves[move] for move in (moves if goes_on else moves[:1])]
     return " ponder ".join(texts)
 
 

@@ -183,13 +183,10 @@ class Host:
             LookupError: as ``load_policy``.
             EngineError: an engine behind it does not start.
         """
-        base = load_lightly(self.spec, self.facts.kind, device=self._device, **self._game_option())
+        base = load_lightly(self.spec, self.facts.kind, device=self._device, game=self.game)
         if self._base is not None:
             self._base.close()
         self._base, self._device_now, self._made_of = base, self._device, None
-
-    def _game_option(self) -> dict[str, Any]:
-        return {"game": self.game}
 
     @property
     def policy(self) -> Policy:

@@ -21,10 +21,10 @@ class Job:
 
     Args:
         state: The position.
-        allowed: Absolute ids of the moves to choose from, at least one.
+        allowed: Absolute ids of the moves to choose from, at least one unless there is a ``reply``.
         restricted: Whether they are fewer than all legal ones.
         go: The limits.
-        time: Of the move, from now on; None: no limit of time.
+        time_limit: Of the move, from now on; None: no limit of time.
         multi_pv: How many variations to tell.
     """
 
@@ -40,6 +40,10 @@ class Job:
         self.pondering = go.ponder
         """The move that is pondered on has not been played yet."""
         self.best: Found | None = None
+        self.reply: str | None = None
+        """The answer, where it needs no search."""
+        self.failure: str | None = None
+        """What the policy raised last."""
         self.told: Found | None = None
         """What was told last, and when (``told_s`` after the beginning)."""
         self.told_s = 0.0

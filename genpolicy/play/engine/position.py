@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from genpolicy.game import Game
-from genpolicy.play.engine.protocol import Position, shown
+from genpolicy.play.engine.protocol import SAID_CHARACTERS, Position, shown
 
 MAX_PLIES = 20_000  # the longest game of chess under the 75-move rule has 17,697
 
@@ -41,7 +41,7 @@ class PositionReader:
         try:
             states = self._states[: known + 1] if known else [self._start(position.text)]
         except ValueError as error:
-            return f"position: {shown(str(error))}"
+            return f"position: {shown(str(error), SAID_CHARACTERS)}"
         for number, text in enumerate(position.moves[known:], known + 1):
             try:
                 states.append(self._after(states[-1], text))

@@ -24,6 +24,10 @@ LEARNING_RATE = 0.3  # of the time of a call and of its deviation, as they are m
 class Searcher(Protocol):
     """Answers a job."""
 
+    @property
+    def policy(self) -> Policy:
+        """Whose answers they are."""
+
     def run(self, job: Job, publish: Publish) -> None:
         """Publish at least one answer, unless it is stopped before.
 

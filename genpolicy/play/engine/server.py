@@ -23,9 +23,11 @@ from genpolicy.play.engine.host import Host
 from genpolicy.play.engine.job import Job, SearchStopped
 from genpolicy.play.engine.mate import MateJob, mate_answer
 from genpolicy.play.engine.output import ClosedOutputError, Output
+from genpolicy.play.engine.plan import Plan
 from genpolicy.play.engine.position import PositionReader
-from genpolicy.play.engine.protocol import SAID_CHARACTERS, read_go, read_position, read_setoption, shown, words_of
+from genpolicy.play.engine.protocol import SAID_CHARACTERS, Go, read_go, read_position, read_setoption, shown, words_of
 from genpolicy.play.engine.searchers import Searcher, make_searcher
+from genpolicy.play.engine.settled import Settled, settle
 from genpolicy.play.engine.timekeeper import Timekeeper
 
 STOP_GRACE_S = 0.25  # after "stop" where nothing was found yet; then a legal move is the answer
@@ -49,7 +51,7 @@ class Server:
         self.settings: dict[str, Any] = {}
         self.failure: str | None = None
         """Why the policy could not be loaded."""
-        self._position = PositionReader(self.game)
+        self._position, self._plan = PositionReader(self.game), Plan(self.game)
         self._moves = frozenset(self.game.moves)
         self._by_name = {_plain_name(option.name): option for option in host.options}
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -88,6 +90,8 @@ class Server:
         job = self._job
         if job is not None and job.held:
             job.stop()
+            if job.reply is not None:
+                self._answer(job)
         self._tasks.put(None)
         self._worker.join()
 
@@ -193,7 +197,7 @@ class Server:
         if job is None or job.answered:
             return
         job.stop()
-        if job.best is not None or job.pondering:
+        if job.best is not None or job.pondering or job.reply is not None:
             # The part of the search that runs could hardly change it, and may take a while. Where the other side has
             # played another move than the one pondered on, nobody plays the answer, and a clock may run.
             self._answer(job)
@@ -210,7 +214,9 @@ class Server:
         # Some GUIs tell the clock only now.
         go = read_go(rest, self.dialect, self._moves)
         job.ponder_hit(budget(go, self.game.player(job.state), self._overhead()))
-        if self._loaded.is_set():
+        if job.reply is not None and not job.held:
+            self._answer(job)
+        elif self._loaded.is_set():
             self._watch_time(job)
 
     def _go(self, rest: Sequence[str]) -> None:
@@ -226,13 +232,10 @@ class Server:
         if go.mate is not None:
             self._go_mate(state, go)
             return
+        if (settled := settle(self.game, self.dialect, state, go, wdl=self._wdl())) is not None:
+            self._hold(state, go, settled)
+            return
         legal = self.game.legal(state).tolist()
-        if not legal:
-            self.output.send(f"bestmove {self.dialect.no_move}")
-            return
-        if self.dialect.win is not None and self.game.declaration(state) == 1.0 and not go.search_moves:
-            self.output.send("info string the player to move wins by declaration", f"bestmove {self.dialect.win}")
-            return
         ids = [self.game.moves.index(text) for text in go.search_moves]
         allowed = [move for move in ids if move in legal]
         if go.search_moves and not allowed:
@@ -252,7 +255,8 @@ class Server:
     def _overhead(self) -> float:
         return float(self.settings.get("Move Overhead", self._by_name["moveoverhead"].default))
 
-    def _go_mate(self, state: Any, go: Any) -> None:
+    def _go_mate(self, state: Any, go: Go) -> None:
+        assert go.mate is not None
         # UCI gives the moves of a mate, USI the milliseconds to look for one.
         time_limit = Budget(*[go.mate / 1e3] * 3) if self.dialect.mate_answer and go.mate else None
         if time_limit is None and go.movetime is not None:
@@ -263,9 +267,18 @@ class Server:
         if job.allowed:
             self._begin(job, lambda: self._search_mate(job))
         elif self.dialect.mate_answer is not None:
-            self.output.send(mate_answer(self.dialect.mate_answer, self.game, job))
+            self._hold(state, go, Settled((), mate_answer(self.dialect.mate_answer, self.game, job)))
         else:
-            self.output.send(f"bestmove {self.dialect.no_move}")
+            self._hold(state, go, Settled((), f"bestmove {self.dialect.no_move}"))
+
+    def _hold(self, state: Any, go: Go, settled: Settled) -> None:
+        """Give an answer that needs no search: when it is due, as any other."""
+        job = Job(state, (), restricted=False, go=go, time_limit=None, multi_pv=1)
+        job.reply = settled.reply
+        self._job = job
+        self.output.send(*settled.infos)
+        if not job.held:
+            self._answer(job)
 
     def _begin(self, job: Job, task: Callable[[], None]) -> None:
         self._job = job
@@ -274,14 +287,10 @@ class Server:
 
         def run() -> None:
             try:
-                task()
-            except ClosedOutputError:
-                raise
-            except (
-                Exception
-            ) as error:  # whatever a policy raises: the GUI gets its answer, and the next move its chance
-                self._say(f"the policy fails here: {error}")
-                self._log(repr(error))
+                # An engine that died is started anew for the next question: that may be this one, asked again.
+                if not self._tried(job, task) and job.best is None and not job.is_over:
+                    self._say("it is asked once more")
+                    self._tried(job, task)
                 job.wait_for_release()
             finally:
                 self._release(job)
@@ -290,6 +299,24 @@ class Server:
         self._tasks.put(run)
         if self._loaded.is_set():
             self._watch_time(job)
+
+    def _tried(self, job: Job, task: Callable[[], None]) -> bool:
+        """Whether a task did not fail; whatever a policy raises, the GUI gets its answer, and the next move a chance.
+
+        Raises:
+            ClosedOutputError: nobody reads the answer.
+        """
+        try:
+            task()
+        except ClosedOutputError:
+            raise
+        except Exception as error:
+            job.failure = str(error) or type(error).__name__
+            self._say(f"the policy fails here: {job.failure}")
+            self._log(repr(error))
+            self._searcher = None
+            return False
+        return True
 
     def _release(self, job: Job) -> None:
         """The worker is done with a job; before the answer goes out, so that what follows it finds the worker free."""
@@ -321,7 +348,7 @@ class Server:
         """Wait for the answer of a job that was stopped, for as long as it is given, and send one."""
         deadline = time.perf_counter() + STOP_GRACE_S
         with job.changed:
-            while not job.answered and (left := deadline - time.perf_counter()) > 0:
+            while not job.answered and job.reply is None and (left := deadline - time.perf_counter()) > 0:
                 job.changed.wait(left)
         self._answer(job)
 
@@ -371,11 +398,11 @@ class Server:
 
     def _apply(self) -> None:
         """Make the policy as it is set, and a searcher for it where it is another one."""
-        before = self.host._policy
         for complaint in self.host.apply(self.settings):
             self._say(complaint)
-        if self._searcher is None or self.host.policy is not before:
-            self._searcher = make_searcher(self.host.policy, capped=self.host.was_set("simulations"))
+        policy = self.host.policy
+        if self._searcher is None or self._searcher.policy is not policy:
+            self._searcher = make_searcher(policy, capped=self.host.was_set("simulations"))
 
     def _search(self, job: Job) -> None:
         """Search, and answer when the answer is due."""
@@ -419,8 +446,8 @@ class Server:
         if found is None or found is job.told:
             return
         job.told, job.told_s = found, job.elapsed_s()
-        wdl = bool(self.settings.get("UCI_ShowWDL", True))
-        lines = info_lines(self.game, self.dialect, job.state, found, job.elapsed_s(), multi_pv=job.multi_pv, wdl=wdl)
+        elapsed_s, wdl = job.elapsed_s(), self._wdl()
+        lines = info_lines(self.game, self.dialect, job.state, found, elapsed_s, multi_pv=job.multi_pv, wdl=wdl)
         if text := legality(self.game, job.state, found):
             lines.append(f"info string {text}")
         self.output.send(*lines)
@@ -431,18 +458,26 @@ class Server:
             if job.answered:
                 return
             job.answered = True
+            if job.reply is not None:
+                self.output.send(job.reply)
+                job.stop()
+                return
             if isinstance(job, MateJob) and self.dialect.mate_answer is not None:
                 self.output.send(mate_answer(self.dialect.mate_answer, self.game, job))
                 job.stop()
                 return
             if job.best is None:
+                job.best, said = self._plan.makeshift(job)
                 if not job.pondering:
-                    self._say("no answer of the policy in time: a legal move is played instead")
-                job.best = Found((Variation((job.allowed[0],)),))
+                    self._say(said)
             else:
                 self._inform(job)
             self.output.send(f"bestmove {best_move(self.game, job.state, job.best)}")
             job.stop()
+            self._plan.remember(job.state, job.best)
+
+    def _wdl(self) -> bool:
+        return bool(self.settings.get("UCI_ShowWDL", True))
 
     # Saying.
 
