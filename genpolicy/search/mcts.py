@@ -66,14 +66,16 @@ class SearchResult:
         return tuple(self.tree.actions[n] for n in line), tuple(self.tree.embeddings[n] for n in line)
 
     def distribution(self, tau: float = 1.0) -> dict[int, float]:
-        """Probability of each choice, in proportion to visits^(1 / tau).
+        """Probability of each choice, in proportion to visits^(1 / tau); 0 for one without visits.
 
         Args:
-            tau: Above 0.
+            tau: At least 0; towards 0 the most visited choices share all.
         """
         counts = np.array(list(self.visits.values()), np.float64)
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             logs = np.log(counts / counts.max()) / tau
+        # A product of two small temperatures may be 0, and that of two large ones infinite: 0 / 0 and -inf / inf.
+        logs = np.where(counts == counts.max(), 0.0, np.where(counts == 0, -np.inf, logs))
         weights = np.exp(logs)
         weights /= weights.sum()
         return {choice: float(weight) for choice, weight in zip(self.visits, weights, strict=True)}

@@ -24,6 +24,8 @@ from genpolicy.search.model import Nodes
 
 FirstPlay = Literal["mean", "value", "constant"]
 FIRST_PLAY: tuple[FirstPlay, ...] = ("mean", "value", "constant")
+SMALL, LARGE = 1e-6, 1e6
+"""Of the constants of a search: beyond them scores become infinite, or visits are lost in rounding."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +35,11 @@ class MctsConfig:
     simulations: int = 100
     """Visits added below the root, at least 1."""
     c_puct: float | None = None
-    """Constant C of PUCT, at least 0; None takes the growing form of c_base and c_init."""
+    """Constant C of PUCT, from 0 to 1e6; None takes the growing form of c_base and c_init."""
     c_base: float = 19652.0
-    """Visits at which the growing form has grown by log 2, above 0."""
+    """Visits at which the growing form has grown by log 2, at least 1e-6."""
     c_init: float = 1.25
-    """The growing form at no visits, at least 0."""
+    """The growing form at no visits, from 0 to 1e6."""
     first_play: FirstPlay = "mean"
     """Q of a choice not visited yet: ``mean``, the mean value of its parent so far; ``value``, the evaluator's value of
     the parent; ``constant``, ``first_play_value``."""
@@ -46,29 +48,34 @@ class MctsConfig:
     first_play_value: float = 0.0
     """In [-1, 1] for the player who chooses; -1 counts what was not visited as lost."""
     dirichlet_alpha: float = 0.3
-    """Concentration of the noise at the root, above 0."""
+    """Concentration of the noise at the root, from 1e-6 to 1e6."""
     noise_fraction: float = 0.0
     """Share of that noise in the root's prior, in [0, 1]. 0: none (play); 0.25: AlphaZero's self-play."""
     leaves: int = 8
     """Most leaves of one tree in flight. 1 is the sequential search."""
     virtual_loss: float = 1.0
-    """Lost visits that a leaf in flight counts for, along its path, above 0. Without effect where leaves is 1."""
+    """Lost visits that a leaf in flight counts for, along its path, from 1e-6 to 1e6. Without effect where leaves is
+    1."""
     early_stop: bool = False
     """Stop when the most visited choice cannot be overtaken any more. The move stays, the distribution is cut short."""
 
     def __post_init__(self) -> None:
         checks = (
             ("simulations", self.simulations >= 1, "at least 1"),
-            ("c_puct", self.c_puct is None or 0 <= self.c_puct < math.inf, "at least 0, or not given"),
-            ("c_base", 0 < self.c_base < math.inf, "above 0"),
-            ("c_init", 0 <= self.c_init < math.inf, "at least 0"),
+            (
+                "c_puct",
+                self.c_puct is None or 0 <= self.c_puct <= LARGE,
+                f"at least 0 and at most {LARGE:g}, or not given",
+            ),
+            ("c_base", SMALL <= self.c_base < math.inf, f"at least {SMALL:g}"),
+            ("c_init", 0 <= self.c_init <= LARGE, f"at least 0 and at most {LARGE:g}"),
             ("first_play", self.first_play in FIRST_PLAY, f"one of {', '.join(FIRST_PLAY)}"),
             ("first_play_reduction", abs(self.first_play_reduction) <= 2, "in [-2, 2]"),
             ("first_play_value", abs(self.first_play_value) <= 1, "in [-1, 1]"),
-            ("dirichlet_alpha", 0 < self.dirichlet_alpha < math.inf, "above 0"),
+            ("dirichlet_alpha", SMALL <= self.dirichlet_alpha <= LARGE, f"at least {SMALL:g} and at most {LARGE:g}"),
             ("noise_fraction", 0 <= self.noise_fraction <= 1, "in [0, 1]"),
             ("leaves", self.leaves >= 1, "at least 1"),
-            ("virtual_loss", 0 < self.virtual_loss < math.inf, "above 0"),
+            ("virtual_loss", SMALL <= self.virtual_loss <= LARGE, f"at least {SMALL:g} and at most {LARGE:g}"),
         )
         for name, holds, allowed in checks:
             if not holds:
