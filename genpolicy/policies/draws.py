@@ -11,9 +11,10 @@ import difflib
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 
 class RowSeeds:
@@ -41,6 +42,8 @@ class RowSeeds:
 
     def generators(self, texts: Sequence[str], device: torch.device | str = "cpu") -> list[torch.Generator]:
         """A generator of its own for each position."""
+        import torch  # seconds, which policies without a network do without
+
         return [torch.Generator(device=device).manual_seed(seed) for seed in self.draw(texts)]
 
 

@@ -1,0 +1,52 @@
+"""That policies without a network are served without importing torch, which takes seconds."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+POLICIES = ["random", "greedy", "mcts:heuristic", "mcts:rollout", "alphabeta?depth=1", "engine:stockfish?nodes=50"]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_an_engine_without_a_network_needs_no_torch(policy: str) -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "genpolicy", "engine", "--policy", policy, "--game", "chess"]
+    lines = b"uci\nisready\nposition startpos\ngo nodes 5\n"
+    done = subprocess.run(command, input=lines, capture_output=True, timeout=120)
+    if b"not found in PATH" in done.stderr:
+        pytest.skip("needs stockfish")
+    assert done.stdout.splitlines()[-1].startswith(b"bestmove ")
+    imported = {line.rpartition(b"|")[2].strip() for line in done.stderr.splitlines()}
+    assert b"numpy" in imported
+    assert not {b"torch", b"diffusers"} & imported
+
+
+def test_the_web_board_without_a_network_needs_no_torch() -> None:
+    pytest.importorskip("starlette", reason="needs the extra [web]")
+    code = (
+        "import sys\n"
+        "from genpolicy.play.web import app, command, serving\n"
+        "from genpolicy.play.web.deciding import warm\n"
+        "from genpolicy.play.web.offers import make_offers\n"
+        "offers = make_offers([], ['chess', 'shogi'])\n"
+        "for offer in offers.policies.values():\n"
+        "    warm(offer)\n"
+        "    offer.policy.dream(offer.game.parse())\n"
+        "assert len(offers.policies) >= 6\n"
+        "assert not {'torch', 'diffusers'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_seeds_of_rows_are_the_same_bits() -> None:
+    # Worked out by hand from the documented hash, without the class.
+    import hashlib
+
+    from genpolicy.policies.draws import RowSeeds
+
+    def expected(seed: int, count: int, text: str) -> int:
+        return int.from_bytes(hashlib.blake2b(f"{seed}\n{count}\n{text}".encode(), digest_size=8).digest(), "big") >> 1
+
+    assert RowSeeds(7).draw(["a", "b", "a"]) == [expected(7, 0, "a"), expected(7, 0, "b"), expected(7, 1, "a")]
