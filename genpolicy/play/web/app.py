@@ -22,10 +22,17 @@ from genpolicy.play.drawing import board_of, board_svg
 from genpolicy.play.web.deciding import DECIDE_FIELDS, Question
 from genpolicy.play.web.desk import Desk, Job, Stopped
 from genpolicy.play.web.exporting import EXPORT_FIELDS, exported
-from genpolicy.play.web.fields import MAX_NAME, Fields, RequestError, read_object
+from genpolicy.play.web.fields import MAX_MOVE, MAX_MOVES, MAX_NAME, Fields, RequestError, read_object
 from genpolicy.play.web.guard import Guard, Hosts, error_response
 from genpolicy.play.web.offers import Offers
-from genpolicy.play.web.positions import POSITION_FIELDS, described, position_of, require_game, typed_move
+from genpolicy.play.web.positions import (
+    POSITION_FIELDS,
+    described,
+    num_new_moves,
+    position_of,
+    require_game,
+    typed_move,
+)
 
 INDEX = "index.html"
 MEDIA = {
@@ -43,6 +50,9 @@ MAX_PENDING_BYTES = 64 << 20
 SEND_TIMEOUT_S = 30.0
 NUM_READERS = 8
 """Positions that are worked out at a time."""
+LONG = 100
+"""New moves of a game from which on it is a long one: those wait for each other, so that no other board waits for them
+all."""
 ResultT = TypeVar("ResultT")
 
 
@@ -65,6 +75,7 @@ class Application:
     def __init__(self, offers: Offers, desk: Desk, files: Mapping[str, Path]) -> None:
         self.offers, self.desk, self.files = offers, desk, dict(files)
         self._readers: CapacityLimiter | None = None
+        self._long: CapacityLimiter | None = None
 
     def routes(self) -> list[Route]:
         """Path by path."""
@@ -77,11 +88,19 @@ class Application:
             Route("/api/export", self.export, methods=["POST"]),
         ]
 
-    async def work(self, call: Callable[[], ResultT]) -> ResultT:
-        """Work out something in a thread, a few at a time, so that the loop goes on."""
-        if self._readers is None:
-            self._readers = CapacityLimiter(NUM_READERS)
-        return await to_thread.run_sync(call, limiter=self._readers)
+    async def work(self, call: Callable[[], ResultT], *, long: bool = False) -> ResultT:
+        """Work out something in a thread, a few at a time, so that the loop goes on; what is long one at a time."""
+        if self._readers is None or self._long is None:
+            self._readers, self._long = CapacityLimiter(NUM_READERS), CapacityLimiter(1)
+        return await to_thread.run_sync(call, limiter=self._long if long else self._readers)
+
+    def is_long(self, fields: Fields) -> bool:
+        """Whether a request names a long game that is not known yet.
+
+        Raises:
+            RequestError: it names no game that is offered, or no moves.
+        """
+        return num_new_moves(fields, require_game(self.offers.replays, fields.text("game"))) > LONG
 
     async def index(self, request: Request) -> Response:
         """The page."""
@@ -108,7 +127,7 @@ class Application:
     async def position(self, request: Request) -> Response:
         """A position and what can be played there."""
         fields = Fields(read_object(await request.body()), (*POSITION_FIELDS, "typed"))
-        return JSONResponse(await self.work(partial(self._position, fields)))
+        return JSONResponse(await self.work(partial(self._position, fields), long=self.is_long(fields)))
 
     def _position(self, fields: Fields) -> dict[str, Any]:
         replays = require_game(self.offers.replays, fields.text("game"))
@@ -130,7 +149,9 @@ class Application:
     async def export(self, request: Request) -> Response:
         """The game as a file."""
         fields = Fields(read_object(await request.body()), EXPORT_FIELDS)
-        name, content = await self.work(partial(self._export, fields))
+        # A file is written move by move, whatever is known of the game.
+        long = len(fields.texts("moves", most=MAX_MOVES, length=MAX_MOVE)) > LONG
+        name, content = await self.work(partial(self._export, fields), long=long)
         try:
             content.decode("utf-8")
             media_type = "text/plain; charset=utf-8"
@@ -144,13 +165,12 @@ class Application:
         replays = require_game(self.offers.replays, fields.text("game"))
         return exported(replays.game, position_of(fields, replays), fields)
 
-    def question(self, body: bytes) -> Question:
+    def question(self, fields: Fields) -> Question:
         """What a client asks of a policy.
 
         Raises:
             RequestError: nothing that can be asked.
         """
-        fields = Fields(read_object(body), DECIDE_FIELDS)
         replays = require_game(self.offers.replays, fields.text("game"))
         offer = self.offers.offer(fields.text("policy"), replays.game)
         return Question(fields, offer, position_of(fields, replays))
@@ -168,10 +188,10 @@ class Decide:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        body = await Request(scope, receive).body()
-        question = await self._application.work(partial(self._application.question, body))
+        application, desk = self._application, self._application.desk
+        fields = Fields(read_object(await Request(scope, receive).body()), DECIDE_FIELDS)
+        question = await application.work(partial(application.question, fields), long=application.is_long(fields))
         lines = Lines(asyncio.get_running_loop())
-        desk = self._application.desk
         # One key for all options of a policy: they share its network.
         job = desk.submit(id(question.offer.policy), partial(_answer, question, lines))
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,10 @@ from genpolicy.play.web.fields import MAX_MOVE, MAX_MOVES, MAX_TEXT, Fields, Req
 
 MAX_KEPT = 512
 """Positions of recent games that are kept, so that a further move is one move and no game."""
+NUM_LATELY = 5
+"""Moves back from the last one in which every position is looked up."""
+KEPT_EVERY = 64
+"""Of a longer way one position in so many is kept, so that a game that is cut back is not played anew."""
 POSITION_FIELDS = ("game", "start", "moves", "flip")
 
 
@@ -54,20 +58,40 @@ class Replays:
         Raises:
             RequestError: no position, no move, an illegal move, or too many of them; the message names it.
         """
-        text, played = start or "", tuple(moves)
-        found = None
-        for known in range(len(played), -1, -1):
-            found = self._find((text, played[:known]))
-            if found is not None or known < len(played) - 4:
-                break
-        if found is None:
-            found, known = self._first(start), 0
-        for number, move in enumerate(played[known:], known + 1):
-            found = self._next(found, move, number)
-        if len(found.moves) > MAX_MOVES:
-            raise RequestError(f"a game may have at most {MAX_MOVES:,} moves, got {len(found.moves):,}")
-        self._keep((text, played), found)
+        played = tuple(moves)
+        found, known = self._longest_known(start, played)
+        while known < len(played):
+            end = min(len(played), known // KEPT_EVERY * KEPT_EVERY + KEPT_EVERY)
+            found = self._after(found, played[known:end], known + 1)
+            if len(found.moves) > MAX_MOVES:
+                raise RequestError(f"a game may have at most {MAX_MOVES:,} moves, got {len(found.moves):,}")
+            self._keep((start or "", played[:end]), found)
+            known = end
         return found
+
+    def num_new(self, start: str | None, moves: Sequence[str]) -> int:
+        """How many moves would have to be played for the position after some moves."""
+        played = tuple(moves)
+        return len(played) - next((known for known, _ in self._known(start or "", played)), 0)
+
+    def _longest_known(self, start: str | None, played: tuple[str, ...]) -> tuple[Replayed, int]:
+        """A kept position on the way, or the first one, and its number of moves."""
+        known, found = next(self._known(start or "", played), (0, None))
+        if found is None:
+            found = self._first(start)
+            if len(found.moves) > MAX_MOVES:
+                raise RequestError(f"a game may have at most {MAX_MOVES:,} moves, got {len(found.moves):,}")
+            self._keep((start or "", ()), found)
+        return found, known
+
+    def _known(self, text: str, played: tuple[str, ...]) -> Iterator[tuple[int, Replayed]]:
+        """Kept positions on the way, the last first: the newest few, then one in so many."""
+        lately = range(len(played), max(-1, len(played) - NUM_LATELY), -1)
+        before = range((len(played) - NUM_LATELY) // KEPT_EVERY * KEPT_EVERY, -1, -KEPT_EVERY)
+        for known in (*lately, *before):
+            found = self._find((text, played[:known]))
+            if found is not None:
+                yield known, found
 
     def _find(self, key: tuple[str, tuple[str, ...]]) -> Replayed | None:
         with self._lock:
@@ -91,20 +115,29 @@ class Replays:
             found = Replayed(self.game.parse(text), text, (), (), None)
         except ValueError as error:
             raise RequestError(str(error)) from error
-        for number, move in enumerate(moves, 1):
-            found = self._next(found, self.game.moves[move], number)
-        return found
+        return self._after(found, [self.game.moves[move] for move in moves], 1)
 
-    def _next(self, before: Replayed, text: str, number: int) -> Replayed:
-        game = self.game
-        try:
-            move = game.moves.index(text)
-            after = game.play(before.state, move)
-        except ValueError as error:
-            raise RequestError(f"move {number}: {error}") from error
-        label = game.move_text(before.state, move)
-        last = move_places(game, before.state, move)
-        return Replayed(after, before.start, (*before.moves, move), (*before.labels, label), last)
+    def _after(self, before: Replayed, texts: Sequence[str], first: int) -> Replayed:
+        """The position some moves later, at least one.
+
+        Args:
+            before: Where they begin.
+            texts: The moves.
+            first: Number of the first of them, for messages.
+        """
+        game, state = self.game, before.state
+        moves, labels = list(before.moves), list(before.labels)
+        for number, text in enumerate(texts, first):
+            try:
+                move = game.moves.index(text)
+                after = game.play(state, move)
+            except ValueError as error:
+                raise RequestError(f"move {number}: {error}") from error
+            moves.append(move)
+            labels.append(game.move_text(state, move))
+            state, previous = after, state
+        last = move_places(game, previous, moves[-1])
+        return Replayed(state, before.start, tuple(moves), tuple(labels), last)
 
 
 def outcome_of(game: Game[Any], state: Any) -> dict[str, Any] | None:
@@ -125,6 +158,16 @@ def position_of(fields: Fields, replays: Replays) -> Replayed:
     """
     start = fields.optional_text("start", most=MAX_TEXT)
     return replays.replay(start, fields.texts("moves", most=MAX_MOVES, length=MAX_MOVE))
+
+
+def num_new_moves(fields: Fields, replays: Replays) -> int:
+    """How many moves ``position_of`` will have to play: what a request costs.
+
+    Raises:
+        RequestError: a start or moves that are no texts.
+    """
+    start = fields.optional_text("start", most=MAX_TEXT)
+    return replays.num_new(start, fields.texts("moves", most=MAX_MOVES, length=MAX_MOVE))
 
 
 def described(game: Game[Any], found: Replayed, drawing: str, *, flip: bool) -> dict[str, Any]:
