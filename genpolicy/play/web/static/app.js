@@ -3,10 +3,11 @@
 import * as server from "./api.js";
 import { Board } from "./board.js";
 import { Column } from "./column.js";
-import { dress, showTrouble, wire } from "./controls.js";
+import { complain, dress, showTrouble, wire } from "./controls.js";
 import { askNewGame, choosePromotion, fillPlayers, textName } from "./dialogs.js";
 import { byId, canShow, el, percent } from "./dom.js";
-import { HUMAN, keep, restore, tidy } from "./store.js";
+import { branch, swap, whence } from "./line.js";
+import { beginner, HUMAN, keep, restore, tidy } from "./store.js";
 
 const BETWEEN_POLICIES_MS = 700; // when two policies play each other, a person should be able to follow
 const COLUMNS = 4;
@@ -122,10 +123,12 @@ class Page {
       fillPlayers(side.querySelector("select"), this.offers, this.state.game, this.state.sides[player]);
     }
     byId("said").textContent = "";
+    complain("");
     byId("codes").checked = this.codes;
     byId("flip").hidden = this.fallsDown; // stones do not fall upwards
     byId("undo").disabled = this.state.ply === 0;
     byId("redo").disabled = this.state.ply >= this.state.moves.length;
+    byId("former").hidden = !this.state.former;
     const waits = this.mover !== null && this.mover !== HUMAN;
     byId("go").hidden = !(waits && this.state.held);
     byId("hold").hidden = !(waits && !this.state.held && this.state.sides.every((side) => side !== HUMAN));
@@ -137,19 +140,23 @@ class Page {
     this.drawPlan();
   }
 
-  showMoves() {
+  /** The number of a move in the list: "3." or, for the second of a pair, "3…". */
+  number(index) {
     const pairs = this.game.protocol === "uci"; // 1. e4 e5; other games count each move
-    const first = pairs ? this.firstPlayer : 0;
+    const half = index + (pairs ? this.firstPlayer : 0);
+    return pairs ? `${Math.floor(half / 2) + 1}${half % 2 ? "…" : "."}` : `${index + 1}.`;
+  }
+
+  showMoves() {
     byId("moves").replaceChildren(...this.state.moves.map((move, index) => {
       const label = this.write({ move, label: this.state.labels[index] });
       const current = index === this.state.ply - 1;
       const button = el("button", { type: "button", text: label, "aria-current": current ? "true" : null,
         "aria-label": `Move ${index + 1}: ${label}`, on: { click: () => this.goTo(index + 1) } });
-      const at = pairs ? Math.floor((index + first) / 2) + 1 : index + 1;
-      const number = !pairs || (index + first) % 2 === 0 ? `${at}.` : index === 0 ? `${at}…` : null;
+      const number = this.number(index).endsWith(".") || index === 0 ? this.number(index) : null;
       return el("li", { class: index >= this.state.ply ? "later" : "" }, number && el("span", { class: "number", text: number }), button);
     }));
-    byId("moves").querySelector("[aria-current]")?.scrollIntoView({ block: "nearest" });
+    showWithin(byId("moves"), byId("moves").querySelector("[aria-current]"));
   }
 
   announce() {
@@ -183,7 +190,7 @@ class Page {
         await new Promise((wait) => setTimeout(wait, BETWEEN_POLICIES_MS));
       } else others.forEach((id) => this.look(id));
       if (turn === this.turnNumber && !this.state.held && decision.move) this.play(decision.move);
-    } else {
+    } else if (this.columns.get(mover)?.failed) {
       this.state.held = true; // its column says what went wrong
       this.failed = mover;
       this.show();
@@ -232,21 +239,26 @@ class Page {
     return Promise.all(this.state.watched.map((id) => this.look(id)));
   }
 
-  /** Play a move on the position of the board; what had been taken back is forgotten. */
+  /** Play a move on the position of the board; what had been taken back becomes the former line. */
   play(move) {
-    this.state.moves = [...this.played, move];
-    this.state.ply += 1;
-    this.state.labels.length = this.state.ply - 1;
+    return this.playOn(this.played, move);
+  }
+
+  playOn(moves, move) {
+    branch(this.state, moves, move);
     this.state.held = false;
     return this.refresh();
   }
 
   /** Play a move that a column proposed, on the position that it looked at. */
   playFrom(move, asked) {
-    if (asked.game !== this.state.game || asked.start !== this.state.start) return;
-    this.state.moves = [...asked.moves];
-    this.state.ply = asked.moves.length;
-    this.play(move);
+    if (asked.game === this.state.game && asked.start === this.state.start) this.playOn(asked.moves, move);
+  }
+
+  /** Go back to the line that a move has cut off; again: to this one. */
+  former() {
+    swap(this.state);
+    return this.goTo(this.state.ply);
   }
 
   goTo(ply) {
@@ -277,13 +289,10 @@ class Page {
   start({ game, start, sides }) {
     for (const column of this.columns.values()) column.clear();
     const other = game !== this.state.game;
-    Object.assign(this.state, { game, start, sides, moves: [], labels: [], ply: 0, held: false });
+    Object.assign(this.state, { game, start, sides, moves: [], labels: [], ply: 0, held: false, former: null });
     if (other) this.state.watched = [];
     tidy(this.state, this.offers);
-    if (!this.state.watched.length) {
-      const first = this.offers.policies.find((policy) => policy.game === game);
-      if (first) this.state.watched = [first.id];
-    }
+    if (!this.state.watched.length) this.state.watched = beginner(this.offers, game);
     this.state.flip = !this.fallsDown && sides[0] !== HUMAN && sides[1] === HUMAN;
     dress(this);
     return this.refresh();
@@ -325,9 +334,11 @@ class Page {
       byId("columns").append(this.columns.get(id).node);
     }
     if (!watched.includes(this.pointing)) this.pointing = watched[0];
+    const name = (index) => `${this.number(index)} ${this.write({ move: this.state.moves[index], label: this.state.labels[index] })}`;
     for (const [id, column] of this.columns) {
       const sides = this.state.sides.flatMap((side, player) => (side === id ? [this.game.players[player]] : []));
-      column.mark({ pointing: id === this.pointing && this.state.arrows, plays: sides.length ? `plays ${sides.join(" and ")}` : "" });
+      column.mark({ pointing: id === this.pointing && this.state.arrows, plays: sides.length ? `plays ${sides.join(" and ")}` : "",
+        ...whence(column.asked, this.state, name) });
     }
     const free = this.offers.policies.filter((policy) => policy.game === this.state.game && !watched.includes(policy.id));
     byId("add").replaceChildren(el("option", { value: "", text: free.length ? "another policy …" : "all are shown" }),
@@ -348,6 +359,7 @@ class Page {
       players: () => this.game.players,
       changed: () => { if (id === this.pointing) this.drawPlan(); },
       close: () => this.watch(this.state.watched.filter((other) => other !== id)),
+      touched: () => { this.touched = id; },
       again: (reseed = false) => this.lookAgain(id, reseed),
       play: (move, asked) => this.playFrom(move, asked),
       point: () => {
@@ -360,6 +372,16 @@ class Page {
         this.drawPlan();
       },
     });
+  }
+
+  /** The column that a person used last, else the one whose plan lies on the board. */
+  get attended() {
+    return this.columns.get(this.touched) ?? this.columns.get(this.pointing);
+  }
+
+  /** Say what came of turning the steps of that column. */
+  turnSteps(act) {
+    this.say(this.attended ? act(this.attended) : "No policy is being looked into.");
   }
 
   watch(ids) {
@@ -400,6 +422,13 @@ class Page {
     await Promise.all([...this.columns].map(([id, column]) =>
       (column.abort ? this.look(id) : this.told(column.turnRound(this.state.flip)))));
   }
+}
+
+/** Scroll a list, and nothing around it, until one of its lines is seen. */
+function showWithin(list, line) {
+  if (!line) return;
+  const [frame, box] = [list.getBoundingClientRect(), line.getBoundingClientRect()];
+  list.scrollTop += Math.min(0, box.top - frame.top) + Math.max(0, box.bottom - frame.bottom);
 }
 
 const inCheck = ({ check }) => (check === null || check === undefined || check === false ? "" : ", in check");

@@ -12,7 +12,7 @@ export class Column {
    * @param {Object} policy As offered.
    * @param {number} hue 0..3, the column's colour.
    * @param {Object} told `write(move)` its text for people, `options() -> {name: value}`, `setOption(name, value)`, `changed()` when the plan to draw over
-   *   the board changed, `close()`, `again()`, `play(move)`, `point()` to lay this column's plan over the board.
+   *   the board changed, `close()`, `again()`, `play(move)`, `point()` to lay this column's plan over the board, `touched()` when a person uses it.
    */
   constructor(policy, hue, told) {
     this.policy = policy;
@@ -25,32 +25,43 @@ export class Column {
     this.#build();
   }
 
-  /** Ask the policy about a position and show the answer as it comes; the decision, or null if another look began. */
-  async look(question, position) {
+  /**
+   * Ask the policy about a position and show the answer as it comes. Who asks again what is being answered gets that
+   * answer; who is overtaken by another question about the same position gets the answer to that one.
+   *
+   * @returns {Promise<Object|null>} the decision; null if it was stopped, or another position was asked about
+   */
+  look(question, position) {
+    const used = { policy: this.policy.id, options: { ...this.told.options() } };
+    const key = JSON.stringify([question, used]);
+    if (this.abort && this.key === key) return this.answer;
     this.stop();
+    Object.assign(this, { key, used });
+    this.answer = this.#ask(question, position);
+    return this.answer;
+  }
+
+  async #ask(question, position) {
     const abort = new AbortController();
-    this.abort = abort;
-    Object.assign(this, { steps: [], at: -1, decision: null, asked: question, position, following: true });
+    this.abort = this.latest = abort;
+    Object.assign(this, { failed: false, steps: [], at: -1, decision: null, asked: question, position, following: true });
     this.names = new Map(position.legal.map(({ move, label }) => [move, label]));
-    this.used = { policy: this.policy.id, options: this.told.options() };
+    const { used } = this;
+    const overtaken = () => (this.latest !== abort && sameMoves(this.asked, question) ? this.answer : null);
     this.#begin();
     try {
-      for await (const line of decide({ ...question, ...this.used }, abort.signal)) {
-        if (abort.signal.aborted) return null;
+      for await (const line of decide({ ...question, ...used }, abort.signal)) {
+        if (abort.signal.aborted) return overtaken();
         if (line.decision) this.#decided(line.decision);
         else this.#step(line);
       }
       return this.decision;
     } catch (error) {
-      if (error.name === "AbortError" || abort.signal.aborted) return null;
+      if (error.name === "AbortError" || abort.signal.aborted) return overtaken();
       this.#failed(error);
       throw error;
     } finally {
-      if (this.abort === abort) {
-        this.abort = null;
-        this.node.classList.remove("busy");
-        this.node.setAttribute("aria-busy", "false");
-      }
+      if (this.abort === abort) this.#idle();
     }
   }
 
@@ -70,10 +81,13 @@ export class Column {
     this.#show(this.at, true);
   }
 
-  /** Leave off looking and replaying. */
+  /** Leave off looking and replaying; what was seen stays. */
   stop() {
-    this.abort?.abort();
-    this.abort = null;
+    if (this.abort) {
+      this.abort.abort();
+      this.#idle();
+      if (!this.decision) this.note.replaceChildren(this.steps.length ? `Left off after step ${this.steps.length} of ${this.steps[0].of}.` : "Left off before it had chosen.");
+    }
     if (this.frame) cancelAnimationFrame(this.frame);
     this.frame = null;
     this.#pause();
@@ -86,9 +100,17 @@ export class Column {
     })).filter((action) => action.move);
   }
 
-  /** Mark whether this column's plan lies over the board, and which side it plays. */
-  mark({ pointing, plays }) {
+  /**
+   * Mark whether this column's plan lies over the board, which side it plays, and what its look was about.
+   *
+   * @param {Object} marks `about`: a phrase such as "before 2. Nf3" where another position stands on the board, else
+   *   ""; `next`: the move that the line goes on with where the column looked, or null.
+   */
+  mark({ pointing, plays, about, next }) {
     this.pointer.setAttribute("aria-pressed", String(pointing));
+    this.about.textContent = about ? `A look at the position ${about}` : "";
+    this.next = next;
+    this.#markPlayed();
     this.badge.textContent = plays;
     this.badge.hidden = !plays;
     this.closer.hidden = Boolean(plays);
@@ -100,22 +122,34 @@ export class Column {
     if (this.decision) this.#decided(this.decision);
   }
 
-  /** Show another step: -1 the one before, +1 the one after. */
+  /** Show another step: -1 the one before, +1 the one after; what is then to be said. */
   turn(by) {
-    if (this.steps.length) this.#show(Math.max(0, Math.min(this.steps.length - 1, this.at + by)), true);
+    if (this.steps.length < 2) return this.#nothing();
+    this.#show(Math.max(0, Math.min(this.steps.length - 1, this.at + by)), true);
+    return this.slider.getAttribute("aria-valuetext");
   }
 
-  /** Replay the steps from the beginning, or from where the slider stands; again: hold. */
+  /** Replay the steps from the beginning, or from where the slider stands; again: hold. What is then to be said. */
   replay() {
-    if (this.playing) return this.#pause();
-    if (!this.steps.length) return undefined;
+    if (this.playing) {
+      this.#pause();
+      return "Held.";
+    }
+    if (this.steps.length < 2) return this.#nothing();
     if (this.at >= this.steps.length - 1) this.#show(0, true);
     this.playing = setInterval(() => {
       if (this.at >= this.steps.length - 1) this.#pause();
       else this.#show(this.at + 1, true);
     }, STEP_MS);
     this.#playLabel();
-    return undefined;
+    return "Replaying.";
+  }
+
+  /** Say beside the name that there are no steps to go through. */
+  #nothing() {
+    const said = this.asked ? "There are no denoising steps to go through." : "It has not looked yet: there are no steps.";
+    this.hint.textContent = said;
+    return `${this.policy.label}: ${said}`;
   }
 
   // ---- building ------------------------------------------------------------------------------------------------
@@ -128,7 +162,10 @@ export class Column {
     this.badge = el("span", { class: "badge", hidden: true });
     this.pointer = tool("⇗", "Show its plan on the board", () => this.told.point(), { "aria-pressed": "false" });
     this.closer = tool("×", "Take this policy away", () => this.told.close());
+    this.about = el("p", { class: "hint about" });
     this.note = el("p", { class: "note" });
+    this.hint = el("p", { class: "hint" });
+    this.why = el("p", { class: "hint why" });
     this.value = el("div", { class: "value", hidden: true });
     this.slider = el("input", { type: "range", min: 0, max: 0, value: 0, step: 1, disabled: true, "aria-label": `Denoising step of ${name}`,
       on: { input: () => this.#show(Number(this.slider.value), true) } });
@@ -140,15 +177,16 @@ export class Column {
     this.bars = el("ol", { class: "bars", "aria-label": `Alternatives of ${name}` });
     this.facts = el("p", { class: "facts" });
     const again = tool("Look again", "Look at the position again", () => this.told.again());
-    const another = tool("Another dream", "Dream again with another seed", () => this.told.again(true), { hidden: !policy.dreams });
+    this.another = tool("Another dream", "Dream again with another seed", () => this.told.again(true), { hidden: true });
     this.strength = el("details", { class: "strength" }, el("summary", { text: "Strength and settings" }),
       el("p", { class: "hint", text: "They hold from its next look or move on." }),
       optionFields(policy, this.told.options(), this.told.setOption));
     this.body = el("div", { class: "body", hidden: true }, this.value, this.steprow, this.line, this.futures,
-      el("section", { class: "choices-by-share" }, el("h4", { text: "Alternatives" }), this.bars), this.facts);
-    this.node = el("article", { class: `column hue-${this.hue}`, "aria-label": name, "aria-busy": "false", "data-policy": policy.id },
+      el("section", { class: "choices-by-share" }, el("h4", { text: "Alternatives" }), this.bars, this.why), this.facts);
+    const touched = () => this.told.touched();
+    this.node = el("article", { class: `column hue-${this.hue}`, "aria-label": name, "aria-busy": "false", "data-policy": policy.id, tabIndex: -1, on: { pointerdown: touched, focusin: touched } },
       el("header", {}, el("h3", { text: policy.label }), this.badge, el("span", { class: "spring" }), this.pointer, this.closer),
-      this.note, this.body, el("footer", {}, again, another), this.strength);
+      this.about, this.note, this.hint, this.body, el("footer", {}, again, this.another), this.strength);
     this.clear();
   }
 
@@ -158,22 +196,39 @@ export class Column {
     Object.assign(this, { steps: [], at: -1, decision: null, asked: null });
     this.note.replaceChildren("Has not looked at this position yet.");
     this.note.classList.remove("bad");
+    this.another.hidden = true;
+    this.#empty();
+  }
+
+  /** Show nothing of an earlier look. */
+  #empty() {
+    this.body.hidden = this.value.hidden = this.steprow.hidden = true;
+    for (const text of [this.about, this.hint, this.why, this.facts]) text.textContent = "";
+    for (const list of [this.line, this.futures, this.bars]) list.replaceChildren();
+    delete this.node.dataset.step;
+  }
+
+  /** No longer asking. */
+  #idle() {
+    this.abort = null;
+    this.node.style.minHeight = "";
     this.node.classList.remove("busy");
     this.node.setAttribute("aria-busy", "false");
-    this.body.hidden = true;
-    this.futures.replaceChildren();
   }
 
   #begin() {
+    this.node.style.minHeight = `${this.node.offsetHeight}px`; // a page that shrank meanwhile would scroll away
     this.node.classList.add("busy");
     this.node.setAttribute("aria-busy", "true");
     this.note.replaceChildren(this.policy.dreams ? "Dreaming …" : "Thinking …");
     this.note.classList.remove("bad");
-    this.body.hidden = true;
+    if (this.body.contains(document.activeElement)) this.node.focus({ preventScroll: true }); // what had it goes
+    this.#empty();
     this.told.changed();
   }
 
   #failed(error) {
+    this.failed = true;
     const retry = el("button", { type: "button", text: "Try again", on: { click: () => this.told.again() } });
     this.note.replaceChildren(el("span", { text: error.message }), ...(error.retryable === false ? [] : [" ", retry]));
     this.note.classList.add("bad");
@@ -187,6 +242,7 @@ export class Column {
     this.note.replaceChildren(step.of > 1 ? `Dreaming: step ${this.steps.length} of ${step.of}` : "Thinking …");
     this.slider.max = Math.max(this.steps.length, step.of ?? 0) - 1;
     this.slider.disabled = this.player.disabled = false;
+    this.steprow.hidden = this.slider.max < 1;
     // Where steps come faster than the screen draws, only the newest is drawn.
     this.frame ??= requestAnimationFrame(() => {
       this.frame = null;
@@ -199,9 +255,10 @@ export class Column {
     this.body.hidden = false;
     this.note.replaceChildren(el("span", { text: "Chooses " }), el("strong", { text: this.told.write(decision) }), " ",
       el("button", { type: "button", class: "play", text: "Play it", on: { click: () => this.told.play(decision.move, this.asked) } }));
+    this.#markPlayed();
     this.slider.max = Math.max(0, this.steps.length - 1);
     this.slider.disabled = this.player.disabled = this.steps.length < 2;
-    this.steprow.hidden = this.steps.length < 2;
+    this.steprow.hidden = this.another.hidden = this.steps.length < 2;
     this.#showValue(decision);
     if (!this.frame) {
       this.#showLine();
@@ -224,6 +281,7 @@ export class Column {
     if (byHand) this.following = at === this.steps.length - 1;
     const before = this.steps[this.at];
     this.at = Math.max(0, Math.min(at, this.steps.length - 1));
+    this.hint.textContent = "";
     const step = this.steps[this.at];
     this.slider.value = this.at;
     const of = this.decision ? this.steps.length : Math.max(this.steps.length, step.of ?? 0);
@@ -309,6 +367,27 @@ export class Column {
         vars: { "--share": probability.toFixed(4) }, on: { click: () => this.told.play(move, this.asked) },
       }, el("span", { class: "move", text: written }), el("span", { class: "share", text: percent(probability) })));
     }));
+    this.why.textContent = this.#unlikely(top);
+  }
+
+  /** Why the move that was chosen is not the likeliest of the step on show: a sentence, or "". */
+  #unlikely(top) {
+    const chosen = this.decision?.move;
+    if (!chosen || !top.length || this.at < this.steps.length - 1 || top[0].move === chosen) return "";
+    const name = this.told.write(this.decision);
+    const open = this.steps.findLastIndex(({ actions }) => !actions?.[0] || actions[0].masked || actions[0].move !== chosen);
+    const settled = this.steps[open + 1];
+    if (!settled) return `The bars are probabilities of the first move; ${name} was chosen by more than these.`;
+    const share = settled.policy?.find(({ move }) => move === chosen)?.probability;
+    const then = typeof share === "number" ? `, where p(a₀) gave it ${percent(share)}` : "";
+    if (this.steps.length < 2) return `The bars are p(a₀), the network's probabilities of the first move; the sampler drew ${name} from them.`;
+    return `The bars are p(a₀), the network's probabilities of the first move at this step; the sampler settled on ${name} at step ${open + 2}${then}.`;
+  }
+
+  /** Offer to play only what has not been played there. */
+  #markPlayed() {
+    const button = this.note.querySelector(".play");
+    if (button) button.hidden = this.decision?.move === this.next;
   }
 
   #pause() {
@@ -321,6 +400,9 @@ export class Column {
     this.player.textContent = this.playing ? "❚❚" : "▶";
   }
 }
+
+/** Whether two questions are about the same position of the same game. */
+const sameMoves = (one, other) => ["game", "start", "moves"].every((part) => JSON.stringify(one[part]) === JSON.stringify(other[part]));
 
 /** Whether an imagined move cannot be played there; after one that cannot, nobody knows. */
 const isWrong = (action) => action.legal === false && action.known !== false && Boolean(action.move);

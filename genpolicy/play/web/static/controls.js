@@ -3,7 +3,7 @@
 import * as server from "./api.js";
 import { byId, el } from "./dom.js";
 import { listenToKeys } from "./keys.js";
-import { keep } from "./store.js";
+import { HUMAN, keep } from "./store.js";
 
 const THEMES = ["auto", "light", "dark"];
 
@@ -40,6 +40,7 @@ export function wire(page) {
   click("skip", (event) => { event.preventDefault(); page.board.focus(); });
   click("undo", () => page.undo());
   click("redo", () => page.redo());
+  click("former", () => page.former());
   click("flip", () => page.flip());
   click("new", () => page.newGame());
   click("theme", () => turnTheme(page));
@@ -50,10 +51,11 @@ export function wire(page) {
   click("go", () => { page.state.held = false; page.refresh({ quiet: true }); });
   click("hold", () => { page.state.held = true; page.turnNumber += 1; keep(page.state); page.show(); });
   byId("trouble").querySelector("button").addEventListener("click", () => {
-    if (page.refused) Object.assign(page.state, { start: null, moves: [], labels: [], ply: 0 });
+    if (page.refused) Object.assign(page.state, { start: null, moves: [], labels: [], ply: 0, former: null });
     page.refresh();
   });
   byId("typed").addEventListener("submit", (event) => typeMove(page, event));
+  byId("move").addEventListener("input", () => complain(""));
   for (const id of ["near", "far"]) {
     byId(`${id}-player`).addEventListener("change", (event) => page.setSide(Number(byId(id).dataset.player), event.target.value));
   }
@@ -61,6 +63,7 @@ export function wire(page) {
     const id = event.target.value;
     if (!id) return;
     page.makeRoom(id);
+    page.touched = id;
     page.watch([...page.state.watched, id]);
     page.look(id);
   });
@@ -68,10 +71,11 @@ export function wire(page) {
     page.state.codes = event.target.checked;
     keep(page.state);
     page.showMoves();
+    page.showColumns();
     for (const column of page.columns.values()) column.rewrite();
   });
   change("arrows", (event) => { page.state.arrows = event.target.checked; keep(page.state); page.showColumns(); page.drawPlan(); });
-  change("always", (event) => { page.state.always = event.target.checked; keep(page.state); page.proceed(page.turnNumber); });
+  change("always", (event) => { page.state.always = event.target.checked; keep(page.state); if (page.mover === HUMAN) page.proceed(page.turnNumber); });
   change("shortcuts", (event) => { page.state.shortcuts = event.target.checked; keep(page.state); });
   change("seed", (event) => { if (event.target.checkValidity()) { page.state.seed = Number(event.target.value); keep(page.state); } });
   for (const button of document.querySelectorAll("[data-close]")) button.addEventListener("click", () => button.closest("dialog").close());
@@ -95,7 +99,17 @@ async function typeMove(page, event) {
     if (!(error instanceof server.Trouble)) throw error;
     wrong = error.message;
   }
-  byId("move-error").textContent = wrong;
+  complain(wrong);
+}
+
+/** Say beside the field what is wrong with a typed move: in one sentence, the moves that can be played folded away. */
+export function complain(wrong) {
+  const [said, moves] = wrong.split("; legal: ");
+  const short = moves === undefined ? wrong
+    : `${said.split(" in '")[0].replace(/^move/, "Move")} here${/ambiguous/.test(said) ? ": it may mean several moves" : ""}.`;
+  byId("move-error").replaceChildren(el("span", { text: short }),
+    moves ? el("details", {}, el("summary", { text: "What can be played" }), el("p", { text: moves })) : "");
+  byId("move-error").hidden = !wrong;
   byId("move").setAttribute("aria-invalid", String(wrong !== ""));
 }
 

@@ -2,9 +2,10 @@
 
 import { byId } from "./dom.js";
 
+const FROM_SELECTS = ["l", "p", "[", "]"]; // where the focus stays after a choice; other letters find entries there
+
 /** @param {Object} page What the keys turn. */
 export function listenToKeys(page) {
-  const column = () => page.columns.get(page.pointing);
   const acts = {
     u: () => page.undo(),
     r: () => page.redo(),
@@ -13,16 +14,18 @@ export function listenToKeys(page) {
     l: () => page.lookAll(),
     m: () => byId("move").focus(),
     b: () => page.board.focus(),
-    p: () => column()?.replay(),
-    "[": () => column()?.turn(-1),
-    "]": () => column()?.turn(1),
+    p: () => page.turnSteps((column) => column.replay()),
+    "[": () => page.turnSteps((column) => column.turn(-1)),
+    "]": () => page.turnSteps((column) => column.turn(1)),
     "?": () => byId("help").showModal(),
   };
   document.addEventListener("keydown", (event) => {
-    const typing = event.target.closest("input:not([type=checkbox], [type=range]), textarea, select");
+    const key = event.key.toLowerCase();
+    const typing = event.target.closest("input:not([type=checkbox], [type=range]), textarea")
+      ?? (FROM_SELECTS.includes(key) ? null : event.target.closest("select"));
     if (typing && event.key === "Escape") return page.board.focus();
     if (typing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return undefined;
-    const act = acts[event.key.toLowerCase()];
+    const act = acts[key];
     if (!act || !page.state.shortcuts) return undefined;
     event.preventDefault();
     return act();

@@ -19,6 +19,7 @@ export function fresh(offers) {
     seed: 1,
     always: false, // look into positions in which a person moves, too
     held: false, // policies wait until they are told to go on
+    former: null, // the line that a move has cut off: {moves, labels, ply}
     arrows: true,
     codes: null, // moves in protocol notation: true, false, or null for "where the usual one cannot be shown"
     shortcuts: true,
@@ -28,13 +29,23 @@ export function fresh(offers) {
 
 export const HUMAN = "human";
 
+/** What is looked into where nobody has chosen: the game's first policy that dreams, else its first one. */
+export function beginner(offers, game) {
+  const own = offers.policies.filter((policy) => policy.game === game);
+  const first = own.find((policy) => policy.dreams) ?? own[0];
+  return first ? [first.id] : [];
+}
+
 /** The session of this tab, or the position that the address names, or a fresh one. What is no longer offered is dropped. */
 export function restore(offers) {
   const state = { ...fresh(offers), ...saved() };
-  Object.assign(state, addressed(offers));
+  const told = addressed(offers);
+  Object.assign(state, told);
   const games = new Set(offers.games.map((game) => game.spec));
   if (!games.has(state.game)) Object.assign(state, { ...fresh(offers), theme: state.theme });
-  return tidy(state, offers);
+  tidy(state, offers);
+  if (told.game && !state.watched.length) state.watched = beginner(offers, state.game);
+  return state;
 }
 
 /** The state with nothing in it that its game or the offers lack. */
@@ -80,5 +91,5 @@ function addressed(offers) {
   const before = saved();
   const same = before.game === game && (before.start ?? null) === start
     && moves.join(" ") === (before.moves ?? []).slice(0, before.ply).join(" ");
-  return same ? {} : { game, start, moves, labels: [], ply: moves.length, sides: [HUMAN, HUMAN], held: true };
+  return same ? {} : { game, start, moves, labels: [], ply: moves.length, sides: [HUMAN, HUMAN], held: false, former: null };
 }

@@ -1,0 +1,258 @@
+"""Looks that cross with other things on the web page: nothing jumps, nothing hangs, nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.play.web_page import DESK, PHONE, chess_place, expect, tab
+from tests.play.web_policies import STEPS, TTT
+
+FEN = "r1bqkbnr/pppp1ppp/2n5/4p3/4P3/5N2/PPPP1PPP/RNBQKB1R w KQkq - 2 3"
+ONLY_A_DECISION = {
+    "move": "f1b5",
+    "label": "Bb5",
+    "value": None,
+    "win_probability": None,
+    "policy": [{"move": "f1b5", "label": "Bb5", "probability": 0.9}],
+    "line": [{"move": "f1b5", "label": "Bb5", "legal": True, "source": 61, "target": 25}],
+    "legality": [True],
+    "calls": 50,
+    "ms": 3.0,
+}
+
+
+def column_of(web: Any, label: str) -> Any:
+    return web.page.locator(".column", has=web.page.locator("h3", has_text=re.compile(f"^{re.escape(label)}$")))
+
+
+def put_beside(web: Any, label: str) -> Any:
+    web.page.select_option("#add", label=label)
+    expect(column_of(web, label)).to_have_count(1)
+    web.settle()
+    return column_of(web, label)
+
+
+def scrolled(web: Any) -> float:
+    return float(web.page.evaluate("scrollY"))
+
+
+def test_a_move_leaves_the_page_where_it_is(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address, PHONE) as web:
+        web.open("chess")
+        web.settle()
+        web.page.evaluate("document.querySelector('#board').scrollIntoView()")
+        before = scrolled(web)
+        for source, target, count in [("e2", "e4", 1), ("e7", "e5", 2)]:
+            web.place(chess_place(source)).tap()
+            web.place(chess_place(target)).tap()
+            web.wait_num_moves(count)
+            web.settle()
+        assert scrolled(web) == before
+        column = column_of(web, "dreamer")
+        bar = column.locator(".bar").nth(1)
+        bar.scroll_into_view_if_needed()
+        before = column.bounding_box()["y"]
+        bar.tap()
+        web.wait_num_moves(3)
+        web.settle()
+        assert abs(column.bounding_box()["y"] - before) < 50, "the page jumped away from what was tapped"
+
+
+def test_a_long_list_of_moves_shows_the_last_one(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address, {"viewport": {"width": 900, "height": 600}}) as web:
+        moves = " ".join(["g1f3 g8f6 f3g1 f6g8"] * 40)
+        web.page.goto(web_address + "#" + urlencode({"game": "chess", "moves": moves}))
+        web.wait_num_moves(160)
+        boxes = [web.page.locator(each).bounding_box() for each in ("#moves", "#moves [aria-current]")]
+        assert boxes[0]["y"] <= boxes[1]["y"]
+        assert boxes[1]["y"] + boxes[1]["height"] <= boxes[0]["y"] + boxes[0]["height"]
+        assert scrolled(web) == 0
+
+
+@pytest.mark.parametrize("how", ["key", "button", "again", "seed", "always"])
+def test_a_look_does_not_stop_the_opponent(browser: Any, web_address: str, how: str) -> None:
+    with tab(browser, web_address) as web:
+        asked: list[str] = []
+        web.open("chess", second="slow")
+        column = column_of(web, "slow")
+        own = f'"{column.get_attribute("data-policy")}"'
+        web.page.on("request", lambda request: asked.append(own) if own in (request.post_data or "") else None)
+        web.click(chess_place("e2"), chess_place("e4"))
+        expect(column).to_have_attribute("aria-busy", "true")
+        if how == "key":
+            web.page.keyboard.press("l")
+        elif how == "button":
+            web.page.click("#look")
+        elif how == "always":
+            web.page.check("#always")
+        else:
+            if how == "seed":  # another question: it takes the place of the one that is being answered
+                web.page.fill("#seed", "77")
+                web.page.locator("#seed").blur()
+            column.get_by_role("button", name="Look again").click()
+        assert column.get_attribute("aria-busy") == "true", "it had answered before it was asked again"
+        web.wait_num_moves(2)
+        expect(web.page.locator("#go")).to_be_hidden()
+        web.wait_status("White to move")
+        if how in ("key", "button", "again"):
+            assert len(asked) == 1, "what was being answered was asked once more"
+
+
+def test_undo_ends_the_thinking(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.open("chess", second="slow")
+        web.click(chess_place("e2"), chess_place("e4"))
+        column = column_of(web, "slow")
+        expect(column).to_have_attribute("aria-busy", "true")
+        web.page.keyboard.press("u")
+        expect(web.page.locator("#moves .later")).to_have_count(1)
+        web.settle()
+        assert column.get_attribute("aria-busy") == "false"
+        expect(column.locator(".note")).to_contain_text("Left off")
+        expect(column.locator(".about")).to_contain_text("after 1. e4, which was taken back")
+        web.page.keyboard.press("r")  # the move again: now it answers
+        web.page.click("#go")
+        web.wait_num_moves(2)
+
+
+def test_a_dream_does_not_stand_beside_another_decision(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.open("chess", FEN)
+        column = column_of(web, "dreamer")
+        web.settle()
+        assert column.locator(".future svg").count() > 0
+        expect(column.get_by_role("button", name="Another dream")).to_be_visible()
+        answer = {"status": 200, "content_type": "application/x-ndjson"}
+        body = json.dumps({"decision": ONLY_A_DECISION}) + "\n"
+        web.page.route("**/api/decide", lambda route: route.fulfill(**answer, body=body))
+        column.get_by_role("button", name="Look again").click()
+        expect(column.locator(".note strong")).to_have_text("Bb5")
+        expect(column.locator(".future")).to_have_count(0)
+        expect(column.locator(".steps")).to_be_hidden()
+        expect(column.get_by_role("button", name="Another dream")).to_be_hidden()
+        web.page.unroute("**/api/decide")
+        column.get_by_role("button", name="Look again").click()
+        web.settle()
+        expect(column.locator(".steps")).to_be_visible()
+        expect(column.locator(".future svg").first).to_be_visible()
+
+
+def test_a_column_says_which_position_it_is_about_and_loses_no_move(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.open("chess", second="dreamer")
+        web.click(chess_place("e2"), chess_place("e4"))
+        first, reply = web.wait_num_moves(2)
+        web.settle()
+        column = column_of(web, "dreamer")
+        expect(column.locator(".about")).to_have_text(f"A look at the position before 1… {reply}")
+        expect(column.locator(".play")).to_be_hidden()
+        web.shoot("about-an-earlier-position")
+        other = column.locator(".bar:not(.chosen)").first
+        label = other.locator(".move").text_content()
+        other.click()
+        web.wait_moves(first, label)
+        expect(web.page.locator("#former")).to_be_visible()
+        web.page.click("#former")
+        web.wait_moves(first, reply)
+        web.page.click("#former")
+        web.wait_moves(first, label)
+        # The bar of the move that was made leads back to it and cuts nothing off.
+        web.page.click("#former")
+        web.wait_moves(first, reply)
+        web.page.click("#undo")
+        expect(web.page.locator("#moves .later")).to_have_count(2)
+        column.locator(".bar.chosen").click()
+        expect(web.page.locator("#moves .later")).to_have_count(0)
+        web.wait_moves(first, reply)
+
+
+def test_a_typed_moves_error_is_short_and_goes(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.open("chess")
+        error, field = web.page.locator("#move-error"), web.page.locator("#move")
+        field.fill("e4e6")
+        field.press("Enter")
+        expect(error.locator("span")).to_have_text("Move 'e4e6' cannot be played here.")
+        expect(error.locator("p")).to_be_hidden()
+        error.locator("summary").click()
+        expect(error.locator("p")).to_contain_text("a2a3 a2a4 b1a3")
+        field.fill("e4e5")
+        expect(error).to_be_hidden()
+        field.press("Enter")
+        expect(error).to_contain_text("e4e5")
+        web.click(chess_place("e2"), chess_place("e4"))
+        web.wait_moves("e4")
+        expect(error).to_be_hidden()
+        assert field.get_attribute("aria-invalid") == "false"
+
+
+def test_an_unlikely_choice_is_explained(browser: Any, web_address: str) -> None:
+    def step(number: int, *, masked: bool, policy: dict[str, float]) -> dict[str, Any]:
+        first = {"ply": 0, "move": "f1b5", "probability": 0.5, "legal": True, "known": True, "masked": masked}
+        told = [
+            {"move": move, "label": {"f1b5": "Bb5", "d2d4": "d4"}[move], "probability": p} for move, p in policy.items()
+        ]
+        return {"step": number, "time": 3 - number, "of": 3, "boards": [], "actions": [first], "policy": told}
+
+    lines = [
+        step(1, masked=True, policy={"d2d4": 0.6, "f1b5": 0.4}),
+        step(2, masked=False, policy={"f1b5": 0.25, "d2d4": 0.2}),
+        step(3, masked=False, policy={"d2d4": 0.7, "f1b5": 0.003}),
+        {"decision": ONLY_A_DECISION},
+    ]
+    with tab(browser, web_address) as web:
+        web.open("chess", FEN)
+        column = column_of(web, "dreamer")
+        answer = {"status": 200, "content_type": "application/x-ndjson"}
+        body = "".join(json.dumps(line) + "\n" for line in lines)
+        web.page.route("**/api/decide", lambda route: route.fulfill(**answer, body=body))
+        column.get_by_role("button", name="Look again").click()
+        expect(column.locator(".why")).to_contain_text("the sampler settled on Bb5 at step 2, where p(a₀) gave it 25 %")
+        web.page.keyboard.press("[")  # there it was the likeliest
+        expect(column.locator(".why")).to_be_empty()
+
+
+@pytest.mark.parametrize("game", ["shogi", TTT])
+def test_a_game_opened_by_its_address_has_a_column(browser: Any, web_address: str, game: str) -> None:
+    with tab(browser, web_address) as web:
+        web.page.goto(web_address + "#" + urlencode({"game": game}))
+        expect(column_of(web, "dreamer").locator(".note strong")).to_be_visible()
+        expect(web.page.locator(".column")).to_have_count(1)
+
+
+def test_the_step_keys_know_their_column(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.open("chess", FEN)
+        web.settle()
+        dreamer, last = column_of(web, "dreamer"), STEPS["chess"] - 1
+        random = put_beside(web, "random")
+        web.page.focus("#add")  # where a choice by hand leaves it
+        web.page.keyboard.press("[")
+        expect(random).to_contain_text("no denoising steps")
+        assert "no denoising steps" in web.live
+        expect(dreamer).to_have_attribute("data-step", str(last))
+        dreamer.locator("h3").click()
+        web.page.focus("#near-player")
+        web.page.keyboard.press("[")
+        expect(dreamer).to_have_attribute("data-step", str(last - 1))
+        assert f"step {last} of {last + 1}" in web.live
+        web.page.focus("#add")
+        with web.page.expect_request("**/api/decide"):
+            web.page.keyboard.press("l")
+        web.settle()
+
+
+def test_the_imagined_boards_take_the_room_that_there_is(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address, {**DESK, "viewport": {"width": 1280, "height": 720}}) as web:
+        web.open("chess", FEN)
+        web.settle()
+        futures = column_of(web, "dreamer").locator(".futures")
+        boxes = [each.bounding_box() for each in futures.locator("figure").all()]
+        right = max(box["x"] + box["width"] for box in boxes)
+        whole = futures.bounding_box()
+        assert right > whole["x"] + 0.95 * whole["width"]
