@@ -210,10 +210,12 @@ class EngineOracle(Oracle):
         scores: list[str | None] = []
         at = state
         ended = False
+        first: SearchResult | None = None
         while len(moves) < horizon and not ended:
             num_wanted = 1 if self.line == "searched" else horizon - len(moves)
             # The moves, not the position after them: it saves a text, and the engine sees repetitions of the line.
             result, found, after, ended = yield from self._search(self._text(root, [*past, *moves]), at, num_wanted)
+            first = first or result
             if result.error is not None:
                 if not moves:
                     return Line((), error=result.error)
@@ -229,7 +231,8 @@ class EngineOracle(Oracle):
                 if result.error is not None or result.score is None:
                     return Line((), error=result.error or f"the engine gives {self.game.moves[move]} no score")
                 by_move[move] = result.score
-        return Line(tuple(moves), tuple(scores), ended, by_move)
+        assert first is not None
+        return Line(tuple(moves), tuple(scores), ended, by_move, None, first.num_nodes, first.line)
 
     def _text(self, root: str, moves: Sequence[int]) -> str:
         """A position as the protocol writes it: another one's text and the moves from there."""
@@ -295,7 +298,7 @@ def find_engine(name: str) -> str:
     if found is None:
         raise EngineError(
             f"engine {name!r} not found in PATH, {', '.join(MORE_FOLDERS)}; install it (Debian, Ubuntu: "
-            f"apt install {name}) or give its path, e.g. --oracle 'uci?engine=/path/to/{name}&nodes=2000'"
+            f"apt install {name}) or give its path in place of its name, e.g. /path/to/{name}"
         )
     return found
 

@@ -33,6 +33,10 @@ class Line:
     """Optional: score text of every legal move, for the player who makes it."""
     error: str | None = None
     """Why this position could not be labelled (then ``moves`` is empty); None when it could."""
+    num_nodes: int = field(default=0, compare=False)
+    """Of the search for the first move; 0 where it is not known."""
+    variation: tuple[str, ...] = field(default=(), compare=False)
+    """The whole principal variation of that search, as it was written; nothing in it is checked."""
 
 
 class Oracle(ABC):
