@@ -13,7 +13,10 @@ from genpolicy.errors import EngineError
 from genpolicy.game import Game
 from genpolicy.policies.base import Decision, Policy, resolve_game
 from genpolicy.policies.simple import legal_of
-from genpolicy.values import score_to_value
+from genpolicy.values import parse_score, score_to_value
+
+TOLD_PLIES = 6
+"""Moves of an engine's line that are shown: enough to follow it, and few enough to draw."""
 
 
 class OraclePolicy(Policy):
@@ -24,7 +27,8 @@ class OraclePolicy(Policy):
     Args:
         oracle: What is asked; closed with the policy.
         name: Its spelling, for tables.
-        horizon: Moves of the line that are asked for and shown as the imagined line.
+        horizon: Moves of the line that are asked for and shown as the imagined line. An engine may be asked again for
+            them; what it said beyond them anyway is shown too, up to ``TOLD_PLIES``.
     """
 
     kind: ClassVar[str] = "oracle"
@@ -63,18 +67,42 @@ class OraclePolicy(Policy):
             reason = line.error or "it gave no move"
             raise EngineError(f"{self._name} has no move for {self.game.format(state)!r}: {reason}")
         score = line.scores[0] if line.scores else None
-        texts: list[str | None] = []
-        position = state
-        for move in line.moves:
-            position = self.game.play(position, move)
-            texts.append(self.game.format(position))
+        moves, texts = self._followed(state, line)
+        stats = {"raw_legal": 1.0}
+        if line.num_nodes:
+            stats["nodes"] = float(line.num_nodes)
+        kind, number = (None, 0.0) if score is None else parse_score(score)
+        if kind == "mate" and number:
+            # The winner makes the last ply.
+            stats["mate_plies"] = float(2 * number - 1 if number > 0 else -2 * number)
         return Decision(
             line.moves[0],
             value=None if score is None else score_to_value(score, self.oracle.scale),
-            line=line.moves,
-            states=tuple(texts),
-            stats={"raw_legal": 1.0},
+            line=moves,
+            states=texts,
+            stats=stats,
         )
+
+    def _followed(self, state: Any, line: Line) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        """The moves of a line, what was said beyond them as far as that is legal, and the position after each."""
+        game, moves, texts = self.game, list(line.moves), []
+        for move in moves:
+            state = game.play(state, move)
+            texts.append(game.format(state))
+        more = line.variation[len(moves) : TOLD_PLIES]
+        if line.variation[: len(moves)] != tuple(game.moves[move] for move in moves):
+            more = ()
+        for text in more:
+            if game.outcome(state) is not None:
+                break
+            try:
+                move = game.moves.index(text)
+                state = game.play(state, move)
+            except ValueError:  # an engine's line may end in anything; its move was checked
+                break
+            moves.append(move)
+            texts.append(game.format(state))
+        return tuple(moves), tuple(texts)
 
     def close(self) -> None:
         """End the oracle's processes."""
