@@ -86,6 +86,7 @@ export class Column {
     if (this.abort) {
       this.abort.abort();
       this.#idle();
+      this.slider.max = Math.max(0, this.steps.length - 1);
       if (!this.decision) this.note.replaceChildren(this.steps.length ? `Left off after step ${this.steps.length} of ${this.steps[0].of}.` : "Left off before it had chosen.");
     }
     if (this.frame) cancelAnimationFrame(this.frame);
@@ -370,14 +371,15 @@ export class Column {
     this.why.textContent = this.#unlikely(top);
   }
 
-  /** Why the move that was chosen is not the likeliest of the step on show: a sentence, or "". */
+  /** Why the move that was chosen is not the likeliest of the last step: a sentence, or "". */
   #unlikely(top) {
     const chosen = this.decision?.move;
-    if (!chosen || !top.length || this.at < this.steps.length - 1 || top[0].move === chosen) return "";
+    if (!chosen || !this.steps.length || this.at < this.steps.length - 1) return "";
+    if (!top.length || top.some(({ move, probability }) => move === chosen && probability >= top[0].probability)) return "";
     const name = this.told.write(this.decision);
     const open = this.steps.findLastIndex(({ actions }) => !actions?.[0] || actions[0].masked || actions[0].move !== chosen);
     const settled = this.steps[open + 1];
-    if (!settled) return `The bars are probabilities of the first move; ${name} was chosen by more than these.`;
+    if (!settled) return `The bars are p(a₀), the network's probabilities of the first move at this step; the choice of ${name} goes by more than these.`;
     const share = settled.policy?.find(({ move }) => move === chosen)?.probability;
     const then = typeof share === "number" ? `, where p(a₀) gave it ${percent(share)}` : "";
     if (this.steps.length < 2) return `The bars are p(a₀), the network's probabilities of the first move; the sampler drew ${name} from them.`;
