@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,8 @@ from genpolicy.play.engine.found import Found, Variation
 from genpolicy.play.engine.job import Job
 from genpolicy.play.engine.plan import Plan
 from genpolicy.play.engine.protocol import Go
-from tests.play.engine_session import Session, best
+from tests.play.engine_policies import save_diffusion
+from tests.play.engine_session import Session, before_bestmove, best
 
 MATE_OR_NOT = "position fen 7k/8/6K1/8/8/8/5Q2/8 w - - 0 1"  # f2f8 mates
 
@@ -117,3 +119,28 @@ def test_what_was_planned_is_played_where_there_is_no_time() -> None:
     # An answer of one move plans nothing, and takes nothing back.
     plan.remember(game.parse(), Found((Variation((line[0],)),)))
     assert played("e2e4", "e7e5") == "g1f3"
+
+
+@pytest.mark.parametrize("game", ["chess", "shogi"])
+def test_the_first_network_call_is_played_where_there_is_time_for_no_more(tmp_path: Path, game: str) -> None:
+    # Two slow blocks make a call, which thus takes half a second; a whole decision has eight. What is played after a
+    # second is the marginal of the first call, never a move that nobody chose.
+    code = (
+        "from genpolicy.networks import transformer\n"
+        "def slow(self, *arguments):\n"
+        "    time.sleep(0.25)\n"
+        "    return original(self, *arguments)\n"
+        "original, transformer.Block.forward = transformer.Block.forward, slow\n"
+    )
+    folder = save_diffusion(tmp_path / "small", game)
+    hello = "uci" if game == "chess" else "usi"
+    clock = "go wtime 0 btime 0 byoyomi 1000" if game == "shogi" else "go wtime 0 btime 0 winc 1000 binc 1000"
+    with Session(command=patched(code, "--policy", str(folder))) as session:
+        session.ask(hello, "isready", until="readyok", timeout_s=120)
+        first = best(session.ask("position startpos", "go nodes 1"))
+        for _ in range(2):
+            lines = session.ask(clock)
+            assert not any("no answer of the policy" in line for line in lines)
+            assert best(lines) == first
+            assert " nodes 1 " in before_bestmove(lines)[-1]
+        assert session.strays() == []
