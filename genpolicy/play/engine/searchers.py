@@ -27,6 +27,7 @@ class Searcher(Protocol):
     @property
     def policy(self) -> Policy:
         """Whose answers they are."""
+        ...
 
     def run(self, job: Job, publish: Publish) -> None:
         """Publish at least one answer, unless it is stopped before.
