@@ -261,6 +261,7 @@ def test_trouble_is_told_in_words_and_can_be_tried_again(browser: Any, web_addre
         web.page.locator("#trouble button").click()
         web.wait_moves("Bb5")
         expect(web.page.locator("#trouble")).to_be_hidden()
+        web.settle()  # whoever asks again while the look at Bb5 goes on is given that one's answer
 
         busy = {"status": 503, "content_type": "application/json", "body": json.dumps({"error": "too many boards"})}
         web.page.route("**/api/decide", lambda route: route.fulfill(**busy))
