@@ -142,16 +142,21 @@ def attend(qkv: Tensor, bias: Tensor | None, dropout: float) -> Tensor:
 
 
 class Rotary(nn.Module):
-    """Rotates queries and keys by their place in the sequence (Su et al. 2021, arXiv:2104.09864, base 10000)."""
+    """Rotates queries and keys by their positions (Su et al. 2021, arXiv:2104.09864, base 10000).
+
+    Args:
+        positions: [N] of each token: its place in the sequence, or its ply.
+        head_width: D, even.
+    """
 
     cos: Tensor
     sin: Tensor
 
-    def __init__(self, num_tokens: int, head_width: int) -> None:
+    def __init__(self, positions: Tensor, head_width: int) -> None:
         super().__init__()
         half = head_width // 2
         frequencies = 10000.0 ** (-torch.arange(half, dtype=torch.float64) / half)
-        angles = torch.arange(num_tokens, dtype=torch.float64)[:, None] * frequencies
+        angles = positions.to(torch.float64)[:, None] * frequencies
         self.register_buffer("cos", angles.cos().float(), persistent=False)
         self.register_buffer("sin", angles.sin().float(), persistent=False)
 

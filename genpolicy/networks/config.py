@@ -35,7 +35,8 @@ class NetworkConfig:
     """Probability in [0, 1) of dropping an embedding, an attention probability or a residual update (GPT-2's places).
     The paper trains with 0.1."""
     positions: str = "learned"
-    """``learned`` or ``rotary`` (Su et al. 2021, arXiv:2104.09864); ``board`` geometry has learned codes only."""
+    """``learned`` or ``rotary`` (Su et al. 2021, arXiv:2104.09864): by the token's place in the sequence, in ``board``
+    geometry by its ply. With rotary positions a model may be asked for a horizon that it was not trained on."""
     time_conditioning: bool = False
     """Whether the network is told the timestep. Off as in the paper: the number of masks says it already."""
     head: str = "unified"
@@ -63,8 +64,6 @@ class NetworkConfig:
             raise ConfigError(f"width must be a multiple of num_heads={self.num_heads}, got {self.width}")
         if not 0.0 <= self.dropout < 1.0:
             raise ConfigError(f"dropout must lie in [0, 1), got {self.dropout}")
-        if self.positions == "rotary" and self.geometry == "board":
-            raise ConfigError("positions: rotary goes with geometry: sequence; a board has its own codes (learned)")
         if self.positions == "rotary" and (self.width // self.num_heads) % 2:
             raise ConfigError(f"rotary positions need an even head width, got {self.width // self.num_heads}")
 

@@ -42,6 +42,9 @@ class BoardEmbedding(nn.Module):
     imagined state: a free vector for each place, plus one for its row, its column and its hand slot. A move's symbol is
     embedded as its source square, its target square and its kind (projections of the same place codes) plus a free
     vector, so that an imagined move says where it goes.
+
+    Where attention is rotary it tells plies apart by their distance, and there are codes only for what is given and for
+    what is imagined.
     """
 
     state_places: Tensor
@@ -56,7 +59,7 @@ class BoardEmbedding(nn.Module):
     move_target: Tensor
     move_kind: Tensor
 
-    def __init__(self, layout: Layout, num_input_symbols: int, width: int) -> None:
+    def __init__(self, layout: Layout, num_input_symbols: int, width: int, learned_positions: bool = True) -> None:
         super().__init__()
         self.symbol = nn.Embedding(num_input_symbols, width)
         length, moves = layout.state_length, layout.moves
@@ -69,9 +72,10 @@ class BoardEmbedding(nn.Module):
         self.row = nn.Parameter(torch.empty(int(self.rows.max()) + 1, width))
         self.col = nn.Parameter(torch.empty(int(self.cols.max()) + 1, width))
         self.hand = nn.Parameter(torch.empty(int(self.hands.max()) + 1, width))
-        self.ply = nn.Parameter(torch.empty(int(layout.plies.max()) + 1, width))
+        plies = layout.plies if learned_positions else ~layout.given
+        self.ply = nn.Parameter(torch.empty(int(plies.max()) + 1, width))
         self.kind = nn.Parameter(torch.empty(len(KINDS), width))
-        self.register_buffer("plies", index_buffer(layout.plies), persistent=False)
+        self.register_buffer("plies", index_buffer(plies.astype(np.int64)), persistent=False)
         self.register_buffer("kinds", index_buffer(layout.kinds), persistent=False)
         # Place ``length`` is the zero code of tokens and move ends that are no place of a state.
         places = np.where(layout.places >= 0, layout.places, length)

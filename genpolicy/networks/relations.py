@@ -2,6 +2,8 @@
 
     bias[h, i, j] = space[h, relation(i, j)] + time[h, ply_j - ply_i, whether i and j are the same place]
 
+without the difference of plies where rotary positions tell it.
+
 Two squares relate by (row_j - row_i, column_j - column_i), every difference with its own entry. Where one of the two is
 no square, they relate by their classes: all squares are one class, every other place of a state (side to move, a hand
 slot, ...) is one, actions and values are one each.
@@ -45,9 +47,9 @@ def place_relations(layout: Layout) -> tuple[NDArray[np.int64], int]:
     return index.reshape(raw.shape), len(found)
 
 
-def ply_relations(layout: Layout) -> tuple[NDArray[np.int64], int]:
-    """[N, N] index of (ply_j - ply_i, same place or not), and how many such pairs there can be."""
-    plies = layout.plies
+def ply_relations(layout: Layout, differences: bool = True) -> tuple[NDArray[np.int64], int]:
+    """[N, N] index of (ply_j - ply_i, or 0 without differences; same place or not), and how many there can be."""
+    plies = layout.plies if differences else np.zeros_like(layout.plies)
     num_steps = 2 * int(plies.max()) + 1
     step = plies[None, :] - plies[:, None] + int(plies.max())
     same = (layout.places[:, None] == layout.places[None, :]) & (layout.places >= 0)[:, None]
@@ -61,11 +63,11 @@ class RelativeBias(nn.Module):
     space_of: Tensor
     time_of: Tensor
 
-    def __init__(self, layout: Layout, num_layers: int, num_heads: int) -> None:
+    def __init__(self, layout: Layout, num_layers: int, num_heads: int, differences: bool = True) -> None:
         super().__init__()
         self.num_layers, self.num_heads, self.num_tokens = num_layers, num_heads, layout.length
         space, num_space = place_relations(layout)
-        time, num_time = ply_relations(layout)
+        time, num_time = ply_relations(layout, differences)
         pairs, index = np.unique(np.stack([space.reshape(-1), time.reshape(-1)]), axis=1, return_inverse=True)
         self.register_buffer("index", index_buffer(index.reshape(-1)), persistent=False)
         self.register_buffer("space_of", index_buffer(pairs[0]), persistent=False)

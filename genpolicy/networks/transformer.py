@@ -19,7 +19,7 @@ from genpolicy.errors import ConfigError
 from genpolicy.networks.attention import Rotary, SelfAttention
 from genpolicy.networks.config import NetworkConfig
 from genpolicy.networks.dropout import Dropout
-from genpolicy.networks.embedding import BoardEmbedding, SequenceEmbedding
+from genpolicy.networks.embedding import BoardEmbedding, SequenceEmbedding, index_buffer
 from genpolicy.networks.heads import TypedHead, UnifiedHead
 from genpolicy.networks.linear import Linear
 from genpolicy.networks.relations import RelativeBias
@@ -89,14 +89,15 @@ class Trunk(nn.Module):
         self.num_heads = config.num_heads
         self.embedding: SequenceEmbedding | BoardEmbedding
         self.bias: RelativeBias | None = None
-        rotary = None
+        learned = config.positions == "learned"
         if config.geometry == "board":
-            self.embedding = BoardEmbedding(layout, num_input_symbols, config.width)
-            self.bias = RelativeBias(layout, config.num_layers, config.num_heads)
+            positions = index_buffer(layout.plies)
+            self.embedding = BoardEmbedding(layout, num_input_symbols, config.width, learned)
+            self.bias = RelativeBias(layout, config.num_layers, config.num_heads, differences=learned)
         else:
-            learned = config.positions == "learned"
+            positions = torch.arange(layout.length)
             self.embedding = SequenceEmbedding(layout, num_input_symbols, config.width, learned)
-            rotary = None if learned else Rotary(layout.length, config.width // config.num_heads)
+        rotary = None if learned else Rotary(positions, config.width // config.num_heads)
         self.time = TimeEmbedding(config.width) if config.time_conditioning else None
         self.dropout = Dropout(config.dropout)
         self.blocks = nn.ModuleList([Block(config, rotary) for _ in range(config.num_layers)])

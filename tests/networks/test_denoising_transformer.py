@@ -19,6 +19,7 @@ from genpolicy.networks import DenoisingTransformer, NetworkConfig
 from genpolicy.networks.embedding import BoardEmbedding
 from genpolicy.networks.heads import TypedHead, clusters_of
 from genpolicy.networks.relations import RelativeBias, ply_relations, token_classes
+from genpolicy.networks.transformer import Block
 from genpolicy.sequence import KINDS, Layout
 
 ROWS, COLS, NUM_EXTRA = 2, 3, 3  # extras: side to move, a counter, a hand slot
@@ -86,6 +87,7 @@ FORMS = [
     {"geometry": "sequence", "head": "typed", "time_conditioning": True},
     {"geometry": "board", "head": "unified"},
     {"geometry": "board", "head": "typed"},
+    {"geometry": "board", "head": "typed", "positions": "rotary"},
     {"geometry": "board", "head": "typed", "tied": True, "time_conditioning": True},
 ]
 every_form = pytest.mark.parametrize("options", FORMS, ids=lambda o: "-".join(str(v) for v in o.values()))
@@ -206,9 +208,10 @@ def test_moves_that_cannot_be_told_apart_are_an_error() -> None:
         DenoisingTransformer(Layout(game), NetworkConfig(geometry="board", head="typed"))
 
 
-def test_board_bias_equals_a_loop_over_pairs_of_tokens() -> None:
+@pytest.mark.parametrize("positions", ["learned", "rotary"])
+def test_board_bias_equals_a_loop_over_pairs_of_tokens(positions: str) -> None:
     layout = layout_of("s-avsav", 3)
-    bias = cast(RelativeBias, network(layout, geometry="board").trunk.bias)
+    bias = cast(RelativeBias, network(layout, geometry="board", positions=positions).trunk.bias)
     built = bias()
     seen: dict[tuple[Any, ...], Tensor] = {}
     by_space: dict[Any, int] = {}
@@ -223,7 +226,8 @@ def test_board_bias_equals_a_loop_over_pairs_of_tokens() -> None:
                 space = tuple(
                     "square" if layout.rows[x] >= 0 else (int(layout.kinds[x]), int(layout.places[x])) for x in (i, j)
                 )
-            time = (int(layout.plies[j] - layout.plies[i]), layout.places[i] == layout.places[j] >= 0)
+            step = int(layout.plies[j] - layout.plies[i]) if positions == "learned" else 0
+            time = (step, layout.places[i] == layout.places[j] >= 0)
             # Equal relations share one entry and different ones do not.
             u = index[i, j]
             assert by_space.setdefault(space, int(bias.space_of[u])) == bias.space_of[u]
@@ -270,6 +274,29 @@ def test_relations_count_by_hand() -> None:
     assert token_classes(layout).tolist() == [0] * 6 + [9, 10, 11] + [1] + [0] * 6 + [9, 10, 11] + [1]
     _, num = ply_relations(layout)
     assert num == 6  # steps -1, 0, 1, each for the same place and for others
+    _, num = ply_relations(layout, differences=False)
+    assert num == 2
+
+
+def test_rotary_positions_of_a_board_are_its_plies() -> None:
+    """Between tokens of one ply nothing is rotated, and no weight belongs to one imagined ply alone."""
+    layout = layout_of("s-asa", 3)
+    trunk = network(layout, geometry="board", positions="rotary").trunk
+    rotary = cast(Block, trunk.blocks[0]).attention.rotary
+    assert rotary is not None
+    one = torch.randn(1, 1, 1, 8, generator=torch.Generator().manual_seed(0))
+    turned = rotary(one.expand(1, layout.length, 1, 8))[0, :, 0]
+    for ply in range(3):
+        of_ply = turned[torch.from_numpy(layout.plies == ply)]
+        torch.testing.assert_close(of_ply, of_ply[:1].expand_as(of_ply))
+    assert (turned[0] - turned[-1]).abs().max() > 0.1
+    embedding = cast(BoardEmbedding, trunk.embedding)
+    assert len(embedding.ply) == 2
+    x = embedding(torch.full((1, layout.length), layout.mask))[0]
+    first, second = (x[slot.start : slot.stop] for slot in layout.slots if slot.kind == "state" and slot.ply > 0)
+    torch.testing.assert_close(first, second)
+    root = x[: layout.state_length]
+    torch.testing.assert_close(first - root, (embedding.ply[1] - embedding.ply[0]).expand_as(root))
 
 
 def test_an_imagined_move_says_where_it_goes() -> None:
@@ -472,8 +499,6 @@ def test_bad_configuration_is_named(override: str, message: str) -> None:
 
 
 def test_configuration_that_contradicts_itself() -> None:
-    with pytest.raises(ConfigError, match="rotary goes with geometry: sequence"):
-        NetworkConfig(geometry="board", positions="rotary")
     with pytest.raises(ConfigError, match="even head width"):
         NetworkConfig(positions="rotary", width=9, num_heads=3)
     assert to_dict(NetworkConfig(width=64))["width"] == 64

@@ -173,7 +173,7 @@ def test_linear_takes_float64_and_strided_input() -> None:
 
 
 def test_rotary_scores_depend_on_the_distance_alone() -> None:
-    rotary = Rotary(20, 8)
+    rotary = Rotary(torch.arange(20), 8)
     query, key = torch.randn(8, generator=generator()), torch.randn(8, generator=generator(1))
     at = rotary(torch.stack([query, key]).expand(1, 20, 2, 8)[:, :, :, None])[0, :, :, 0]
     scores = at[:, 0] @ at[:, 1].T

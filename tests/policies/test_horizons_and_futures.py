@@ -22,6 +22,9 @@ from tests.small_datasets import CONNECT, solved_connect
 ROTARY = NetworkConfig(
     num_layers=2, width=16, num_heads=2, dropout=0.0, positions="rotary", head="unified", init_std=0.4
 )
+ROTARY_BOARD = NetworkConfig(
+    num_layers=2, width=16, num_heads=2, positions="rotary", geometry="board", head="typed", init_std=0.4
+)
 BOARD = NetworkConfig(num_layers=1, width=32, num_heads=2, geometry="board", head="typed", init_std=0.1)
 
 
@@ -37,12 +40,13 @@ def learner(**options: Any) -> DiffusionLearner:
     return DiffusionLearner(genpolicy.load_game(CONNECT), config)
 
 
+@pytest.mark.parametrize("config", [ROTARY, ROTARY_BOARD], ids=lambda config: config.geometry)
 @pytest.mark.parametrize("horizon", [1, 2])
-def test_what_lies_after_the_horizon_is_not_there(horizon: int) -> None:
+def test_what_lies_after_the_horizon_is_not_there(horizon: int, config: NetworkConfig) -> None:
     """The same weights over the shorter layout give the same logits: rotary positions belong to no length."""
-    made = learner()
+    made = learner(network=config)
     short = Layout(made.game, "s-asa", horizon)
-    network = DenoisingTransformer(short, ROTARY)
+    network = DenoisingTransformer(short, config)
     network.load_state_dict(made.network.state_dict())
     end = made.end_of(horizon)
     assert end == short.length
