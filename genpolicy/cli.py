@@ -8,7 +8,6 @@ What a user can get wrong is seen before the work where it can be: empty argumen
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
 import os
 import sys
@@ -19,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from genpolicy import __version__
+from genpolicy.errors import did_you_mean
 
 OUTPUT_OPTIONS = ("json", "markdown", "plot")
-"""Options of any subcommand that name a file of results."""
+"""Options of any subcommand that name a file of results; one with others lists them as ``output_options``."""
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells count
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
@@ -94,8 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _dispatch(arguments: list[str]) -> int:
     name = next((argument for argument in arguments if not argument.startswith("-")), None)
     if name is not None and name not in COMMANDS:
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = f" Did you mean: {near[0]!r}?" if near else ""
+        hint = did_you_mean(name, COMMANDS)
         raise ValueError(f"no subcommand {name!r}.{hint} There are: {', '.join(COMMANDS)}")
     _refuse_empty(arguments)
     parser = _parser(name)
@@ -129,7 +128,7 @@ def check_outputs(parsed: argparse.Namespace) -> None:
     Raises:
         ValueError: as ``check_output``.
     """
-    for option in OUTPUT_OPTIONS:
+    for option in (*OUTPUT_OPTIONS, *getattr(parsed, "output_options", ())):
         given = getattr(parsed, option, None)
         for path in given if isinstance(given, list) else [given]:
             if path is not None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class ConfigError(ValueError):
     """A configuration key or value does not exist or is out of range."""
@@ -33,3 +36,9 @@ class CheckpointError(ValueError):
 
 class TrainingError(ValueError):
     """Training cannot go on: the loss or its gradient is not a finite number any more."""
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """The part of a message that names what was meant, `` Did you mean: 'linear'?``; "" where nothing known is near."""
+    near = difflib.get_close_matches(str(name), list(known), n=1)
+    return f" Did you mean: {near[0]!r}?" if near else ""

@@ -16,7 +16,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
@@ -24,6 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genpolicy.drawing import Drawing
+from genpolicy.encoding import IntArray as IntArray
+from genpolicy.encoding import MovePlanes as MovePlanes
+from genpolicy.encoding import MoveVocabulary as MoveVocabulary
+from genpolicy.encoding import StateTokenizer as StateTokenizer
 from genpolicy.errors import SourceError
 from genpolicy.sources import PlayedGame as PlayedGame
 from genpolicy.sources import Position as Position
@@ -32,125 +35,7 @@ from genpolicy.sources import Puzzle as Puzzle
 
 StateT = TypeVar("StateT")
 State = Any
-IntArray = NDArray[np.integer[Any]]
 OnBad = Callable[[SourceError], None]
-
-
-@dataclass(frozen=True, eq=False)
-class MoveVocabulary:
-    """A fixed, ordered set of protocol moves (UCI, USI, ...) with what a factorised head needs to know of each.
-
-    ``len(vocabulary)``, ``vocabulary[i]`` is the text of move i, ``vocabulary.index(text)`` the id of a text.
-    """
-
-    texts: tuple[str, ...]
-    """Protocol texts in id order, all different."""
-    source: NDArray[np.int16]
-    """[M] index of the state token (0..L-1) that the move starts from: a square or a hand slot; -1 for none (a drop in
-    k-in-a-row)."""
-    target: NDArray[np.int16]
-    """[M] index of the state token that the move ends on; -1 for none."""
-    kind: NDArray[np.int16]
-    """[M] 0 for a plain move; 1, 2, ... for promotions, drops and whatever else shares source and target."""
-    num_kinds: int
-    """Number of kinds, at least 1."""
-    mirrored: NDArray[np.int64]
-    """[M] the id of each move as player 1 sees it: a permutation that is its own inverse."""
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    def __getitem__(self, move_id: int) -> str:
-        return self.texts[move_id]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.texts)
-
-    @cached_property
-    def _ids(self) -> dict[str, int]:
-        return {text: i for i, text in enumerate(self.texts)}
-
-    def index(self, text: str) -> int:
-        """Id of a protocol move.
-
-        Raises:
-            ValueError: the text is no move of the vocabulary.
-        """
-        try:
-            return self._ids[text]
-        except KeyError:
-            raise ValueError(f"{text!r} is not a move of this vocabulary of {len(self)} moves") from None
-
-    def seen_by(self, move_ids: IntArray, viewers: IntArray | int) -> NDArray[np.int64]:
-        """Move ids as the viewers see them (and back: the map is its own inverse).
-
-        Args:
-            move_ids: Ids in 0..M-1, or negative for "no move" (kept as it is), shape [...] .
-            viewers: 0 or 1, broadcast against the leading axis of ``move_ids``.
-        """
-        ids = np.asarray(move_ids, dtype=np.int64)
-        viewer = np.asarray(viewers, dtype=np.int64)
-        viewer = viewer.reshape(viewer.shape + (1,) * (ids.ndim - viewer.ndim))
-        return np.where((viewer == 1) & (ids >= 0), self.mirrored[np.maximum(ids, 0)], ids)
-
-
-@dataclass(frozen=True, eq=False)
-class MovePlanes:
-    """A grid of planes, rows and columns with a cell for each move, as convolutional policies use it.
-
-    Several moves may share a cell; the legal moves of one position never do.
-    """
-
-    shape: tuple[int, int, int]
-    """Planes, rows and columns; the last two are those of ``Game.planes``."""
-    cells: NDArray[np.int64]
-    """[M] cell ``(plane * rows + row) * columns + column`` of each move as its mover sees it
-    (``MoveVocabulary.seen_by``); -1 for moves that no mover makes."""
-
-
-class StateTokenizer(ABC, Generic[StateT]):
-    """Turns states into rows of ``length`` symbol ids and back, exactly."""
-
-    symbols: tuple[str, ...]
-    """The S symbols in id order, printable."""
-    admitted: NDArray[np.bool_]
-    """[L, S] which symbols each position can hold."""
-    rows: NDArray[np.int16]
-    """[L] board row of each token, 0-based; -1 where it is no square."""
-    cols: NDArray[np.int16]
-    """[L] board column of each token; -1 where it is no square."""
-    hands: NDArray[np.int16]
-    """[L] hand slot of each token; -1 where it is none."""
-
-    @property
-    def length(self) -> int:
-        """Number L of tokens of a state."""
-        return len(self.rows)
-
-    @property
-    def turned(self) -> tuple[IntArray, IntArray] | None:
-        """How a row looks from the other side: [L] the place that each token comes from, [S] what each symbol becomes.
-
-        ``symbols[row[places]]``, both maps their own inverses; None where a tokenizer does not say.
-        """
-        return None
-
-    @abstractmethod
-    def encode(self, states: Sequence[StateT], viewers: Sequence[int] | IntArray | None = None) -> NDArray[np.int16]:
-        """Token ids, shape [B, L], each state seen by its viewer (0 or 1; None: all by player 0, the absolute view).
-
-        Raises:
-            ValueError: a state holds a value that no symbol stands for.
-        """
-
-    @abstractmethod
-    def decode(self, row: IntArray, viewer: int = 0) -> StateT:
-        """The state of a row of L ids as ``viewer`` sees it; history is not in the tokens.
-
-        Raises:
-            ValueError: the row stands for no position of the game (wrong length, symbols that a position does not
-                admit, or tokens that contradict each other).
-        """
 
 
 @dataclass(frozen=True)

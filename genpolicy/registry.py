@@ -5,7 +5,6 @@ Nothing is imported until it is asked for, and importing this module imports no 
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Mapping
 from functools import lru_cache
@@ -13,7 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal
 from urllib.parse import unquote
 
-from genpolicy.errors import RegistryError
+from genpolicy.errors import RegistryError, did_you_mean
 from genpolicy.game import Game
 
 Group = Literal["games", "learners", "policies", "processes", "oracles"]
@@ -33,8 +32,7 @@ def load(group: Group, name: str) -> Any:
     """
     points = available(group)
     if name not in points:
-        near = difflib.get_close_matches(name, points, n=1)
-        hint = f" Did you mean: {near[0]!r}?" if near else ""
+        hint = did_you_mean(name, points)
         known = ", ".join(points) or "none; is genpolicy installed (pip install -e .)?"
         raise RegistryError(f"no entry {name!r} in group 'genpolicy.{group}'.{hint} Installed: {known}")
     try:
@@ -100,6 +98,5 @@ def _check_arguments(spec: str, game: Any, arguments: Mapping[str, str]) -> None
     takes = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     for name in arguments:
         if name not in takes:
-            near = difflib.get_close_matches(name, takes, n=1)
-            hint = f" Did you mean: {near[0]!r}?" if near else ""
+            hint = did_you_mean(name, takes)
             raise ValueError(f"game {spec!r}: no argument {name!r}.{hint} It takes: {', '.join(takes) or 'none'}")

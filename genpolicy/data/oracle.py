@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -10,7 +9,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from genpolicy.errors import EngineError, RegistryError
+from genpolicy.errors import EngineError, RegistryError, did_you_mean
 from genpolicy.game import Game
 from genpolicy.registry import spelled_pairs
 from genpolicy.values import CENTIPAWN_SCALE
@@ -164,8 +163,7 @@ def _check_options(spelling: str, factory: Any, given: Mapping[str, Any]) -> Non
     takes = [parameter.name for parameter in parameters]
     for key in given:
         if key not in takes:
-            near = difflib.get_close_matches(key, takes, n=1)
-            hint = f" Did you mean: {near[0]!r}?" if near else ""
+            hint = did_you_mean(key, takes)
             options = f"It takes: {', '.join(takes)}" if takes else "It takes none"
             raise ValueError(f"oracle {spelling!r} takes no option {key!r}.{hint} {options}")
 

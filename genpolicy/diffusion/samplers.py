@@ -11,7 +11,6 @@ Axes: B batch, N tokens.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import itertools
 import math
@@ -40,7 +39,7 @@ from genpolicy.diffusion.remasking_sampler import RemaskingSampler as RemaskingS
 from genpolicy.diffusion.sampler_base import Sampler as Sampler
 from genpolicy.diffusion.sampler_base import SamplerOutput as SamplerOutput
 from genpolicy.diffusion.sampler_base import Step
-from genpolicy.errors import ConfigError
+from genpolicy.errors import ConfigError, did_you_mean
 
 
 class AncestralSampler(Sampler):
@@ -258,15 +257,13 @@ def make_sampler(name: str, process: Process, **options: Any) -> Sampler:
         ConfigError: no such sampler or option (with the near one), or an option out of range.
     """
     if name not in SAMPLERS:
-        near = difflib.get_close_matches(name, SAMPLERS, n=1)
-        hint = f" Did you mean: {near[0]!r}?" if near else ""
+        hint = did_you_mean(name, SAMPLERS)
         raise ConfigError(f"sampler {name!r} does not exist.{hint} There are: {', '.join(SAMPLERS)}")
     known = [p for p in inspect.signature(SAMPLERS[name].__init__).parameters if p not in ("self", "process")]
     # diffusers takes any keyword and drops what it does not know.
     for key in options:
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f" Did you mean: {near[0]!r}?" if near else ""
+            hint = did_you_mean(key, known)
             raise ConfigError(f"sampler {name!r} has no option {key!r}.{hint} It has: {', '.join(known)}")
     sampler = SAMPLERS[name](process=process.config(), **{**PRESETS.get(name, {}), **options})
     sampler.adopt(process)

@@ -7,7 +7,6 @@ the continuous-time bounds use. alpha(0) = 1; alpha at the end is 0, but for the
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from genpolicy.errors import ConfigError
+from genpolicy.errors import ConfigError, did_you_mean
 
 COSINE_OFFSET = 0.008  # s of Nichol & Dhariwal 2021 (arXiv:2102.09672), used by Hoogeboom et al. 2021 too
 MAX_BETA = 0.999  # clip of the one-step noise of cosine_hoogeboom, so that its last alpha is small and not 0
@@ -97,8 +96,7 @@ def get_schedule(name: str) -> Schedule:
         ConfigError: no such schedule; the message lists those there are.
     """
     if name not in SCHEDULES:
-        near = difflib.get_close_matches(str(name), SCHEDULES, n=1)
-        hint = f" Did you mean: {near[0]!r}?" if near else ""
+        hint = did_you_mean(str(name), SCHEDULES)
         raise ConfigError(f"schedule {name!r} does not exist.{hint} There are: {', '.join(SCHEDULES)}")
     return SCHEDULES[name]
 

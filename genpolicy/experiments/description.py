@@ -8,7 +8,6 @@ it is trained on and its seed, so results of other settings or another version o
 from __future__ import annotations
 
 import copy
-import difflib
 import hashlib
 import itertools
 import json
@@ -20,7 +19,7 @@ from typing import Any
 
 from genpolicy.config import Settings, structured
 from genpolicy.data.records import Dataset
-from genpolicy.errors import ConfigError
+from genpolicy.errors import ConfigError, did_you_mean
 from genpolicy.experiments import metrics
 from genpolicy.training.config import RunConfig
 
@@ -196,8 +195,7 @@ class Experiment:
         names = [cell.name for cell in self._all_cells()]
         for name in self.file.published.values:
             if name not in names:
-                near = difflib.get_close_matches(name, names, n=1)
-                hint = f" Did you mean: {near[0]!r}?" if near else ""
+                hint = did_you_mean(name, names)
                 raise ConfigError(f"{path}: published: cell {name!r} does not exist.{hint} Cells: {'; '.join(names)}")
 
     def _check(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from genpolicy.game import Game
-from genpolicy.policies.base import Decision, Policy
+from genpolicy.policies.base import Decision, Policy, likeliest_first
 
 Read = Callable[[str], str]
 Write = Callable[[str], None]
@@ -172,7 +172,7 @@ def explain(game: Game[Any], state: Any, decision: Decision, num_top: int = 5) -
     """Lines for people: the likeliest moves, the value, and the imagined line with each move's legality."""
     lines = []
     if decision.policy:
-        best = sorted(decision.policy.items(), key=lambda item: -item[1])[:num_top]
+        best = list(likeliest_first(decision.policy).items())[:num_top]
         lines.append("likely: " + ", ".join(f"{game.moves[move]} {100 * share:.1f}%" for move, share in best))
     if decision.value is not None:
         lines.append(f"value for the player to move: {decision.value:+.2f} (from -1 to 1)")

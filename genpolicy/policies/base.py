@@ -49,6 +49,11 @@ class Decision:
     """Numbers for people: ``network_calls``, ``raw_legal`` (1 when the move was legal before the mask), ..."""
 
 
+def likeliest_first(policy: Mapping[int, float] | None) -> dict[int, float]:
+    """A distribution over moves in the order of probability, equal ones by their ids; {} for None."""
+    return dict(sorted((policy or {}).items(), key=lambda item: (-item[1], item[0])))
+
+
 class Policy(ABC):
     """Chooses moves for batches of positions."""
 

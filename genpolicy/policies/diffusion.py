@@ -7,7 +7,6 @@ Axes: B batch, N tokens of a sequence.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
 import itertools
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ from genpolicy.diffusion.draws import uniforms
 from genpolicy.diffusion.logits import Denoiser, TypedLogits
 from genpolicy.diffusion.process import Process
 from genpolicy.diffusion.ranking import usable_logits
-from genpolicy.errors import ConfigError
+from genpolicy.errors import ConfigError, did_you_mean
 from genpolicy.game import Game
 from genpolicy.networks import DenoisingTransformer
 from genpolicy.policies.base import Policy
@@ -171,8 +170,7 @@ def make_process(options: Mapping[str, Any], num_symbols: int) -> Process:
     known = {name: p for name, p in inspect.signature(factory).parameters.items() if name != "num_symbols"}
     for key, value in rest.items():
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f" Did you mean: {near[0]!r}?" if near else ""
+            hint = did_you_mean(key, known)
             raise ConfigError(f"key 'learner.process.{key}' does not exist.{hint} Keys here: kind, {', '.join(known)}")
         default = known[key].default
         whole = isinstance(default, float) and type(value) is int  # 1 is a number such as 1.0, too

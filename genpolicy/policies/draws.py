@@ -7,11 +7,12 @@ visits to one position (or one position many times in a batch) independent draws
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from genpolicy.errors import did_you_mean
 
 if TYPE_CHECKING:
     import torch
@@ -56,6 +57,5 @@ def check_options(kind: str, options: Mapping[str, Any], known: Iterable[str]) -
     names = sorted(known)
     for key in options:
         if key not in names:
-            near = difflib.get_close_matches(key, names, n=1)
-            hint = f" Did you mean: {near[0]!r}?" if near else ""
+            hint = did_you_mean(key, names)
             raise ValueError(f"policy {kind!r} takes no option {key!r}.{hint} It takes: {', '.join(names)}")

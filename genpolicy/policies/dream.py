@@ -47,8 +47,11 @@ class DreamStep:
     policy: dict[int, float]
     """Probability of each legal move (absolute ids, sum 1) to be the first action, at this call."""
 
-    masked: NDArray[np.bool_]
-    """[N] where ``tokens`` is masked."""
+    @property
+    def masked(self) -> NDArray[np.bool_]:
+        """[N] where ``tokens`` is masked."""
+        masked: NDArray[np.bool_] = self.tokens == self.layout.mask
+        return masked
 
     @property
     def shown(self) -> NDArray[np.int64]:
@@ -169,7 +172,6 @@ class Recorder:
             np.where(given, 1.0, chances[: layout.length].clip(0.0, 1.0)),
             # A network can put all its probability elsewhere; then nothing tells the legal moves apart.
             legal_probabilities(self._legal, scores if np.isfinite(scores.max()) else np.zeros(len(scores))),
-            masked=told == layout.mask,
         )
 
     def _told(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -8,7 +8,6 @@ Axes: B batch, N tokens of a sequence, E numbers of an embedding.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from torch import Tensor
 from genpolicy.data.windows import Batch
 from genpolicy.diffusion.gaussian_embedding import GaussianEmbedding
 from genpolicy.diffusion.logits import TypedLogits
-from genpolicy.errors import ConfigError
+from genpolicy.errors import ConfigError, did_you_mean
 from genpolicy.game import Game
 from genpolicy.networks.continuous import EmbeddingTransformer
 from genpolicy.policies.base import Policy
@@ -105,8 +104,7 @@ def make_embedding(options: dict[str, Any], layout: Layout) -> GaussianEmbedding
         )
     for key in given:
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f" Did you mean: {near[0]!r}?" if near else ""
+            hint = did_you_mean(key, known)
             raise ConfigError(f"key 'learner.process.{key}' does not exist.{hint} Keys here: {', '.join(known)}")
     return GaussianEmbedding(layout.num_symbols, **given)
 
@@ -118,8 +116,7 @@ def require_scheduler(name: str) -> None:
         ConfigError: there is none of it.
     """
     if name not in SCHEDULERS:
-        near = difflib.get_close_matches(name, SCHEDULERS, n=1)
-        hint = f" Did you mean: {near[0]!r}?" if near else ""
+        hint = did_you_mean(name, SCHEDULERS)
         raise ConfigError(f"scheduler {name!r} does not exist.{hint} There are: {', '.join(SCHEDULERS)}")
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, field
 from typing import Any
 
-from genpolicy.errors import ConfigError
+from genpolicy.errors import ConfigError, did_you_mean
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "preset": ("published", "repaired", "classifier"),
@@ -180,6 +179,5 @@ class ImageConfig:
 def _choice(name: str, value: str | None) -> None:
     allowed = CHOICES[name]
     if value not in allowed:
-        near = difflib.get_close_matches(str(value), allowed, n=1)
-        hint = f" Did you mean: {near[0]!r}?" if near else ""
+        hint = did_you_mean(str(value), allowed)
         raise ConfigError(f"learner.{name} must be one of {', '.join(allowed)}; got {value!r}.{hint}")

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 RANKS = {
-    **dict.fromkeys(["errors", "drawing", "game", "sources", "tables", "packed"], 0),
+    **dict.fromkeys(["errors", "drawing", "encoding", "game", "sources", "tables", "packed"], 0),
     **dict.fromkeys(["sequence", "registry", "config", "values"], 0),
     "diffusion": 1,
     "networks": 2,

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 import genpolicy
 from genpolicy.drawing import Drawing, HandSlot
@@ -63,9 +64,13 @@ def told(game: Game[Any], state: Any, moves: list[int], paradigm: str = "s-asa",
         elif slot.kind == "action" and slot.ply < pad_from:
             seen = game.moves.seen_by(np.array([moves[slot.ply]]), viewer)[0]
             tokens[slot.start] = layout.move_offset + int(seen)
-    masked = np.zeros(layout.length, np.bool_)
     chances = np.linspace(0.1, 1.0, layout.length)
-    return DreamStep(layout, viewer, 0, 1, 0, tokens, tokens, chances, {moves[0]: 1.0}, masked)
+    return DreamStep(layout, viewer, 0, 1, 0, tokens, tokens, chances, {moves[0]: 1.0})
+
+
+def half_masked(step: DreamStep, masked: NDArray[np.bool_]) -> DreamStep:
+    """The step with some tokens still masked, the policy guessing what they were."""
+    return dataclasses.replace(step, tokens=np.where(masked, step.layout.mask, step.tokens))
 
 
 def test_turned_maps_are_the_tokenizers_own(game: Game[Any]) -> None:
@@ -108,7 +113,7 @@ def test_confidence_and_masks_turn_with_the_board(game: Game[Any]) -> None:
     assert slot is not None
     masked = step.masked.copy()
     masked[slot.start + 3] = True
-    frame = frame_of_step(game, state, dataclasses.replace(step, masked=masked))
+    frame = frame_of_step(game, state, half_masked(step, masked))
     places = game.tokens.turned[0]  # type: ignore[index]
     assert [c.place for c in frame.boards[0].cells if c.masked] == [int(places[3])]
     expected = step.confidence[slot.start : slot.stop][places]
@@ -192,9 +197,9 @@ def test_drawing_is_whole_by_itself(game: Game[Any]) -> None:
     """No style, script or link to the outside, references only to what is there: pages forbid the rest."""
     step = told(game, game.parse(), [move for _, move in walk(game, 3)])
     masked = np.arange(step.layout.length) % 2 == 0
-    frame = frame_of_step(game, game.parse(), dataclasses.replace(step, masked=masked))
+    frame = frame_of_step(game, game.parse(), half_masked(step, masked))
     for board in [board_of(game, game.parse()), *frame.boards]:
-        text = board_svg(game, board, last=(3, -1), targets=(4,), check=5, arrows=plan_arrows(frame.actions, 0))
+        text = board_svg(game, board, last=(3, -1), check=5, arrows=plan_arrows(frame.actions, 0))
         root = ElementTree.fromstring(text)
         names = {each.tag.removeprefix(SVG) for each in root.iter()}
         assert names <= {"svg", "defs", "g", "rect", "circle", "path", "polygon", "use", "text"}

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genpolicy.game import Game
+from genpolicy.policies.base import likeliest_first
 from genpolicy.policies.dream import Dream, DreamStep
 from genpolicy.sequence import Layout
 from genpolicy.values import bin_to_probability
@@ -132,15 +133,9 @@ def frames(game: Game[Any], dream: Dream) -> list[Frame]:
 def frame_of_step(game: Game[Any], state: Any, step: DreamStep) -> Frame:
     """The frame of one step, as it comes (``Policy.dream``'s ``on_step``), of a position that was asked."""
     layout, viewer, shown = step.layout, step.viewer, step.shown
-    line = []
-    for slot in layout.slots:
-        if slot.kind == "action" and not slot.given:
-            line.append(_move_of(game, layout, int(shown[slot.start]), viewer))
-    marks = [
-        (float(step.confidence[s.start]), bool(step.masked[s.start]))
-        for s in layout.slots
-        if s.kind == "action" and not s.given
-    ]
+    places = [slot.start for slot in layout.slots if slot.kind == "action" and not slot.given]
+    line = [_move_of(game, layout, int(shown[place]), viewer) for place in places]
+    marks = [(float(step.confidence[place]), bool(step.masked[place])) for place in places]
     after = list(_replayed(game, state, line))
     boards, values = [], []
     for slot in layout.slots:
@@ -155,9 +150,8 @@ def frame_of_step(game: Game[Any], state: Any, step: DreamStep) -> Frame:
             index_of_bin = int(np.clip(shown[slot.start] - layout.value_offset, 0, layout.num_value_bins - 1))
             chance = bin_to_probability(index_of_bin, layout.num_value_bins)
             values.append(Value(slot.ply, chance, float(step.confidence[slot.start]), bool(step.masked[slot.start])))
-    policy = dict(sorted(step.policy.items(), key=lambda item: (-item[1], item[0])))
     actions = tuple(_actions(game, state, line, marks))
-    return Frame(step.index, step.of, step.time, tuple(boards), actions, tuple(values), policy)
+    return Frame(step.index, step.of, step.time, tuple(boards), actions, tuple(values), likeliest_first(step.policy))
 
 
 def played_out(game: Game[Any], state: Any, line: Sequence[int]) -> list[Board]:
@@ -270,7 +264,7 @@ def _frame_of_decision(game: Game[Any], dream: Dream) -> Frame:
     """What a policy without steps tells: its line, the positions that it imagines, its probabilities."""
     decision, state = dream.decision, dream.state
     line = decision.line or (decision.move,)
-    policy = dict(sorted((decision.policy or {}).items(), key=lambda item: (-item[1], item[0])))
+    policy = likeliest_first(decision.policy)
     marks = [(policy.get(move, 1.0) if ply == 0 else 1.0, False) for ply, move in enumerate(line)]
     by_rules = [None if each is None else game.format(each) for each in _replayed(game, state, line)]
     boards = tuple(

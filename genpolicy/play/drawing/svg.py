@@ -4,7 +4,7 @@ Colours stand in presentation attributes beside a class, so that a drawing is co
 sheet can still change it; there is no ``style`` in it, no script and nothing from outside. Classes: ``gp-board``,
 ``gp-place`` (a group for each square and hand slot, with ``data-place``), ``gp-square`` (with ``gp-light`` or
 ``gp-dark``), ``gp-piece``, ``gp-doubt`` (how unsure a decided square is), ``gp-mask``, ``gp-differs``, ``gp-last``,
-``gp-target``, ``gp-check``, ``gp-arrow`` (with ``gp-first``, ``gp-second``, ``gp-illegal``), ``gp-label``.
+``gp-check``, ``gp-arrow`` (with ``gp-first``, ``gp-second``, ``gp-illegal``), ``gp-label``.
 """
 
 from __future__ import annotations
@@ -93,7 +93,6 @@ def board_svg(
     *,
     flipped: bool = False,
     last: Iterable[int] = (),
-    targets: Iterable[int] = (),
     check: int | None = None,
     arrows: Sequence[Arrow] = (),
     palette: Palette = LIGHT,
@@ -107,7 +106,6 @@ def board_svg(
         board: ``board_of(game, state)``, or one of a frame's.
         flipped: Player 1 below.
         last: Places of the last move; -1 among them is left out.
-        targets: Places that a move can go to.
         check: Place of a piece to be saved.
         arrows: Drawn in order.
         palette: Colours of what is not the board.
@@ -115,7 +113,7 @@ def board_svg(
         title: What it shows, for people who listen.
     """
     return BoardDrawing(game, flipped, palette).svg(
-        board, last=last, targets=targets, check=check, arrows=arrows, width=width, title=title
+        board, last=last, check=check, arrows=arrows, width=width, title=title
     )
 
 
@@ -187,7 +185,6 @@ class BoardDrawing:
         board: Board,
         *,
         last: Iterable[int] = (),
-        targets: Iterable[int] = (),
         check: int | None = None,
         arrows: Sequence[Arrow] = (),
         width: int | None = None,
@@ -196,7 +193,7 @@ class BoardDrawing:
         """The whole drawing; see ``board_svg``."""
         size = "" if width is None else f' width="{width}" height="{round(width * self.height / self.width)}"'
         label = f" aria-label={quoteattr(title)}" if title else ""
-        content = self.content(board, last=last, targets=targets, check=check, arrows=arrows)
+        content = self.content(board, last=last, check=check, arrows=arrows)
         view = f'viewBox="0 0 {number(self.width)} {number(self.height)}"'
         head = f'<svg xmlns="http://www.w3.org/2000/svg" class="gp-board" {view}{size} role="img"{label}>'
         return f"{head}{self.defs([board])}{content}</svg>"
@@ -220,26 +217,24 @@ class BoardDrawing:
         board: Board,
         *,
         last: Iterable[int] = (),
-        targets: Iterable[int] = (),
         check: int | None = None,
         arrows: Sequence[Arrow] = (),
     ) -> str:
         """What is in the drawing but for ``defs``, in a box of ``width`` by ``height`` units."""
-        marked, reachable = set(last), set(targets)
+        marked = set(last)
         # Under the squares, whose edges would let the page show through.
         ground = Box(self.left, self.top, self.num_cols * UNIT, self.num_rows * UNIT)
         parts = [f'<rect class="gp-ground" {rect_at(ground)} fill="{self.look.squares[1]}"/>', self._coordinates()]
         for cell in board.cells:
             if cell.place in self.boxes:
-                at_last, at_target = cell.place in marked, cell.place in reachable
-                parts.append(self._place(cell, last=at_last, target=at_target, check=cell.place == check))
+                parts.append(self._place(cell, last=cell.place in marked, check=cell.place == check))
         parts.append(self._grid())
         parts += [self.arrow(arrow) for arrow in arrows]
         return "".join(parts)
 
     # Squares and what stands on them.
 
-    def _place(self, cell: Cell, *, last: bool, target: bool, check: bool) -> str:
+    def _place(self, cell: Cell, *, last: bool, check: bool) -> str:
         box, look, palette = self.boxes[cell.place], self.look, self.palette
         rect = rect_at(box)
         parts = []
@@ -266,9 +261,6 @@ class BoardDrawing:
             inset = rect_at(Box(box.x + 5, box.y + 5, box.width - 10, box.height - 10))
             look_of = f'fill="none" stroke="{palette.illegal}" stroke-width="6" stroke-dasharray="15 9"'
             parts.append(f'<rect class="gp-differs" {inset} rx="9" {look_of}/>')
-        if target:
-            middle = disc_at(*box.centre, 15)
-            parts.append(f'<circle class="gp-target" {middle} fill="#10161d" fill-opacity="0.3"/>')
         name = quoteattr(self._name(cell))
         return f'<g class="gp-place" data-place="{cell.place}" aria-label={name}>{"".join(parts)}</g>'
 

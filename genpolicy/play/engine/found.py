@@ -9,7 +9,7 @@ from typing import Any
 
 from genpolicy.game import Game
 from genpolicy.play.engine.dialect import Dialect
-from genpolicy.policies.base import Decision
+from genpolicy.policies.base import Decision, likeliest_first
 from genpolicy.values import CENTIPAWN_SCALE, value_to_probability
 
 MAX_CENTIPAWNS = 9999  # a decided value without the length of a mate; mates themselves are told as such
@@ -54,8 +54,8 @@ def found_of(decision: Decision, nodes: int, multi_pv: int) -> Found:
     plies = decision.stats.get("mate_plies")
     sign = -1 if (decision.value or 0.0) < 0 else 1
     first = Variation(line, decision.value, None if not plies else sign * int(plies))
-    others = sorted((decision.policy or {}).items(), key=lambda item: (-item[1], item[0]))
-    more = [Variation((move,)) for move, chance in others if move != decision.move and chance > 0]
+    others = likeliest_first(decision.policy)
+    more = [Variation((move,)) for move, chance in others.items() if move != decision.move and chance > 0]
     depth = decision.stats.get("depth")
     return Found(
         (first, *more[: multi_pv - 1]), nodes, None if depth is None else int(depth), decision.line, decision.states

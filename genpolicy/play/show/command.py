@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +44,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--width", type=int, metavar="PIXELS", help="default 1600 (png), 1200 (svg), 900 (gif)")
     parser.add_argument("--frame-ms", type=int, default=450, metavar="MS", help="gif: how long a step stands")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every step's figures there")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, output_options=("out",))
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -75,21 +74,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> str:
-    """See, before the work, that the options make sense and that the file can be written; its suffix.
+    """See, before the work, that the options make sense; the file's suffix.
 
     Raises:
-        ValueError: they do not, or it cannot.
+        ValueError: they do not.
     """
-    out: Path = arguments.out
-    suffix = out.suffix.lower()
+    suffix: str = arguments.out.suffix.lower()
     if suffix not in SUFFIXES:
-        raise ValueError(f"--out {out}: pictures are written as {', '.join(SUFFIXES)}; give the name one of these ends")
-    if out.is_dir():
-        raise ValueError(f"--out {out}: is a folder; name a file in it")
-    if not out.parent.is_dir():
-        raise ValueError(f"--out {out}: no folder {out.parent}; make it first, or name another file")
-    if not os.access(out if out.exists() else out.parent, os.W_OK):
-        raise ValueError(f"--out {out}: may not be written to; name another file")
+        raise ValueError(
+            f"--out {arguments.out}: pictures are written as {', '.join(SUFFIXES)}; give the name one of these ends"
+        )
     ranges = {"top": (1, 8), "width": (200, 8000), "frame_ms": (20, 60000)}
     for name, (least, most) in ranges.items():
         value = getattr(arguments, name)
@@ -136,9 +130,8 @@ def _chosen(policy: Policy, dream: Dream, told: list[Frame], arguments: argparse
             + (", and leave --step out" if suffix != ".gif" else "")
         )
     if suffix == ".gif":
-        num = len(told)
-        places = range(num) if num <= MOST_PICTURES else [i * (num - 1) // (MOST_PICTURES - 1) for i in range(60)]
-        return [told[i] for i in places]
+        num = min(len(told), MOST_PICTURES)
+        return [told[i * (len(told) - 1) // max(num - 1, 1)] for i in range(num)]
     step = len(told) if arguments.step is None else arguments.step
     if not 1 <= step <= len(told):
         raise ValueError(f"--step must be 1 to {len(told)}, the steps of this dream; got {arguments.step}")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from genpolicy.play.drawing import Board, Frame
-from genpolicy.policies.base import Policy
+from genpolicy.policies.base import Policy, likeliest_first
 from genpolicy.policies.dream import Dream
 
 
@@ -27,9 +28,7 @@ def facts(policy: Policy, dream: Dream, told: list[Frame]) -> dict[str, Any]:
 
 
 def _named(policy: Policy, chances: dict[int, float] | None) -> dict[str, float] | None:
-    if chances is None:
-        return None
-    return {policy.game.moves[m]: p for m, p in sorted(chances.items(), key=lambda item: (-item[1], item[0]))}
+    return None if chances is None else {policy.game.moves[m]: p for m, p in likeliest_first(chances).items()}
 
 
 def _step(policy: Policy, frame: Frame) -> dict[str, Any]:
@@ -48,10 +47,7 @@ def _step(policy: Policy, frame: Frame) -> dict[str, Any]:
             }
             for a in frame.actions
         ],
-        "values": [
-            {"ply": v.ply, "win_probability": v.win_probability, "probability": v.probability, "masked": v.masked}
-            for v in frame.values
-        ],
+        "values": [dataclasses.asdict(value) for value in frame.values],
         "boards": [_board(board) for board in frame.boards],
     }
 

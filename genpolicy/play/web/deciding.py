@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +29,7 @@ from genpolicy.play.web.fields import MAX_SEED, Fields, RequestError
 from genpolicy.play.web.offers import Offer
 from genpolicy.play.web.positions import POSITION_FIELDS, Replayed
 from genpolicy.play.web.settings import drawn_seed
-from genpolicy.policies.base import Decision, Policy
+from genpolicy.policies.base import Decision, Policy, likeliest_first
 from genpolicy.policies.dream import Dream, DreamStep
 from genpolicy.values import value_to_probability
 
@@ -152,10 +153,7 @@ def step_line(game: Game[Any], state: Any, frame: Frame, *, flip: bool) -> dict[
         "of": frame.of,
         "boards": [board_line(game, board, flip=flip) for board in frame.boards],
         "actions": [action_line(action) for action in frame.actions],
-        "values": [
-            {"ply": v.ply, "win_probability": v.win_probability, "probability": v.probability, "masked": v.masked}
-            for v in frame.values
-        ],
+        "values": [dataclasses.asdict(value) for value in frame.values],
         "policy": likeliest_of(game, state, frame.policy),
     }
 
@@ -223,7 +221,7 @@ def _is_over(game: Game[Any], state: Any) -> bool:
 
 def likeliest_of(game: Game[Any], state: Any, policy: dict[int, float]) -> list[dict[str, Any]]:
     """The likeliest moves with their labels and probabilities."""
-    ranked = sorted(policy.items(), key=lambda item: (-item[1], item[0]))[:NUM_LIKELIEST]
+    ranked = list(likeliest_first(policy).items())[:NUM_LIKELIEST]
     return [{"move": game.moves[m], "label": game.move_text(state, m), "probability": float(p)} for m, p in ranked]
 
 
@@ -231,7 +229,7 @@ def decision_svg(game: Game[Any], state: Any, decision: Decision, *, flip: bool)
     """The position with the imagined line as arrows and the likeliest other moves as fainter ones."""
     player = game.player(state)
     plan = frames(game, Dream(state, player, None, (), decision))[0].actions
-    others = sorted((decision.policy or {}).items(), key=lambda item: (-item[1], item[0]))
+    others = list(likeliest_first(decision.policy).items())
     alternatives = [
         Arrow(*move_places(game, state, move), label=f"{100 * chance:.0f}%", probability=0.6 * chance)
         for move, chance in others[: NUM_ALTERNATIVES + 1]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
+
+from genpolicy.errors import did_you_mean
 
 MAX_BODY_BYTES = 64 * 1024
 MAX_DEPTH = 8
@@ -104,8 +105,7 @@ class Fields:
         names = sorted(known)
         for name in values:
             if name not in names:
-                near = difflib.get_close_matches(name, names, n=1)
-                hint = f" Did you mean: {near[0]!r}?" if near else ""
+                hint = did_you_mean(name, names)
                 raise RequestError(f"field {quoted(name)} does not exist.{hint} Fields here: {', '.join(names)}")
         self._values = values
 
