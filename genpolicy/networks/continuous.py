@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from genpolicy.diffusion.gaussian import alpha_sigma
 from genpolicy.diffusion.gaussian_embedding import GaussianEmbedding
 from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.networks.config import NetworkConfig
@@ -52,5 +53,8 @@ class EmbeddingTransformer(DenoisingTransformer):
         hidden = self.trunk(tokens, TIME_SCALE * t, added=self.into(z) * noised)
         if self.noise is None:
             return self.head(hidden)  # type: ignore[no-any-return]
-        out: Tensor = self.noise(hidden)
+        # The best linear guess of the noise is sigma z; the network supplies what is missing of it, of unit size at
+        # all times (the v of Salimans and Ho 2022, arXiv:2202.00512: eps = sigma z + alpha v).
+        alpha, sigma = (x[:, None, None].to(z.dtype) for x in alpha_sigma(self.process.gamma(t)))
+        out: Tensor = sigma * z + alpha * self.noise(hidden)
         return out

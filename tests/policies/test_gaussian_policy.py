@@ -68,6 +68,23 @@ def test_every_scheduler_ends_at_the_estimate(name: str) -> None:
     torch.testing.assert_close(z, e, atol=1e-2, rtol=0)  # float32, divided by a small sigma
 
 
+def test_a_network_that_says_nothing_predicts_the_best_linear_guess_of_the_noise() -> None:
+    """Of z = alpha x + sigma eps with x and eps of unit size: E[eps | z] = sigma z, so that x is guessed as alpha z."""
+    made = learner("eps")
+    noise = made.network.noise
+    assert noise is not None
+    for parameter in noise.parameters():
+        torch.nn.init.zeros_(parameter)
+    stream = torch.Generator().manual_seed(0)
+    t, z = torch.tensor([0.2, 1.0]), torch.randn(2, made.layout.length, made.process.width, generator=stream)
+    tokens = torch.full((2, made.layout.length), made.layout.mask)
+    with torch.no_grad():
+        predicted = made.network.predict(tokens, t, z)
+        estimate = made.process.estimate(predicted, z, t, None)
+    alpha = torch.sigmoid(-made.process.gamma(t)).sqrt()
+    torch.testing.assert_close(estimate, alpha[:, None, None] * z, atol=1e-4, rtol=1e-4)
+
+
 @pytest.mark.parametrize("prediction", ["x0_ce", "eps"])
 def test_keeps_the_laws_of_policies_and_survives_saving(prediction: str, tmp_path: Path) -> None:
     made = learner(prediction)
