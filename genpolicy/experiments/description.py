@@ -291,7 +291,12 @@ class Experiment:
                 found.append(folder)
         return found
 
-    def _checksum(self, folder: str) -> str:
+    def checksum(self, folder: str) -> str:
+        """Checksum of a data set as it was when it was first asked for, which is what the runs are keyed by.
+
+        Raises:
+            DatasetError: it is missing or damaged.
+        """
         if folder not in self._checksums:
             same = folder == self.file.data.folder
             self._checksums[folder] = (self.dataset if same else Dataset.open(folder)).checksum
@@ -337,8 +342,8 @@ class Experiment:
         identity = {
             "config": {**data, "data": {**data["data"], "folder": ""}},
             "budget": dict(self.file.budget),
-            "records": self._checksum(data["data"]["folder"]),
-            "measured_on": self._checksum(self.file.data.folder),
+            "records": self.checksum(data["data"]["folder"]),
+            "measured_on": self.checksum(self.file.data.folder),
             "seed": seed,
         }
         return PlannedRun(digest(identity), f"{cell.name}, seed {seed}", seed, data)
