@@ -2,19 +2,22 @@
 
     python -m genpolicy.experiments.worker JOB.json
 
-It ends when the process that started it is gone, and goes on where it stopped when it is started again.
+It ends when the process that started it is gone, and goes on where it stopped when it is started again. It fails where
+the data is not the version that the run is keyed by.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import hashlib
 import io
 import json
 import os
-import signal
 import sys
-import threading
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +30,9 @@ from genpolicy.data.storage import write_atomic
 from genpolicy.errors import ConfigError
 from genpolicy.evaluation.futures import measure_futures
 from genpolicy.evaluation.positions import LabelledPosition, ask, labelled_positions
+from genpolicy.experiments import stored
 from genpolicy.experiments.description import FLOPS
+from genpolicy.game import Game
 from genpolicy.policies.base import Policy, load_policy
 from genpolicy.policies.learner import Learner
 from genpolicy.training import setup
@@ -43,42 +48,75 @@ BOUND_DRAWS = 4
 def main(arguments: list[str]) -> int:
     """Run a job file."""
     job = json.loads(Path(arguments[0]).read_text())
-    _follow_parent()
-    folder, results = Path(job["folder"]), Path(job["results"])
+    stored.follow_parent(job.get("parent", os.getppid()))
+    with _alone(Path(job["results"])):
+        return _work(job)
+
+
+@contextlib.contextmanager
+def _alone(results: Path) -> Iterator[None]:
+    """Wait for the process of a command that was killed: it may be saving its last checkpoint still."""
+    with (results / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _work(job: dict[str, Any]) -> int:
+    folder, results, wanted = Path(job["folder"]), Path(job["results"]), job["evaluate"]
     config = structured(RunConfig, {**job["config"], "out": str(folder)})
-    trained = _train(config, job["budget"], folder)
+    versions = job.get("records", {})
+    trained = _train(config, job["budget"], results, folder, versions.get("trained_on"))
     policy = load_policy(folder / POLICY_FOLDER)
     _, game = setup.open_data(config)
-    wanted = job["evaluate"]
     measured_on = Dataset.open(wanted["folder"])
+    stored.require_version(wanted["folder"], versions.get("measured_on"), found=measured_on.checksum)
     positions = labelled_positions(measured_on, game, wanted["split"], limit=wanted["positions"])
+    stored.require_version(wanted["folder"], versions.get("measured_on"))  # the shards were read after it was opened
     for name, play in job["plays"].items():
-        result = results / f"{name}.json"
-        if not result.exists():
+        if not _is_measured(results, name):
             figures, hits = measure(policy.with_options(**play), positions, wanted)
-            write_atomic(results / f"{name}.npz", _packed(hits, positions))
+            write_atomic(results / f"{name}.npz", _packed(hits, positions, game))
             # The JSON is written last: where it is, the measurement is whole.
-            write_atomic(result, json.dumps({**figures, **trained}, indent=2).encode())
+            write_atomic(results / f"{name}.json", json.dumps({**figures, **trained}, indent=2).encode())
     return 0
 
 
-def _train(config: RunConfig, budget: dict[str, float], folder: Path) -> dict[str, Any]:
-    """Train where it is not done; what it took."""
-    facts = folder.parent / "trained.json"
-    if facts.exists():
-        found: dict[str, Any] = json.loads(facts.read_text())
-        return found
+def _is_measured(results: Path, name: str) -> bool:
+    try:
+        return stored.measured(results, name) is not None
+    except stored.DamagedError as error:
+        _say(f"{error}; measured again")
+        return False
+
+
+def _train(
+    config: RunConfig, budget: dict[str, float], results: Path, folder: Path, version: str | None
+) -> dict[str, Any]:
+    """Train where it is not done; what it took.
+
+    A policy that is damaged is saved again from its last checkpoint; figures that are damaged are worked out again from
+    the policy. ``version`` is the checksum of the data that the run is keyed by.
+    """
+    is_whole, facts = _has_policy(folder), _facts(results)
+    if is_whole and facts is not None:
+        return facts
     dataset, game = setup.open_data(config)
+    stored.require_version(dataset.folder, version, found=dataset.checksum)
     learner = setup.make_learner(game, config.learner)
     per_record = flops_per_record(learner)
     if FLOPS in budget:
         if per_record is None:
             raise ConfigError(f"learner {config.learner.get('kind')!r} does not say its cost: give budget in records")
         config.trainer.max_records = max(1, int(budget[FLOPS] / per_record))
-    from genpolicy.training.loop import train
+    if not is_whole:
+        from genpolicy.training.loop import train
 
-    train(config, resume=newest(folder / CHECKPOINTS) is not None, overwrite=newest(folder / CHECKPOINTS) is None)
-    provenance = json.loads((folder / POLICY_FOLDER / "provenance.json").read_text())
+        train(config, resume=newest(folder / CHECKPOINTS) is not None, overwrite=newest(folder / CHECKPOINTS) is None)
+        # The loop opened the data anew.
+        stored.require_version(dataset.folder, version, found=stored.trained_on(results))
+    if facts is not None:
+        return facts
+    provenance = stored.provenance(results) or {}
     records = int(provenance["records_seen"])
     seconds = provenance.get("seconds")
     figures = {
@@ -89,8 +127,34 @@ def _train(config: RunConfig, budget: dict[str, float], folder: Path) -> dict[st
         "commit": provenance.get("commit"),
         "bound": _bound(folder, config, dataset, game) if config.data.validation else None,
     }
-    write_atomic(facts, json.dumps(figures, indent=2).encode())
+    stored.require_version(dataset.folder, version)  # the bound read it
+    write_atomic(results / stored.TRAINED, json.dumps(figures, indent=2).encode())
     return figures
+
+
+def _has_policy(folder: Path) -> bool:
+    """Whether the trained policy is there and whole; it is saved when training is done, and not before."""
+    if not (folder / POLICY_FOLDER).is_dir():
+        return False
+    try:
+        load_policy(folder / POLICY_FOLDER)
+        found = stored.provenance(folder.parent)
+    except (ValueError, OSError) as error:
+        _say(f"{error}; saved again from the last checkpoint, or trained again where there is none")
+        return False
+    return found is not None and "records_seen" in found
+
+
+def _facts(results: Path) -> dict[str, Any] | None:
+    try:
+        return stored.trained(results)
+    except stored.DamagedError as error:
+        _say(f"{error}; worked out again from the policy")
+        return None
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
 
 
 def _bound(folder: Path, config: RunConfig, dataset: Any, game: Any) -> float | None:
@@ -165,22 +229,15 @@ def measure(policy: Policy, positions: list[LabelledPosition], wanted: dict[str,
     return figures, hits
 
 
-def _packed(hits: dict[str, Any], positions: list[LabelledPosition]) -> bytes:
+def _packed(hits: dict[str, Any], positions: list[LabelledPosition], game: Game[Any]) -> bytes:
     stream = io.BytesIO()
-    np.savez_compressed(stream, clusters=np.array([p.cluster for p in positions]), **hits)
+    said = "\n".join(f"{game.format(p.state)} {sorted(p.best)} {p.label}" for p in positions)
+    which: dict[str, Any] = {
+        stored.CLUSTERS: np.array([p.cluster for p in positions]),
+        stored.POSITIONS: np.array(hashlib.sha256(said.encode()).hexdigest()),
+    }
+    np.savez_compressed(stream, **which, **hits)
     return stream.getvalue()
-
-
-def _follow_parent() -> None:
-    """End when the starting process is gone, as after its SIGKILL."""
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1.0)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 if __name__ == "__main__":
