@@ -54,13 +54,20 @@ class Evaluation:
 
 @dataclass
 class Comparison:
-    """A paired test: the same positions and seeds, two cells."""
+    """A paired test: the same positions and seeds, two cells, or two ways of measuring one."""
 
     a: dict[str, str] = field(default_factory=dict)
     """Label of every axis."""
     b: dict[str, str] = field(default_factory=dict)
     metric: str = "best"
+    metric_b: str | None = None
+    """Of side b; null is ``metric``. With it, a and b may be the same cell: the sampler against one call."""
     title: str = ""
+
+    @property
+    def of_b(self) -> str:
+        """The metric of side b."""
+        return self.metric if self.metric_b is None else self.metric_b
 
 
 @dataclass
@@ -80,10 +87,11 @@ class Plot:
     """A line for each label of ``by`` (or one), a point for each label of ``x``."""
 
     x: str = ""
-    """An axis; or ``records``, ``minutes`` or ``flops``: what was spent; or ``future_step``: the imagined ply."""
+    """An axis; or ``records``, ``minutes`` or ``flops``: what was spent; ``calls`` or ``ms``: what a decision takes;
+    or ``future_step``: the imagined ply."""
     y: str = "best"
-    """A metric; with ``future_step`` one of the imagined future without its step (``match``), or several of them
-    joined by commas, a line for each."""
+    """A metric, or several shares joined by commas, a line for each; with ``future_step`` metrics of the imagined
+    future without their step (``match``)."""
     by: str | None = None
     title: str = ""
     log: bool = False
@@ -94,7 +102,7 @@ class Plot:
     @property
     def drawn(self) -> list[str]:
         """The metrics on the y axis."""
-        return [name.strip() for name in self.y.split(",")] if self.x == metrics.FUTURE_STEP else [self.y]
+        return [name.strip() for name in self.y.split(",")]
 
 
 @dataclass
@@ -190,8 +198,12 @@ class Experiment:
         if not self.cells:
             raise ConfigError(f"{path}: skip leaves no cell of {_count(self._all_cells())}; take a line out of it")
         for comparison in self.file.compare:
-            for labels in (comparison.a, comparison.b):
-                self.cell_of(labels)
+            a, b = self.cell_of(comparison.a), self.cell_of(comparison.b)
+            if a == b and comparison.metric == comparison.of_b:
+                raise ConfigError(
+                    f"{path}: compare: cell {a.name!r} stands on both sides with the same metric {comparison.metric!r}; "
+                    f"name another cell, or give metric_b, as {comparison.metric.removesuffix('_one_call')}_one_call"
+                )
         names = [cell.name for cell in self._all_cells()]
         for name in self.file.published.values:
             if name not in names:
@@ -226,8 +238,11 @@ class Experiment:
         metrics.check(path, file)
         for plot in file.plots:
             for axis in filter(None, (plot.x, plot.by)):
-                if axis not in (*file.axes, "records", "minutes", FLOPS, metrics.FUTURE_STEP):
-                    raise ConfigError(f"{path}: plots: axis {axis!r} does not exist; there are: {', '.join(file.axes)}")
+                if axis not in file.axes and (axis != plot.x or axis not in metrics.PLOT_X):
+                    raise ConfigError(
+                        f"{path}: plots: axis {axis!r} does not exist; there are: {', '.join(file.axes)}; x can also be "
+                        f"{', '.join(metrics.PLOT_X)}"
+                    )
             self._require_labels("plots: where", plot.where)
 
     def _require_labels(self, what: str, labels: Mapping[str, str]) -> None:

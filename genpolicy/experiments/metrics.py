@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,8 @@ from genpolicy.errors import ConfigError
 if TYPE_CHECKING:
     from genpolicy.experiments.description import ExperimentFile
 
+BY_MOVE = ("best", "raw_best", "best_one_call", "raw_best_one_call", "best_action_0")
+"""Shares that ``random`` is the level of: what a random legal move would have."""
 BY_POSITION = ("best", "raw_best", "labelled", "legal")
 """Shares that are measured at each position, so that two cells can be paired; each also as ``NAME_one_call``."""
 OF_RUNS = ("calls", "ms", "random", "records", "minutes", "flops", "parameters", "bound")
@@ -18,6 +21,8 @@ OF_STEPS = ("valid_action", "best_action", "valid_state", "match", "match_board"
 """Shares of the imagined future, each followed by its step: ``match_1``."""
 FUTURE_STEP = "future_step"
 """What a plot is drawn over that shows the imagined future ply by ply."""
+PLOT_X = ("records", "minutes", "flops", "calls", "ms", FUTURE_STEP)
+"""What a plot can be drawn over besides axes."""
 TITLES = {
     "best": "best move %",
     "best_one_call": "best move, one call %",
@@ -43,6 +48,11 @@ def is_share(metric: str) -> bool:
     return name in (*BY_POSITION, *OF_STEPS, "random") or step_of(name) is not None
 
 
+def bounds(metric: str) -> tuple[float, float]:
+    """What a metric can be: shares 0 to 1, amounts 0 or more."""
+    return (0.0, 1.0) if is_share(metric) else (0.0, math.inf)
+
+
 def step_of(metric: str) -> int | None:
     """Step of a metric of the imagined future, 1 for ``match_1``; None for other metrics."""
     name, _, step = metric.rpartition("_")
@@ -58,11 +68,12 @@ def check(path: Path, file: ExperimentFile) -> None:
     for metric in file.metrics:
         _require(path, file, "metrics", metric)
     for comparison in file.compare:
-        if comparison.metric.removesuffix("_one_call") not in BY_POSITION:
-            raise ConfigError(
-                f"{path}: compare: metric {comparison.metric!r} is not measured at each position, so it cannot be "
-                f"paired; take one of {', '.join(BY_POSITION)}, or one of them with _one_call"
-            )
+        for key, metric in (("metric", comparison.metric), ("metric_b", comparison.of_b)):
+            if metric.removesuffix("_one_call") not in BY_POSITION:
+                raise ConfigError(
+                    f"{path}: compare: {key} {metric!r} is not measured at each position, so it cannot be "
+                    f"paired; take one of {', '.join(BY_POSITION)}, or one of them with _one_call"
+                )
     for cell, given in file.published.values.items():
         of_metric = given if isinstance(given, Mapping) else {file.published.metric: given}
         for metric, value in of_metric.items():
@@ -78,6 +89,10 @@ def check(path: Path, file: ExperimentFile) -> None:
                     f"{path}: plots: x {FUTURE_STEP} draws {', '.join(OF_STEPS)}, with evaluate.futures true; got y "
                     f"{metric!r} and evaluate.futures {str(file.evaluate.futures).lower()}"
                 )
+        if len(plot.drawn) > 1 and not all(is_share(metric) or plot.x == FUTURE_STEP for metric in plot.drawn):
+            raise ConfigError(
+                f"{path}: plots: y {plot.y!r} puts shares and amounts on one axis; name several shares, or one metric"
+            )
 
 
 def _require(path: Path, file: ExperimentFile, where: str, metric: str) -> None:

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from genpolicy.evaluation.intervals import cluster_bootstrap
 
 NUM_PERMUTATIONS = 10_000
+LEVEL = 0.05
+"""A corrected p below it, and intervals without 0, are called a difference."""
 # 97.5 % points of Student's t distribution for 1, 2, ... degrees of freedom (Abramowitz and Stegun, table 26.10).
 T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
 Z_975 = 1.959963984540054
@@ -29,12 +31,17 @@ class Mean:
 
     value: float
     interval: tuple[float, float]
-    """95 %, Student's t; (nan, nan) with a single seed."""
+    """95 %, Student's t, cut at the ends of what the number can be; (nan, nan) with a single seed."""
     seeds: int
 
 
-def mean_over_seeds(values: Sequence[float]) -> Mean:
+def mean_over_seeds(values: Sequence[float], bounds: tuple[float, float] = (-math.inf, math.inf)) -> Mean:
     """The mean of one number a seed, with its interval.
+
+    Args:
+        values: One a seed.
+        bounds: What the number can be, as 0 to 1 for a share. Student's t knows nothing of them, so the interval is
+            cut there; what is cut off holds no mean.
 
     Raises:
         ValueError: no seed.
@@ -46,7 +53,7 @@ def mean_over_seeds(values: Sequence[float]) -> Mean:
     if count == 1:
         return Mean(mean, (math.nan, math.nan), 1)
     spread = _quantile(count - 1) * float(numbers.std(ddof=1)) / math.sqrt(count)
-    return Mean(mean, (mean - spread, mean + spread), count)
+    return Mean(mean, (max(mean - spread, bounds[0]), min(mean + spread, bounds[1])), count)
 
 
 def _quantile(freedom: int) -> float:
@@ -62,17 +69,21 @@ class Paired:
 
     difference: float
     over_seeds: tuple[float, float]
-    """95 % interval of the difference over seeds."""
+    """95 % interval of the difference over seeds; (nan, nan) with a single seed."""
     over_positions: tuple[float, float]
     """95 % interval over positions, cluster bootstrap of the differences averaged over seeds."""
     p_value: float
     """Two-sided, of the permutation test over positions."""
     seeds: int
     positions: int
+    p_corrected: float | None = None
+    """Corrected for the number of tests beside this one; None: there are no others."""
 
     @property
     def verdict(self) -> str:
-        """In words: a difference is seen where neither interval holds 0."""
+        """In words: a difference is seen where neither interval holds 0 and the corrected p is below ``LEVEL``."""
+        if (self.p_value if self.p_corrected is None else self.p_corrected) >= LEVEL:
+            return "no difference seen"
         intervals = [self.over_positions] if self.seeds == 1 else [self.over_positions, self.over_seeds]
         if all(low > 0 for low, _ in intervals):
             return "a is better"

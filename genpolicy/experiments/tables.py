@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,9 @@ from genpolicy.errors import ConfigError
 from genpolicy.evaluation.intervals import cluster_bootstrap
 from genpolicy.evaluation.report import Report
 from genpolicy.experiments.description import Cell, Experiment
-from genpolicy.experiments.metrics import is_share, title
+from genpolicy.experiments.metrics import bounds, is_share, title
 from genpolicy.experiments.runner import NOT_RUN, Result
-from genpolicy.experiments.statistics import Mean, Paired, holm, mean_over_seeds, paired
+from genpolicy.experiments.statistics import LEVEL, Mean, Paired, holm, mean_over_seeds, paired
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,48 @@ class Row:
     """Seeds that were not run yet, or not to the end."""
 
 
+@dataclass(frozen=True)
+class Tested:
+    """A paired test of two cells, or of two metrics of one."""
+
+    title: str
+    a: Cell
+    b: Cell
+    metric: str
+    metric_b: str
+    test: Paired
+
+    @property
+    def sides(self) -> tuple[str, str]:
+        """What a and b are, with the metric where it is not ``best`` on both sides."""
+        if self.metric == self.metric_b == "best":
+            return self.a.name, self.b.name
+        return f"{self.a.name} ({_quantity(self.metric)})", f"{self.b.name} ({_quantity(self.metric_b)})"
+
+
+def _quantity(metric: str) -> str:
+    return title(metric).removesuffix(" %")
+
+
+def num_futures(experiment: Experiment, cell: Cell) -> int:
+    """Futures that a decision of a cell averages over: rows of each of its network calls."""
+    learner = experiment.configuration(cell, experiment.file.seeds[0]).get("learner") or {}
+    sampler = learner.get("sampler") or {}
+    # Another sampler does not take the options of the one that is configured.
+    same = cell.play.get("sampler") in (None, sampler.get("name"))
+    return int(cell.play.get("num_futures") or (same and sampler.get("num_futures")) or 1)
+
+
+def figures_of(experiment: Experiment, result: Result) -> dict[str, Any] | None:
+    """What was measured of a cell and seed; ``calls`` counts a call once for each future that is a row of it.
+
+    A run's own file holds the calls that follow each other, whatever number of rows each of them has.
+    """
+    if result.figures is None or result.figures.get("calls") is None:
+        return result.figures
+    return {**result.figures, "calls": result.figures["calls"] * num_futures(experiment, result.cell)}
+
+
 def rows_of(experiment: Experiment, results: Sequence[Result]) -> list[Row]:
     """The cells with their means over the seeds that finished.
 
@@ -48,19 +90,23 @@ def rows_of(experiment: Experiment, results: Sequence[Result]) -> list[Row]:
             f"{experiment.path}: no run has finished, so there is no table. The first of {len(results)}: {first}"
         )
     known = sorted({name for result in finished for name in result.figures or {}})
-    for metric in (*experiment.file.metrics, *(c.metric for c in experiment.file.compare)):
+    asked = [metric for c in experiment.file.compare for metric in (c.metric, c.of_b)]
+    for metric in (*experiment.file.metrics, *asked):
         if metric not in known:
             raise ConfigError(f"{experiment.path}: metric {metric!r} was not measured; there are: {', '.join(known)}")
     _require_budget(experiment, finished)
     rows = []
     for cell in experiment.cells:
         of_cell = [result for result in results if result.cell == cell]
-        figures = [result.figures for result in of_cell if result.figures is not None]
+        figures = [f for result in of_cell if (f := figures_of(experiment, result)) is not None]
         means = {}
         for metric in known:
             values = [f[metric] for f in figures if isinstance(f.get(metric), int | float)]
             if values:
-                means[metric] = mean_over_seeds(values) if len(values) > 1 else _of_one_seed(metric, values[0], of_cell)
+                one = len(values) == 1
+                means[metric] = (
+                    _of_one_seed(metric, values[0], of_cell) if one else mean_over_seeds(values, bounds(metric))
+                )
         missing = [r for r in of_cell if r.figures is None]
         failures = tuple(f"seed {r.seed}: {r.error} ({r.folder / 'log.txt'})" for r in missing if r.error != NOT_RUN)
         rows.append(Row(cell, means, failures, _published(experiment, cell), len(missing) - len(failures)))
@@ -99,25 +145,34 @@ def _require_budget(experiment: Experiment, finished: Sequence[Result]) -> None:
         )
 
 
-def comparisons(experiment: Experiment, results: Sequence[Result]) -> list[tuple[str, Cell, Cell, str, Paired]]:
-    """Title, the two cells, the metric and the paired test of each comparison whose runs have finished."""
+def comparisons(experiment: Experiment, results: Sequence[Result]) -> list[Tested]:
+    """The paired test of each comparison whose runs have finished, its p corrected for the number of them."""
     found = []
     for comparison in experiment.file.compare:
-        a, b = experiment.cell_of(comparison.a), experiment.cell_of(comparison.b)
+        cells = experiment.cell_of(comparison.a), experiment.cell_of(comparison.b)
+        metrics = comparison.metric, comparison.of_b
         hits: list[list[Any]] = [[], []]
         clusters: list[str] = []
         for seed in experiment.file.seeds:
-            pair = [next((r for r in results if r.cell == c and r.seed == seed), None) for c in (a, b)]
+            pair = [next((r for r in results if r.cell == c and r.seed == seed), None) for c in cells]
             loaded = [np.load(r.hits, allow_pickle=False) for r in pair if r is not None and r.hits is not None]
-            if len(loaded) < 2 or any(comparison.metric not in x for x in loaded):
+            if len(loaded) < 2 or any(metric not in x for metric, x in zip(metrics, loaded, strict=True)):
                 continue
             clusters = loaded[0]["clusters"].tolist()
-            for side, arrays in zip(hits, loaded, strict=True):
-                side.append(arrays[comparison.metric])
+            for side, metric, arrays in zip(hits, metrics, loaded, strict=True):
+                side.append(arrays[metric])
         if clusters:
-            title = comparison.title or f"{a.name} against {b.name}"
-            found.append((title, a, b, comparison.metric, paired(hits[0], hits[1], clusters)))
-    return found
+            test = paired(hits[0], hits[1], clusters)
+            found.append(Tested(comparison.title, *cells, *metrics, test))
+    corrected = holm([tested.test.p_value for tested in found])
+    return [
+        replace(
+            tested,
+            title=tested.title or "{} against {}".format(*tested.sides),
+            test=replace(tested.test, p_corrected=p),
+        )
+        for tested, p in zip(found, corrected, strict=True)
+    ]
 
 
 def number(metric: str, mean: Mean) -> str:
@@ -159,7 +214,9 @@ def report_of(experiment: Experiment, rows: Sequence[Row]) -> Report:
     ((kind, amount),) = file.budget.items()
     report.notes = [
         f"Mean over the seeds with the 95 % interval over seeds (Student's t), with a single seed over positions "
-        f"(bootstrap by game); budget of each run: {amount:,.10g} {kind}.",
+        f"(bootstrap by game); an interval ends where its number does: shares at 0 and 100 %, amounts at 0; budget of "
+        f"each run: {amount:,.10g} {kind}.",
+        *_note_on_futures(experiment, rows),
         *([f"Published: {file.published.source}."] if len(beside) > 1 else []),
         *file.notes,
     ]
@@ -170,30 +227,57 @@ def report_of(experiment: Experiment, rows: Sequence[Row]) -> Report:
     return report
 
 
-def comparison_report(found: Sequence[tuple[str, Cell, Cell, str, Paired]]) -> Report:
+def _note_on_futures(experiment: Experiment, rows: Sequence[Row]) -> list[str]:
+    """Where calls are shown of cells that average over futures: what a call is."""
+    if "calls" not in (*experiment.file.metrics, *(plot.x for plot in experiment.file.plots)):
+        return []
+    if all(num_futures(experiment, row.cell) == 1 for row in rows):
+        return []
+    return ["Network calls count each future that a decision averages over; one call takes all of them as its rows."]
+
+
+def comparison_report(found: Sequence[Tested]) -> Report:
     """The paired tests."""
-    columns = ["claim", "a", "b", "a - b, points", "95 % over positions", "95 % over seeds", "p", "p (Holm)", "verdict"]
+    with_seeds = any(tested.test.seeds > 1 for tested in found)
+    over_seeds = ["95 % over seeds"] if with_seeds else []
+    columns = ["claim", "a", "b", "a - b, points", "95 % over positions", *over_seeds, "p", "p (Holm)", "verdict"]
     report = Report("Paired tests", columns, words=True)
-    corrected = holm([test.p_value for *_, test in found])
-    for (claim, a, b, _, test), p in zip(found, corrected, strict=True):
-        ends = [f"[{100 * low:.1f}, {100 * high:.1f}]" for low, high in (test.over_positions, test.over_seeds)]
+    for tested in found:
+        test = tested.test
+        intervals = [test.over_positions, test.over_seeds] if with_seeds else [test.over_positions]
+        corrected = test.p_value if test.p_corrected is None else test.p_corrected
         report.add(
-            claim,
-            a.name,
-            b.name,
+            tested.title,
+            *tested.sides,
             f"{100 * test.difference:+.1f}",
-            *ends,
+            *(_ends(interval) for interval in intervals),
             f"{test.p_value:.4f}",
-            f"{p:.4f}",
+            f"{corrected:.4f}",
             test.verdict,
         )
     if found:
-        test = found[0][-1]
+        neither = "neither interval holds 0" if with_seeds else "the interval does not hold 0"
         report.notes = [
-            f"{test.positions} positions, {test.seeds} seeds; p by sign permutation over positions' clusters, "
-            "corrected for the number of tests by Holm; a difference is called seen where neither interval holds 0."
+            f"{_range(tested.test.positions for tested in found)} positions, "
+            f"{_counted(_range(tested.test.seeds for tested in found), 'seed')}; a - b is above 0 where a has more; p "
+            "by sign permutation over positions' clusters, corrected for the number of tests by Holm; a difference is "
+            f"called seen where {neither} and the corrected p is below {LEVEL}."
         ]
     return report
+
+
+def _ends(interval: tuple[float, float]) -> str:
+    low, high = interval
+    return "-" if math.isnan(low) else f"[{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def _range(numbers: Iterable[int]) -> str:
+    known = sorted(set(numbers))
+    return str(known[0]) if len(known) == 1 else f"{known[0]} to {known[-1]}"
+
+
+def _counted(number: str, what: str) -> str:
+    return f"{number} {what}" if number == "1" else f"{number} {what}s"
 
 
 def as_csv(rows: Sequence[Row]) -> str:
@@ -215,7 +299,7 @@ def as_csv(rows: Sequence[Row]) -> str:
 def as_json(
     experiment: Experiment,
     rows: Sequence[Row],
-    found: Sequence[tuple[str, Cell, Cell, str, Paired]],
+    found: Sequence[Tested],
     results: Sequence[Result],
 ) -> dict[str, Any]:
     """Everything, seed by seed too."""
@@ -232,12 +316,20 @@ def as_json(
                 "published": row.published,
                 "failures": list(row.failures),
                 "not_run": row.not_run,
-                "seeds": {str(r.seed): r.figures for r in results if r.cell == row.cell and r.figures},
+                "seeds": {str(r.seed): figures_of(experiment, r) for r in results if r.cell == row.cell and r.figures},
             }
             for row in rows
         ],
         "comparisons": [
-            {"title": title, "a": a.labels, "b": b.labels, "metric": metric, **asdict(test), "verdict": test.verdict}
-            for title, a, b, metric, test in found
+            {
+                "title": tested.title,
+                "a": tested.a.labels,
+                "b": tested.b.labels,
+                "metric": tested.metric,
+                "metric_b": tested.metric_b,
+                **asdict(tested.test),
+                "verdict": tested.test.verdict,
+            }
+            for tested in found
         ],
     }
