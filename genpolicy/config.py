@@ -267,19 +267,24 @@ def _paths(data: Any, prefix: str = "") -> Iterator[str]:
 
 def _refused_key(schema: type[Any], data: Mapping[str, Any]) -> str:
     """The first key that OmegaConf does not take by itself; for those of its errors that name none."""
-    for path in _paths(data):
-        value: Any = data
-        for part in path.split("."):
-            value = value[part]
-        if isinstance(value, Mapping):
-            continue
-        for part in reversed(path.split(".")):
+    for path, leaf in _leaves(data):
+        value: Any = leaf
+        for part in reversed(path):
             value = {part: value}
         try:
             OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.create(value))
         except OmegaConfBaseException:
-            return path
+            return ".".join(map(str, path))
     return ""
+
+
+def _leaves(data: Mapping[Any, Any], prefix: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Keys to every value of nested mappings that is none itself; a key may hold dots."""
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, (*prefix, key))
+        else:
+            yield (*prefix, key), value
 
 
 def _hint(path: str, siblings: Sequence[str], known: Sequence[str]) -> str:
@@ -333,5 +338,8 @@ def _not_sections(schema: type[Any], data: Mapping[str, Any], prefix: str = "") 
         nested = _nested(fields[key])
         if nested and isinstance(value, Mapping):
             yield from _not_sections(nested, value, path)
-        elif (nested or typing.get_origin(fields[key]) is dict) and isinstance(value, bool | int | float | str):
+            continue
+        is_dict = typing.get_origin(fields[key]) is dict
+        is_wrong = (nested or is_dict) and isinstance(value, bool | int | float | str)
+        if is_wrong or ((is_dict or (nested and nested is fields[key])) and isinstance(value, list)):
             yield path, value

@@ -20,13 +20,10 @@ from typing import Any
 from genpolicy.config import Settings, structured
 from genpolicy.data.records import Dataset
 from genpolicy.errors import ConfigError, did_you_mean
-from genpolicy.experiments import metrics
+from genpolicy.experiments import checks, leaks, metrics
+from genpolicy.experiments.checks import BUDGET, BUDGETS, PLAY, WHOLE, WITHOUT
+from genpolicy.experiments.checks import FLOPS as FLOPS
 from genpolicy.training.config import RunConfig
-
-PLAY = "play."
-WITHOUT = "without"
-BUDGETS = {"records": "max_records", "minutes": "max_minutes", "steps": "max_steps", "epochs": "max_epochs"}
-FLOPS = "flops"
 
 
 @dataclass
@@ -47,7 +44,7 @@ class Evaluation:
     positions: int | None = None
     """At most so many, drawn once for all runs; null takes all."""
     bound: bool = False
-    """Also the bound (or exact value) of -log p(future | position) on the split, in nats."""
+    """Also a column of the metric ``bound``, which is measured always."""
     futures: bool = False
     """Also the shares of ``genpolicy evaluate futures`` by step."""
 
@@ -118,8 +115,8 @@ class ExperimentFile:
     run: dict[str, Any] = field(default_factory=dict)
     """Settings of every run, as in a training configuration."""
     axes: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Axis -> label -> settings: dotted keys of the training configuration, ``play.<option>`` of the policy, and
-    ``without``: a list of keys that are taken out first."""
+    """Axis -> label -> settings: dotted keys of the training configuration, ``play.<option>`` of the policy,
+    ``without``: a list of keys that are taken out first, and ``budget.<kind>``: another amount of the file's budget."""
     skip: list[dict[str, str]] = field(default_factory=list)
     """Cells that are left out: labels of some axes; all cells with these labels."""
     seeds: list[int] = field(default_factory=lambda: [0, 1, 2])
@@ -149,6 +146,8 @@ class Cell:
     without: tuple[str, ...]
     play: dict[str, Any]
     """Options of the policy."""
+    budget: float | None = None
+    """What its runs may spend, of the kind of the file's budget; None is as much as the file says."""
 
     @property
     def name(self) -> str:
@@ -167,6 +166,8 @@ class PlannedRun:
     seed: int
     config: dict[str, Any]
     """A whole training configuration but for ``out``."""
+    budget: dict[str, float]
+    """Kind and amount."""
 
 
 class Experiment:
@@ -182,16 +183,24 @@ class Experiment:
 
     def __init__(self, path: Path, overrides: list[str] | None = None) -> None:
         self.path = path
-        self._checksums: dict[str, str] = {}
+        self._opened: dict[str, Dataset] = {}
         settings = Settings([path], overrides or [])
         axes = settings.data.get("axes")
         if isinstance(axes, dict):  # YAML reads the label 4 as a number
             for axis, labels in axes.items():
-                if isinstance(labels, dict):
-                    axes[axis] = {str(label): value for label, value in labels.items()}
+                if not isinstance(labels, dict):
+                    wrong = f"key 'axes.{axis}' holds labels with settings, e.g. {{deep: {{learner.horizon: 4}}}}"
+                    raise settings.located(ConfigError(f"{wrong}; got {labels!r}"))
+                axes[axis] = {str(label): value for label, value in labels.items()}
+                if len(axes[axis]) < len(labels):
+                    raise settings.located(ConfigError(f"key 'axes.{axis}' has a label twice, as number and as text"))
         self.file = settings.fill(ExperimentFile)
         self.name = self.file.name or path.stem
         self._check()
+        if self.file.evaluate.bound:
+            # It is a column and no other measurement, so the measurement's hash is the same with it and without.
+            self.file.evaluate.bound = False
+            self.file.metrics += [] if "bound" in self.file.metrics else ["bound"]
         base = Settings([path.parent / name for name in self.file.config], []).data if self.file.config else {}
         self._base = _merged(base, self.file.run)
         self.cells = [cell for cell in self._all_cells() if not self._is_skipped(cell)]
@@ -201,8 +210,8 @@ class Experiment:
             a, b = self.cell_of(comparison.a), self.cell_of(comparison.b)
             if a == b and comparison.metric == comparison.of_b:
                 raise ConfigError(
-                    f"{path}: compare: cell {a.name!r} stands on both sides with the same metric {comparison.metric!r}; "
-                    f"name another cell, or give metric_b, as {comparison.metric.removesuffix('_one_call')}_one_call"
+                    f"{path}: compare: cell {a.name!r} stands on both sides with the same metric {comparison.metric!r}"
+                    f"; name another cell, or give metric_b, as {comparison.metric.removesuffix('_one_call')}_one_call"
                 )
         names = [cell.name for cell in self._all_cells()]
         for name in self.file.published.values:
@@ -212,27 +221,7 @@ class Experiment:
 
     def _check(self) -> None:
         file, path = self.file, self.path
-        if not file.data.folder:
-            raise ConfigError(f"{path}: data.folder is empty: name a labelled data set")
-        if len(file.budget) != 1 or next(iter(file.budget)) not in (*BUDGETS, FLOPS):
-            kinds = ", ".join((*BUDGETS, FLOPS))
-            raise ConfigError(f"{path}: budget holds exactly one of {kinds}, e.g. budget: {{records: 50000}}")
-        if not file.seeds or len(set(file.seeds)) != len(file.seeds):
-            raise ConfigError(f"{path}: seeds is a list of different whole numbers, got {file.seeds}")
-        for axis, labels in file.axes.items():
-            if not labels:
-                raise ConfigError(f"{path}: axis {axis!r} has no labels")
-            for label, settings in labels.items():
-                if settings is not None and not isinstance(settings, Mapping):
-                    raise ConfigError(
-                        f"{path}: axes.{axis}.{label} holds settings such as {{learner.horizon: 4}}, got {settings!r}"
-                    )
-                without = (settings or {}).get(WITHOUT, [])
-                if not isinstance(without, list) or not all(isinstance(key, str) for key in without):
-                    raise ConfigError(
-                        f"{path}: axes.{axis}.{label}.without is a list of keys such as [learner.process], got "
-                        f"{without!r}"
-                    )
+        checks.check(path, file, self.name)
         for labels in file.skip:
             self._require_labels("skip", labels)
         metrics.check(path, file)
@@ -240,8 +229,8 @@ class Experiment:
             for axis in filter(None, (plot.x, plot.by)):
                 if axis not in file.axes and (axis != plot.x or axis not in metrics.PLOT_X):
                     raise ConfigError(
-                        f"{path}: plots: axis {axis!r} does not exist; there are: {', '.join(file.axes)}; x can also be "
-                        f"{', '.join(metrics.PLOT_X)}"
+                        f"{path}: plots: axis {axis!r} does not exist; there are: {', '.join(file.axes)}; x can also "
+                        f"be {', '.join(metrics.PLOT_X)}"
                     )
             self._require_labels("plots: where", plot.where)
 
@@ -263,16 +252,19 @@ class Experiment:
             settings: dict[str, Any] = {}
             play: dict[str, Any] = {}
             without: list[str] = []
+            budget: float | None = None
             for _, chosen in choice:
                 for key, value in (chosen or {}).items():
                     if key == WITHOUT:
                         without += list(value)
                     elif key.startswith(PLAY):
                         play[key.removeprefix(PLAY)] = value
+                    elif key.startswith(BUDGET):
+                        budget = float(value)
                     else:
                         settings[key] = value
             labels = dict(zip(axes, (label for label, _ in choice), strict=True))
-            yield Cell(labels, settings, tuple(without), play)
+            yield Cell(labels, settings, tuple(without), play, budget)
 
     def _is_skipped(self, cell: Cell) -> bool:
         return any(all(cell.labels[axis] == label for axis, label in skip.items()) for skip in self.file.skip)
@@ -312,10 +304,28 @@ class Experiment:
         Raises:
             DatasetError: it is missing or damaged.
         """
-        if folder not in self._checksums:
-            same = folder == self.file.data.folder
-            self._checksums[folder] = (self.dataset if same else Dataset.open(folder)).checksum
-        return self._checksums[folder]
+        return self.opened(folder).checksum
+
+    def opened(self, folder: str) -> Dataset:
+        """The data set of a folder, read once.
+
+        Raises:
+            DatasetError: it is missing or damaged.
+        """
+        if folder == self.file.data.folder:
+            return self.dataset
+        if folder not in self._opened:
+            self._opened[folder] = Dataset.open(folder)
+        return self._opened[folder]
+
+    @cached_property
+    def data_notes(self) -> list[str]:
+        """What a reader of the table has to know of the data sets, which must be there."""
+        return leaks.notes(self)
+
+    def budget_of(self, cell: Cell) -> dict[str, float]:
+        """Kind and amount of what a cell's runs may spend."""
+        return {kind: amount if cell.budget is None else cell.budget for kind, amount in self.file.budget.items()}
 
     def configuration(self, cell: Cell, seed: int) -> dict[str, Any]:
         """The training configuration of a cell, but for ``out``.
@@ -335,10 +345,9 @@ class Experiment:
         trainer = data.setdefault("trainer", {})
         for limit in BUDGETS.values():
             trainer.pop(limit, None)
-        ((kind, amount),) = self.file.budget.items()
+        ((kind, amount),) = self.budget_of(cell).items()
         if kind in BUDGETS:
-            whole = kind in ("records", "steps")
-            trainer[BUDGETS[kind]] = int(amount) if whole else float(amount)
+            trainer[BUDGETS[kind]] = int(amount) if kind in WHOLE else float(amount)
         trainer["seed"] = seed
         folder = data.setdefault("data", {}).setdefault("folder", "") or self.file.data.folder
         data["data"]["folder"] = folder
@@ -356,12 +365,12 @@ class Experiment:
         data = self.configuration(cell, seed)
         identity = {
             "config": {**data, "data": {**data["data"], "folder": ""}},
-            "budget": dict(self.file.budget),
+            "budget": self.budget_of(cell),
             "records": self.checksum(data["data"]["folder"]),
             "measured_on": self.checksum(self.file.data.folder),
             "seed": seed,
         }
-        return PlannedRun(digest(identity), f"{cell.name}, seed {seed}", seed, data)
+        return PlannedRun(digest(identity), f"{cell.name}, seed {seed}", seed, data, self.budget_of(cell))
 
 
 def digest(value: Any) -> str:

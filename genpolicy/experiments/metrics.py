@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from genpolicy.errors import ConfigError
 
 if TYPE_CHECKING:
-    from genpolicy.experiments.description import ExperimentFile
+    from genpolicy.experiments.description import ExperimentFile, Plot
 
 BY_MOVE = ("best", "raw_best", "best_one_call", "raw_best_one_call", "best_action_0")
 """Shares that ``random`` is the level of: what a random legal move would have."""
@@ -65,8 +65,12 @@ def check(path: Path, file: ExperimentFile) -> None:
     Raises:
         ConfigError: a metric that is not measured, cannot be paired or cannot be drawn so.
     """
+    if not file.metrics:
+        raise ConfigError(f"{path}: metrics is empty, so the table would have no column: write e.g. metrics: [best]")
     for metric in file.metrics:
         _require(path, file, "metrics", metric)
+        if file.metrics.count(metric) > 1:
+            raise ConfigError(f"{path}: metrics: {metric!r} stands there twice; keep one of them")
     for comparison in file.compare:
         for key, metric in (("metric", comparison.metric), ("metric_b", comparison.of_b)):
             if metric.removesuffix("_one_call") not in BY_POSITION:
@@ -80,7 +84,13 @@ def check(path: Path, file: ExperimentFile) -> None:
             _require(path, file, "published", str(metric))
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise ConfigError(f"{path}: published: the value of cell {cell!r} is a number, got {value!r}")
+            if not math.isfinite(value):
+                raise ConfigError(
+                    f"{path}: published: the value of cell {cell!r} is a finite number, got {value!r}; leave out what "
+                    "is not published"
+                )
     for plot in file.plots:
+        _require_axes(path, file, plot)
         for metric in plot.drawn:
             if plot.x != FUTURE_STEP:
                 _require(path, file, "plots", metric)
@@ -93,6 +103,27 @@ def check(path: Path, file: ExperimentFile) -> None:
             raise ConfigError(
                 f"{path}: plots: y {plot.y!r} puts shares and amounts on one axis; name several shares, or one metric"
             )
+
+
+def _require_axes(path: Path, file: ExperimentFile, plot: Plot) -> None:
+    """See that a plot is drawn over something that has numbers or labels, a line for each label of an axis."""
+    there = ", ".join(file.axes) or "none"
+    if not plot.x:
+        raise ConfigError(f"{path}: plots: a plot needs an x: one of {there}; or of {', '.join(PLOT_X)}")
+    if plot.by is not None and plot.by not in file.axes:
+        raise ConfigError(f"{path}: plots: by {plot.by!r} is no axis; a line is drawn for each label of: {there}")
+    if plot.log and plot.x in file.axes and not all(_is_positive(label) for label in file.axes[plot.x]):
+        raise ConfigError(
+            f"{path}: plots: log draws x in powers, but not all labels of axis {plot.x!r} are numbers above 0; take "
+            "log out"
+        )
+
+
+def _is_positive(label: str) -> bool:
+    try:
+        return 0 < float(label) < math.inf
+    except ValueError:
+        return False
 
 
 def _require(path: Path, file: ExperimentFile, where: str, metric: str) -> None:
