@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from genpolicy.data.storage import write_atomic
 
@@ -49,20 +50,24 @@ class Report:
         for index, column in enumerate(self.columns):
             table.add_column(column, justify="left" if index == 0 or self.words else "right", overflow="fold")
         for row in self.rows:
-            table.add_row(*row)
+            table.add_row(*map(Text, row))  # a label such as [b] is no markup
         target.print(table)
         for note in self.notes:
             target.print(note, markup=False, highlight=False, soft_wrap=True)
 
     def markdown(self) -> str:
-        """The table as Markdown."""
+        """The table as Markdown; a line break within a cell, the title or a note becomes a space."""
+
+        def flat(text: str) -> str:
+            return " ".join(text.splitlines())
 
         def line(cells: Sequence[str]) -> str:
-            return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+            return "| " + " | ".join(flat(cell).replace("|", "\\|") for cell in cells) + " |"
 
         rule = "| :-- |" + " --: |" * (len(self.columns) - 1)
         body = [line(self.columns), rule, *map(line, self.rows)]
-        return "\n".join([f"**{self.title}**", "", *body, "", *(f"- {note}" for note in self.notes)]).rstrip() + "\n"
+        notes = [f"- {flat(note)}" for note in self.notes]
+        return "\n".join([f"**{flat(self.title)}**", "", *body, "", *notes]).rstrip() + "\n"
 
 
 def percent(fraction: float) -> str:
