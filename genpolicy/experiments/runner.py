@@ -2,12 +2,15 @@
 
 A run's folder is named by its hash, so settings or records that changed begin a new one; what the old ones hold is
 reported and left alone. After a kill the same command goes on: a run in the middle of training from its checkpoint.
+What is damaged is named and made anew.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import itertools
 import json
 import os
 import shlex
@@ -15,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,15 +26,16 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from genpolicy.config import structured, to_dict
+from genpolicy.config import to_dict
 from genpolicy.data.records import INFO_FILE, DatasetInfo
 from genpolicy.data.storage import write_atomic
-from genpolicy.errors import ConfigError, DatasetError, RegistryError
+from genpolicy.errors import ConfigError, DatasetError
+from genpolicy.experiments import possible, stored
 from genpolicy.experiments.description import Cell, Experiment, PlannedRun, digest
-from genpolicy.training import setup
-from genpolicy.training.config import RunConfig
 
-RUNS, JOB, LOG, FAILED = "runs", "job.json", "log.txt", "failed.json"
+RUNS = "runs"
+OTHER_DATA = ".other-data"
+"""Ends the name of a run's folder that was set aside."""
 MEASURE_FORMAT = 1
 """Raised when figures written by this code would mean something else than older ones."""
 LAST_LINES = 1
@@ -45,19 +49,39 @@ class Job:
 
     run: PlannedRun
     folder: Path
+    trained_on: str
+    """Checksum of the data set that it is keyed by."""
     plays: dict[str, dict[str, Any]] = field(default_factory=dict)
     """File name of a measurement -> options of the policy."""
 
     @property
     def is_done(self) -> bool:
-        """Whether every measurement is there."""
-        return all((self.folder / f"{name}.json").exists() for name in self.plays)
+        """Whether every measurement is there and whole, of a policy that was trained on the right data."""
+        return not self.problems() and all((self.folder / f"{name}.json").exists() for name in self.plays)
+
+    @property
+    def is_of_other_data(self) -> bool:
+        """Whether its policy was trained on another version of the data than its key says."""
+        try:
+            found = stored.trained_on(self.folder)
+        except stored.DamagedError:
+            return False
+        return found is not None and found != self.trained_on
+
+    def problems(self, names: Iterable[str] | None = None) -> list[str]:
+        """What hinders its measurements (all, or those named) from being taken, with the file; empty where nothing."""
+        found = [f"{self.folder}: trained on another version of the data"] if self.is_of_other_data else []
+        for name in self.plays if names is None else names:
+            try:
+                stored.measured(self.folder, name)
+            except stored.DamagedError as error:
+                found.append(str(error))
+        return found
 
     @property
     def failure(self) -> str | None:
         """Why it failed last time; None where it did not."""
-        path = self.folder / FAILED
-        return str(json.loads(path.read_text())["error"]) if path.exists() else None
+        return stored.failure(self.folder)
 
 
 @dataclass(frozen=True)
@@ -114,8 +138,11 @@ class Runner:
             )
         for command in source.make:
             arguments = shlex.split(command.replace("{folder}", source.folder))
-            self.console.print(f"genpolicy {' '.join(arguments)}", markup=False, highlight=False, soft_wrap=True)
-            call = "import sys; from genpolicy.cli import main; sys.exit(main())"
+            self._say(f"genpolicy {' '.join(arguments)}")
+            call = (
+                f"import sys; from genpolicy.experiments.stored import follow_parent; follow_parent({os.getpid()}); "
+                "from genpolicy.cli import main; sys.exit(main())"
+            )
             done = subprocess.run([sys.executable, "-c", call, *arguments], stdout=subprocess.DEVNULL)
             if done.returncode:
                 raise ConfigError(f"{self.experiment.path}: data.make: {command!r} ended with status {done.returncode}")
@@ -129,19 +156,43 @@ class Runner:
         for cell in self.experiment.cells:
             for seed in self.experiment.file.seeds:
                 run = self.experiment.planned(cell, seed)
-                job = jobs.setdefault(run.key, Job(run, self.runs / run.key))
+                job = jobs.setdefault(run.key, self._job(run))
                 job.plays[play_name(self.experiment, cell)] = cell.play
         return list(jobs.values())
 
-    def stale(self, jobs: list[Job]) -> list[Path]:
-        """Folders of runs of other settings, code or records that lie here; they are not in the table.
+    def _job(self, run: PlannedRun) -> Job:
+        return Job(run, self.runs / run.key, self.experiment.checksum(run.config["data"]["folder"]))
 
-        In a folder that is shared they are another experiment's, and not told.
+    def stale(self, jobs: list[Job]) -> list[Path]:
+        """Folders of runs of other settings or records that lie here; they are not in the table.
+
+        In a folder that is shared, runs of other settings are another experiment's: only those are told that differ
+        from a run of this one in the version of the data alone.
         """
         known = {job.folder.name for job in jobs}
-        if self._is_shared or not self.runs.is_dir():
+        if not self.runs.is_dir():
             return []
-        return sorted(f for f in self.runs.iterdir() if f.is_dir() and f.name not in known)
+        others = sorted(f for f in self.runs.iterdir() if f.is_dir() and f.name not in known)
+        if not self._is_shared:
+            return others
+        measured_on = self.experiment.file.data.folder
+        ours = {_but_for_the_version(job.run.config, job.run.budget, measured_on) for job in jobs}
+        return [folder for folder in others if _asked(folder) in ours]
+
+    def require_folders(self) -> None:
+        """Make the folders, before anything costs time.
+
+        Raises:
+            ConfigError: one of them is a file or may not be written to.
+        """
+        for folder, option in ((self.out, "--out"), (self.runs, "--runs" if self._is_shared else "--out")):
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                if not os.access(folder, os.W_OK | os.X_OK):
+                    raise PermissionError(errno.EACCES, "may not be written to")
+            except OSError as error:
+                why = "is a file, not a folder" if folder.is_file() else error.strerror or error
+                raise ConfigError(f"{folder}: {why}; name another folder with {option}") from error
 
     def run(self, *, parallel: int | None = None) -> list[Job]:
         """Make what is missing; the jobs that failed.
@@ -150,53 +201,37 @@ class Runner:
             ConfigError: another process runs this experiment in the same folder.
             KeyboardInterrupt: interrupted; the runs have saved where they were.
         """
-        self.out.mkdir(parents=True, exist_ok=True)
-        self.runs.mkdir(parents=True, exist_ok=True)
+        self.require_folders()
         shared = _locked(self.runs / ".lock") if self._is_shared else contextlib.nullcontext()
         with _locked(self.out / ".lock"), shared, self._stopping():
             jobs = self.jobs()
+            for job in jobs:
+                self._mend(job)
             waiting = [job for job in jobs if not job.is_done]
-            self._require_possible(waiting)
+            possible.require(self.experiment, [(job.run, job.plays) for job in waiting], self._say)
             done = len(jobs) - len(waiting)
             if done:
                 self.console.print(f"{done} of {len(jobs)} runs are finished already")
             self._work(waiting, len(jobs), done, parallel or self._at_once())
             return [job for job in jobs if not job.is_done]
 
-    def _require_possible(self, waiting: list[Job]) -> None:
-        """See that every learner can be made and play as is asked, before hours are spent on the others.
+    def _mend(self, job: Job) -> None:
+        """Set a run of other data aside, and name what is made anew because it is damaged."""
+        for problem in job.problems():
+            self._say(f"{problem}; made anew")
+        if not job.is_of_other_data:
+            return
+        names = (f"{job.folder.name}{OTHER_DATA}{'' if n == 1 else n}" for n in itertools.count(1))
+        aside = next(path for path in map(job.folder.with_name, names) if not path.exists())
+        job.folder.rename(aside)
+        self._say(f"  it is kept as {aside}, which can be deleted")
 
-        Raises:
-            ConfigError: a method that cannot do a paradigm, an option that it does not have, or a split to measure on
-                that the data set does not have.
-        """
-        split, splits = self.experiment.file.evaluate.split, self.experiment.dataset.splits
-        if not splits.get(split):
-            have = ", ".join(name for name, count in splits.items() if count)
-            raise ConfigError(
-                f"{self.experiment.path}: evaluate.split {split!r} holds no record of "
-                f"{self.experiment.file.data.folder}; splits with records: {have}"
-            )
-        _, game = setup.open_data(structured(RunConfig, waiting[0].run.config)) if waiting else (None, None)
-        seen: set[str] = set()
-        for job in waiting:
-            learner = job.run.config.get("learner", {})
-            if (known := digest([learner, sorted(job.plays)])) in seen or game is None:
-                continue
-            seen.add(known)
-            try:
-                policy = setup.make_learner(game, learner).policy()
-                for play in job.plays.values():
-                    policy.with_options(**play)
-            except (RegistryError, ValueError) as error:
-                raise ConfigError(
-                    f"{self.experiment.path}: cell {job.run.name.rpartition(', ')[0]!r}: {error}; change its settings, "
-                    "or leave the cell out with a line of skip"
-                ) from error
+    def _say(self, text: str) -> None:
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def _at_once(self) -> int:
         file = self.experiment.file
-        return file.parallel or max(1, (os.cpu_count() or 1) // file.threads)
+        return file.parallel or max(1, cores() // file.threads)
 
     def _work(self, waiting: list[Job], total: int, done: int, parallel: int) -> None:
         progress = Progress(
@@ -213,6 +248,7 @@ class Runner:
             task = progress.add_task(self.experiment.name, total=total, completed=done)
             while queue or self._live:
                 while queue and len(self._live) < parallel:
+                    self._require_versions()
                     self._start(queue.pop(0))
                 time.sleep(0.2)
                 for process, job in list(self._live.values()):
@@ -224,25 +260,36 @@ class Runner:
                 names = "; ".join(job.run.name for _, job in self._live.values())
                 progress.update(task, description=names[:60] or self.experiment.name)
 
+    def _require_versions(self) -> None:
+        """See that the data is still what the runs are keyed by.
+
+        Raises:
+            DatasetError: it is not; the runs that are trained now have to stop.
+        """
+        for folder in self.experiment.data_folders():
+            stored.require_version(folder, self.experiment.checksum(folder))
+
     def _start(self, job: Job) -> None:
         job.folder.mkdir(parents=True, exist_ok=True)
-        (job.folder / FAILED).unlink(missing_ok=True)
+        (job.folder / stored.FAILED).unlink(missing_ok=True)
         file = self.experiment.file
         said = {
             "name": job.run.name,
-            "folder": str(job.folder / "run"),
+            "parent": os.getpid(),
+            "folder": str(job.folder / stored.RUN),
             "config": job.run.config,
-            "budget": dict(file.budget),
+            "budget": job.run.budget,
             "evaluate": {**to_dict(file.evaluate), "folder": file.data.folder},
+            "records": {"trained_on": job.trained_on, "measured_on": self.experiment.checksum(file.data.folder)},
             "plays": job.plays,
             "results": str(job.folder),
         }
-        write_atomic(job.folder / JOB, json.dumps(said, indent=2).encode())
+        write_atomic(job.folder / stored.JOB, json.dumps(said, indent=2).encode())
         threads = str(file.threads)
         environment = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
-        with (job.folder / LOG).open("ab") as log:
+        with (job.folder / stored.LOG).open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "genpolicy.experiments.worker", str(job.folder / JOB)],
+                [sys.executable, "-m", "genpolicy.experiments.worker", str(job.folder / stored.JOB)],
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
@@ -254,14 +301,13 @@ class Runner:
     def _ended(self, status: int, job: Job) -> None:
         if job.is_done:  # whatever ended it afterwards, nothing of it is missing
             return
-        lines = (job.folder / LOG).read_text(errors="replace").splitlines()
+        self._require_versions()  # where that is why it ended, all others would end so
+        lines = (job.folder / stored.LOG).read_text(errors="replace").splitlines()
         error = " ".join(line.strip() for line in lines[-LAST_LINES:])[-400:] or f"ended with status {status}"
         if status < 0:
             error = f"killed by signal {signal.Signals(-status).name}; {error}"
-        write_atomic(job.folder / FAILED, json.dumps({"error": error, "status": status}).encode())
-        self.console.print(
-            f"failed: {job.run.name}: {error}\n  {job.folder / LOG}", markup=False, highlight=False, soft_wrap=True
-        )
+        write_atomic(job.folder / stored.FAILED, json.dumps({"error": error, "status": status}).encode())
+        self._say(f"failed: {job.run.name}: {error}\n  {job.folder / stored.LOG}")
 
     @contextlib.contextmanager
     def _stopping(self) -> Iterator[None]:
@@ -280,19 +326,48 @@ class Runner:
             self._live.clear()
 
     def results(self) -> list[Result]:
-        """What there is of every cell and seed."""
+        """What there is of every cell and seed.
+
+        Raises:
+            ConfigError: measurements on different positions, which no table may compare.
+        """
         found = []
+        measured: dict[Path, dict[str, Any]] = {}
         for cell in self.experiment.cells:
             name = play_name(self.experiment, cell)
             for seed in self.experiment.file.seeds:
-                job = Job(run := self.experiment.planned(cell, seed), self.runs / run.key)
-                path = job.folder / f"{name}.json"
-                if path.exists():
-                    figures = json.loads(path.read_text())
-                    found.append(Result(cell, seed, job.folder, figures, job.folder / f"{name}.npz", None))
+                job = self._job(self.experiment.planned(cell, seed))
+                if problems := job.problems([name]):
+                    error = f"{problems[0]}; the same command without --table-only makes it anew"
+                    found.append(Result(cell, seed, job.folder, None, None, error))
+                elif (figures := stored.measured(job.folder, name)) is not None:
+                    path = job.folder / f"{name}.npz"
+                    measured[path] = stored.hits(path)
+                    found.append(Result(cell, seed, job.folder, figures, path, None))
                 else:
                     found.append(Result(cell, seed, job.folder, None, None, job.failure or NOT_RUN))
+        stored.require_same_positions(measured)
         return found
+
+
+def cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _but_for_the_version(config: Mapping[str, Any], budget: Mapping[str, float], measured_on: str) -> str:
+    """Hash of what a run is but for the version of the data: settings with seed, budget, folders."""
+    folders = [str(Path(folder)) for folder in (config["data"]["folder"], measured_on)]
+    return digest([{**config, "data": {**config["data"], "folder": ""}}, dict(budget), folders])
+
+
+def _asked(folder: Path) -> str | None:
+    """The same hash of what lies in a folder; None where no run was begun there, or nothing tells."""
+    try:
+        job = stored.read_mapping(folder / stored.JOB)
+        return _but_for_the_version(job["config"], job["budget"], job["evaluate"]["folder"])
+    except (OSError, stored.DamagedError, KeyError, TypeError):
+        return None
 
 
 @contextlib.contextmanager
