@@ -175,8 +175,9 @@ def _bound(folder: Path, config: RunConfig, dataset: Any, game: Any) -> float | 
 def flops_per_record(learner: Learner) -> float | None:
     """Floating-point operations of one record's forward and backward pass through a transformer; None for others.
 
-    6 operations a weight of the blocks and a token, and 12 N^2 W a layer for attention (Kaplan et al. 2020,
-    arXiv:2001.08361, section 2.1).
+    6 operations a weight of the blocks and a token, and 12 N^2 W a layer for attention of N tokens at width W: two
+    products of 2 N^2 W forward (queries by keys, weights by values), and twice that backward. So counts the PaLM paper
+    (Chowdhery et al. 2022, arXiv:2204.02311); Kaplan et al. 2020 (arXiv:2001.08361) count half of it for attention.
     """
     network, layout = getattr(learner, "network", None), getattr(learner, "layout", None)
     if network is None or layout is None or not hasattr(network, "trunk"):
