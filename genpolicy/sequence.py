@@ -42,6 +42,9 @@ class Paradigm:
         return self.first + self.further * (horizon - 1)
 
 
+MOST_TOKENS = 20_000
+"""Imagined tokens of the longest layout that is made: attention over more of them fits into no machine's memory."""
+
 # Ye et al. 2025, Section 3.2 and Table 3; s-v and sa-v are Ruoss et al. 2024 (arXiv:2402.04494), one ply only.
 PARADIGMS: dict[str, Paradigm] = {
     "s-a": Paradigm("s", "a", ""),
@@ -110,6 +113,13 @@ class Layout:
             raise ConfigError(f"horizon must be at least 1 ply, got {horizon}")
         if horizon > 1 and not shape.further:
             raise ConfigError(f"paradigm {paradigm!r} imagines one ply; set horizon=1, got {horizon}")
+        # Counted before anything of that size is made.
+        own, more = (len(text) + text.count("s") * (game.tokens.length - 1) for text in (shape.first, shape.further))
+        if own + more * (horizon - 1) > MOST_TOKENS:
+            raise ConfigError(
+                f"horizon {horizon} of paradigm {paradigm!r} makes a sequence of more than {MOST_TOKENS:,} tokens; "
+                f"take at most {1 + (MOST_TOKENS - own) // more}"
+            )
         self.paradigm, self.horizon, self.admit_pad = paradigm, horizon, admit_pad
         self.state_symbols = tuple(game.tokens.symbols)
         self.moves = game.moves
