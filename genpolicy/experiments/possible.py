@@ -8,7 +8,7 @@ from typing import Any
 from genpolicy import registry
 from genpolicy.config import structured
 from genpolicy.data.records import Dataset
-from genpolicy.errors import ConfigError, RegistryError
+from genpolicy.errors import ConfigError, DatasetError, RegistryError
 from genpolicy.experiments import leaks
 from genpolicy.experiments.description import FLOPS, Experiment, PlannedRun, digest
 from genpolicy.experiments.worker import flops_per_record
@@ -38,24 +38,32 @@ def require(experiment: Experiment, waiting: Sequence[tuple[PlannedRun, Plays]],
         DatasetError: a data set that cannot be trained on.
     """
     _require_measurable(experiment)
+    opened: dict[str, tuple[Dataset, Game[Any]]] = {}
+    for run, _ in waiting:
+        if (known := _data_of(run)) not in opened:
+            opened[known] = _open(experiment, _cell(experiment, run), run)
     for note in experiment.data_notes:
         say(note)
-    opened: dict[str, tuple[Dataset, Game[Any]]] = {}
     seen: set[str] = set()
     for run, plays in waiting:
-        cell = f"{experiment.path}: cell {run.name.rpartition(', ')[0]!r}"
-        data = run.config["data"]
-        if (known := digest([data, run.config.get("game")])) not in opened:
-            opened[known] = _open(experiment, cell, run)
-        dataset, game = opened[known]
+        cell = _cell(experiment, run)
+        dataset, game = opened[known := _data_of(run)]
         section = run.config.get("learner", {})
-        made = digest([section, sorted(plays), data, run.budget, run.config["trainer"].get("batch_size")])
+        made = digest([section, sorted(plays), known, run.budget, run.config["trainer"].get("batch_size")])
         if made in seen:
             continue
         seen.add(made)
         learner = _make(cell, game, section, plays)
         _require_budget(cell, learner, run)
         _require_horizon(cell, learner, plays, dataset)
+
+
+def _cell(experiment: Experiment, run: PlannedRun) -> str:
+    return f"{experiment.path}: cell {run.name.rpartition(', ')[0]!r}"
+
+
+def _data_of(run: PlannedRun) -> str:
+    return digest([run.config["data"], run.config.get("game")])
 
 
 def _require_measurable(experiment: Experiment) -> None:
@@ -72,7 +80,10 @@ def _require_measurable(experiment: Experiment) -> None:
 
 
 def _open(experiment: Experiment, cell: str, run: PlannedRun) -> tuple[Dataset, Game[Any]]:
-    dataset, game = setup.open_data(structured(RunConfig, run.config))
+    try:
+        dataset, game = setup.open_data(structured(RunConfig, run.config))
+    except (DatasetError, RegistryError) as error:
+        raise type(error)(f"{cell}: {error}") from error
     measured = registry.load_game(experiment.dataset.game_spec)
     if game.spec != measured.spec:
         raise ConfigError(

@@ -1,0 +1,205 @@
+"""Descriptions that cannot be run are refused by one message before anything is; what is trained on is not measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from genpolicy.cli import main
+from genpolicy.data.records import Dataset
+from genpolicy.errors import ConfigError
+from genpolicy.experiments.description import Experiment
+from genpolicy.experiments.possible import require
+from genpolicy.experiments.runner import Runner, play_name
+from genpolicy.registry import load_game
+from genpolicy.sequence import Layout
+
+GAME = "connect:rows=3,cols=3,k=3,gravity=false"
+NETWORK = {"geometry": "board", "head": "typed", "num_layers": 1, "width": 16, "num_heads": 2, "move_rank": 8}
+DIFFUSION = {"learner.kind": "diffusion", "learner.process": {"kind": "absorbing"}, "learner.redraw": False}
+
+
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Labelled data sets of all positions by the fractions of their splits; two plies a line."""
+    folder = tmp_path_factory.mktemp("descriptions")
+
+    def make(split: str) -> Path:
+        out = folder / split.replace("/", "-")
+        if not out.exists():
+            assert main(["data", "import", "all", "--game", GAME, "--split", split, "--out", f"{out}-raw"]) == 0
+            label = ["data", "label", f"{out}-raw", "--oracle", "solver", "--horizon", "2", "--out", str(out)]
+            assert main(label) == 0
+        return out
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def data(labelled: Callable[[str], Path]) -> Path:
+    return labelled("0.2/0.1/0.7")
+
+
+def describe(folder: Path, data: Any, **changes: Any) -> Path:
+    description: dict[str, Any] = {
+        "name": "small",
+        "data": data if isinstance(data, dict) else {"folder": str(data)},
+        "run": {"learner.network": NETWORK, "learner.kind": "one_step", "trainer": {"batch_size": 32}},
+        "axes": {"x": {"a": {}}},
+        "seeds": [0],
+        "budget": {"records": 64},
+        "evaluate": {"positions": 20},
+    }
+    path = folder / "small.yaml"
+    path.write_text(yaml.safe_dump({**description, **changes}, sort_keys=False))
+    return path
+
+
+def label(**settings: Any) -> dict[str, Any]:
+    """One cell with these settings; dots are written as double underscores."""
+    return {"axes": {"x": {"a": {key.replace("__", "."): value for key, value in settings.items()}}}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (label(trainer__max_records=64), "axes.x.a: trainer.max_records has no effect"),
+        (label(trainer__max_records=64), "budget: {records: 64}, or budget.records: 64 in a label"),
+        ({"run": {"trainer": {"max_minutes": 1}}}, "run: trainer.max_minutes has no effect"),
+        (label(trainer={"seed": 3}), "trainer.seed has no effect: write seeds: [3]"),
+        (label(out="there"), "out has no effect: the folder is the command's --out"),
+        (label(play={"num_steps": 1}), "by dotted keys, e.g. play.num_steps"),
+        ({"run": {"play.num_steps": 1}}, "by dotted keys, e.g. play.num_steps"),
+        (label(budget__minutes=1), "budget.minutes is of another kind than the file's budget of records"),
+        (label(budget__records=-1), "axes.x.a: budget.records is a whole number above 0"),
+        ({"budget": {"records": math.inf}}, "budget.records is a whole number above 0"),
+        ({"budget": {"records": math.nan}}, "budget.records is a whole number above 0"),
+        ({"budget": {"records": 0.5}}, "budget.records is a whole number above 0"),
+        ({"budget": {"flops": -1}}, "budget.flops is a number above 0"),
+        ({"budget": {"minutes": math.nan}}, "budget.minutes is a number above 0"),
+        ({"axes": {"x": {"a": {1: "y"}}}}, "axes.x.a: keys are names such as learner.horizon, got 1"),
+        ({"axes": {"x": {1: {}, "1": {}}}}, "key 'axes.x' has a label twice"),
+        ({"axes": {"x": {"two\nlines": {}}}}, "write one line of text"),
+        ({"axes": {"x": ["a"]}}, "key 'axes.x' holds labels with settings"),
+        ({"axes": ["a"]}, "key 'axes' is a section of keys, got ['a']"),
+        ({"run": [1]}, "key 'run' is a section of keys, got [1]"),
+        ({"published": {"values": [1]}}, "key 'published.values' is a section of keys, got [1]"),
+        ({"published": {"values": {"a": math.nan}}}, "is a finite number, got nan"),
+        ({"skip": ["ok"]}, "small.yaml"),
+        ({"skip": "ok"}, "small.yaml"),
+        ({"seeds": [-1]}, "seeds are whole numbers from 0 to"),
+        ({"seeds": [10**30]}, "small.yaml"),
+        ({"threads": 0}, "threads is a whole number of at least 1; got 0"),
+        ({"parallel": -2}, "parallel is a whole number of at least 1, or null; got -2"),
+        ({"evaluate": {"positions": 0}}, "evaluate.positions is a whole number of at least 1, or null; got 0"),
+        ({"metrics": []}, "metrics is empty"),
+        ({"metrics": ["best", "best"]}, "'best' stands there twice"),
+        ({"plots": [{}]}, "a plot needs an x"),
+        ({"plots": [{"x": "x", "by": "records"}]}, "'records'"),
+        ({"plots": [{"x": "x", "by": "future_step"}]}, "'future_step'"),
+        ({"plots": [{"x": "records", "by": "records"}]}, "by 'records' is no axis"),
+        ({"plots": [{"x": "x", "log": True}]}, "not all labels of axis 'x' are numbers above 0"),
+        ({"name": "a/b"}, "name is that of the files that are written"),
+        ({"name": ".."}, "name is that of the files that are written"),
+        ({"name": "a\0b"}, "name is that of the files that are written"),
+        ({"name": "x" * 300}, "name is that of the files that are written"),
+        ({"data": {"folder": "nowhere", "make": ['data import "x']}}, "close the quotation mark"),
+    ],
+)
+def test_what_is_wrong_by_itself_is_refused_when_it_is_read(
+    changes: dict[str, Any], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = describe(tmp_path, **{"data": "nowhere", **changes})
+    assert main(["experiment", str(path), "--out", str(tmp_path / "out")]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert "small.yaml" in said
+    assert len(said.strip().splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (label(play__batch_size="abc"), "play.batch_size: 'abc'"),
+        (label(learner__kind="gaussian", learner__horizon=2, learner__process={"width": "x"}), "{'width': 'x'}"),
+        ({"budget": {"flops": 1}}, "budget.flops 1 is less than one update of 32 records"),
+        (label(**DIFFUSION, learner__horizon=3), "learner.horizon 3 goes beyond the 2 plies that"),
+        (
+            label(**DIFFUSION, learner__horizon=2, learner__horizons=[1]),
+            "it would play with horizon 2, but is trained on learner.horizons [1]",
+        ),
+        (label(**DIFFUSION, learner__horizon=10**9), "a sequence of more than 20,000 tokens"),
+        (label(data__train="validatoin"), "no record in split 'validatoin'"),
+    ],
+)
+def test_what_cannot_be_made_is_refused_before_anything_is_run(
+    changes: dict[str, Any], message: str, tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = describe(tmp_path, data, **changes)
+    assert main(["experiment", str(path), "--out", str(tmp_path / "out")]) == 2
+    assert message in capsys.readouterr().err
+    assert not list((tmp_path / "out").glob("runs/*"))
+
+
+def _require(experiment: Experiment, tmp_path: Path) -> list[str]:
+    said: list[str] = []
+    require(experiment, [(job.run, job.plays) for job in Runner(experiment, tmp_path / "out").jobs()], said.append)
+    return said
+
+
+def test_rotary_positions_and_trained_horizons_may_be_played(tmp_path: Path, data: Path) -> None:
+    mixed = {**DIFFUSION, "learner.horizon": 2, "learner.horizons": [1]}
+    rotary = {**mixed, "learner.network.positions": "rotary"}
+    labels = {"shorter": {**mixed, "play.horizon": 1}, "rotary": {**rotary, "play.horizon": 2}}
+    assert _require(Experiment(describe(tmp_path, data, axes={"x": labels})), tmp_path) == []
+
+
+def test_a_label_can_have_a_budget_of_its_own(tmp_path: Path, data: Path) -> None:
+    labels = {"64": {}, "96": {"budget.records": 96}, "also 64": {"budget.records": 64}}
+    experiment = Experiment(describe(tmp_path, data, axes={"records": labels}))
+    first, more, same = (experiment.planned(cell, 0) for cell in experiment.cells)
+    assert (first.config["trainer"]["max_records"], first.budget) == (64, {"records": 64})
+    assert (more.config["trainer"]["max_records"], more.budget) == (96, {"records": 96})
+    assert first.key == same.key != more.key
+
+
+def test_the_bound_is_a_column_and_no_other_measurement(tmp_path: Path) -> None:
+    with_it, without = (
+        Experiment(describe(tmp_path, "nowhere", metrics=["best"], evaluate={"positions": 20, "bound": bound}))
+        for bound in (True, False)
+    )
+    assert (with_it.file.metrics, without.file.metrics) == (["best", "bound"], ["best"])
+    assert play_name(with_it, with_it.cells[0]) == play_name(without, without.cells[0])
+
+
+def test_positions_that_are_measured_and_trained_on_are_counted(
+    tmp_path: Path, data: Path, labelled: Callable[[str], Path]
+) -> None:
+    other = labelled("0.5/0.1/0.4")
+    axes = {"data": {"own": {}, "other": {"data.folder": str(other)}}}
+    experiment = Experiment(describe(tmp_path, data, axes=axes))
+    measured = {record.state for record in Dataset.open(data).records("test")}
+    both = measured & {record.state for record in Dataset.open(other).records("train")}
+    assert 0 < len(both) < len(measured)
+    (note,) = experiment.data_notes
+    assert note.startswith(f"NOT HELD OUT: {len(both):,} of the {len(measured):,} positions of split 'test'")
+    assert note.endswith("are trained: other.")
+    assert _require(experiment, tmp_path) == [note]
+    # The same last part of the hash is the test split of both.
+    quiet = Experiment(describe(tmp_path, data, axes={"x": {"a": {"data.folder": str(labelled("0.1/0.2/0.7"))}}}))
+    assert quiet.data_notes == []
+
+
+def test_no_layout_is_longer_than_attention_can_be() -> None:
+    game: Any = load_game(GAME)
+    # One action, then a state and an action a ply.
+    most = 1 + (20_000 - 1) // (game.tokens.length + 1)
+    with pytest.raises(ConfigError, match=f"more than 20,000 tokens; take at most {most}"):
+        Layout(game, "s-asa", most + 1)
+    assert Layout(game, "s-aa", 100).length == game.tokens.length + 100
