@@ -132,11 +132,13 @@ def _of_one_seed(metric: str, value: float, results: Sequence[Result]) -> Mean:
 
 
 def _require_budget(experiment: Experiment, finished: Sequence[Result]) -> None:
-    ((kind, amount),) = experiment.file.budget.items()
+    (kind,) = experiment.file.budget
     if kind not in ("records", "minutes", "flops"):
         return
     spent = [(result.figures or {}).get(kind) for result in finished]
-    reached = [value for value in spent if value is not None and value >= 0.9 * amount]
+    amounts = [experiment.budget_of(result.cell)[kind] for result in finished]
+    amount = min(amounts)
+    reached = [value for value, all_ in zip(spent, amounts, strict=True) if value is not None and value >= 0.9 * all_]
     if spent and not reached:
         raise ConfigError(
             f"{experiment.path}: no run reached the budget of {amount:,.0f} {kind} (the largest: "
@@ -211,11 +213,13 @@ def report_of(experiment: Experiment, rows: Sequence[Row]) -> Report:
                 shown.append(f"{row.published[metric]:g}" if metric in row.published else "-")
         seeds = max((mean.seeds for mean in row.means.values()), default=0)
         report.add(*(row.cell.labels.values() or ["all"]), str(seeds), *shown)
-    ((kind, amount),) = file.budget.items()
+    (kind,) = file.budget
+    amounts = sorted({experiment.budget_of(row.cell)[kind] for row in rows})
+    budget = ", ".join(f"{amount:,.10g}" for amount in amounts)
     report.notes = [
         f"Mean over the seeds with the 95 % interval over seeds (Student's t), with a single seed over positions "
         f"(bootstrap by game); an interval ends where its number does: shares at 0 and 100 %, amounts at 0; budget of "
-        f"each run: {amount:,.10g} {kind}.",
+        f"each run: {budget} {kind}.",
         *_note_on_futures(experiment, rows),
         *([f"Published: {file.published.source}."] if len(beside) > 1 else []),
         *file.notes,
@@ -312,6 +316,7 @@ def as_json(
         "cells": [
             {
                 "labels": row.cell.labels,
+                "budget": experiment.budget_of(row.cell),
                 "means": {metric: asdict(mean) for metric, mean in row.means.items()},
                 "published": row.published,
                 "failures": list(row.failures),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from genpolicy.experiments.statistics import holm, mean_over_seeds, paired
+from genpolicy.experiments.statistics import Paired, holm, mean_over_seeds, paired
 
 
 def test_students_interval_by_hand() -> None:
@@ -62,6 +63,23 @@ def test_a_real_difference_is_seen_from_both_sides() -> None:
     assert (forward.verdict, backward.verdict) == ("a is better", "b is better")
     assert forward.p_value == backward.p_value == pytest.approx(1 / 10_001)
     assert paired(better, better, clusters).verdict == "no difference seen"
+
+
+def test_a_corrected_p_of_5_percent_is_no_difference() -> None:
+    """p = 0.02 alone is seen; of five tests Holm makes it 0.1, and it is not, whatever its intervals."""
+    alone = Paired(0.1, (0.01, 0.2), (0.02, 0.2), 0.02, seeds=3, positions=100)
+    assert alone.verdict == "a is better"
+    assert replace(alone, p_corrected=0.1).verdict == "no difference seen"
+    assert replace(alone, p_corrected=0.05).verdict == "no difference seen"
+    assert replace(alone, p_corrected=0.049).verdict == "a is better"
+    assert replace(alone, over_seeds=(-0.1, 0.3)).verdict == "no difference seen"
+
+
+def test_students_interval_is_cut_at_the_bounds() -> None:
+    assert mean_over_seeds([0.9, 1.0, 1.0], (0.0, 1.0)).interval[1] == 1.0
+    assert mean_over_seeds([0.0, 0.1, 0.0], (0.0, 1.0)).interval[0] == 0.0
+    inside = [0.5, 0.51, 0.52]
+    assert mean_over_seeds(inside, (0.0, 1.0)) == mean_over_seeds(inside)
 
 
 def test_seeds_must_match() -> None:
