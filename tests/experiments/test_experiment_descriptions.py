@@ -83,7 +83,7 @@ def label(**settings: Any) -> dict[str, Any]:
         ({"budget": {"flops": -1}}, "budget.flops is a number above 0"),
         ({"budget": {"minutes": math.nan}}, "budget.minutes is a number above 0"),
         ({"axes": {"x": {"a": {1: "y"}}}}, "axes.x.a: keys are names such as learner.horizon, got 1"),
-        ({"axes": {"x": {1: {}, "1": {}}}}, "key 'axes.x' has a label twice"),
+        ({"axes": {"x": {1: {}, "1": {}}}}, "Conflicting integer and string keys: 1 and '1'"),
         ({"axes": {"x": {"two\nlines": {}}}}, "write one line of text"),
         ({"axes": {"x": ["a"]}}, "key 'axes.x' holds labels with settings"),
         ({"axes": ["a"]}, "key 'axes' is a section of keys, got ['a']"),
