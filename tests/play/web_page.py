@@ -24,6 +24,16 @@ PHONE: Mapping[str, Any] = {
 }
 SHOTS = os.environ.get("GENPOLICY_SCREENSHOTS")
 """Folder where the tests leave a picture of each page, for people to look at."""
+LAG_MS = int(os.environ.get("GENPOLICY_PAGE_LAG_MS", "0"))
+"""Holds every answer of the server back, to find tests that pass only where it is quick."""
+SLOW_ANSWERS = """
+const quick = window.fetch;
+window.fetch = async (...request) => {
+  const answer = await quick(...request);
+  await new Promise((wait) => setTimeout(wait, %d));
+  return answer;
+};
+"""
 
 
 def chess_place(name: str) -> int:
@@ -74,13 +84,21 @@ class WebPage:
                 self.page.select_option(select, label=player)
             else:
                 self.page.select_option(select, "human")
-        self.page.eval_on_selector("#board svg", "svg => { svg.dataset.old = 'yes'; }")
+        self.mark_board()
         self.page.click("#new-form button[type=submit]")
-        expect(self.page.locator("#new-game")).to_be_hidden()
-        expect(self.page.locator("#board svg:not([data-old])")).to_be_visible()
+        self.wait_new_board()
         if first == second == "human":  # then what stands beside the board looks at once
             expect(self.page.locator(".column:not(:has(.note strong))")).to_have_count(0)
         return self
+
+    def mark_board(self) -> None:
+        """Mark the board on show, so that the next one can be waited for."""
+        self.page.eval_on_selector("#board svg", "svg => { svg.dataset.old = 'yes'; }")
+
+    def wait_new_board(self) -> None:
+        """Wait until another board is shown than the one that was marked; what is picked up on that one is dropped."""
+        expect(self.page.locator("#new-game")).to_be_hidden()
+        expect(self.page.locator("#board svg:not([data-old])")).to_be_visible()
 
     def settle(self) -> None:
         """Wait until no column is busy any more."""
@@ -138,6 +156,8 @@ def tab(browser: Any, address: str, look: Mapping[str, Any] = DESK) -> Iterator[
     """A page in a context of its own, which must have logged no error and asked nobody else."""
     context = browser.new_context(**look)
     context.set_default_timeout(20_000)
+    if LAG_MS:
+        context.add_init_script(SLOW_ANSWERS % LAG_MS)
     page = WebPage(context.new_page(), address)
     try:
         yield page

@@ -61,7 +61,10 @@ export class Column {
       this.#failed(error);
       throw error;
     } finally {
-      if (this.abort === abort) this.#idle();
+      if (this.abort === abort) {
+        this.#drawNow(); // before its place is given up: a page that is shorter for a moment scrolls away
+        this.#idle();
+      }
     }
   }
 
@@ -245,10 +248,15 @@ export class Column {
     this.slider.disabled = this.player.disabled = false;
     this.steprow.hidden = this.slider.max < 1;
     // Where steps come faster than the screen draws, only the newest is drawn.
-    this.frame ??= requestAnimationFrame(() => {
-      this.frame = null;
-      if (this.following && this.steps.length) this.#show(this.steps.length - 1, false);
-    });
+    this.frame ??= requestAnimationFrame(() => this.#drawNow());
+  }
+
+  /** Draw the newest step, if that waits to be done. */
+  #drawNow() {
+    if (!this.frame) return;
+    cancelAnimationFrame(this.frame);
+    this.frame = null;
+    if (this.following && this.steps.length) this.#show(this.steps.length - 1, false);
   }
 
   #decided(decision) {

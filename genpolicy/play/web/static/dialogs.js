@@ -23,7 +23,8 @@ export function choosePromotion(moves, after) {
   const buttons = moves.map((move) => {
     const name = move.choice ?? ending(moves, move);
     const picture = el("span", { class: "picture", "aria-hidden": "true" });
-    after(move).then((position) => crop(picture, position.svg, move.target), (error) => console.warn("no picture:", error));
+    after(move).catch(() => after(move)) // once more, as a connection may break
+      .then((position) => crop(picture, position.svg, move.target), (error) => console.warn("no picture:", error));
     return el("button", { type: "button", class: "choice", "data-move": move.move, "aria-label": `${name} (${move.label})`,
       on: { click: () => dialog.close(move.move) } }, picture, el("span", { text: name }), el("small", { text: move.label }));
   });
