@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.play.web_page import PHONE, chess_place, expect, shogi_place, tab
+from tests.play.web_page import PHONE, SLOW_ANSWERS, chess_place, expect, shogi_place, tab
 from tests.play.web_policies import FOUR, TTT
 
 
@@ -83,6 +83,18 @@ def test_fools_mate_with_the_keys_alone(browser: Any, web_address: str) -> None:
         web.wait_status("Black wins")
         assert "Black wins" in web.live
         web.shoot("chess-mate-keys", full=False)
+
+
+def test_a_look_that_is_overtaken_says_nothing_any_more(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.open("chess", "rnbqkbnr/pppp1ppp/8/4p3/8/5P2/PPPPP1PP/RNBQKBNR w KQkq - 0 2")
+        web.page.evaluate(f"() => {{ {SLOW_ANSWERS % 700} }}")
+        web.click(*squares("g2", "g4"))
+        web.wait_moves("g4")
+        web.click(*squares("d8", "h4"))
+        web.wait_status("Black wins")
+        web.settle()
+        assert "Black wins" in web.live
 
 
 def focused(web: Any) -> int:

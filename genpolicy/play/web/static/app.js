@@ -207,8 +207,9 @@ class Page {
       keep(this.state);
     }
     const question = { ...this.question(), dream: Boolean(this.policy(id).dreams), seed: this.state.seed };
-    const decision = await this.told(column.look(question, this.position));
-    if (decision) {
+    const { position } = this;
+    const decision = await this.told(column.look(question, position));
+    if (decision && position === this.position) { // else something newer has been said
       const win = decision.win_probability;
       const hopes = typeof win === "number" ? `, ${percent(win)} for ${this.game.players[column.position.player]}` : "";
       this.say(`${this.policy(id).label} chooses ${this.write(decision)}${hopes}.`);
