@@ -88,7 +88,7 @@ def test_fools_mate_with_the_keys_alone(browser: Any, web_address: str) -> None:
 def test_a_look_that_is_overtaken_says_nothing_any_more(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         web.open("chess", "rnbqkbnr/pppp1ppp/8/4p3/8/5P2/PPPPP1PP/RNBQKBNR w KQkq - 0 2")
-        web.page.evaluate(f"() => {{ {SLOW_ANSWERS % 700} }}")
+        web.page.evaluate(f"() => {{ {SLOW_ANSWERS % ('/api/decide', 1500)} }}")
         web.click(*squares("g2", "g4"))
         web.wait_moves("g4")
         web.click(*squares("d8", "h4"))

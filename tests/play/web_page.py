@@ -30,7 +30,7 @@ SLOW_ANSWERS = """
 const quick = window.fetch;
 window.fetch = async (...request) => {
   const answer = await quick(...request);
-  await new Promise((wait) => setTimeout(wait, %d));
+  if (String(request[0]).includes("%s")) await new Promise((wait) => setTimeout(wait, %d));
   return answer;
 };
 """
@@ -157,7 +157,7 @@ def tab(browser: Any, address: str, look: Mapping[str, Any] = DESK) -> Iterator[
     context = browser.new_context(**look)
     context.set_default_timeout(20_000)
     if LAG_MS:
-        context.add_init_script(SLOW_ANSWERS % LAG_MS)
+        context.add_init_script(SLOW_ANSWERS % ("/api/", LAG_MS))
     page = WebPage(context.new_page(), address)
     try:
         yield page
