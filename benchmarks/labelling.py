@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable
 
 import genpolicy
-from genpolicy.data.engine_oracle import EngineOracle, find_engine
+from genpolicy_engines.oracle import EngineOracle, find_engine
 
 HASH_MB = 16
 

@@ -29,12 +29,12 @@ from genpolicy.config import compose
 from genpolicy.data.records import Dataset, DatasetInfo, Record
 from genpolicy.data.window_source import build_windows
 from genpolicy.data.windows import WindowSource
-from genpolicy.data.writer import DatasetWriter
 from genpolicy.sequence import Layout
 from genpolicy.training import setup
 from genpolicy.training.batches import BatchStream
 from genpolicy.training.config import RunConfig
 from genpolicy.training.run import Run
+from genpolicy_labelling.writer import DatasetWriter
 
 BATCH = 1024
 UPDATES = 60

@@ -18,9 +18,9 @@ import time
 from pathlib import Path
 
 import genpolicy
-from genpolicy.evaluation.arena.adjudication import Adjudication
-from genpolicy.evaluation.arena.openings import draw_random
-from genpolicy.evaluation.arena.tournament import TournamentConfig, run_tournament
+from genpolicy_arena.adjudication import Adjudication
+from genpolicy_arena.openings import draw_random
+from genpolicy_arena.tournament import TournamentConfig, run_tournament
 
 
 def core_seconds(pid: int) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""The command ``genpolicy``: one parser, whose subcommands are imported only when they are asked for.
+"""The command ``genpolicy``: one parser, whose subcommands are entry points and imported only when they are run.
 
 ``genpolicy --help`` and ``--version`` import neither torch nor a game. An error that a user can meet is one message on
 stderr and exit status 2; ``--traceback`` anywhere on the line shows all of it. Ctrl-C is 130, a closed pipe is quiet.
@@ -12,13 +12,18 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from genpolicy import __version__
-from genpolicy.errors import did_you_mean
+from genpolicy import __version__, registry
+from genpolicy.errors import EngineError, RegistryError, did_you_mean
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from genpolicy.registry import Registered
 
 OUTPUT_OPTIONS = ("json", "markdown", "plot")
 """Options of any subcommand that name a file of results; one with others lists them as ``output_options``."""
@@ -29,31 +34,53 @@ EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 @dataclass(frozen=True)
 class Command:
-    """A subcommand: where it lives and the line that ``genpolicy --help`` shows of it."""
+    """A subcommand; an entry point of group ``genpolicy.commands`` names one.
 
-    module: str
-    """Its module has ``add_parser(subparsers)``, whose parser sets ``run``, a function of the parsed arguments that
-    gives an exit status or None for 0."""
+    The entry point ``evaluate.accuracy`` adds the verb ``accuracy`` to the subcommand ``evaluate``, whose own
+    ``add_parser`` calls ``add_verbs``. A package that lists its subcommands should not import anything large where it
+    makes them: ``genpolicy --help`` loads them all.
+    """
+
     help: str
+    """The line that ``genpolicy --help`` shows."""
+    parser: str | Callable[[Any], None]
+    """``add_parser(subparsers)``, or where to import it from, as ``package.module:add_parser``. It adds a parser that
+    sets ``run``, a function of the parsed arguments that returns an exit status or None for 0."""
+
+    def add_parser(self, subparsers: Any) -> None:
+        """Add the parser; imports what ``parser`` names."""
+        add_parser = self.parser
+        if isinstance(add_parser, str):
+            module, _, function = add_parser.partition(":")
+            add_parser = getattr(importlib.import_module(module), function or "add_parser")
+        add_parser(subparsers)
 
 
-COMMANDS: dict[str, Command] = {
-    "games": Command("genpolicy.cli", "list the installed games"),
-    "policies": Command("genpolicy.cli", "list the installed policies and how to write them"),
-    "perft": Command("genpolicy.cli", "count the positions a game reaches in so many moves"),
-    "data": Command("genpolicy.data.commands", "make, import, label and look at data sets"),
-    "train": Command("genpolicy.training.commands", "train a policy from a configuration"),
-    "evaluate": Command("genpolicy.evaluation.commands", "measure policies on a data set"),
-    "tournament": Command(
-        "genpolicy.evaluation.arena.commands", "let policies and engines play each other, and rate them"
-    ),
-    "ratings": Command("genpolicy.evaluation.ratings_command", "rate players from files of games"),
-    "experiment": Command("genpolicy.experiments.commands", "make the runs of a description and one table of them"),
-    "play": Command("genpolicy.play.commands", "play against a policy in the terminal"),
-    "show": Command("genpolicy.play.show.command", "draw what a policy imagines in a position, as SVG, PNG or GIF"),
-    "engine": Command("genpolicy.play.engine.command", "serve a policy to a GUI, as a UCI or USI engine"),
-    "web": Command("genpolicy.play.web.command", "play against policies in the browser, and see what they imagine"),
-}
+def _load(point: EntryPoint | Registered) -> Command:
+    """The subcommand of an entry of the group ``commands``.
+
+    Raises:
+        RegistryError: it cannot be imported, or is not a ``Command``; the message names its package.
+    """
+    command = registry.load_point("commands", point)
+    if not isinstance(command, Command):
+        raise registry.wrong_thing("commands", point.name, command, "a genpolicy.cli.Command")
+    return command
+
+
+def add_verbs(verbs: Any, command: str) -> None:
+    """Add the verbs ``command.*`` that are registered as entry points; one that cannot be loaded is reported.
+
+    Args:
+        verbs: What ``parser.add_subparsers`` returned.
+        command: The subcommand's name.
+    """
+    for name, point in registry.available("commands").items():
+        if name.startswith(f"{command}."):
+            try:
+                _load(point).add_parser(verbs)
+            except RegistryError as error:
+                print(f"genpolicy: warning: {error}", file=sys.stderr)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -93,11 +120,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _dispatch(arguments: list[str]) -> int:
     name = next((argument for argument in arguments if not argument.startswith("-")), None)
-    if name is not None and name not in COMMANDS:
-        hint = did_you_mean(name, COMMANDS)
-        raise ValueError(f"no subcommand {name!r}.{hint} There are: {', '.join(COMMANDS)}")
+    known = {each: point for each, point in registry.available("commands").items() if "." not in each}
+    if name is not None and name not in known:
+        hint = did_you_mean(name, known)
+        raise ValueError(f"no subcommand {name!r}.{hint} There are: {', '.join(known)}")
     _refuse_empty(arguments)
-    parser = _parser(name)
+    parser = _parser(known, name)
     parsed = parser.parse_args(arguments)
     check_outputs(parsed)
     if isinstance(seed := getattr(parsed, "seed", None), int) and seed < 0:
@@ -149,7 +177,7 @@ def check_output(option: str, path: Path) -> None:
         raise ValueError(f"{option} {path}: may not be written to; name another file")
 
 
-def _parser(name: str | None) -> argparse.ArgumentParser:
+def _parser(known: Mapping[str, EntryPoint | Registered], name: str | None) -> argparse.ArgumentParser:
     """The parser with one subcommand built in full, or, without a name, all of them by their help line alone."""
     parser = argparse.ArgumentParser(
         prog="genpolicy",
@@ -160,13 +188,15 @@ def _parser(name: str | None) -> argparse.ArgumentParser:
     # ``main`` takes it out wherever it stands; here it is for --help.
     parser.add_argument("--traceback", action="store_true", help="show all of an error and not one message alone")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
-    if name is None:
-        for each, command in COMMANDS.items():
-            subparsers.add_parser(each, help=command.help)
-    elif name in _OWN:
-        _OWN[name](subparsers)
-    else:
-        importlib.import_module(COMMANDS[name].module).add_parser(subparsers)
+    if name is not None:
+        _load(known[name]).add_parser(subparsers)
+        return parser
+    for each, point in known.items():
+        try:
+            subparsers.add_parser(each, help=_load(point).help)
+        except RegistryError as error:
+            # argparse formats help texts with %.
+            subparsers.add_parser(each, help=f"(not usable: {error})".replace("%", "%%"))
     return parser
 
 
@@ -179,8 +209,6 @@ def _exit_status(stop: SystemExit) -> int:
 
 def _is_users(error: Exception) -> bool:
     """Whether a user can trip it and one message is enough; anything else is our bug and shows its traceback."""
-    from genpolicy.errors import EngineError, RegistryError
-
     return isinstance(error, ValueError | OSError | EngineError | RegistryError)
 
 
@@ -188,94 +216,3 @@ def _message(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error) or type(error).__name__
-
-
-def _add_games(subparsers: Any) -> None:
-    parser = subparsers.add_parser("games", help=COMMANDS["games"].help)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the list there")
-    parser.set_defaults(run=_games)
-
-
-def _games(arguments: argparse.Namespace) -> int:
-    from genpolicy import registry
-    from genpolicy.evaluation.report import Report, write_json
-
-    columns = ["game", "moves", "state tokens", "state symbols", "protocol", "specification"]
-    table = Report("Installed games", columns, words=True)
-    rows: list[dict[str, Any]] = []
-    for name in registry.available("games"):
-        try:
-            game = registry.load_game(name)
-        except (LookupError, ValueError) as error:
-            rows.append({"game": name, "error": str(error)})
-            table.add(name, "-", "-", "-", "-", str(error))
-            continue
-        numbers = {"moves": len(game.moves), "state_tokens": game.tokens.length, "symbols": len(game.tokens.symbols)}
-        rows.append({"game": name, **numbers, "protocol": game.protocol, "spec": game.spec})
-        table.add(name, *map(str, numbers.values()), game.protocol, game.spec)
-    table.print()
-    write_json(arguments.json, {"games": rows})
-    return 0
-
-
-def _add_policies(subparsers: Any) -> None:
-    parser = subparsers.add_parser("policies", help=COMMANDS["policies"].help)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the list there")
-    parser.set_defaults(run=_policies)
-
-
-def _policies(arguments: argparse.Namespace) -> int:
-    from genpolicy import registry
-    from genpolicy.evaluation.report import Report, write_json
-
-    table = Report("Installed policies", ["policy", "write it as", "what it does"], words=True)
-    rows = []
-    for name in registry.available("policies"):
-        try:
-            policy = registry.load("policies", name)
-        except LookupError as error:
-            rows.append({"policy": name, "error": str(error)})
-            table.add(name, "-", str(error))
-            continue
-        about = (policy.__doc__ or "").strip().splitlines()[0]
-        rows.append({"policy": name, "spelling": policy.spelling, "about": about})
-        table.add(name, policy.spelling, about)
-    table.print()
-    write_json(arguments.json, {"policies": rows})
-    return 0
-
-
-def _add_perft(subparsers: Any) -> None:
-    parser = subparsers.add_parser("perft", help=COMMANDS["perft"].help)
-    parser.add_argument("--game", required=True, metavar="SPEC", help="e.g. chess or connect:rows=3,cols=3,k=3")
-    parser.add_argument("--depth", type=int, required=True, metavar="N", help="moves to go down, at least 1")
-    parser.add_argument("--position", metavar="TEXT", help="where to start; the initial position without it")
-    parser.add_argument("--divide", action="store_true", help="the count below each first move")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the counts there")
-    parser.set_defaults(run=_perft)
-
-
-def _perft(arguments: argparse.Namespace) -> int:
-    from genpolicy import registry
-    from genpolicy.evaluation.report import write_json
-    from genpolicy.testing import perft
-
-    if arguments.depth < 1:
-        raise ValueError(f"--depth must be at least 1, got {arguments.depth}")
-    game = registry.load_game(arguments.game)
-    state = game.parse(arguments.position)
-    below = {
-        game.moves[int(move)]: perft(game, game.play(state, int(move)), arguments.depth - 1)
-        for move in game.legal(state)
-    }
-    if arguments.divide:
-        for move, count in below.items():
-            print(f"{move}: {count}")
-    total = sum(below.values())
-    print(total)
-    facts = {"game": game.spec, "position": game.format(state), "depth": arguments.depth, "nodes": total}
-    write_json(arguments.json, {**facts, "divide": below})
-    return 0
-
-
-_OWN: dict[str, Callable[[Any], None]] = {"games": _add_games, "policies": _add_policies, "perft": _add_perft}

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from genpolicy import load_game
 from genpolicy.data.records import SCHEMA, Dataset, DatasetInfo, Record
-from genpolicy.data.storage import sha256_of
+from genpolicy.files import sha256_of
 from genpolicy.game import Game
 from genpolicy.registry import load
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from genpolicy.errors import EngineError, RegistryError, did_you_mean
+from genpolicy.errors import did_you_mean
 from genpolicy.game import Game
 from genpolicy.registry import spelled_pairs
 from genpolicy.values import CENTIPAWN_SCALE
@@ -143,8 +143,11 @@ def make_oracle(spelling: str, game: Game[Any], **options: Any) -> Oracle:
             raise ValueError(f"oracle {spelling!r}: {key} is given twice ({given[key]!r} and {value!r}); give it once")
         given[key] = value
     given.update({key: value for key, value in options.items() if value is not None})
-    if name not in registry.available("oracles") and _is_engine(name, query, game):
-        name, given = "uci", {"engine": name, **given}
+    if name not in registry.available("oracles"):
+        for fallback in registry.available("oracle_fallbacks"):
+            if (found := registry.load("oracle_fallbacks", fallback)(name, query, game)) is not None:
+                name, given = found[0], {**found[1], **given}
+                break
     factory = registry.load("oracles", name)
     _check_options(spelling, factory, given)
     oracle: Oracle = factory(game, **given)
@@ -166,29 +169,3 @@ def _check_options(spelling: str, factory: Any, given: Mapping[str, Any]) -> Non
             hint = did_you_mean(key, takes)
             options = f"It takes: {', '.join(takes)}" if takes else "It takes none"
             raise ValueError(f"oracle {spelling!r} takes no option {key!r}.{hint} {options}")
-
-
-def _is_engine(name: str, query: str, game: Game[Any]) -> bool:
-    """Whether the name of no oracle is to be started as an engine.
-
-    Raises:
-        RegistryError: no program has this name.
-    """
-    from genpolicy import registry
-    from genpolicy.data.engine_oracle import find_engine
-
-    if "/" in name:
-        return True  # what is wrong with a path is said where it is opened
-    if not name or game.protocol == "none":
-        return False
-    try:
-        find_engine(name)
-    except EngineError as missing:
-        try:
-            registry.load("oracles", name)
-        except RegistryError as error:
-            raise RegistryError(
-                f"{error}. Nor is there an engine's program {name!r} in PATH or where games lie: install it, or give "
-                f"its path: '/path/to/{name}?{query or 'nodes=2000'}'"
-            ) from missing
-    return True

@@ -18,8 +18,8 @@ import yaml  # type: ignore[import-untyped]
 
 import genpolicy
 from genpolicy.data.oracle import Line
-from genpolicy.data.storage import sha256_of
 from genpolicy.errors import DatasetError
+from genpolicy.files import sha256_of
 from genpolicy.game import Game
 from genpolicy.values import CENTIPAWN_SCALE
 
@@ -300,7 +300,7 @@ class Dataset:
         return sum(int(shard["rows"]) for shard in self.info.shards)
 
     def count(self, name: str) -> Any:
-        """One of the counts of a complete data set (``genpolicy.data.summary.count``).
+        """One of the counts of a complete data set (``genpolicy_labelling.summary.count``).
 
         Raises:
             DatasetError: ``dataset.yaml`` does not have it.

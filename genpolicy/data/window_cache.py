@@ -26,10 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genpolicy.data.records import Dataset
-from genpolicy.data.storage import full_disk_named
 from genpolicy.data.window_build import ArrayFiles, encode_split, held_out_keys, key_sample
 from genpolicy.data.window_encoder import Arrays, Viewer, WindowEncoder
 from genpolicy.errors import DatasetError, RegistryError
+from genpolicy.files import full_disk_named
 from genpolicy.game import Game
 from genpolicy.sequence import Layout
 

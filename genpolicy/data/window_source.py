@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from genpolicy.data.counter import draw
+from genpolicy.data.counter_rng import draw
 from genpolicy.data.records import Dataset
 from genpolicy.data.window_cache import HELD_OUT, WindowCache, open_cache
 from genpolicy.data.window_encoder import VIEWERS

@@ -12,9 +12,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from genpolicy.diffusion.draws import Generators
 from genpolicy.diffusion.logits import Denoiser, TypedLogits
 from genpolicy.diffusion.process import Process, WindowBatch, broadcast, log_probabilities, nll_per_row
+from genpolicy.diffusion.random import Generators
 from genpolicy.diffusion.ranking import draw_tokens
 
 

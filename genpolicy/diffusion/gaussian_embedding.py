@@ -25,7 +25,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from genpolicy.diffusion.draws import Generators, normals
 from genpolicy.diffusion.gaussian import (
     GAMMA_MAX,
     GAMMA_MIN,
@@ -37,6 +36,7 @@ from genpolicy.diffusion.gaussian import (
 )
 from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.diffusion.process import REDUCTIONS, TIME_SAMPLINGS, WindowBatch, require_known, unit_times
+from genpolicy.diffusion.random import Generators, normals
 from genpolicy.errors import ConfigError
 
 GAMMAS = ("linear", "learned")

@@ -22,9 +22,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from genpolicy.diffusion.draws import admitted_uniform, categorical
 from genpolicy.diffusion.logits import LogitGroup, TypedLogits
 from genpolicy.diffusion.process import Process, broadcast, log_probabilities, relative_entropy, require_known
+from genpolicy.diffusion.random import admitted_uniform, categorical
 
 PREDICTION_TYPES = ("denoiser", "leave_one_out")
 TRAINED_ON = ("all", "redrawn", "corrupted")

@@ -19,8 +19,8 @@ from typing import Any, ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from genpolicy.diffusion.draws import Generators, beta_quantile, low_discrepancy, stratified, uniforms
 from genpolicy.diffusion.logits import Denoiser, TypedLogits, token_nll
+from genpolicy.diffusion.random import Generators, beta_quantile, low_discrepancy, stratified, uniforms
 from genpolicy.diffusion.schedules import alpha_table
 from genpolicy.errors import ConfigError
 

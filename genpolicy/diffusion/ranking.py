@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from genpolicy.diffusion.draws import categorical
 from genpolicy.diffusion.logits import LogitGroup, TypedLogits
+from genpolicy.diffusion.random import categorical
 
 RATES = ("linear", "cosine", "even")
 SCORES = ("log_prob", "entropy", "margin")

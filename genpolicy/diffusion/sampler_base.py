@@ -15,9 +15,9 @@ from diffusers.schedulers.scheduling_utils import SchedulerMixin
 from diffusers.utils import BaseOutput
 from torch import Tensor
 
-from genpolicy.diffusion.draws import Generators, uniforms
 from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.diffusion.process import Process
+from genpolicy.diffusion.random import Generators, uniforms
 from genpolicy.diffusion.ranking import usable_logits
 from genpolicy.errors import ConfigError
 

@@ -21,9 +21,9 @@ import torch
 from diffusers.configuration_utils import register_to_config
 from torch import Tensor
 
-from genpolicy.diffusion.draws import Generators
 from genpolicy.diffusion.logits import Denoiser, TypedLogits
 from genpolicy.diffusion.process import Process, require_known
+from genpolicy.diffusion.random import Generators
 from genpolicy.diffusion.ranking import (
     RATES,
     SCORES,

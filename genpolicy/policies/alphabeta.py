@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from genpolicy.game import Game
 from genpolicy.policies.base import Decision, Policy, load_policy, resolve_game
-from genpolicy.policies.draws import check_options
+from genpolicy.policies.seeds import check_options
 from genpolicy.policies.simple import legal_of
 from genpolicy.search.alphabeta import QUIESCENCE_PLIES, AlphaBeta, SearchResult
 from genpolicy.search.alphabeta_oracle import DEFAULT_NODES

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from genpolicy import registry
 from genpolicy.data.windows import Batch
-from genpolicy.diffusion.draws import uniforms
 from genpolicy.diffusion.logits import Denoiser, TypedLogits
 from genpolicy.diffusion.process import Process
+from genpolicy.diffusion.random import uniforms
 from genpolicy.diffusion.ranking import usable_logits
 from genpolicy.errors import ConfigError, did_you_mean
 from genpolicy.game import Game

@@ -17,7 +17,7 @@ import numpy as np
 
 from genpolicy.game import Game
 from genpolicy.policies.base import Decision, Policy, as_bool, load_policy, resolve_game
-from genpolicy.policies.draws import RowSeeds, check_options
+from genpolicy.policies.seeds import RowSeeds, check_options
 from genpolicy.policies.simple import legal_of
 from genpolicy.search.leaf import Heuristic, Rollout, even
 from genpolicy.search.mcts import PRESETS, Mcts, SearchResult
@@ -104,7 +104,7 @@ class MctsPolicy(Policy):
         temperature: The move is drawn from that distribution to the power 1 / temperature; 0 plays the most visited.
         reuse: Go on from the subtree of the moves played since an earlier decision. ``simulations`` are added to it, so
             a decision then depends on those before it; ``seed`` forgets them.
-        seed: Of noise and drawn moves; same seed, same game (see ``genpolicy.policies.draws``).
+        seed: Of noise and drawn moves; same seed, same game (see ``genpolicy.policies.seeds``).
         name: What is searched with, for tables.
 
     Raises:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from genpolicy.data.records import Dataset
-from genpolicy.data.unrelated import UnrelatedFutures
+from genpolicy.data.window_ablations import UnrelatedFutures
 from genpolicy.data.windows import WindowSource
 from genpolicy.diffusion.logits import NEGATIVE_INFINITY, LogitGroup, TypedLogits
 from genpolicy.errors import ConfigError
@@ -261,7 +261,7 @@ class NetworkPolicy(WeightsPolicy):
 
     Args:
         learner: Holds the weights, shared and not copied.
-        seed: Same seed, same game (see ``genpolicy.policies.draws``).
+        seed: Same seed, same game (see ``genpolicy.policies.seeds``).
         legal_mask: Restrict the first action to legal moves. Without it the raw first action is ``line[0]`` (-1 where
             it is no move), and ``move`` is it where legal, else the likeliest legal move of the marginal.
         batch_size: Most positions in one network call.

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from genpolicy.data.windows import Batch
-from genpolicy.diffusion.draws import uniforms
 from genpolicy.diffusion.process import nll_per_row
+from genpolicy.diffusion.random import uniforms
 from genpolicy.diffusion.ranking import draw_tokens
 from genpolicy.game import Game
 from genpolicy.policies.neural import FirstAction, NetworkLearner, NetworkLearnerConfig, NetworkPolicy

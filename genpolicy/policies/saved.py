@@ -19,10 +19,10 @@ import torch
 import genpolicy
 from genpolicy import registry
 from genpolicy.config import structured, to_dict, to_yaml
-from genpolicy.data.storage import write_atomic
 from genpolicy.errors import CheckpointError, ConfigError
+from genpolicy.files import write_atomic
 from genpolicy.policies.base import FORMAT_VERSION, Decision, Policy, write_provenance
-from genpolicy.policies.draws import RowSeeds, check_options
+from genpolicy.policies.seeds import RowSeeds, check_options
 from genpolicy.policies.simple import legal_of
 from genpolicy.policies.weights import find_device, load_weights, read_provenance, weights_of
 
@@ -35,7 +35,7 @@ class WeightsPolicy(Policy):
 
     Args:
         learner: Holds the weights, shared and not copied.
-        seed: Same seed, same game (see ``genpolicy.policies.draws``).
+        seed: Same seed, same game (see ``genpolicy.policies.seeds``).
         batch_size: Most positions in one network call.
     """
 

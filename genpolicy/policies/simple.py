@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from genpolicy.game import Game
 from genpolicy.policies.base import Decision, Policy, resolve_game
-from genpolicy.policies.draws import RowSeeds, check_options
+from genpolicy.policies.seeds import RowSeeds, check_options
 
 
 class SeededPolicy(Policy):
@@ -18,7 +18,7 @@ class SeededPolicy(Policy):
 
     Args:
         game: The game to play.
-        seed: Same seed, same game (see ``genpolicy.policies.draws``).
+        seed: Same seed, same game (see ``genpolicy.policies.seeds``).
     """
 
     def __init__(self, game: Game[Any], seed: int = 0) -> None:
@@ -49,7 +49,7 @@ class RandomPolicy(SeededPolicy):
 
     Args:
         game: The game to play.
-        seed: Same seed, same game (see ``genpolicy.policies.draws``).
+        seed: Same seed, same game (see ``genpolicy.policies.seeds``).
     """
 
     kind: ClassVar[str] = "random"
@@ -79,7 +79,7 @@ class GreedyPolicy(SeededPolicy):
 
     Args:
         game: A game with a heuristic evaluation.
-        seed: Same seed, same game (see ``genpolicy.policies.draws``).
+        seed: Same seed, same game (see ``genpolicy.policies.seeds``).
     """
 
     kind: ClassVar[str] = "greedy"

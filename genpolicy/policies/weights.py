@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from genpolicy.data.storage import sha256_of
 from genpolicy.errors import CheckpointError
+from genpolicy.files import sha256_of
 
 
 def find_device(name: str) -> torch.device:

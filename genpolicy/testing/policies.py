@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from genpolicy.data.labelled import LabelledPosition, labelled_positions
 from genpolicy.data.records import Dataset
-from genpolicy.evaluation.positions import LabelledPosition, labelled_positions
 from genpolicy.policies.base import Decision, Policy, load_policy
 from genpolicy.policies.learner import Learner
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from genpolicy.data.counter import Shuffle
+from genpolicy.data.counter_rng import Shuffle
 from genpolicy.data.windows import Batch, WindowSource
 
 

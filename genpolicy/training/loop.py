@@ -14,15 +14,15 @@ from pathlib import Path
 import torch
 
 from genpolicy.config import to_yaml
-from genpolicy.data.storage import write_atomic
 from genpolicy.data.windows import Batch
 from genpolicy.errors import TrainingError
+from genpolicy.files import write_atomic
 from genpolicy.training import checkpoint as checkpoints
 from genpolicy.training import optim, randomness
 from genpolicy.training.config import RunConfig
 from genpolicy.training.interrupt import Wish, wished
-from genpolicy.training.journal import Journal
 from genpolicy.training.measure import averages
+from genpolicy.training.metrics_log import Journal
 from genpolicy.training.run import BEST_FOLDER, CHECKPOINTS, CONFIG_FILE, POLICY_FOLDER, Run
 
 

@@ -30,9 +30,9 @@ from genpolicy.training.batches import BatchStream
 from genpolicy.training.budget import Budget
 from genpolicy.training.checkpoint import Checkpoint
 from genpolicy.training.config import RunConfig, TrainerConfig
-from genpolicy.training.journal import METRICS_FILE
 from genpolicy.training.measure import Validation, questions
-from genpolicy.training.recent import Recent
+from genpolicy.training.metrics_log import METRICS_FILE
+from genpolicy.training.running_means import Recent
 
 POLICY_FOLDER, BEST_FOLDER, CHECKPOINTS, CONFIG_FILE = "policy", "policy-best", "checkpoints", "config.yaml"
 OF_A_RUN = (POLICY_FOLDER, BEST_FOLDER, CHECKPOINTS, "tensorboard", METRICS_FILE, CONFIG_FILE)

@@ -12,8 +12,8 @@ import pytest
 import genpolicy
 from genpolicy import cli
 from genpolicy.game import Game
-from genpolicy.play.terminal import TerminalGame, ending_of, imagined_text, self_play
 from genpolicy.policies.simple import RandomPolicy
+from genpolicy_play.terminal import TerminalGame, ending_of, imagined_text, self_play
 from tests.small_datasets import CONNECT
 
 
@@ -144,13 +144,13 @@ def test_from_a_position_and_end_of_input() -> None:
     [("w", (0,)), ("b", (1,)), ("X", (0,)), ("o", (1,)), ("first", (0,)), ("second", (1,)), ("both", (0, 1))],
 )
 def test_colors(game: Game[Any], color: str, sides: tuple[int, ...]) -> None:
-    from genpolicy.play.commands import _sides
+    from genpolicy_play.commands import _sides
 
     assert _sides(game, color, seed=0) == sides
 
 
 def test_random_color_follows_the_seed(game: Game[Any]) -> None:
-    from genpolicy.play.commands import _sides
+    from genpolicy_play.commands import _sides
 
     assert {_sides(game, "random", seed=seed) for seed in range(10)} == {(0,), (1,)}
     assert _sides(game, "random", seed=4) == _sides(game, "random", seed=4)

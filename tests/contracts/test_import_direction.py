@@ -1,4 +1,4 @@
-"""Imports run one way: the core imports no game and no plugin, games never each other, and inside the core by rank."""
+"""Imports run one way: library <- plugins, by rank in the library, by an order among plugins, never between games."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 RANKS = {
-    **dict.fromkeys(["errors", "drawing", "encoding", "game", "sources", "tables", "packed"], 0),
-    **dict.fromkeys(["sequence", "registry", "config", "values"], 0),
+    **dict.fromkeys(["errors", "drawing", "encoding", "game", "sources", "tables", "packed", "files"], 0),
+    **dict.fromkeys(["sequence", "registry", "config", "values", "report", "cli"], 0),
     "diffusion": 1,
     "networks": 2,
     **dict.fromkeys(["data", "search"], 3),
     "policies": 4,
-    **dict.fromkeys(["training", "evaluation"], 5),
-    **dict.fromkeys(["experiments", "play"], 6),
-    **dict.fromkeys(["cli", "testing"], 7),
+    "training": 5,
+    **dict.fromkeys(["commands", "testing"], 6),
 }
-PLUGINS = {p.name for folder in ("games", "plugins") for p in (ROOT / folder).iterdir() if (p / "__init__.py").exists()}
+ORDER = ["engines", "labelling", "evaluation", "arena", "report", "experiments", "play"]
+"""Plugins that may import those before them, without the prefix ``genpolicy_``; every other plugin imports none."""
+GAMES = {p.name for p in (ROOT / "games").iterdir() if (p / "__init__.py").exists()}
+PLUGINS = {p.name for p in (ROOT / "plugins").iterdir() if (p / "__init__.py").exists()}
 GPL_LIBRARIES = {"chess", "cshogi"}
 GPL_PACKAGES = {"genpolicy_chess", "genpolicy_shogi"}
 
@@ -35,64 +37,74 @@ def imports(source: str) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def core_wrongs(path: str, source: str) -> list[str]:
-    """What a core module imports and must not."""
+def library_wrongs(path: str, source: str) -> list[str]:
+    """What a library module imports and must not."""
     rank = RANKS.get(path.split("/")[1].removesuffix(".py"), max(RANKS.values()))
     wrongs = []
     for name in imports(source):
         top, *rest = name.split(".")
         # The package itself offers load_policy, which is as high as policies.
         above = rest and (RANKS["policies"] if rest[0] == "load_policy" else RANKS.get(rest[0], 0)) > rank
-        if top in PLUGINS | GPL_LIBRARIES or (top == "genpolicy" and above):
+        if top in GAMES | PLUGINS | GPL_LIBRARIES or (top == "genpolicy" and above):
             wrongs.append(name)
     return wrongs
 
 
 def plugin_wrongs(package: str, source: str) -> list[str]:
     """What a game or plugin imports and must not."""
-    forbidden = PLUGINS - {package} | (set() if package in GPL_PACKAGES else GPL_LIBRARIES)
+    place = package.removeprefix("genpolicy_")
+    below = {f"genpolicy_{name}" for name in ORDER[: ORDER.index(place)]} if place in ORDER else set()
+    forbidden = (GAMES | PLUGINS) - {package} - below | (set() if package in GPL_PACKAGES else GPL_LIBRARIES)
     return [name for name in imports(source) if name.split(".")[0] in forbidden]
 
 
-CORE = sorted(p.relative_to(ROOT).as_posix() for p in (ROOT / "genpolicy").rglob("*.py"))
+LIBRARY = sorted(p.relative_to(ROOT).as_posix() for p in (ROOT / "genpolicy").rglob("*.py"))
 PLUGIN_FILES = sorted(
     p.relative_to(ROOT).as_posix()
-    for name in PLUGINS
-    for folder in ("games", "plugins")
+    for folder, names in (("games", GAMES), ("plugins", PLUGINS))
+    for name in names
     for p in (ROOT / folder / name).rglob("*.py")
 )
 
 
-@pytest.mark.parametrize("path", CORE)
-def test_a_core_module_imports_what_lies_below(path: str) -> None:
+@pytest.mark.parametrize("path", LIBRARY)
+def test_a_library_module_imports_what_lies_below(path: str) -> None:
     room = path.split("/")[1].removesuffix(".py")
     # The package's own door resolves names when they are called, the command's starts the command: neither has a rank.
     assert room in RANKS or room in ("__init__", "__main__"), (
         f"{path}: give {room!r} a rank here and in docs/architecture.md"
     )
-    assert core_wrongs(path, (ROOT / path).read_text()) == []
+    assert library_wrongs(path, (ROOT / path).read_text()) == []
 
 
 @pytest.mark.parametrize("path", PLUGIN_FILES)
-def test_a_plugin_imports_the_core_alone(path: str) -> None:
+def test_a_plugin_imports_the_library_and_the_plugins_before_it(path: str) -> None:
     assert plugin_wrongs(path.split("/")[1], (ROOT / path).read_text()) == []
 
 
 def test_the_law_sees_a_wrong_import() -> None:
-    assert core_wrongs("genpolicy/diffusion/x.py", "def f():\n    from genpolicy.policies import base") == [
+    assert library_wrongs("genpolicy/diffusion/x.py", "def f():\n    from genpolicy.policies import base") == [
         "genpolicy.policies.base"
     ]
-    assert core_wrongs("genpolicy/game.py", "from genpolicy import cli") == ["genpolicy.cli"]
-    assert core_wrongs("genpolicy/data/x.py", "import genpolicy_connect.game") == ["genpolicy_connect.game"]
-    assert core_wrongs("genpolicy/data/x.py", "import chess") == ["chess"]
-    assert core_wrongs("genpolicy/data/x.py", "from genpolicy.game import Game") == []
-    assert core_wrongs("genpolicy/data/x.py", "from genpolicy import load_policy") == ["genpolicy.load_policy"]
+    assert library_wrongs("genpolicy/game.py", "from genpolicy import training") == ["genpolicy.training"]
+    assert library_wrongs("genpolicy/data/x.py", "import genpolicy_connect.game") == ["genpolicy_connect.game"]
+    assert library_wrongs("genpolicy/testing/x.py", "from genpolicy_play import web") == ["genpolicy_play.web"]
+    assert library_wrongs("genpolicy/data/x.py", "import chess") == ["chess"]
+    assert library_wrongs("genpolicy/data/x.py", "from genpolicy.game import Game") == []
+    assert library_wrongs("genpolicy/data/x.py", "from genpolicy import load_policy") == ["genpolicy.load_policy"]
     assert plugin_wrongs("genpolicy_connect", "from genpolicy_chess import ChessGame") == ["genpolicy_chess.ChessGame"]
+    assert plugin_wrongs("genpolicy_connect", "import genpolicy_play") == ["genpolicy_play"]
     assert plugin_wrongs("genpolicy_connect", "import chess.pgn") == ["chess.pgn"]
     assert plugin_wrongs("genpolicy_chess", "import chess.pgn") == []
+    assert plugin_wrongs("genpolicy_arena", "import genpolicy_evaluation.players") == []
+    assert plugin_wrongs("genpolicy_evaluation", "import genpolicy_arena") == ["genpolicy_arena"]
+    assert plugin_wrongs("genpolicy_play", "import genpolicy_policy_image") == ["genpolicy_policy_image"]
 
 
-def test_ranks_are_those_of_the_architecture_page() -> None:
-    table = (ROOT / "docs/architecture.md").read_text().split("| rank | modules |")[1].split("\n\n")[0]
+def test_ranks_and_order_are_those_of_the_architecture_page() -> None:
+    page = (ROOT / "docs/architecture.md").read_text()
+    table = page.split("| rank | modules |")[1].split("\n\n")[0]
     rows = [row.strip("| ").split(" | ") for row in table.splitlines() if row[2:3].isdigit()]
     assert {name: int(rank) for rank, names in rows for name in names.split(", ")} == RANKS
+    assert " -> ".join(ORDER) in page
+    assert {f"genpolicy_{name}" for name in ORDER} <= PLUGINS

@@ -8,9 +8,9 @@ import pytest
 
 from genpolicy import registry
 from genpolicy.config import compose, structured
-from genpolicy.experiments.description import Experiment
 from genpolicy.sequence import PARADIGMS
 from genpolicy.training.config import RunConfig
+from genpolicy_experiments.description import Experiment
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL = sorted(p.relative_to(ROOT).as_posix() for p in (ROOT / "configs").rglob("*.yaml"))

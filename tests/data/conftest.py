@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from genpolicy.data.engine_oracle import find_engine
 from genpolicy.errors import EngineError
+from genpolicy_engines.oracle import find_engine
 
 FAKE = Path(__file__).with_name("fake_engine.py")
 

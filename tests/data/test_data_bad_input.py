@@ -16,10 +16,10 @@ import yaml
 import zstandard
 
 from genpolicy import cli
-from genpolicy.data import commands, importing, writer
 from genpolicy.data.records import Dataset, DatasetInfo, Record
-from genpolicy.data.writer import DatasetWriter
 from genpolicy.errors import DatasetError
+from genpolicy_labelling import commands, importing, writer
+from genpolicy_labelling.writer import DatasetWriter
 
 TIC_TAC_TOE = "connect:rows=3,cols=3,k=3,gravity=false"
 

@@ -11,11 +11,12 @@ import chess
 import pytest
 
 import genpolicy
-from genpolicy.data import engine_pool, engine_process
-from genpolicy.data.engine_oracle import EngineOracle, find_engine
-from genpolicy.data.engine_process import EngineProcess, parse_search
 from genpolicy.data.oracle import Line, make_oracle
 from genpolicy.errors import EngineError
+from genpolicy_engines import pool as engine_pool
+from genpolicy_engines import process as engine_process
+from genpolicy_engines.oracle import EngineOracle, find_engine
+from genpolicy_engines.process import EngineProcess, parse_search
 
 GAME = genpolicy.load_game("chess")
 FENS = [
@@ -231,7 +232,7 @@ def test_no_engine_outlives_a_killed_parent(fake_engine) -> None:
     path = fake_engine("hangs once")
     code = f"""
 import genpolicy
-from genpolicy.data.engine_oracle import EngineOracle
+from genpolicy_engines.oracle import EngineOracle
 game = genpolicy.load_game("chess")
 oracle = EngineOracle(game, {str(path)!r}, nodes=1)
 print("ready", flush=True)

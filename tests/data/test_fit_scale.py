@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import genpolicy
-from genpolicy.data.fit_scale import fit_dataset, fit_scale, log_loss
 from genpolicy.data.records import DatasetInfo, Record
-from genpolicy.data.writer import DatasetWriter
 from genpolicy.errors import DatasetError
+from genpolicy_labelling.fit_scale import fit_dataset, fit_scale, log_loss
+from genpolicy_labelling.writer import DatasetWriter
 
 SCALE = 0.0021
 

@@ -12,10 +12,10 @@ import pytest
 import genpolicy
 from genpolicy import cli
 from genpolicy.data.records import Dataset, DatasetInfo, Record
-from genpolicy.data.splits import SplitFractions
-from genpolicy.data.summary import count
-from genpolicy.data.writer import DatasetWriter
 from genpolicy.errors import SourceError
+from genpolicy_labelling.splits import SplitFractions
+from genpolicy_labelling.summary import count
+from genpolicy_labelling.writer import DatasetWriter
 
 GAME = genpolicy.load_game("chess")
 TIC_TAC_TOE = "connect:rows=3,cols=3,k=3,gravity=false"
@@ -309,7 +309,7 @@ def test_bad_split_fractions(text) -> None:
 
 
 def test_an_unknown_split_of_a_source_is_named(tmp_path) -> None:
-    from genpolicy.data.splits import checked_split
+    from genpolicy_labelling.splits import checked_split
 
     assert checked_split("valid") == "validation"
     with pytest.raises(ValueError, match="'other'"):

@@ -17,8 +17,8 @@ import pytest
 import genpolicy
 from genpolicy import cli
 from genpolicy.data.records import Dataset
-from genpolicy.data.selfplay import SelfplayConfig
 from genpolicy.values import score_to_value
+from genpolicy_labelling.selfplay import SelfplayConfig
 
 GAME = genpolicy.load_game("chess")
 TIC_TAC_TOE = "connect:rows=3,cols=3,k=3,gravity=false"

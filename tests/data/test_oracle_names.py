@@ -4,9 +4,9 @@ import pytest
 
 import genpolicy
 from genpolicy import cli
-from genpolicy.data import engine_pool
 from genpolicy.data.oracle import make_oracle
 from genpolicy.errors import RegistryError
+from genpolicy_engines import pool as engine_pool
 
 GAME = genpolicy.load_game("chess")
 

@@ -12,12 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from genpolicy.data import journal, storage, writer
-from genpolicy.data.journal import Journal
+from genpolicy import files as storage
 from genpolicy.data.records import SCHEMA, Dataset, DatasetInfo, Record
-from genpolicy.data.storage import DiskFullError, write_atomic
-from genpolicy.data.writer import DatasetWriter
 from genpolicy.errors import DatasetError
+from genpolicy.files import DiskFullError, write_atomic
+from genpolicy_labelling import journal, writer
+from genpolicy_labelling.journal import Journal
+from genpolicy_labelling.writer import DatasetWriter
 
 
 def make_info(**changes) -> DatasetInfo:

@@ -13,7 +13,7 @@ import torch
 
 from genpolicy import load_game
 from genpolicy.data import window_build
-from genpolicy.data.counter import Shuffle, draw
+from genpolicy.data.counter_rng import Shuffle, draw
 from genpolicy.data.records import Dataset, Record
 from genpolicy.data.window_cache import WindowCache
 from genpolicy.data.window_source import build_windows

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from genpolicy.diffusion import Absorbing, Multinomial, Process, alpha_table, get_schedule
 from genpolicy.diffusion.bounds import masked_integrand, uniform_integrand
-from genpolicy.diffusion.draws import low_discrepancy, stratified
 from genpolicy.diffusion.multinomial import observed_gain, to_denoiser, to_leave_one_out
+from genpolicy.diffusion.random import low_discrepancy, stratified
 
 X0 = torch.tensor([[1, 3]])
 Toy = Callable[..., Tensor]

@@ -2,7 +2,7 @@
 
 import torch
 
-from genpolicy.diffusion.draws import admitted_uniform, categorical
+from genpolicy.diffusion.random import admitted_uniform, categorical
 
 # Draws.
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from genpolicy.diffusion import Absorbing, LogitGroup, Multinomial, Process, TypedLogits
-from genpolicy.diffusion.draws import beta_quantile
+from genpolicy.diffusion.random import beta_quantile
 from genpolicy.errors import ConfigError
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from genpolicy.evaluation.intervals import cluster_bootstrap, wilson
-from genpolicy.evaluation.report import Report, percent, percent_with_interval, write_json, write_markdown
+from genpolicy.report import Report, percent, percent_with_interval, write_json, write_markdown
+from genpolicy_evaluation.intervals import cluster_bootstrap, wilson
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,14 @@ from typing import Any, ClassVar
 import pytest
 
 import genpolicy
+from genpolicy.data.labelled import LabelledPosition, labelled_positions
 from genpolicy.data.records import Record
 from genpolicy.errors import ConfigError, DatasetError
-from genpolicy.evaluation.accuracy import accuracy_report, measure_accuracy, random_chances
-from genpolicy.evaluation.futures import MEASURES, futures_reports, measure_futures, plot_futures
-from genpolicy.evaluation.positions import LabelledPosition, labelled_positions
 from genpolicy.game import Game
 from genpolicy.policies.base import Decision, Policy
 from genpolicy.registry import load
+from genpolicy_evaluation.accuracy import accuracy_report, measure_accuracy, random_chances
+from genpolicy_evaluation.futures import MEASURES, futures_reports, measure_futures, plot_futures
 from tests.small_datasets import CONNECT, write_dataset
 
 

@@ -13,9 +13,9 @@ import zstandard
 import genpolicy
 from genpolicy.cli import main
 from genpolicy.errors import SourceError
-from genpolicy.evaluation.puzzle_tables import by_rating, by_theme
-from genpolicy.evaluation.puzzles import Attempt, read_puzzle_file
 from genpolicy.game import Game
+from genpolicy_evaluation.puzzle_tables import by_rating, by_theme
+from genpolicy_evaluation.puzzles import Attempt, read_puzzle_file
 from tests.evaluation.chess_puzzles import HEADER, QUEEN_UP, SCHOLAR, SCHOLAR_MOVES, puzzle
 from tests.small_datasets import CONNECT
 

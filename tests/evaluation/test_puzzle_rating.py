@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from genpolicy.evaluation.puzzle_rating import fit_puzzle_rating
+from genpolicy_evaluation.puzzle_rating import fit_puzzle_rating
 
 
 def elo_of(chance: float) -> float:

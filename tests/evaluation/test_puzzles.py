@@ -12,10 +12,10 @@ import pytest
 
 import genpolicy
 from genpolicy.errors import EngineError
-from genpolicy.evaluation.puzzle_tables import PuzzleResult, puzzle_reports
-from genpolicy.evaluation.puzzles import attempt_puzzles
 from genpolicy.game import Game, Puzzle
 from genpolicy.policies.base import Decision, Policy
+from genpolicy_evaluation.puzzle_tables import PuzzleResult, puzzle_reports
+from genpolicy_evaluation.puzzles import attempt_puzzles
 from tests.evaluation.chess_puzzles import QUEEN_E7, QUEEN_UP, SCHOLAR, SCHOLAR_MOVES, puzzle
 from tests.small_datasets import CONNECT
 

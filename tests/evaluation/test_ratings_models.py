@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from genpolicy.evaluation.rating_models import MODELS, Counts, RatingModel
-from genpolicy.evaluation.ratings import FitOptions, RatedGame, Ratings, fit
+from genpolicy_arena.rating_models import MODELS, Counts, RatingModel
+from genpolicy_arena.ratings import FitOptions, RatedGame, Ratings, fit
 
 LN10_400 = math.log(10) / 400
 

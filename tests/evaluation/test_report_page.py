@@ -17,17 +17,17 @@ import pytest
 
 import genpolicy
 from genpolicy.cli import main
+from genpolicy.data.labelled import LabelledPosition, labelled_positions
 from genpolicy.errors import EngineError
-from genpolicy.evaluation import report_parts
-from genpolicy.evaluation.charts import Bar, interval_chart, line_chart, nice_ticks, scatter_chart, standalone
-from genpolicy.evaluation.latency import measure_latency
-from genpolicy.evaluation.page import Charts, Facts, Page, Table, check_page, to_html, to_markdown
-from genpolicy.evaluation.positions import LabelledPosition, labelled_positions
-from genpolicy.evaluation.provenance import commit, policy_fingerprint, source_fingerprint
-from genpolicy.evaluation.report_parts import Asked, Part, PartStore, Row, measure_row, read_tournament
-from genpolicy.evaluation.table2 import main_charts, main_table
 from genpolicy.game import Game
 from genpolicy.policies.base import Decision, Policy
+from genpolicy_evaluation.latency import measure_latency
+from genpolicy_evaluation.provenance import commit, policy_fingerprint, source_fingerprint
+from genpolicy_report import measures as report_parts
+from genpolicy_report.charts import Bar, interval_chart, line_chart, nice_ticks, scatter_chart, standalone
+from genpolicy_report.measures import Asked, Part, PartStore, Row, measure_row, read_tournament
+from genpolicy_report.page import Charts, Facts, Page, Table, check_page, to_html, to_markdown
+from genpolicy_report.tables import main_charts, main_table
 from tests.small_datasets import CONNECT, solved_connect
 
 HOSTILE = """<script>alert("x")</script> & 'a' | b ]]> -->"""

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from genpolicy.evaluation.sprt import SprtConfig, expected_score, log_likelihood_ratio, parse_sprt, run_in_order
+from genpolicy_arena.sprt import SprtConfig, expected_score, log_likelihood_ratio, parse_sprt, run_in_order
 
 FISHTEST = [
     # elo0, elo1, pairs by points, LLR as fishtest printed it; pull requests of official-stockfish/Stockfish.

@@ -12,9 +12,9 @@ import chess.pgn
 import pytest
 
 from genpolicy import cli
-from genpolicy.evaluation.arena.adjudication import Adjudication
-from genpolicy.evaluation.arena.tournament import run_tournament
 from genpolicy.registry import load_game
+from genpolicy_arena.adjudication import Adjudication
+from genpolicy_arena.tournament import run_tournament
 from tests.evaluation.tournament_games import CHESS, FOUR, TTT, config
 
 # Chess: engines that misbehave, and PGN that others read.

@@ -23,13 +23,13 @@ import pytest
 from genpolicy import cli
 from genpolicy.data.oracle import Line, Oracle
 from genpolicy.errors import EngineError, SourceError
-from genpolicy.evaluation.arena.adjudication import Adjudication
-from genpolicy.evaluation.arena.journal import Journal
-from genpolicy.evaluation.arena.match import GameResult, GameTask, Match
-from genpolicy.evaluation.arena.openings import Opening, draw_from_book, draw_random, read_book
-from genpolicy.evaluation.arena.tournament import SprtWatch, TournamentConfig, run_tournament
-from genpolicy.evaluation.sprt import SprtConfig
 from genpolicy.policies.base import Decision, Policy
+from genpolicy_arena.adjudication import Adjudication
+from genpolicy_arena.match import GameResult, GameTask, Match
+from genpolicy_arena.openings import Opening, draw_from_book, draw_random, read_book
+from genpolicy_arena.results import Journal
+from genpolicy_arena.sprt import SprtConfig
+from genpolicy_arena.tournament import SprtWatch, TournamentConfig, run_tournament
 from tests.evaluation.tournament_games import CHESS, FOUR, PLAYERS, TTT, config
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from genpolicy.evaluation.arena.openings import draw_random
-from genpolicy.evaluation.arena.tournament import TournamentConfig
 from genpolicy.registry import load_game
+from genpolicy_arena.openings import draw_random
+from genpolicy_arena.tournament import TournamentConfig
 
 CHESS = load_game("chess")
 TTT = load_game("connect:rows=3,cols=3,k=3,gravity=false")

@@ -13,11 +13,11 @@ import yaml
 from genpolicy.cli import main
 from genpolicy.data.records import Dataset
 from genpolicy.errors import ConfigError
-from genpolicy.experiments.description import Experiment
-from genpolicy.experiments.possible import require
-from genpolicy.experiments.runner import Runner, play_name
 from genpolicy.registry import load_game
 from genpolicy.sequence import Layout
+from genpolicy_experiments.description import Experiment
+from genpolicy_experiments.possible import require
+from genpolicy_experiments.runner import Runner, play_name
 
 GAME = "connect:rows=3,cols=3,k=3,gravity=false"
 NETWORK = {"geometry": "board", "head": "typed", "num_layers": 1, "width": 16, "num_heads": 2, "move_rank": 8}

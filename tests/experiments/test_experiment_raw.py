@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import genpolicy
-from genpolicy.evaluation.positions import LabelledPosition
-from genpolicy.experiments import tables, worker
-from genpolicy.experiments.runner import Result
+from genpolicy.data.labelled import LabelledPosition
 from genpolicy.policies.base import Decision, Policy
+from genpolicy_experiments import tables, worker
+from genpolicy_experiments.runner import Result
 
 GAME: Any = genpolicy.load_game("connect:rows=3,cols=3,k=3,gravity=false")
 

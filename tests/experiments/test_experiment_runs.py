@@ -18,9 +18,9 @@ import yaml
 
 from genpolicy.cli import main
 from genpolicy.data.records import Dataset
-from genpolicy.experiments import commands, stored, worker
-from genpolicy.experiments import runner as runners
-from genpolicy.experiments.description import Experiment
+from genpolicy_experiments import commands, stored, worker
+from genpolicy_experiments import runner as runners
+from genpolicy_experiments.description import Experiment
 
 GAME = "connect:rows=3,cols=3,k=3,gravity=false"
 NETWORK = {"geometry": "board", "head": "typed", "num_layers": 1, "width": 16, "num_heads": 2, "move_rank": 8}
@@ -308,5 +308,5 @@ def test_cores_are_those_that_may_be_used(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_process_whose_parent_is_gone_already_ends() -> None:
     """Its parent was killed before it could ask who that is."""
-    code = "import time; from genpolicy.experiments.stored import follow_parent; follow_parent(1 << 22); time.sleep(60)"
+    code = "import time; from genpolicy_experiments.stored import follow_parent; follow_parent(1 << 22); time.sleep(60)"
     assert subprocess.run([sys.executable, "-c", code], timeout=30).returncode < 0

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from genpolicy.experiments.statistics import Paired, holm, mean_over_seeds, paired
+from genpolicy_experiments.statistics import Paired, holm, mean_over_seeds, paired
 
 
 def test_students_interval_by_hand() -> None:

@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from genpolicy.errors import ConfigError
-from genpolicy.experiments import tables
-from genpolicy.experiments.description import Experiment
-from genpolicy.experiments.runner import Result
+from genpolicy_experiments import tables
+from genpolicy_experiments.description import Experiment
+from genpolicy_experiments.runner import Result
 
 DRAWS = np.random.default_rng(0)
 GOOD = [(DRAWS.random(300) < 0.9).astype(float) for _ in range(3)]
@@ -120,7 +120,7 @@ def test_labels_break_no_row(tmp_path: Path) -> None:
 
 def test_random_level_and_several_shares_are_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from genpolicy.experiments import plots
+    from genpolicy_experiments import plots
 
     wanted = [
         {"x": "way", "y": "best, best_one_call"},
@@ -145,7 +145,7 @@ def test_shares_and_amounts_share_no_axis(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("low", "high"), [(2.2e11, 8e12), (3.1e11, 3.9e11), (1, 160), (7, 7), (1e3, 1e12)])
 def test_round_ticks_are_few_and_within(low: float, high: float) -> None:
-    plots = pytest.importorskip("genpolicy.experiments.plots")
+    plots = pytest.importorskip("genpolicy_experiments.plots")
     ticks = plots.round_numbers(low, high)
     assert 1 <= len(ticks) <= 7
     assert all(0.9 * low <= tick <= 1.1 * high for tick in ticks)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from genpolicy import load_game
-from genpolicy.play.engine.host import Host, read_facts
+from genpolicy_play.engine.host import Host, read_facts
 from genpolicy_policy_image import ImageConfig, ImageLearner
 from tests.play.engine_policies import save_diffusion
 from tests.play.engine_session import Session, best
@@ -45,7 +45,7 @@ def test_other_failures_of_loading_are_not_tried_again(folder: Path, monkeypatch
         calls.append("load")
         raise RuntimeError("the disk is gone")
 
-    monkeypatch.setattr("genpolicy.play.engine.host.load_policy", fail)
+    monkeypatch.setattr("genpolicy_play.engine.host.load_policy", fail)
     with pytest.raises(RuntimeError, match="the disk is gone"):
         host.load()
     assert calls == ["load"]
@@ -54,7 +54,7 @@ def test_other_failures_of_loading_are_not_tried_again(folder: Path, monkeypatch
 def test_a_policy_that_comes_with_the_program_is_loaded_without_the_compiler(tmp_path: Path) -> None:
     diffusion = save_diffusion(tmp_path / "diffusion", "shogi")
     code = (
-        "import sys; from genpolicy import load_game; from genpolicy.play.engine.host import Host, read_facts; "
+        "import sys; from genpolicy import load_game; from genpolicy_play.engine.host import Host, read_facts; "
         "spec = sys.argv[1]; Host(spec, load_game('shogi'), 'cpu', read_facts(spec, None)).load(); "
         "print('torch' in sys.modules, 'torch._dynamo' in sys.modules)"
     )

@@ -17,11 +17,11 @@ import genpolicy
 from genpolicy.drawing import Drawing, HandSlot
 from genpolicy.game import Game
 from genpolicy.networks import NetworkConfig
-from genpolicy.play.drawing import Arrow, board_of, board_svg, frame_of_step, frames, move_places, plan_arrows
-from genpolicy.play.drawing.svg import BoardDrawing
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
 from genpolicy.policies.dream import Dream, DreamStep
 from genpolicy.sequence import Layout
+from genpolicy_play.drawing import Arrow, board_of, board_svg, frame_of_step, frames, move_places, plan_arrows
+from genpolicy_play.drawing.svg import BoardDrawing
 
 SVG = "{http://www.w3.org/2000/svg}"
 SPECS = {"chess": "chess", "shogi": "cshogi", "connect": None, "connect:rows=3,cols=3,k=3,gravity=false": None}

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from genpolicy import load_game
-from genpolicy.play.engine.found import Found, Variation
-from genpolicy.play.engine.job import Job
-from genpolicy.play.engine.plan import Plan
-from genpolicy.play.engine.protocol import Go
+from genpolicy_play.engine.answer import Found, Variation
+from genpolicy_play.engine.job import Job
+from genpolicy_play.engine.plan import Plan
+from genpolicy_play.engine.protocol import Go
 from tests.play.engine_policies import save_diffusion
 from tests.play.engine_session import Session, before_bestmove, best
 

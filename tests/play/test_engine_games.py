@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from genpolicy import load_game
-from genpolicy.data.engine_oracle import find_engine
 from genpolicy.errors import EngineError
+from genpolicy_engines.oracle import find_engine
 from tests.play.engine_policies import save_diffusion
 from tests.play.engine_session import ENGINE, LINES, Session, best
 

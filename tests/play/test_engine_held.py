@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from genpolicy import load_game
-from genpolicy.play.engine.found import Found, Variation, best_move
+from genpolicy_play.engine.answer import Found, Variation, best_move
 from tests.play.engine_session import Session, best
 
 MATED = "position startpos moves f2f3 e7e5 g2g4 d8h4"

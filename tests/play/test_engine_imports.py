@@ -27,9 +27,9 @@ def test_the_web_board_without_a_network_needs_no_torch() -> None:
     pytest.importorskip("starlette", reason="needs the extra [web]")
     code = (
         "import sys\n"
-        "from genpolicy.play.web import app, command, serving\n"
-        "from genpolicy.play.web.deciding import warm\n"
-        "from genpolicy.play.web.offers import make_offers\n"
+        "from genpolicy_play.web import app, command, serving\n"
+        "from genpolicy_play.web.deciding import warm\n"
+        "from genpolicy_play.web.catalog import make_offers\n"
         "offers = make_offers([], ['chess', 'shogi'])\n"
         "for offer in offers.policies.values():\n"
         "    warm(offer)\n"
@@ -44,7 +44,7 @@ def test_seeds_of_rows_are_the_same_bits() -> None:
     # Worked out by hand from the documented hash, without the class.
     import hashlib
 
-    from genpolicy.policies.draws import RowSeeds
+    from genpolicy.policies.seeds import RowSeeds
 
     def expected(seed: int, count: int, text: str) -> int:
         return int.from_bytes(hashlib.blake2b(f"{seed}\n{count}\n{text}".encode(), digest_size=8).digest(), "big") >> 1

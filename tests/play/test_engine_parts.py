@@ -15,15 +15,6 @@ from genpolicy.diffusion.remasking_sampler import SIGMAS
 from genpolicy.diffusion.samplers import SAMPLERS
 from genpolicy.errors import ConfigError
 from genpolicy.networks import NetworkConfig
-from genpolicy.play.engine import options
-from genpolicy.play.engine.clock import budget
-from genpolicy.play.engine.command import read_lines
-from genpolicy.play.engine.dialect import UCI, USI
-from genpolicy.play.engine.found import MAX_CENTIPAWNS, Found, Variation, centipawns, found_of, info_lines, legality
-from genpolicy.play.engine.host import read_facts
-from genpolicy.play.engine.position import PositionReader
-from genpolicy.play.engine.protocol import Go, Position, read_go, read_position, read_setoption
-from genpolicy.play.engine.timekeeper import Timekeeper
 from genpolicy.policies.base import Decision
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
 from genpolicy.policies.gaussian import SCHEDULERS
@@ -31,6 +22,15 @@ from genpolicy.policies.value import READOUTS
 from genpolicy.search.mcts import PRESETS
 from genpolicy.search.tree import FIRST_PLAY
 from genpolicy.values import centipawns_to_probability, probability_to_value
+from genpolicy_play.engine import options
+from genpolicy_play.engine.answer import MAX_CENTIPAWNS, Found, Variation, centipawns, found_of, info_lines, legality
+from genpolicy_play.engine.clock import budget
+from genpolicy_play.engine.command import read_lines
+from genpolicy_play.engine.dialect import UCI, USI
+from genpolicy_play.engine.host import read_facts
+from genpolicy_play.engine.position import PositionReader
+from genpolicy_play.engine.protocol import Go, Position, read_go, read_position, read_setoption
+from genpolicy_play.engine.timekeeper import Timekeeper
 
 words = str.split
 MOVES = frozenset(["e2e4", "g1f3"])

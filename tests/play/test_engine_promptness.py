@@ -92,7 +92,7 @@ def test_no_garbage_is_collected_in_a_search() -> None:
 def test_a_search_that_is_stopped_before_the_policy_is_loaded_is_answered_by_it() -> None:
     code = (
         "import time\n"
-        "from genpolicy.play.engine.host import Host\n"
+        "from genpolicy_play.engine.host import Host\n"
         "def slow(self):\n"
         "    time.sleep(2.0)\n"
         "    return original(self)\n"

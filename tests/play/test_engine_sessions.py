@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from genpolicy import load_game
-from genpolicy.data.engine_options import EngineOption
+from genpolicy_engines.options import EngineOption
 from tests.play.engine_policies import save_diffusion
 from tests.play.engine_session import ENGINE, Session, before_bestmove, best
 
@@ -90,7 +90,7 @@ def test_usi_names_hold_no_blanks(shogi_tree: Session) -> None:
 def test_the_greeting_needs_no_torch(folder: Path) -> None:
     code = (
         "import sys\n"
-        "from genpolicy.play.engine import command, server, host, searchers\n"
+        "from genpolicy_play.engine import command, server, host, searchers\n"
         "from genpolicy import registry\n"
         f"facts = host.read_facts({str(folder)!r}, None)\n"
         "host.Host('x', registry.load_game(facts.game), 'cpu', facts)\n"
@@ -410,7 +410,7 @@ def test_a_reader_that_leaves_is_no_crash() -> None:
 def test_what_others_print_goes_to_standard_error() -> None:
     code = (
         "import os, sys\n"
-        "from genpolicy.play.engine.output import Output\n"
+        "from genpolicy_play.engine.output import Output\n"
         "output = Output.claim()\n"
         "print('python', flush=True); os.write(1, b'from C\\n'); output.send('readyok', 'info string \\u5c06\\n')\n"
     )

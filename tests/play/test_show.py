@@ -111,7 +111,7 @@ def test_png_is_the_same_without_the_fonts_of_the_system(shogi: str, tmp_path: P
     import resvg_py
     from PIL import Image
 
-    from genpolicy.play.drawing import board_of, board_svg
+    from genpolicy_play.drawing import board_of, board_svg
 
     game = genpolicy.load_game("shogi")
     svg = board_svg(game, board_of(game, game.parse()), width=600)

@@ -24,10 +24,10 @@ import pytest
 pytest.importorskip("starlette", reason="needs the extra [web]")
 pytest.importorskip("uvicorn", reason="needs the extra [web]")
 
-from genpolicy.play.web.app import MEDIA, static_files
-from genpolicy.play.web.guard import host_of, is_loopback
-from genpolicy.play.web.offers import found_policies
-from genpolicy.play.web.serving import listen, url_of
+from genpolicy_play.web.app import MEDIA, static_files
+from genpolicy_play.web.catalog import found_policies
+from genpolicy_play.web.middleware import host_of, is_loopback
+from genpolicy_play.web.serving import listen, url_of
 
 COMMAND = (sys.executable, "-m", "genpolicy", "web")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -209,4 +209,4 @@ def test_the_wheel_holds_the_page(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("*.whl")
     names = subprocess.run(["unzip", "-Z1", str(wheel)], capture_output=True, text=True, check=True).stdout.split()
     for name in static_files():
-        assert f"genpolicy/play/web/static/{name}" in names
+        assert f"plugins/genpolicy_play/web/static/{name}" in names

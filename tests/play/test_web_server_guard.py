@@ -14,9 +14,9 @@ import pytest
 pytest.importorskip("starlette", reason="needs the extra [web]")
 pytest.importorskip("uvicorn", reason="needs the extra [web]")
 
-from genpolicy.play.web.app import static_files
-from genpolicy.play.web.fields import MAX_BODY_BYTES, MAX_MOVES, MAX_TEXT, RequestError, read_object
-from genpolicy.play.web.guard import Hosts, same_origin
+from genpolicy_play.web.app import static_files
+from genpolicy_play.web.middleware import Hosts, same_origin
+from genpolicy_play.web.requests import MAX_BODY_BYTES, MAX_MOVES, MAX_TEXT, RequestError, read_object
 from tests.play.web_server import TIC_TAC_TOE, Client, serving
 
 JSON = {"Content-Type": "application/json"}

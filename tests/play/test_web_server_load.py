@@ -21,10 +21,11 @@ from genpolicy.errors import EngineError
 pytest.importorskip("starlette", reason="needs the extra [web]")
 pytest.importorskip("uvicorn", reason="needs the extra [web]")
 
-from genpolicy.play.web import app, desk
-from genpolicy.play.web.deciding import searching
-from genpolicy.play.web.desk import Desk, Job, Stopped
-from genpolicy.play.web.fields import RequestError
+from genpolicy_play.web import app
+from genpolicy_play.web import queue as desk
+from genpolicy_play.web.deciding import searching
+from genpolicy_play.web.queue import Desk, Job, Stopped
+from genpolicy_play.web.requests import RequestError
 from tests.play.engine_policies import save_diffusion
 from tests.play.web_server import TIC_TAC_TOE, Client, serving
 

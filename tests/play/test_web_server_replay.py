@@ -14,9 +14,9 @@ from genpolicy import load_game
 pytest.importorskip("starlette", reason="needs the extra [web]")
 pytest.importorskip("uvicorn", reason="needs the extra [web]")
 
-from genpolicy.play.web import positions
-from genpolicy.play.web.fields import RequestError
-from genpolicy.play.web.positions import Replays
+from genpolicy_play.web import positions
+from genpolicy_play.web.positions import Replays
+from genpolicy_play.web.requests import RequestError
 from tests.play.web_server import Client, serving
 
 START = "r3k3/8/8/2n5/8/3N4/8/4K2R w - - 0 1"

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from genpolicy.play.web.app import make_app
-from genpolicy.play.web.desk import Desk
-from genpolicy.play.web.guard import Hosts
-from genpolicy.play.web.offers import Offers, make_offers
-from genpolicy.play.web.serving import Running
+from genpolicy_play.web.app import make_app
+from genpolicy_play.web.catalog import Offers, make_offers
+from genpolicy_play.web.middleware import Hosts
+from genpolicy_play.web.queue import Desk
+from genpolicy_play.web.serving import Running
 
 TIC_TAC_TOE = "connect:rows=3,cols=3,k=3,gravity=false"
 

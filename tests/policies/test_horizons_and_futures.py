@@ -13,8 +13,8 @@ from genpolicy.data.records import Dataset
 from genpolicy.errors import ConfigError
 from genpolicy.networks import DenoisingTransformer, NetworkConfig
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
-from genpolicy.policies.draws import RowSeeds
 from genpolicy.policies.neural import FirstAction
+from genpolicy.policies.seeds import RowSeeds
 from genpolicy.sequence import Layout
 from genpolicy.testing import check_learner, check_policy
 from tests.small_datasets import CONNECT, solved_connect

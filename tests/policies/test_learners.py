@@ -12,16 +12,16 @@ import pytest
 import torch
 
 import genpolicy
+from genpolicy.data.labelled import labelled_positions
 from genpolicy.data.records import Dataset, Record
 from genpolicy.data.windows import Batch
-from genpolicy.evaluation.accuracy import measure_accuracy
-from genpolicy.evaluation.positions import labelled_positions
 from genpolicy.game import Game
 from genpolicy.networks import NetworkConfig
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
 from genpolicy.policies.learner import Learner
 from genpolicy.policies.one_step import OneStepConfig, OneStepLearner
 from genpolicy.testing import check_learner
+from genpolicy_evaluation.accuracy import measure_accuracy
 from tests.small_datasets import CONNECT, solved_connect, write_dataset
 
 SMALL = NetworkConfig(num_layers=2, width=64, num_heads=4, geometry="board", head="typed", init_std=0.05)

@@ -14,13 +14,13 @@ from genpolicy.data.oracle import Line, Oracle, make_oracle
 from genpolicy.errors import EngineError, RegistryError
 from genpolicy.game import Game
 from genpolicy.networks import NetworkConfig
-from genpolicy.play.engine.options import policy_options
 from genpolicy.policies.base import spelled_options
-from genpolicy.policies.draws import RowSeeds
-from genpolicy.policies.engine import OraclePolicy
 from genpolicy.policies.one_step import OneStepConfig, OneStepLearner
+from genpolicy.policies.oracle import OraclePolicy
+from genpolicy.policies.seeds import RowSeeds
 from genpolicy.policies.simple import RandomPolicy
 from genpolicy.testing import check_policy
+from genpolicy_play.engine.options import policy_options
 from tests.small_datasets import CONNECT
 
 

@@ -13,12 +13,12 @@ import pytest
 pytest.importorskip("chess")
 
 import genpolicy
-from genpolicy.data.engine_oracle import find_engine
 from genpolicy.errors import EngineError
-from genpolicy.policies.engine import EnginePolicy
 from genpolicy.testing import check_policy
 from genpolicy.testing.policies import check_decision
 from genpolicy.values import score_to_value
+from genpolicy_engines.oracle import find_engine
+from genpolicy_engines.policy import EnginePolicy
 
 GAME = genpolicy.load_game("chess")
 

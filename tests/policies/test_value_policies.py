@@ -11,11 +11,10 @@ import pytest
 import torch
 
 import genpolicy
+from genpolicy.data.labelled import labelled_positions
 from genpolicy.data.oracle import make_oracle
 from genpolicy.data.records import Dataset, Record, make_record
 from genpolicy.errors import CheckpointError, ConfigError, DatasetError
-from genpolicy.evaluation.accuracy import measure_accuracy
-from genpolicy.evaluation.positions import labelled_positions
 from genpolicy.game import Game
 from genpolicy.networks import NetworkConfig
 from genpolicy.policies.action_value import ActionValueLearner, ActionValuePolicy
@@ -25,6 +24,7 @@ from genpolicy.testing import check_learner, check_policy
 from genpolicy.training.config import OptimConfig
 from genpolicy.training.optim import make_optimizers
 from genpolicy.values import probability_to_bin, score_to_value, value_to_probability
+from genpolicy_evaluation.accuracy import measure_accuracy
 from tests.small_datasets import CONNECT, solved_connect, write_dataset
 
 SMALL = NetworkConfig(num_layers=2, width=64, num_heads=4, geometry="board", head="typed", init_std=0.05)

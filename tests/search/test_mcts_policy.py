@@ -16,9 +16,9 @@ from genpolicy.errors import RegistryError
 from genpolicy.game import Game
 from genpolicy.networks import NetworkConfig
 from genpolicy.policies.base import Decision, Policy
-from genpolicy.policies.draws import RowSeeds
 from genpolicy.policies.mcts import MctsPolicy, PolicyEvaluator
 from genpolicy.policies.one_step import OneStepConfig, OneStepLearner
+from genpolicy.policies.seeds import RowSeeds
 from genpolicy.search.leaf import even
 from genpolicy.search.tree import MctsConfig
 from genpolicy.testing import check_policy

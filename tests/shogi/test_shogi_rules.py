@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import genpolicy
-from genpolicy.data.engine_oracle import find_engine
 from genpolicy.errors import ConfigError, IllegalMoveError
 from genpolicy.testing import check_game
 from genpolicy.testing.games import perft
+from genpolicy_engines.oracle import find_engine
 from genpolicy_shogi import rules
 from tests.shogi.naive_shogi import Position
 from tests.shogi.shogi_positions import GAME, play, random_game, random_states, reference, turned, turned_move, usi

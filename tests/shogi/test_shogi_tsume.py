@@ -10,9 +10,9 @@ import pytest
 
 import genpolicy
 from genpolicy.errors import SourceError
-from genpolicy.evaluation.puzzles import attempt_puzzles
 from genpolicy.game import Puzzle
 from genpolicy.policies.base import Decision, Policy
+from genpolicy_evaluation.puzzles import attempt_puzzles
 from genpolicy_shogi.tsume import SHORTER, MateSearch
 
 GAME = genpolicy.load_game("shogi")

@@ -12,11 +12,11 @@ import pytest
 
 import genpolicy
 from genpolicy.config import compose
+from genpolicy.data.labelled import labelled_positions
 from genpolicy.data.records import Dataset
-from genpolicy.evaluation.accuracy import measure_accuracy, random_chances
-from genpolicy.evaluation.positions import labelled_positions
 from genpolicy.training.config import RunConfig
 from genpolicy.training.loop import train
+from genpolicy_evaluation.accuracy import measure_accuracy, random_chances
 from tests.small_datasets import solved_connect
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "connect"

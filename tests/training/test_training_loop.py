@@ -27,8 +27,8 @@ from genpolicy.errors import CheckpointError, ConfigError, DatasetError, Trainin
 from genpolicy.training import checkpoint as checkpoints
 from genpolicy.training.config import RunConfig
 from genpolicy.training.interrupt import wished
-from genpolicy.training.journal import read_metrics
 from genpolicy.training.loop import train
+from genpolicy.training.metrics_log import read_metrics
 from genpolicy.training.run import _claim_folder
 from tests.small_datasets import solved_connect, write_dataset
 from tests.training import toy

@@ -1,0 +1,104 @@
+"""The library's own small subcommands: ``games``, ``policies`` and ``perft``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from genpolicy.cli import Command
+
+GAMES = Command("list the installed games", "genpolicy.commands:add_games")
+POLICIES = Command("list the installed policies and how to write them", "genpolicy.commands:add_policies")
+PERFT = Command("count the positions a game reaches in so many moves", "genpolicy.commands:add_perft")
+
+
+def add_games(subparsers: Any) -> None:
+    """Add ``games`` to the command line."""
+    parser = subparsers.add_parser("games", help=GAMES.help)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the list there")
+    parser.set_defaults(run=_games)
+
+
+def _games(arguments: argparse.Namespace) -> int:
+    from genpolicy import registry
+    from genpolicy.report import Report, write_json
+
+    columns = ["game", "moves", "state tokens", "state symbols", "protocol", "specification"]
+    table = Report("Installed games", columns, words=True)
+    rows: list[dict[str, Any]] = []
+    for name in registry.available("games"):
+        try:
+            game = registry.load_game(name)
+        except (LookupError, ValueError) as error:
+            rows.append({"game": name, "error": str(error)})
+            table.add(name, "-", "-", "-", "-", str(error))
+            continue
+        numbers = {"moves": len(game.moves), "state_tokens": game.tokens.length, "symbols": len(game.tokens.symbols)}
+        rows.append({"game": name, **numbers, "protocol": game.protocol, "spec": game.spec})
+        table.add(name, *map(str, numbers.values()), game.protocol, game.spec)
+    table.print()
+    write_json(arguments.json, {"games": rows})
+    return 0
+
+
+def add_policies(subparsers: Any) -> None:
+    """Add ``policies`` to the command line."""
+    parser = subparsers.add_parser("policies", help=POLICIES.help)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the list there")
+    parser.set_defaults(run=_policies)
+
+
+def _policies(arguments: argparse.Namespace) -> int:
+    from genpolicy import registry
+    from genpolicy.report import Report, write_json
+
+    table = Report("Installed policies", ["policy", "write it as", "what it does"], words=True)
+    rows = []
+    for name in registry.available("policies"):
+        try:
+            policy = registry.load("policies", name)
+        except LookupError as error:
+            rows.append({"policy": name, "error": str(error)})
+            table.add(name, "-", str(error))
+            continue
+        about = (policy.__doc__ or "").strip().splitlines()[0]
+        rows.append({"policy": name, "spelling": policy.spelling, "about": about})
+        table.add(name, policy.spelling, about)
+    table.print()
+    write_json(arguments.json, {"policies": rows})
+    return 0
+
+
+def add_perft(subparsers: Any) -> None:
+    """Add ``perft`` to the command line."""
+    parser = subparsers.add_parser("perft", help=PERFT.help)
+    parser.add_argument("--game", required=True, metavar="SPEC", help="e.g. chess or connect:rows=3,cols=3,k=3")
+    parser.add_argument("--depth", type=int, required=True, metavar="N", help="moves to go down, at least 1")
+    parser.add_argument("--position", metavar="TEXT", help="where to start; the initial position without it")
+    parser.add_argument("--divide", action="store_true", help="the count below each first move")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the counts there")
+    parser.set_defaults(run=_perft)
+
+
+def _perft(arguments: argparse.Namespace) -> int:
+    from genpolicy import registry
+    from genpolicy.report import write_json
+    from genpolicy.testing import perft
+
+    if arguments.depth < 1:
+        raise ValueError(f"--depth must be at least 1, got {arguments.depth}")
+    game = registry.load_game(arguments.game)
+    state = game.parse(arguments.position)
+    below = {
+        game.moves[int(move)]: perft(game, game.play(state, int(move)), arguments.depth - 1)
+        for move in game.legal(state)
+    }
+    if arguments.divide:
+        for move, count in below.items():
+            print(f"{move}: {count}")
+    total = sum(below.values())
+    print(total)
+    facts = {"game": game.spec, "position": game.format(state), "depth": arguments.depth, "nodes": total}
+    write_json(arguments.json, {**facts, "divide": below})
+    return 0

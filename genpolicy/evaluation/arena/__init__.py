@@ -1,1 +1,0 @@
-"""Tournaments: openings, matches of several games at once, adjudication, results that survive a kill, crosstables."""

@@ -1,1 +1,0 @@
-"""One description, many runs, one table and its plots."""

@@ -1,0 +1,118 @@
+"""Tables of results: on the terminal, as Markdown for a README, as JSON for a script."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from genpolicy.files import write_atomic
+
+WIDE = 200
+
+
+@dataclass
+class Report:
+    """Rows of text under columns, with a title and notes that say what was counted.
+
+    The first column is flush left, the others flush right unless ``words``.
+    """
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    words: bool = False
+
+    def add(self, *cells: str) -> None:
+        """Add a row.
+
+        Raises:
+            ValueError: not one cell for each column.
+        """
+        if len(cells) != len(self.columns):
+            raise ValueError(f"{len(cells)} cells for {len(self.columns)} columns: {cells}")
+        self.rows.append(list(cells))
+
+    def print(self, console: Console | None = None) -> None:
+        """Show the table on the terminal."""
+        target = Console() if console is None else console
+        if not target.is_terminal:  # a file or a pipe has no width to fit
+            target = Console(file=target.file, width=WIDE)
+        table = Table(title=self.title, title_justify="left")
+        for index, column in enumerate(self.columns):
+            table.add_column(column, justify="left" if index == 0 or self.words else "right", overflow="fold")
+        for row in self.rows:
+            table.add_row(*map(Text, row))  # a label such as [b] is no markup
+        target.print(table)
+        for note in self.notes:
+            target.print(note, markup=False, highlight=False, soft_wrap=True)
+
+    def markdown(self) -> str:
+        """The table as Markdown; a line break within a cell, the title or a note becomes a space."""
+
+        def flat(text: str) -> str:
+            return " ".join(text.splitlines())
+
+        def line(cells: Sequence[str]) -> str:
+            return "| " + " | ".join(flat(cell).replace("|", "\\|") for cell in cells) + " |"
+
+        rule = "| :-- |" + " --: |" * (len(self.columns) - 1)
+        body = [line(self.columns), rule, *map(line, self.rows)]
+        notes = [f"- {flat(note)}" for note in self.notes]
+        return "\n".join([f"**{flat(self.title)}**", "", *body, "", *notes]).rstrip() + "\n"
+
+
+def percent(fraction: float) -> str:
+    """``12.3`` for 0.123; a dash for NaN (nothing was counted)."""
+    return "-" if math.isnan(fraction) else f"{100 * fraction:.1f}"
+
+
+def percent_with_interval(fraction: float, interval: tuple[float, float]) -> str:
+    """``12.3 [11.0, 13.7]``; a dash for NaN."""
+    if math.isnan(fraction):
+        return "-"
+    return f"{100 * fraction:.1f} [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]"
+
+
+def write_json(path: Path | None, figures: Any) -> None:
+    """Write figures for a script to a file, if one was asked for; NaN becomes null.
+
+    Raises:
+        OSError: it cannot be written (no such folder, a full disk, ...); a file that was there is untouched.
+    """
+    if path is not None:
+        _write(path, json.dumps(plain_figures(figures), indent=2, allow_nan=False) + "\n")
+
+
+def write_markdown(path: Path | None, reports: Sequence[Report]) -> None:
+    """Write tables as Markdown to a file, if one was asked for.
+
+    Raises:
+        OSError: as ``write_json``.
+    """
+    if path is not None:
+        _write(path, "\n".join(report.markdown() for report in reports))
+
+
+def _write(path: Path, text: str) -> None:
+    if path.exists() and not path.is_file():  # a pipe or a terminal: nothing to replace
+        path.write_text(text)
+    else:
+        write_atomic(path, text.encode())
+
+
+def plain_figures(figures: Any) -> Any:
+    """Figures as JSON holds them: NaN and infinite numbers become None, tuples lists."""
+    if isinstance(figures, dict):
+        return {key: plain_figures(value) for key, value in figures.items()}
+    if isinstance(figures, list | tuple):
+        return [plain_figures(value) for value in figures]
+    return None if isinstance(figures, float) and not math.isfinite(figures) else figures

@@ -1,0 +1,381 @@
+"""``genpolicy tournament``: policies and engines play each other, are rated, and the games are kept."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from genpolicy.game import Game
+    from genpolicy_arena.openings import Opening
+    from genpolicy_arena.tournament import TournamentConfig, TournamentOutcome
+
+_NAMED = re.compile(r"([^=?:/\\\s]+)=(.+)")
+MAX_SHOWN = 5
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``tournament`` to the command line."""
+    parser = subparsers.add_parser(
+        "tournament",
+        help="let policies and engines play each other, and rate them",
+        description="A round robin or gauntlet of policies and engines. Each opening is played with both colours.",
+        epilog="The same command goes on after Ctrl-C or a kill: no game is lost, none is kept twice.",
+    )
+    parser.add_argument(
+        "--policy",
+        action="append",
+        nargs="+",
+        required=True,
+        metavar="[NAME=]P",
+        help="folders or spellings of policies, e.g. runs/demo/s-asa/policy sf=engine:stockfish?nodes=100",
+    )
+    parser.add_argument("--game", metavar="SPEC", help="the game, where no policy's folder says it, e.g. chess")
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where the games are kept")
+    parser.add_argument(
+        "--format",
+        default="round-robin",
+        metavar="F",
+        help="round-robin (default) or gauntlet: the first policy against the others",
+    )
+    parser.add_argument(
+        "--rounds",
+        type=_positive,
+        default=10,
+        metavar="N",
+        help="openings, each played twice by every pair (default 10)",
+    )
+    _add_openings(parser)
+    _add_rules(parser)
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of openings and of all that players draw")
+    parser.add_argument("--device", default="cpu", help="where networks run; default cpu")
+    parser.add_argument(
+        "--workers", type=_positive, metavar="N", help="processes (default: one a core, one on other devices than cpu)"
+    )
+    parser.add_argument(
+        "--threads", type=_positive, default=1, metavar="N", help="of each process's networks; default 1"
+    )
+    parser.add_argument(
+        "--games-at-once",
+        type=_positive,
+        metavar="N",
+        help="games that a process plays in step, even (default 16, fewer in small tournaments); 2 for slow engines",
+    )
+    parser.add_argument(
+        "--sprt",
+        nargs="*",
+        metavar="KEY=X",
+        help="stop two players early: elo0=0 elo1=20 alpha=0.05 beta=0.05 (the first against the second)",
+    )
+    parser.add_argument(
+        "--sprt-on", choices=["pairs", "games"], default="pairs", help="pentanomial on pairs (default), or trinomial"
+    )
+    add_rating_arguments(parser)
+    add_output_arguments(parser)
+    parser.set_defaults(run=run)
+
+
+def _add_openings(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--openings",
+        type=Path,
+        metavar="FILE",
+        help="book: games, positions, or lines of moves; drawn without replacement",
+    )
+    parser.add_argument(
+        "--opening-plies", type=_natural, metavar="N", help="plies taken of each game (default 8) or line (default all)"
+    )
+    parser.add_argument(
+        "--random-plies", type=_natural, default=6, metavar="N", help="random moves before each game without a book (6)"
+    )
+    parser.add_argument("--reuse-openings", action="store_true", help="use openings again when there are too few")
+
+
+def _add_rules(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--max-plies", type=_positive, default=512, metavar="N", help="longest game (default 512)")
+    parser.add_argument("--at-limit", default="draw", metavar="W", help="what it is then: draw (default) or judge")
+    parser.add_argument("--judge", metavar="ORACLE", help="ends games that are decided, e.g. 'stockfish?nodes=10000'")
+    parser.add_argument(
+        "--judge-cp", type=_positive, default=1300, metavar="CP", help="decided above this (default 1300)"
+    )
+    parser.add_argument(
+        "--judge-every", type=_positive, default=1, metavar="N", help="plies between its looks (default 1)"
+    )
+    parser.add_argument(
+        "--adjudicate-win", type=_win, metavar="VALUE:PLIES", help="won when both players' values agree, e.g. 0.95:6"
+    )
+    parser.add_argument(
+        "--adjudicate-draw", type=_draw, metavar="VALUE:PLIES:FROM", help="drawn when both agree, e.g. 0.02:10:80"
+    )
+
+
+def add_rating_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what ratings may be told."""
+    parser.add_argument(
+        "--model", default="bt", metavar="M", help="bt: Bradley-Terry with draws (default), bayeselo, or ordo"
+    )
+    parser.add_argument("--anchor", metavar="NAME=ELO", help="a player's rating; without it their mean is 0")
+    parser.add_argument(
+        "--advantage", metavar="ELO", help="what the first move is worth, on the scale shown, or fit; default by model"
+    )
+    parser.add_argument("--draw", metavar="X", help="the draw parameter (nu, eloDraw), or fit; default by model")
+    parser.add_argument("--prior", type=float, metavar="N", help="virtual games of each player; default by model")
+    parser.add_argument(
+        "--bootstrap", type=_natural, default=0, metavar="N", help="draws of opening pairs for the intervals, e.g. 1000"
+    )
+
+
+def add_output_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add where tables go."""
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Play, or go on; show the tables."""
+    from genpolicy_arena.tournament import run_tournament
+    from genpolicy_evaluation.players import find_game
+
+    players = players_of([spec for group in arguments.policy for spec in group])
+    options = rating_options(arguments)  # what is wrong with them is said before hours of play
+    if options.anchor is not None and options.anchor[0] not in players:
+        raise ValueError(f"--anchor: {options.anchor[0]!r} does not play; the players: {', '.join(players)}")
+    game = find_game(arguments.game, list(players.values()))
+    config = _config(arguments, game, players)
+    _check_players(config, game)
+    workers = arguments.workers or (_num_cores() if arguments.device == "cpu" else 1)
+    with _progress() as show:
+        outcome = run_tournament(
+            config, game, arguments.out, workers=workers, threads=arguments.threads, progress=show, note=_say
+        )
+    _tell(arguments, config, outcome)
+    return 0
+
+
+def players_of(specs: Sequence[str]) -> dict[str, str]:
+    """Name -> spelling; ``name=SPEC`` gives a name, the others are derived and told apart.
+
+    Raises:
+        ValueError: a name given twice.
+    """
+    from genpolicy_evaluation.players import names_of
+
+    matches = [_NAMED.fullmatch(spec) for spec in specs]
+    plain = [match.group(2) if match else spec for match, spec in zip(matches, specs, strict=True)]
+    derived = iter(names_of([spec for match, spec in zip(matches, specs, strict=True) if match is None]))
+    names = [match.group(1) if match else next(derived) for match in matches]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"two players are called {name!r}; name them: NAME=SPEC")
+    return dict(zip(names, plain, strict=True))
+
+
+def _config(arguments: argparse.Namespace, game: Game[Any], players: dict[str, str]) -> TournamentConfig:
+    from genpolicy_arena.adjudication import Adjudication
+    from genpolicy_arena.sprt import parse_sprt
+    from genpolicy_arena.tournament import TournamentConfig
+
+    rules = Adjudication(
+        judge=arguments.judge,
+        judge_cp=arguments.judge_cp,
+        judge_every=arguments.judge_every,
+        win=arguments.adjudicate_win,
+        draw=arguments.adjudicate_draw,
+        max_plies=arguments.max_plies,
+        at_limit=arguments.at_limit,
+    )
+    return TournamentConfig(
+        game=game.spec,
+        players=players,
+        openings=_openings(arguments, game),
+        format=arguments.format,
+        rules=rules,
+        seed=arguments.seed,
+        device=arguments.device,
+        event=arguments.out.name or "genpolicy tournament",
+        sprt=None if arguments.sprt is None else parse_sprt(arguments.sprt),
+        paired=arguments.sprt_on == "pairs",
+        group_size=arguments.games_at_once,
+    )
+
+
+def _openings(arguments: argparse.Namespace, game: Game[Any]) -> list[Opening]:
+    from genpolicy_arena.openings import draw_from_book, draw_random, read_book
+
+    if arguments.openings is None:
+        return draw_random(
+            game, arguments.rounds, arguments.random_plies, arguments.seed, reuse=arguments.reuse_openings
+        )
+    book = read_book(game, arguments.openings, arguments.opening_plies)
+    for text in book.bad[:MAX_SHOWN]:
+        _say(f"opening left out: {text}")
+    if len(book.bad) > MAX_SHOWN:
+        _say(f"opening left out: {len(book.bad) - MAX_SHOWN} more")
+    if book.num_repeated:
+        _say(f"{book.num_repeated} openings reach the position of another one and are left out")
+    return draw_from_book(
+        book, arguments.rounds, arguments.seed, reuse=arguments.reuse_openings, path=arguments.openings
+    )
+
+
+def _check_players(config: TournamentConfig, game: Game[Any]) -> None:
+    """Load every player and the judge once, so that what is wrong is said here and not by a worker."""
+    from genpolicy.data.oracle import make_oracle
+    from genpolicy_arena.workers import open_policy
+
+    for spec in config.players.values():
+        open_policy(spec, game, config.device).close()
+    if config.rules.judge is not None:
+        make_oracle(config.rules.judge, game).close()
+
+
+def rating_options(arguments: argparse.Namespace) -> Any:
+    """How ratings are fitted, as the command line says.
+
+    Raises:
+        ValueError: something out of range.
+    """
+    from genpolicy_arena.ratings import FitOptions
+
+    anchor = None
+    if arguments.anchor is not None:
+        name, _, text = arguments.anchor.rpartition("=")
+        anchor = (name, _number("--anchor NAME=ELO", text))
+    return FitOptions(
+        model=arguments.model,
+        anchor=anchor,
+        advantage=_fit_or_number("--advantage", arguments.advantage),
+        draw=_fit_or_number("--draw", arguments.draw),
+        prior=arguments.prior,
+        bootstrap=arguments.bootstrap,
+    )
+
+
+def _tell(arguments: argparse.Namespace, config: TournamentConfig, outcome: TournamentOutcome) -> None:
+    from genpolicy.report import write_json, write_markdown
+    from genpolicy_arena.crosstable import (
+        crosstable,
+        crosstable_figures,
+        rating_report,
+        superiority_report,
+    )
+    from genpolicy_arena.ratings import fit
+    from genpolicy_arena.tournament import rated
+
+    games = rated(outcome.results)
+    ratings = fit(games, rating_options(arguments))
+    table = rating_report(ratings, f"{config.event}: {len(games)} games of {config.game}, {config.format}")
+    ends = {kind: sum(each.ended == kind for each in outcome.results) for kind in _ENDS}
+    table.notes.append("ended by: " + ", ".join(f"{_ENDS[kind]} {number}" for kind, number in ends.items() if number))
+    for forfeit in outcome.forfeits[:MAX_SHOWN]:
+        table.notes.append(f"game {forfeit.number + 1}: {forfeit.reason}")
+    if len(outcome.forfeits) > MAX_SHOWN:
+        table.notes.append(f"{len(outcome.forfeits) - MAX_SHOWN} more games were lost so; see games.jsonl")
+    table.notes += outcome.warnings
+    if outcome.sprt is not None and config.sprt is not None:
+        table.notes.append(outcome.sprt.text(config.sprt))
+    reports = [table, crosstable(games, [row.name for row in ratings.players])]
+    if len(config.players) > 2:
+        reports.append(superiority_report(ratings))
+    for report in reports:
+        report.print()
+    figures = {
+        "tournament": {**config.manifest(), "folder": str(arguments.out)},
+        "games": len(games),
+        "planned": outcome.num_planned,
+        "ended": ends,
+        "forfeits": [
+            {"game": each.number + 1, "by": each.forfeit_by, "reason": each.reason} for each in outcome.forfeits
+        ],
+        "warnings": outcome.warnings,
+        "crosstable": crosstable_figures(games),
+        "ratings": ratings.figures(),
+        "sprt": None
+        if outcome.sprt is None
+        else {"llr": outcome.sprt.llr, "verdict": outcome.sprt.verdict, "counts": list(outcome.sprt.counts)},
+    }
+    write_json(arguments.json, figures)
+    write_markdown(arguments.markdown, reports)
+
+
+_ENDS = {"rules": "the rules", "adjudication": "adjudication", "limit": "the ply limit", "forfeit": "forfeit"}
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int, Any], None]]:
+    """A bar of games on stderr."""
+    from genpolicy_evaluation.positions import progress_bar
+
+    with progress_bar() as bar:
+        task = bar.add_task("games", total=None)
+
+        def show(done: int, planned: int, sprt: Any) -> None:
+            text = "games" if sprt is None else f"games, LLR {sprt.llr:.2f}"
+            bar.update(task, completed=done, total=planned, description=text)
+
+        try:
+            yield show
+        except KeyboardInterrupt:
+            bar.stop()
+            _say("stopped; the games that ended are kept, and the same command goes on")
+            raise
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _num_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _fail(text: str) -> NoReturn:
+    raise argparse.ArgumentTypeError(text)
+
+
+def _positive(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        _fail(f"must be a whole number of at least 1, got {text!r}")
+    return int(text)
+
+
+def _natural(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        _fail(f"must be a whole number of at least 0, got {text!r}")
+    return int(text)
+
+
+def _win(text: str) -> tuple[float, int]:
+    value, plies = _parts(text, "VALUE:PLIES, e.g. 0.95:6", 2)
+    return float(value), _positive(plies)
+
+
+def _draw(text: str) -> tuple[float, int, int]:
+    value, plies, start = _parts(text, "VALUE:PLIES:FROM, e.g. 0.02:10:80", 3)
+    return float(value), _positive(plies), _natural(start)
+
+
+def _parts(text: str, form: str, number: int) -> list[str]:
+    parts = text.split(":")
+    if len(parts) != number or not re.fullmatch(r"\d*\.?\d+", parts[0]):
+        _fail(f"must be {form}, got {text!r}")
+    return parts
+
+
+def _number(option: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{option}: {text!r} is no number") from None
+
+
+def _fit_or_number(option: str, text: str | None) -> Any:
+    return text if text in (None, "fit") else _number(option, str(text))

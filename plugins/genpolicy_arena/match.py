@@ -1,0 +1,292 @@
+"""Several games at once: the policies' decisions of a ply are asked in one batch a policy.
+
+A *group* of games is played in step, from its first ply to its last, by policies that were seeded for the group. What a
+game turns out to be therefore depends on the tournament's seed and its group alone, whichever process plays it and
+whatever was played before, as far as ``Policy.seed`` makes a policy forget and its moves do not depend on the clock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import operator
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from genpolicy.data.oracle import Oracle
+from genpolicy.errors import EngineError
+from genpolicy.game import Game
+from genpolicy.policies.base import Policy
+from genpolicy_arena.adjudication import Adjudication
+from genpolicy_arena.openings import Opening
+
+
+@dataclass(frozen=True)
+class GameTask:
+    """A game to play."""
+
+    number: int
+    """Unique in its tournament, from 0."""
+    round: int
+    """Of the opening, from 0."""
+    pair: str
+    """What the two games of this opening and these players share."""
+    first: str
+    """Name of who plays player 0."""
+    second: str
+    opening: Opening
+
+
+@dataclass(frozen=True)
+class GameResult:
+    """A game that was played. All of it is plain data, a line of ``games.jsonl``."""
+
+    number: int
+    round: int
+    pair: str
+    first: str
+    second: str
+    start: str
+    """Text of the first position."""
+    opening: str
+    """Where the opening comes from."""
+    opening_plies: int
+    moves: tuple[str, ...]
+    """Protocol moves, the opening's included."""
+    result: float
+    """1 player 0 won, 0 a draw, -1 player 1 won."""
+    ended: str
+    """``rules``, ``adjudication``, ``limit`` or ``forfeit``."""
+    reason: str
+    """For people."""
+    forfeit_by: str | None
+    """Who lost by a crash, a hang or an illegal move."""
+    seconds: tuple[float, float]
+    """Time that each side's decisions took; of a batch, an equal share."""
+    finished: str
+    """When, local time, ``YYYY-MM-DDTHH:MM:SS``."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, row: Mapping[str, Any]) -> GameResult:
+        """Back from JSON."""
+        first, second = row["seconds"]
+        return cls(**{**row, "moves": tuple(row["moves"]), "seconds": (float(first), float(second))})
+
+
+@dataclass(eq=False)
+class _Running:
+    """A game while it is played."""
+
+    task: GameTask
+    state: Any
+    moves: list[int]
+    values: list[float | None] = field(default_factory=list)
+    """What the movers gave after the opening, for player 0."""
+    seconds: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    judged: float | None = None
+    """The judge's last settled value for player 0 at the present ply; None: nothing is settled."""
+
+
+_PAST_ONE = 1e-6  # of a value that was rounded
+Finished = Callable[[GameResult], None]
+Warn = Callable[[str], None]
+
+
+class Match:
+    """Plays groups of games.
+
+    Args:
+        game: The rules.
+        policies: Who plays, by name.
+        rules: When a game is ended from outside.
+        judge: The oracle of the rules' judge.
+        seed: Of the tournament.
+        warn: Told what a person should know and what loses no game, e.g. that the judge failed.
+    """
+
+    def __init__(
+        self,
+        game: Game[Any],
+        policies: Mapping[str, Policy],
+        rules: Adjudication,
+        judge: Oracle | None,
+        seed: int,
+        warn: Warn = lambda text: None,
+    ) -> None:
+        self.game, self.policies, self.rules, self.judge, self.seed, self.warn = (
+            game,
+            policies,
+            rules,
+            judge,
+            seed,
+            warn,
+        )
+
+    def play(self, tasks: Sequence[GameTask], finished: Finished) -> None:
+        """Play a group of games to their ends; ``finished`` is told of each as it ends."""
+        for name in sorted({name for task in tasks for name in (task.first, task.second)}):
+            # Each player has a seed of its own, or two copies of one policy would draw alike.
+            mixed = hashlib.blake2b(f"{self.seed}|{tasks[0].number}|{name}".encode(), digest_size=8).digest()
+            self.policies[name].seed(int.from_bytes(mixed, "big") >> 1)
+        running = [_Running(task, task.opening.play(self.game), list(task.opening.moves)) for task in tasks]
+        while running:
+            self._ask_judge(running)
+            going = []
+            for each in running:
+                ending = self._ending(each)
+                if ending is None:
+                    going.append(each)
+                else:
+                    finished(self._result(each, *ending))
+            running = self._move_all(going, finished)
+
+    def _ending(self, each: _Running) -> tuple[float, str, str] | None:
+        """Result for player 0, kind and reason; None while the game goes on."""
+        game, rules = self.game, self.rules
+        outcome = game.outcome(each.state)
+        if outcome is None and len(game.legal(each.state)) == 0:
+            outcome = 0.0
+        if outcome is not None:
+            result = float(outcome if game.player(each.state) == 0 else -outcome) + 0.0
+            word = "draw by the rules" if result == 0 else f"{game.players[0 if result > 0 else 1]} wins by the rules"
+            return result, "rules", word
+        if each.judged is not None:
+            return each.judged, "adjudication", f"{rules.judge} has it decided"
+        agreed = rules.agreed(each.values, len(each.moves))
+        if agreed is not None:
+            return agreed[0], "adjudication", agreed[1]
+        if len(each.moves) >= rules.max_plies:
+            return 0.0, "limit", f"draw after {rules.max_plies} plies"
+        return None
+
+    def _ask_judge(self, running: Sequence[_Running]) -> None:
+        """Let the judge look at the games whose turn it is."""
+        if self.judge is None:
+            return
+        due = []
+        for each in running:
+            each.judged = None
+            plies = len(each.moves) - len(each.task.opening.moves)
+            at_limit = self.rules.at_limit == "judge" and len(each.moves) >= self.rules.max_plies
+            # The opening is not judged: a book may be as sharp as it likes.
+            if (plies > 0 and plies % self.rules.judge_every == 0) or at_limit:
+                over = self.game.outcome(each.state) is not None or len(self.game.legal(each.state)) == 0
+                due += [] if over else [each]
+        if not due:
+            return
+        try:
+            lines = self.judge.analyse([each.state for each in due], 1)
+        except EngineError as error:
+            self.warn(f"the judge failed, and games went on unjudged: {error}")
+            return
+        for each, line in zip(due, lines, strict=True):
+            if line.error is not None:
+                self.warn(f"the judge failed, and games went on unjudged: {line.error}")
+                continue
+            settled = self.rules.judged(line.scores[0] if line.scores else None)
+            if settled is not None:
+                each.judged = settled if self.game.player(each.state) == 0 else -settled
+
+    def _move_all(self, running: Sequence[_Running], finished: Finished) -> list[_Running]:
+        """One ply of each game; those that a player forfeits are finished, the others are returned."""
+        by_player: dict[str, list[_Running]] = {}
+        for each in running:
+            by_player.setdefault(self._mover(each), []).append(each)
+        lost: set[int] = set()
+        for name in sorted(by_player):
+            for each, answer in zip(by_player[name], self._decide(name, by_player[name]), strict=True):
+                problem = answer if isinstance(answer, str) else self._play(each, *answer)
+                if problem is not None:
+                    lost.add(each.task.number)
+                    side = self.game.player(each.state)
+                    result = -1.0 if side == 0 else 1.0
+                    finished(self._result(each, result, "forfeit", f"{name} {problem}", forfeit_by=name))
+        return [each for each in running if each.task.number not in lost]
+
+    def _mover(self, each: _Running) -> str:
+        return each.task.first if self.game.player(each.state) == 0 else each.task.second
+
+    def _decide(self, name: str, games: Sequence[_Running]) -> list[tuple[int, float | None, float] | str]:
+        """Move, value for the mover and seconds for each game; what went wrong where nothing was decided.
+
+        A batch that fails is asked again game by game, so that one position does not lose the others' games.
+        """
+        policy = self.policies[name]
+        began = time.perf_counter()
+        try:
+            decisions = policy.decide([each.state for each in games])
+            if len(decisions) != len(games):
+                raise RuntimeError(f"gave {len(decisions)} decisions for {len(games)} positions")
+        except Exception as error:  # whatever a player does, it loses its game and the tournament goes on
+            if len(games) > 1:
+                return [answer for each in games for answer in self._decide(name, [each])]
+            return [f"failed: {type(error).__name__}: {error}"]
+        seconds = (time.perf_counter() - began) / len(games)
+        return [_read(decision, seconds) for decision in decisions]
+
+    def _play(self, each: _Running, move: int, value: float | None, seconds: float) -> str | None:
+        """Play a decision; what is wrong with it, if anything."""
+        legal = self.game.legal(each.state)
+        if move not in legal:
+            text = repr(self.game.moves[move]) if 0 <= move < len(self.game.moves) else f"of id {move}"
+            return f"answered the illegal move {text} in {self.game.format(each.state)!r}"
+        side = self.game.player(each.state)
+        each.seconds[side] += seconds
+        each.values.append(None if value is None else (value if side == 0 else -value))
+        each.state = self.game.play(each.state, move)
+        each.moves.append(move)
+        return None
+
+    def _result(
+        self, each: _Running, result: float, ended: str, reason: str, *, forfeit_by: str | None = None
+    ) -> GameResult:
+        task = each.task
+        return GameResult(
+            number=task.number,
+            round=task.round,
+            pair=task.pair,
+            first=task.first,
+            second=task.second,
+            start=task.opening.start,
+            opening=task.opening.source,
+            opening_plies=len(task.opening.moves),
+            moves=tuple(self.game.moves[move] for move in each.moves),
+            result=result,
+            ended=ended,
+            reason=reason,
+            forfeit_by=forfeit_by,
+            seconds=(round(each.seconds[0], 4), round(each.seconds[1], 4)),
+            finished=time.strftime("%Y-%m-%dT%H:%M:%S"),
+        )
+
+
+def _read(decision: Any, seconds: float) -> tuple[int, float | None, float] | str:
+    """Move, value for the mover and seconds of what a policy answered; what is wrong with it, if anything.
+
+    A policy may be anybody's, so nothing of it is believed.
+    """
+    try:
+        move = operator.index(decision.move)  # a whole number of any library, and no fraction
+    except (AttributeError, TypeError):
+        return f"answered no move: {_short(getattr(decision, 'move', decision))}"
+    value = getattr(decision, "value", None)
+    if value is None:
+        return move, None, seconds
+    try:
+        number = math.nan if isinstance(value, str) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not abs(number) <= 1 + _PAST_ONE:  # not a number, too
+        return f"gave a value that is no number in [-1, 1]: {_short(value)}"
+    return move, max(-1.0, min(1.0, number)), seconds
+
+
+def _short(thing: Any) -> str:
+    text = repr(thing)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,149 @@
+"""``genpolicy ratings``: Elo ratings from anybody's files of games."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from genpolicy.game import Game
+    from genpolicy_arena.ratings import RatedGame
+
+MAX_SHOWN = 5
+_PAIR = re.compile(r"(\d+)\.[12]")
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``ratings`` to the command line."""
+    from genpolicy_arena.commands import add_output_arguments, add_rating_arguments
+
+    parser = subparsers.add_parser(
+        "ratings",
+        help="rate players from files of games",
+        description="Elo ratings by maximum likelihood, with 95 % intervals and likelihood of superiority.",
+    )
+    parser.add_argument(
+        "files", nargs="+", type=Path, metavar="GAMES", help="files of games (.pgn, ...), or folders of tournaments"
+    )
+    parser.add_argument("--game", default="chess", metavar="SPEC", help="whose files they are; default chess")
+    parser.add_argument("--min-games", type=int, default=1, metavar="N", help="leave players with fewer games out")
+    parser.add_argument("--los", action="store_true", help="also show the matrix of likelihoods of superiority")
+    parser.add_argument("--crosstable", action="store_true", help="also show who scored what against whom")
+    add_rating_arguments(parser)
+    add_output_arguments(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Read the games, rate, show."""
+    from genpolicy.registry import load_game
+    from genpolicy.report import write_json, write_markdown
+    from genpolicy_arena.commands import rating_options
+    from genpolicy_arena.crosstable import (
+        crosstable,
+        crosstable_figures,
+        rating_report,
+        superiority_report,
+    )
+    from genpolicy_arena.ratings import fit
+
+    options = rating_options(arguments)
+    if arguments.min_games < 1:
+        raise ValueError(f"--min-games must be at least 1, got {arguments.min_games}")
+    skipped: Counter[str] = Counter()
+    games = read_games(load_game(arguments.game), arguments.files, skipped)
+    games = with_enough_games(games, arguments.min_games, skipped)
+    ratings = fit(games, options)
+    table = rating_report(ratings, f"Ratings from {len(games)} games")
+    table.notes += [f"left out: {number} {what}" for what, number in skipped.items()]
+    names = [row.name for row in ratings.players]
+    reports = [table]
+    reports += [crosstable(games, names)] if arguments.crosstable else []
+    reports += [superiority_report(ratings)] if arguments.los else []
+    for report in reports:
+        report.print()
+    figures = {
+        "files": [str(path) for path in arguments.files],
+        "games": len(games),
+        "left_out": dict(skipped),
+        "crosstable": crosstable_figures(games),
+        "ratings": ratings.figures(),
+    }
+    write_json(arguments.json, figures)
+    write_markdown(arguments.markdown, reports)
+    return 0
+
+
+def read_games(game: Game[Any], paths: Sequence[Path], skipped: Counter[str]) -> list[RatedGame]:
+    """The finished games of some files; what cannot be rated is counted, and unreadable games are named on stderr.
+
+    Args:
+        game: Whose files they are; a game's players stand under ``game.players`` in its headers.
+        paths: Files that the game reads, or folders of tournaments, which know their pairs best.
+        skipped: Counts what was left out, by why.
+
+    Raises:
+        SourceError: a file that cannot be read at all.
+    """
+    from genpolicy_arena.ratings import RatedGame
+    from genpolicy_arena.results import LINES, MANIFEST
+    from genpolicy_evaluation.positions import progress_bar
+
+    games: list[RatedGame] = []
+
+    def bad(error: Exception) -> None:
+        skipped["unreadable games"] += 1
+        if skipped["unreadable games"] <= MAX_SHOWN:
+            print(f"left out: {error}", file=sys.stderr)
+
+    with progress_bar() as bar:
+        task = bar.add_task("reading games", total=None)
+        for path in paths:
+            if (path / MANIFEST).is_file():
+                games += _of_tournament(path / LINES)
+                continue
+            for played in game.open_games(path, bad):
+                first, second = (played.headers.get(side, "").strip() for side in game.players)
+                if played.result is None:
+                    skipped["games without a result"] += 1
+                elif not first.strip("?") or not second.strip("?") or first == second:
+                    skipped["games whose headers do not tell two players"] += 1
+                else:
+                    pair = _PAIR.fullmatch(played.headers.get("Round", ""))
+                    games.append(RatedGame(first, second, played.result, f"{path}|{pair.group(1)}" if pair else None))
+                bar.advance(task)
+    return games
+
+
+def _of_tournament(path: Path) -> list[RatedGame]:
+    import json
+
+    from genpolicy.errors import SourceError
+    from genpolicy_arena.ratings import RatedGame
+
+    games = []
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        try:
+            row = json.loads(line)
+            games.append(RatedGame(row["first"], row["second"], row["result"], f"{path}|{row['pair']}"))
+        except (ValueError, KeyError, TypeError) as error:
+            raise SourceError(f"{path}:{number}: damaged ({error}); go on with the tournament to mend it") from error
+    return games
+
+
+def with_enough_games(games: Iterable[RatedGame], least: int, skipped: Counter[str]) -> list[RatedGame]:
+    """The games of players that have so many of them, until nobody has fewer."""
+    kept = list(games)
+    while True:
+        counts = Counter(name for game in kept for name in (game.first, game.second))
+        few = {name for name, number in counts.items() if number < least}
+        if not few:
+            return kept
+        left = [game for game in kept if game.first not in few and game.second not in few]
+        skipped[f"games of players with fewer than {least}"] += len(kept) - len(left)
+        kept = left

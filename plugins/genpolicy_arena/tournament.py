@@ -1,0 +1,232 @@
+"""Round robins and gauntlets: who plays whom from which opening, played by several processes, kept in a journal.
+
+A game's number says everything of it: round (its opening), pairing, colours. Games are played in groups of consecutive
+numbers (see ``match``), which processes take one after the other, so results do not depend on how many there are; after
+a kill the groups that are not whole are played again, and the games that are known already are not kept twice.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from genpolicy.game import Game
+from genpolicy_arena.adjudication import Adjudication
+from genpolicy_arena.match import GameResult, GameTask
+from genpolicy_arena.openings import Opening
+from genpolicy_arena.ratings import RatedGame
+from genpolicy_arena.results import Journal
+from genpolicy_arena.sprt import SprtConfig, SprtState, state_of
+from genpolicy_arena.workers import Setup, run_groups
+
+FORMATS = ("round-robin", "gauntlet")
+Note = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class TournamentConfig:
+    """Everything that decides the games."""
+
+    game: str
+    """The game's specification."""
+    players: dict[str, str]
+    """Name -> folder or spelling, in order; the first one runs a gauntlet against the others."""
+    openings: list[Opening] = field(default_factory=list)
+    """One a round."""
+    format: str = "round-robin"
+    rules: Adjudication = field(default_factory=Adjudication)
+    seed: int = 0
+    device: str = "cpu"
+    """Where networks run."""
+    event: str = "genpolicy tournament"
+    """For the headers of games."""
+    sprt: SprtConfig | None = None
+    """Stops the tournament of two players early."""
+    paired: bool = True
+    """The test counts pairs of games, else single games."""
+    group_size: int | None = None
+    """Games that are played in step, an even number, so that pairs stay together; None: by the tournament's size. More
+    make batches larger; fewer leave less to do again after a kill."""
+
+    def __post_init__(self) -> None:
+        if self.format not in FORMATS:
+            raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {self.format!r}")
+        if len(self.players) < 2:
+            raise ValueError(f"a tournament needs at least two players, got {len(self.players)}")
+        if self.sprt is not None and len(self.players) != 2:
+            raise ValueError(f"--sprt tests two players against each other, got {len(self.players)}")
+        if self.group_size is not None and (self.group_size < 2 or self.group_size % 2):
+            raise ValueError(f"games at once must be an even number of at least 2, got {self.group_size}")
+        if not self.openings:
+            raise ValueError("a tournament needs at least one round (one opening)")
+
+    @property
+    def pairings(self) -> list[tuple[str, str]]:
+        """Who meets whom."""
+        names = list(self.players)
+        if self.format == "gauntlet":
+            return [(names[0], other) for other in names[1:]]
+        return list(itertools.combinations(names, 2))
+
+    def tasks(self) -> list[GameTask]:
+        """All games by number: round by round, pairing by pairing, both colours."""
+        tasks: list[GameTask] = []
+        for number, opening in enumerate(self.openings):
+            for one, other in self.pairings:
+                pair = f"{number}|{one}|{other}"
+                for first, second in ((one, other), (other, one)):
+                    tasks.append(GameTask(len(tasks), number, pair, first, second, opening))
+        return tasks
+
+    def games_at_once(self) -> int:
+        """Games of a group; few where the tournament is small, so that the processes have as much to do."""
+        return self.group_size or max(2, min(16, 2 * (len(self.openings) * len(self.pairings) // 8)))
+
+    def manifest(self) -> dict[str, Any]:
+        """What ``tournament.json`` says; two tournaments with the same one play the same games."""
+        rows = asdict(self.rules)
+        return {
+            "event": self.event,
+            "game": self.game,
+            "format": self.format,
+            "players": self.players,
+            "rules": {key: list(value) if isinstance(value, tuple) else value for key, value in rows.items()},
+            "seed": self.seed,
+            "rounds": len(self.openings),
+            "games_at_once": self.games_at_once(),
+            "sprt": None if self.sprt is None else asdict(self.sprt),
+            "paired": self.paired,
+        }
+
+
+@dataclass
+class TournamentOutcome:
+    """What was played."""
+
+    results: list[GameResult]
+    """By number."""
+    num_planned: int
+    sprt: SprtState | None
+    warnings: list[str]
+
+    @property
+    def forfeits(self) -> list[GameResult]:
+        """Games lost by a crash, a hang or an illegal move."""
+        return [result for result in self.results if result.ended == "forfeit"]
+
+
+def rated(results: Sequence[GameResult]) -> list[RatedGame]:
+    """Games as ratings see them."""
+    return [RatedGame(each.first, each.second, each.result, each.pair) for each in results]
+
+
+class SprtWatch:
+    """The test over games in the order of their numbers, whatever order they end in.
+
+    So its verdict is the same for any number of processes.
+
+    Args:
+        config: The tournament.
+    """
+
+    def __init__(self, config: TournamentConfig) -> None:
+        assert config.sprt is not None
+        self.test, self.paired = config.sprt, config.paired
+        self.player = next(iter(config.players))
+        self._points: dict[int, float] = {}
+        self._next = 0
+        self._counts = [0] * (5 if self.paired else 3)
+        self.state = state_of(self.test, self._counts)
+
+    def add(self, result: GameResult) -> None:
+        """Take a game; the state moves on as far as all games before are known."""
+        points = (1 + result.result) / 2
+        self._points[result.number] = points if result.first == self.player else 1 - points
+        size = 2 if self.paired else 1
+        while self.state.verdict is None and all(self._next + i in self._points for i in range(size)):
+            total = sum(self._points[self._next + i] for i in range(size))
+            self._counts[round(2 * total)] += 1
+            self._next += size
+            self.state = state_of(self.test, self._counts)
+
+
+def _check_known(journal: Journal, tasks: Sequence[GameTask]) -> None:
+    """See that the games that are known are games of this tournament.
+
+    Raises:
+        ValueError: one of them began from another opening, as when a book was changed.
+    """
+    moves = journal.game.moves
+    for number, known in journal.results.items():
+        planned = tasks[number].opening if number < len(tasks) else None
+        played = (known.start, known.moves[: known.opening_plies])
+        if planned is None or played != (planned.start, tuple(moves[move] for move in planned.moves)):
+            raise ValueError(
+                f"{journal.folder}: game {number + 1} began from another opening than this one's: were --openings, "
+                "their file or --random-plies changed? Name a new folder with --out"
+            )
+
+
+def run_tournament(
+    config: TournamentConfig,
+    game: Game[Any],
+    folder: Path,
+    *,
+    workers: int = 1,
+    threads: int = 1,
+    progress: Callable[[int, int, SprtState | None], None] = lambda done, planned, sprt: None,
+    note: Note = lambda text: None,
+) -> TournamentOutcome:
+    """Play what is missing of a tournament.
+
+    Args:
+        config: What is played.
+        game: Its game.
+        folder: Where games are kept (see ``journal``); a tournament that was stopped goes on.
+        workers: Processes; 1 plays in this one.
+        threads: Threads that each process gives a network. Another number may change the last digits of its outputs.
+        progress: Called with the games known, those planned and the test, at the beginning and after each game.
+        note: Told what a person should know: forfeits, a judge that fails.
+
+    Raises:
+        ValueError: the folder holds something else; a policy cannot be loaded or plays another game.
+        EngineError: an engine cannot be started, or a worker process died.
+    """
+    tasks = config.tasks()
+    warnings: dict[str, int] = {}
+
+    def warn(text: str) -> None:
+        warnings[text] = warnings.get(text, 0) + 1
+        if warnings[text] == 1:
+            note(text)
+
+    with Journal(folder, game, config.manifest(), config.players) as journal:
+        _check_known(journal, tasks)
+        watch = SprtWatch(config) if config.sprt is not None else None
+        for result in journal.results.values():
+            if watch is not None:
+                watch.add(result)
+        size = int(journal.manifest["games_at_once"])
+        groups = [tasks[start : start + size] for start in range(0, len(tasks), size)]
+        missing = [group for group in groups if any(task.number not in journal.results for task in group)]
+        progress(len(journal.results), len(tasks), None if watch is None else watch.state)
+
+        def finished(result: GameResult) -> bool:
+            """Keep a game; False to stop."""
+            if journal.add(result):
+                if result.ended == "forfeit":
+                    note(f"game {result.number + 1}: {result.reason}")
+                if watch is not None:
+                    watch.add(result)
+                progress(len(journal.results), len(tasks), None if watch is None else watch.state)
+            return watch is None or watch.state.verdict is None
+
+        if missing and (watch is None or watch.state.verdict is None):
+            setup = Setup(config.game, config.players, config.rules, config.seed, config.device, threads)
+            run_groups(setup, game, missing, workers=workers, finished=finished, warn=warn)
+        results = [journal.results[number] for number in sorted(journal.results)]
+    counted = [text if times == 1 else f"{text} ({times} times)" for text, times in warnings.items()]
+    return TournamentOutcome(results, len(tasks), None if watch is None else watch.state, counted)

@@ -1,0 +1,205 @@
+"""The processes that play a tournament's games: each takes a group, plays it, and takes the next.
+
+Workers are fresh interpreters (spawned), so that engines, threads and devices of this process are not in them. A worker
+that dies ends the tournament with its exit status named; what it had sent is kept.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from genpolicy.data.oracle import make_oracle
+from genpolicy.errors import EngineError
+from genpolicy.game import Game
+from genpolicy.policies.base import Policy, load_policy, spelled_options
+from genpolicy.registry import load_game
+from genpolicy_arena.adjudication import Adjudication
+from genpolicy_arena.match import GameResult, GameTask, Match, Warn
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a worker needs to know; plain data, so that it can be sent."""
+
+    game: str
+    players: dict[str, str]
+    rules: Adjudication
+    seed: int
+    device: str
+    threads: int
+
+
+class _Stopped(Exception):
+    """Nobody wants further games."""
+
+
+def open_policy(spec: str, game: Game[Any], device: str) -> Policy:
+    """The policy of a player.
+
+    Raises:
+        ValueError: it plays another game; whatever ``load_policy`` raises.
+    """
+    written = spelled_options(spec.partition("?")[2])
+    policy = load_policy(spec, game=game, device=written.get("device", device), seed=written.get("seed", 0))
+    if policy.game.spec != game.spec:
+        policy.close()
+        raise ValueError(f"{spec}: this policy plays {policy.game.spec!r}, not {game.spec!r}")
+    return policy
+
+
+@contextmanager
+def open_match(setup: Setup, game: Game[Any], warn: Warn) -> Iterator[Match]:
+    """The players and the judge of a tournament, closed at the end."""
+    with ExitStack() as stack:
+        policies = {}
+        for name, spec in setup.players.items():
+            policies[name] = open_policy(spec, game, setup.device)
+            stack.callback(policies[name].close)
+        judge = stack.enter_context(make_oracle(setup.rules.judge, game)) if setup.rules.judge else None
+        yield Match(game, policies, setup.rules, judge, setup.seed, warn)
+
+
+@contextmanager
+def _torch_threads(threads: int) -> Iterator[None]:
+    """Give networks so many threads: the same in every worker and here, or results could depend on who played."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def run_groups(
+    setup: Setup,
+    game: Game[Any],
+    groups: Sequence[Sequence[GameTask]],
+    *,
+    workers: int,
+    finished: Callable[[GameResult], bool],
+    warn: Warn,
+) -> None:
+    """Play groups of games, in order of their taking; ``finished`` says whether to go on.
+
+    Raises:
+        EngineError: a worker died.
+        ValueError: a policy could not be loaded in a worker.
+    """
+    if workers < 1:
+        raise ValueError(f"workers must be at least 1, got {workers}")
+
+    def tell(result: GameResult) -> None:
+        if not finished(result):
+            raise _Stopped
+
+    if workers == 1 or len(groups) == 1:
+        with _torch_threads(setup.threads), open_match(setup, game, warn) as match:
+            try:
+                for group in groups:
+                    match.play(group, tell)
+            except _Stopped:
+                return
+        return
+    _run_processes(setup, groups, min(workers, len(groups)), finished, warn)
+
+
+def _run_processes(
+    setup: Setup,
+    groups: Sequence[Sequence[GameTask]],
+    workers: int,
+    finished: Callable[[GameResult], bool],
+    warn: Warn,
+) -> None:
+    context = multiprocessing.get_context("spawn")
+    processes, pipes = [], list[Connection]()
+    waiting = iter(groups)
+    # Read when a fresh interpreter loads its numerical libraries; idle threads of theirs would spin.
+    before = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = str(setup.threads)
+    try:
+        for _ in range(workers):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_work, args=(setup, theirs), daemon=True)
+            process.start()
+            theirs.close()
+            processes.append(process)
+            pipes.append(ours)
+        running = dict(zip(pipes, processes, strict=True))
+        while running:
+            for ready in wait(list(running)):
+                assert isinstance(ready, Connection)
+                try:
+                    kind, value = ready.recv()
+                except EOFError:
+                    process = running[ready]
+                    process.join()
+                    raise EngineError(
+                        f"a worker process ended with status {process.exitcode}; finished games are kept, and "
+                        "the same command goes on"
+                    ) from None
+                if kind == "game":
+                    if not finished(value):
+                        return
+                elif kind == "warning":
+                    warn(value)
+                elif kind == "error":
+                    raise value
+                else:
+                    group = next(waiting, None)
+                    ready.send(group)
+                    if group is None:
+                        del running[ready]
+        for process in processes:
+            process.join(timeout=10)  # they end their engines
+    finally:
+        if before is None:
+            del os.environ["OMP_NUM_THREADS"]
+        else:
+            os.environ["OMP_NUM_THREADS"] = before
+        for process in processes:
+            if process.is_alive():
+                process.terminate()  # its engines see that it is gone
+        for pipe in pipes:
+            pipe.close()
+
+
+def _work(setup: Setup, pipe: Connection) -> None:
+    """A worker's life."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers
+    try:
+        import torch
+
+        torch.set_num_threads(setup.threads)
+        with open_match(setup, load_game(setup.game), lambda text: pipe.send(("warning", text))) as match:
+            while True:
+                pipe.send(("ready", None))
+                group = pipe.recv()
+                if group is None:
+                    return
+                match.play(group, lambda result: pipe.send(("game", result)))
+    except (EOFError, BrokenPipeError):
+        return  # the parent is gone; engines end with the match
+    except Exception as error:
+        traceback.print_exc() if not isinstance(error, ValueError | OSError | LookupError | EngineError) else None
+        pipe.send(("error", _sendable(error)))
+
+
+def _sendable(error: Exception) -> Exception:
+    """The error if it survives the way to the parent, else its text."""
+    import pickle
+
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # an exception may hold anything
+        return EngineError(f"a worker failed: {type(error).__name__}: {error}")
+    return error

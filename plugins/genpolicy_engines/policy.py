@@ -1,0 +1,43 @@
+"""The policy that plays an engine's best move, over UCI or USI."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from genpolicy import registry
+from genpolicy.data.oracle import Oracle
+from genpolicy.game import Game
+from genpolicy.policies.oracle import OraclePolicy
+from genpolicy_engines.oracle import EngineOracle
+
+
+class EnginePolicy(OraclePolicy):
+    """Plays an engine's best move, over UCI or USI as the game asks.
+
+    Spelled ``engine:stockfish?nodes=1000`` or ``engine:/path/to/engine?movetime_ms=100``; what is no option of
+    ``EngineOracle`` goes to the engine by its own name: ``engine:stockfish?nodes=1000&Skill Level=5`` (or
+    ``Skill%20Level=5``). ``UCI_Elo=1500`` sets ``UCI_LimitStrength`` too, without which it says nothing.
+
+    The engine is told the moves of the game, so that it sees repetitions, and begins each position with an empty hash
+    table, so that an answer depends on the position and its past alone. With one thread and a limit in nodes or depth
+    the same moves come again; an engine that is told to play below its strength draws its errors by its own clock.
+
+    One that dies, hangs or answers an illegal move has no second try (labels have three): ``EngineError``. For the next
+    position it is started again.
+    """
+
+    kind: ClassVar[str] = "engine"
+    spelling: ClassVar[str] = "engine:NAME_OR_PATH?nodes=N|movetime_ms=N[&Skill Level=N&UCI_Elo=N&key=value&...]"
+
+    @classmethod
+    def _make_oracle(cls, argument: str, game: Game[Any], options: dict[str, Any]) -> Oracle:
+        known = argument in registry.available("oracles")
+        factory = registry.load("oracles", argument if known else "uci")
+        if isinstance(factory, type) and issubclass(factory, EngineOracle):
+            options = {"attempts": 1, "with_past": True, **options}
+            names = {key.lower() for key in options}
+            if "uci_elo" in names and "uci_limitstrength" not in names:
+                options = {"UCI_LimitStrength": "true", **options}
+        if known:
+            return super()._make_oracle(argument, game, options)
+        return super()._make_oracle("uci", game, {"engine": argument, **options})

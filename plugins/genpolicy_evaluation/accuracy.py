@@ -1,0 +1,203 @@
+"""Action accuracy: how often a policy plays the oracle's move, and how that compares with a random legal move.
+
+Two counts of a hit: *labelled*, the one move of the record (Ye et al. 2025, arXiv:2502.19805), and *best*, any move
+whose value ties with the best where the record values the moves (Ruoss et al. 2024, arXiv:2402.04494). Two ways of
+playing: with the first action restricted to legal moves, as in play, and *raw*, without it, where an illegal first
+action is a miss. The random row is no run but the expectation: 1 / (legal moves) and (best moves) / (legal moves),
+averaged over the same positions.
+
+Intervals: cluster bootstrap by game, 95 % (``genpolicy_evaluation.intervals``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from genpolicy.data.labelled import LabelledPosition
+from genpolicy.policies.base import Decision, Policy
+from genpolicy.report import Report, percent, percent_with_interval
+from genpolicy_evaluation.intervals import cluster_bootstrap, wilson
+from genpolicy_evaluation.positions import ask
+
+HitArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Share:
+    """A fraction of positions with its 95 % interval."""
+
+    value: float
+    interval: tuple[float, float]
+    """Cluster bootstrap by game."""
+    wilson: tuple[float, float]
+    """Positions taken as independent."""
+    trials: int
+
+    @staticmethod
+    def of(hits: HitArray, clusters: Sequence[str]) -> Share:
+        """The share of 1 among hits (0 or 1 each) of positions that come from ``clusters``."""
+        if len(hits) == 0:
+            nowhere = (float("nan"), float("nan"))
+            return Share(float("nan"), nowhere, nowhere, 0)
+        return Share(
+            float(hits.mean()), cluster_bootstrap(hits, clusters), wilson(float(hits.sum()), len(hits)), len(hits)
+        )
+
+    def figures(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "accuracy": self.value,
+            "interval": list(self.interval),
+            "wilson": list(self.wilson),
+            "positions": self.trials,
+        }
+
+    def __str__(self) -> str:
+        return percent_with_interval(self.value, self.interval)
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """One way of playing, measured."""
+
+    policy: str
+    mode: str
+    """Which of ``Policy.modes``; empty where a policy has one only."""
+    labelled: Share
+    best: Share
+    times_random: float
+    """``best`` over what a random legal move is expected to reach on the same positions."""
+    times_random_interval: tuple[float, float]
+    raw_labelled: Share | None
+    """None where there is no legal mask, or where it was not asked for."""
+    raw_best: Share | None
+    raw_legal: Share | None
+    network_calls: float
+    """Mean over the positions; 0 where the policy reports none."""
+    ms: float
+    """Wall time of a position with the legal mask, in milliseconds."""
+
+    def figures(self) -> dict[str, Any]:
+        """For JSON."""
+        shares = {
+            "labelled": self.labelled,
+            "best": self.best,
+            "raw_labelled": self.raw_labelled,
+            "raw_best": self.raw_best,
+            "raw_legal": self.raw_legal,
+        }
+        return {
+            "policy": self.policy,
+            "mode": self.mode,
+            **{name: None if share is None else share.figures() for name, share in shares.items()},
+            "times_random": self.times_random,
+            "times_random_interval": list(self.times_random_interval),
+            "network_calls": self.network_calls,
+            "ms_per_position": self.ms,
+        }
+
+
+def random_chances(positions: Sequence[LabelledPosition]) -> tuple[HitArray, HitArray]:
+    """For each position the chance that a random legal move is the labelled one, and that it is a best one."""
+    labelled = np.array([1 / position.num_legal for position in positions])
+    best = np.array([len(position.best) / position.num_legal for position in positions])
+    return labelled, best
+
+
+def measure_accuracy(
+    policy: Policy,
+    positions: Sequence[LabelledPosition],
+    *,
+    name: str | None = None,
+    mode: str = "",
+    raw: bool = True,
+    show: bool = False,
+) -> Accuracy:
+    """Measure one way of playing.
+
+    Args:
+        policy: Asked with its legal mask, and without where it has one.
+        positions: From ``labelled_positions``, at least one.
+        name: For the table; the policy's label by default.
+        mode: For the table.
+        raw: Whether to measure without the legal mask too (a second run, where a sampler goes on from the move).
+        show: Show a progress bar.
+
+    Raises:
+        ValueError: no positions.
+    """
+    if not positions:
+        raise ValueError("no positions to measure on")
+    name = policy.label if name is None else name
+    what = f"{name} {mode}".strip()
+    unmasked = policy.unmasked()
+    began = time.perf_counter()
+    if unmasked is not None and policy.mask_only_filters:
+        decisions = raw_decisions = ask(unmasked, positions, what, show=show)
+        ms = 1e3 * (time.perf_counter() - began) / len(positions)
+    else:
+        decisions = ask(policy, positions, what, show=show)
+        ms = 1e3 * (time.perf_counter() - began) / len(positions)
+        raw_decisions = [] if unmasked is None or not raw else ask(unmasked, positions, f"{what} raw", show=show)
+    clusters = [position.cluster for position in positions]
+    best = _hits([d.move for d in decisions], [p.best for p in positions])
+    _, chance = random_chances(positions)
+    raw_moves = [d.line[0] for d in raw_decisions]
+    return Accuracy(
+        policy=name,
+        mode=mode,
+        labelled=Share.of(_hits([d.move for d in decisions], [{p.label} for p in positions]), clusters),
+        best=Share.of(best, clusters),
+        times_random=float(best.sum() / chance.sum()),
+        times_random_interval=cluster_bootstrap(best, clusters, chance),
+        raw_labelled=Share.of(_hits(raw_moves, [{p.label} for p in positions]), clusters) if raw_moves else None,
+        raw_best=Share.of(_hits(raw_moves, [p.best for p in positions]), clusters) if raw_moves else None,
+        raw_legal=Share.of(_stat(raw_decisions, "raw_legal"), clusters) if raw_moves else None,
+        network_calls=float(_stat(decisions, "network_calls").mean()),
+        ms=ms,
+    )
+
+
+def _hits(moves: Sequence[int], right: Sequence[set[int] | frozenset[int]]) -> HitArray:
+    return np.array([float(move in good) for move, good in zip(moves, right, strict=True)])
+
+
+def _stat(decisions: Sequence[Decision], key: str) -> HitArray:
+    return np.array([decision.stats.get(key, 0.0) for decision in decisions])
+
+
+def accuracy_report(rows: Sequence[Accuracy], positions: Sequence[LabelledPosition], source: str) -> Report:
+    """The table of some policies on the same positions."""
+    columns = ["policy", "calls", "labelled move %", "any best move %", "x random", "raw labelled %", "raw best %"]
+    report = Report(f"Action accuracy on {source}", [*columns, "raw legal %", "ms"])
+    labelled, best = random_chances(positions)
+    report.add("random legal move", "-", percent(labelled.mean()), percent(best.mean()), "1.00", "-", "-", "-", "-")
+    for row in rows:
+        low, high = row.times_random_interval
+        raw = [
+            "-" if share is None else percent(share.value) for share in (row.raw_labelled, row.raw_best, row.raw_legal)
+        ]
+        report.add(
+            f"{row.policy} ({row.mode})" if row.mode else row.policy,
+            f"{row.network_calls:.0f}" if row.network_calls else "-",
+            str(row.labelled),
+            str(row.best),
+            f"{row.times_random:.2f} [{low:.2f}, {high:.2f}]",
+            *raw,
+            f"{row.ms:.1f}",
+        )
+    games = len({position.cluster for position in positions})
+    whence = f"{len(positions)} positions from {games} games; intervals: 95 %, bootstrap by game."
+    if games == len(positions):
+        whence = f"{games} positions, no two known to be of one game; intervals: 95 %, bootstrap by position."
+    report.notes = [
+        f"{whence} Legal moves only, but for the raw columns.",
+        "x random: any best move, over what a random legal move is expected to reach on the same positions.",
+    ]
+    return report

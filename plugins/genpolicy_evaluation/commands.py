@@ -1,0 +1,209 @@
+"""``genpolicy evaluate accuracy`` and ``genpolicy evaluate futures``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from genpolicy.cli import add_verbs
+from genpolicy_evaluation.latency_command import add_latency_parser
+from genpolicy_evaluation.players import add_policy_arguments
+from genpolicy_evaluation.puzzles_command import add_puzzles_parser
+
+if TYPE_CHECKING:
+    from genpolicy.data.oracle import Oracle
+    from genpolicy.data.records import Dataset
+    from genpolicy.game import Game
+    from genpolicy.policies.base import Policy
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``evaluate`` to the command line."""
+    parser = subparsers.add_parser("evaluate", help="measure policies on a data set")
+    measures = parser.add_subparsers(title="measures", metavar="MEASURE", required=True)
+    accuracy = measures.add_parser("accuracy", help="how often the oracle's move is played")
+    _add_common(accuracy)
+    accuracy.add_argument("--no-raw", action="store_true", help="leave out the run without the legal mask")
+    accuracy.set_defaults(run=run_accuracy)
+    futures = measures.add_parser("futures", help="how good the imagined line is, step by step")
+    _add_common(futures)
+    futures.add_argument(
+        "--oracle",
+        metavar="NAME",
+        help="who says what is best in an imagined position, e.g. solver or stockfish?nodes=2000; "
+        "without it the labelled line does",
+    )
+    futures.add_argument("--plot", type=Path, metavar="FILE", help="draw it to a .png, .svg or .pdf")
+    futures.set_defaults(run=run_futures)
+    add_puzzles_parser(measures)
+    add_latency_parser(measures)
+    add_verbs(measures, "evaluate")
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    add_policy_arguments(parser)
+    parser.add_argument("--data", required=True, metavar="FOLDER", help="a data set")
+    parser.add_argument("--split", default="test", help="which of its splits; default test")
+    parser.add_argument("--limit", type=int, metavar="N", help="measure on N positions, drawn by the seed")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there")
+
+
+def run_accuracy(arguments: argparse.Namespace) -> int:
+    """Measure action accuracy and show the table."""
+    from genpolicy.data.labelled import labelled_positions
+    from genpolicy.report import write_json, write_markdown
+    from genpolicy_evaluation.accuracy import accuracy_report, measure_accuracy, random_chances
+
+    dataset, game = _open(arguments)
+    positions = labelled_positions(dataset, game, arguments.split, limit=arguments.limit, seed=arguments.seed)
+    rows = []
+    with _players(arguments, game) as players:
+        for name, mode, player in players:
+            player.seed(arguments.seed)
+            rows.append(measure_accuracy(player, positions, name=name, mode=mode, raw=not arguments.no_raw, show=True))
+    report = accuracy_report(rows, positions, _source(arguments))
+    report.print()
+    labelled, best = random_chances(positions)
+    figures = {
+        "data": _facts(arguments, dataset, positions),
+        "random": {"labelled": float(labelled.mean()), "best": float(best.mean())},
+        "policies": [row.figures() for row in rows],
+    }
+    write_json(arguments.json, figures)
+    write_markdown(arguments.markdown, [report])
+    return 0
+
+
+def run_futures(arguments: argparse.Namespace) -> int:
+    """Measure the imagined lines and show the tables."""
+    from genpolicy.data.labelled import labelled_positions
+    from genpolicy.report import write_json, write_markdown
+    from genpolicy_evaluation.futures import check_plot, futures_reports, measure_futures, plot_futures
+
+    if arguments.plot is not None:
+        check_plot(arguments.plot)
+    dataset, game = _open(arguments)
+    positions = labelled_positions(dataset, game, arguments.split, limit=arguments.limit, seed=arguments.seed)
+    oracle = _oracle(arguments.oracle, game) if arguments.oracle else None
+    rows = []
+    try:
+        with _players(arguments, game) as players:
+            for name, mode, player in players:
+                player.seed(arguments.seed)
+                rows.append(measure_futures(player, positions, oracle=oracle, name=name, mode=mode, show=True))
+    finally:
+        if oracle is not None:
+            oracle.close()
+    judge = arguments.oracle or "the labelled line"
+    reports = futures_reports(rows, len(positions), _source(arguments), judge)
+    for report in reports:
+        report.print()
+    figures = {
+        "data": _facts(arguments, dataset, positions),
+        "oracle": arguments.oracle,
+        "policies": [row.figures() for row in rows],
+    }
+    write_json(arguments.json, figures)
+    write_markdown(arguments.markdown, reports)
+    if arguments.plot is not None:
+        plot_futures(rows, arguments.plot)
+    return 0
+
+
+def _open(arguments: argparse.Namespace) -> tuple[Dataset, Game[Any]]:
+    from genpolicy import load_game
+    from genpolicy.data.records import Dataset
+
+    dataset = Dataset.open(arguments.data)
+    return dataset, load_game(dataset.game_spec)
+
+
+@contextmanager
+def _players(arguments: argparse.Namespace, game: Game[Any]) -> Iterator[list[tuple[str, str, Policy]]]:
+    """Name, mode and policy of everything to measure; all is made, and what is wrong is said, before the work.
+
+    Policies with equal labels are told apart by how they were written.
+
+    Raises:
+        ValueError: an option that none of the policies takes, or a value that one does not.
+    """
+    from genpolicy import load_policy
+
+    specs = [spec for group in arguments.policy for spec in group]
+    with ExitStack() as opened:
+        loaded = []
+        for spec in specs:
+            loaded.append(load_policy(spec, game=game, device=arguments.device, seed=arguments.seed))
+            opened.callback(loaded[-1].close)
+        labels = [policy.label for policy in loaded]
+        names = [label if labels.count(label) == 1 else spec for label, spec in zip(labels, specs, strict=True)]
+        _check_options(dict(zip(names, loaded, strict=True)), arguments)
+        yield [
+            (name, mode, player)
+            for name, policy in zip(names, loaded, strict=True)
+            for mode, player in _modes(policy, arguments).items()
+        ]
+
+
+OPTIONS = ("sampler", "num_steps", "temperature", "batch_size")
+"""Of the command line; each goes to the policies that take it."""
+
+
+def _check_options(policies: Mapping[str, Policy], arguments: argparse.Namespace) -> None:
+    """See that each option given is taken by some policy, and say which policies do not take it."""
+    for option in OPTIONS:
+        if getattr(arguments, option) is None:
+            continue
+        flag = f"--{option.replace('_', '-')}"
+        without = [name for name, policy in policies.items() if option not in policy.option_names()]
+        if len(without) == len(policies):
+            kinds = ", ".join(dict.fromkeys(f"{name} ({policy.kind})" for name, policy in policies.items()))
+            raise ValueError(f"{flag}: no policy given here takes that option: {kinds}; leave it out")
+        if without:
+            print(f"genpolicy evaluate: {flag} is no option of {', '.join(without)}, played as it is", file=sys.stderr)
+
+
+def _modes(policy: Policy, arguments: argparse.Namespace) -> dict[str, Policy]:
+    """The ways of playing to measure, with the command line's options where the policy takes them."""
+    known = policy.option_names()
+    changed: dict[str, Any] = {
+        key: getattr(arguments, key)
+        for key in OPTIONS
+        if key != "sampler" and getattr(arguments, key) is not None and key in known
+    }
+    samplers = arguments.sampler if arguments.sampler and "sampler" in known else [None]
+    modes: dict[str, Policy] = {}
+    for sampler in samplers:
+        own = changed if sampler is None else {**changed, "sampler": sampler}
+        modes.update(policy.with_options(**own).modes())
+    return modes
+
+
+def _oracle(spec: str, game: Game[Any]) -> Oracle:
+    from genpolicy.policies.base import spelled_options
+    from genpolicy.policies.oracle import OraclePolicy
+
+    name, _, query = spec.partition("?")
+    return OraclePolicy.from_spec(name, {"game": game, **spelled_options(query)}).oracle
+
+
+def _source(arguments: argparse.Namespace) -> str:
+    return f"{arguments.data} ({arguments.split})"
+
+
+def _facts(arguments: argparse.Namespace, dataset: Dataset, positions: Any) -> dict[str, Any]:
+    return {
+        "folder": str(arguments.data),
+        "checksum": dataset.checksum,
+        "game": dataset.game_spec,
+        "split": arguments.split,
+        "positions": len(positions),
+        "games": len({position.cluster for position in positions}),
+        "limit": arguments.limit,
+        "seed": arguments.seed,
+    }

@@ -1,0 +1,106 @@
+"""Where figures come from: versions, commit, machine, and fingerprints of what was measured."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import genpolicy
+from genpolicy.errors import EngineError
+from genpolicy.files import sha256_of
+from genpolicy_engines.oracle import find_engine
+
+_GIT_TIMEOUT_S = 10
+
+
+def machine_facts(device: str) -> dict[str, Any]:
+    """What runs here: device, processor, versions."""
+    import torch
+
+    return {
+        "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else device,
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "genpolicy": genpolicy.__version__,
+    }
+
+
+def now() -> str:
+    """Local time with its offset, to the second."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z")
+
+
+def commit() -> str | None:
+    """The commit of this code, with ``+`` where files were changed since; None where it is no checkout."""
+    folder = Path(genpolicy.__file__).parent
+    try:
+        head = _git(folder, "rev-parse", "--short=12", "HEAD")
+        changed = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", ".")
+    except (OSError, subprocess.SubprocessError):  # no git, or no repository around the installed package
+        return None
+    return head.strip() + ("+" if changed.strip() else "")
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True, timeout=_GIT_TIMEOUT_S
+    )
+    return done.stdout
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:  # not Linux: the platform's own name has to do
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def policy_fingerprint(spec: str) -> str:
+    """Equal for policies that are the same: what was written, and the content of every folder that it names.
+
+    Of a program (an engine) its size and date of change stand in for its content.
+    """
+    facts: list[Any] = [spec]
+    for part in _named_in(spec):
+        folder = Path(part)
+        if (folder / "config.yaml").is_file():
+            files = sorted(file for file in folder.iterdir() if file.name in ("config.yaml", "model.safetensors"))
+            facts += [[file.name, sha256_of(file)] for file in files]
+        elif (program := _program(part)) is not None:
+            stat = os.stat(program)
+            facts.append([stat.st_size, stat.st_mtime_ns])
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+
+
+def _program(name: str) -> str | None:
+    try:
+        return find_engine(name)
+    except EngineError:  # most parts of a spelling are no program
+        return None
+
+
+def _named_in(spec: str) -> list[str]:
+    """What in a spelling may be a folder or a program: the head, its argument, the values of options."""
+    head, _, query = spec.partition("?")
+    values = [pair.partition("=")[2] for pair in query.split("&") if pair]
+    return [part for part in (head, head.partition(":")[2], *values) if part]
+
+
+def source_fingerprint(path: Path) -> str:
+    """SHA-256 of a file; of a folder or glob, the fingerprint of its files' names and contents."""
+    if path.is_file():
+        return sha256_of(path)
+    files = sorted(path.rglob("*") if path.is_dir() else path.parent.glob(path.name))
+    facts = [[str(file), sha256_of(file)] for file in files if file.is_file()]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()

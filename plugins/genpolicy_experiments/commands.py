@@ -1,0 +1,176 @@
+"""``genpolicy experiment FILE``: the runs, the table, the plots."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from genpolicy.errors import ConfigError
+from genpolicy.files import full_disk_named, write_atomic
+from genpolicy.report import write_json
+from genpolicy.training.commands import take_settings_anywhere
+from genpolicy.training.setup import commit
+from genpolicy_experiments import plots, stored, tables
+from genpolicy_experiments.description import Experiment
+from genpolicy_experiments.runner import NOT_RUN, Result, Runner, require_data
+
+HELP = """\
+Make all runs of an experiment file, then its table and plots. For example
+
+  genpolicy experiment configs/experiments/small/table-5.yaml
+
+Finished runs are skipped, so the same command goes on after an interruption or a kill, and makes what an edited file
+adds. A run that fails is shown as failed, with its log; the others go on. The table goes to OUT/NAME.md, .csv and
+.json, plots beside it."""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``experiment`` to the command line."""
+    parser = subparsers.add_parser(
+        "experiment",
+        help="make the runs of a description and one table of them",
+        description=HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("file", type=Path, metavar="FILE", help="YAML description")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="one setting, e.g. seeds=[0]")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="folder (default: runs/experiments/NAME)")
+    parser.add_argument(
+        "--runs",
+        type=Path,
+        metavar="FOLDER",
+        help="where the runs go (default: OUT/runs); experiments that share a folder share the runs they both ask for",
+    )
+    parser.add_argument("--parallel", type=int, metavar="N", help="runs at once (default: as many as cores allow)")
+    parser.add_argument("--table-only", action="store_true", help="make no run; the table of what is finished")
+    parser.add_argument("--plan", action="store_true", help="list the runs and whether they are finished, and stop")
+    parser.set_defaults(run=run)
+    take_settings_anywhere(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """The subcommand."""
+    experiment = Experiment(arguments.file, arguments.overrides)
+    out = arguments.out or Path("runs") / "experiments" / experiment.name
+    if arguments.parallel is not None and arguments.parallel < 1:
+        raise ValueError(f"--parallel must be at least 1, got {arguments.parallel}")
+    runner = Runner(experiment, out, arguments.runs)
+    if arguments.table_only or arguments.plan:
+        require_data(experiment)
+    else:
+        runner.require_folders()
+        runner.make_data()
+    jobs = runner.jobs()
+    if old := runner.stale(jobs):
+        print(
+            f"{len(old)} runs in {runner.runs} are of other settings or another version of the data; they are not in "
+            f"the table and can be deleted: {', '.join(f.name for f in old[:3])}{', ...' if len(old) > 3 else ''}",
+            file=sys.stderr,
+        )
+    if arguments.plan:
+        for job in jobs:
+            state = "finished" if job.is_done else f"failed: {job.failure}" if job.failure else "to do"
+            print(f"{job.run.key}  {job.run.name}: {'; '.join([state, *job.problems()])}")
+        return 0
+    failed = []
+    if not arguments.table_only:
+        try:
+            failed = runner.run(parallel=arguments.parallel)
+        except KeyboardInterrupt:
+            print(f"\nstopped; finished runs are safe in {runner.runs}: the same command goes on", file=sys.stderr)
+            raise
+    write(experiment, runner, out, command_line(arguments))
+    return 1 if failed else 0
+
+
+def command_line(arguments: argparse.Namespace) -> str:
+    """What makes the same table anew, with the paths as they were given; ``--table-only`` alone would make no run."""
+    words = ["genpolicy", "experiment", str(arguments.file), *arguments.overrides]
+    for option in ("out", "runs", "parallel"):
+        if (value := getattr(arguments, option)) is not None:
+            words += [f"--{option}", str(value)]
+    return shlex.join(words)
+
+
+def write(experiment: Experiment, runner: Runner, out: Path, command: str) -> None:
+    """Write the table and the plots, and show the table.
+
+    Raises:
+        ConfigError: there is nothing to show, or nothing that may be compared; the message says what to do.
+        DiskFullError: no space; the same command writes them again.
+    """
+    results = runner.results()
+    _require_some(experiment, results)
+    rows = tables.rows_of(experiment, results)
+    found = tables.comparisons(experiment, results)
+    report = tables.report_of(experiment, rows)
+    report.notes += experiment.data_notes
+    report.notes += short_of_budget(experiment, results)
+    commits = sorted({str(r.figures["commit"]) for r in results if r.figures and r.figures.get("commit")})
+    report.notes.append(f"Command: {command}; commit {', '.join(commits) or commit()}.")
+    report.notes.append(f"Machine: {machine()}; records: {experiment.dataset.checksum[:12]}.")
+    reports = [report, tables.comparison_report(found)] if found else [report]
+    for each in reports:
+        each.print()
+    out.mkdir(parents=True, exist_ok=True)
+    with full_disk_named(out):
+        pictures = plots.draw(experiment, rows, out)
+    markdown = "\n".join(each.markdown() for each in reports)
+    markdown += "".join(f"\n![{experiment.name}]({path.name})\n" for path in pictures if path.suffix == ".png")
+    write_atomic(out / f"{experiment.name}.md", markdown.encode())
+    write_atomic(out / f"{experiment.name}.csv", tables.as_csv(rows).encode())
+    write_json(out / f"{experiment.name}.json", tables.as_json(experiment, rows, found, results))
+    print(out / f"{experiment.name}.md")
+
+
+def _require_some(experiment: Experiment, results: Sequence[Result]) -> None:
+    """See that a run has finished.
+
+    Raises:
+        ConfigError: none has.
+    """
+    if any(result.figures is not None for result in results):
+        return
+    failed = next((result for result in results if result.error != NOT_RUN), None)
+    if failed is None:
+        way_out = "run the command without --table-only, which makes them"
+    else:
+        way_out = (
+            f"the first that failed: {failed.cell.name}, seed {failed.seed}: {failed.error}; its log is "
+            f"{failed.folder / stored.LOG}. Mend that and run the command again, which tries all of them anew"
+        )
+    raise ConfigError(
+        f"{experiment.path}: no run has finished, so there is no table ({len(results)} wanted): {way_out}"
+    )
+
+
+def short_of_budget(experiment: Experiment, results: Sequence[Result]) -> list[str]:
+    """A sentence for each finished run that saw or spent less than nine tenths of its budget."""
+    notes = []
+    for result in results:
+        if result.figures is None:
+            continue
+        ((kind, amount),) = experiment.planned(result.cell, result.seed).budget.items()
+        spent = result.figures.get(kind)
+        if kind in ("steps", "epochs"):  # which no table shows, so only the policy tells
+            spent = (stored.provenance(result.folder) or {}).get(kind.removesuffix("s") if kind == "steps" else kind)
+        if isinstance(spent, int | float) and spent < 0.9 * amount:
+            notes.append(
+                f"SHORT OF ITS BUDGET: {result.cell.name}, seed {result.seed}: {spent:,.10g} of {amount:,.10g} {kind}; "
+                f"not comparable with the others ({result.folder}: delete it, and the same command makes it anew)."
+            )
+    return notes
+
+
+def machine() -> str:
+    """What it ran on, in a few words."""
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
+    return f"{platform.machine()}, {os.cpu_count()} cores, {gpu}, torch {torch.__version__}"

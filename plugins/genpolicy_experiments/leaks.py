@@ -1,0 +1,63 @@
+"""Whether what is measured was held out: positions that are measured on and stand in a training split as well."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from genpolicy.data.records import Dataset
+
+if TYPE_CHECKING:
+    from genpolicy_experiments.description import Experiment
+
+MOST_CELLS = 3
+"""Cells that a note names."""
+
+
+def notes(experiment: Experiment) -> list[str]:
+    """A sentence for each training split that holds some of the positions that are measured on; none where none does.
+
+    Two records are of the same position where their texts are equal.
+
+    Raises:
+        DatasetError: a data set is missing or damaged.
+    """
+    split, folder = experiment.file.evaluate.split, experiment.file.data.folder
+    cells: dict[tuple[str, str], list[str]] = {}
+    for cell in experiment.cells:
+        data = experiment.configuration(cell, 0)["data"]
+        cells.setdefault((data["folder"], data.get("train", "train")), []).append(cell.name)
+    measured = _states(experiment.dataset, split, None)
+    wanted = pa.array(sorted(measured), pa.string())
+    found = []
+    for (trained_on, train), names in cells.items():
+        both = _states(experiment.opened(trained_on), train, wanted)
+        if both:
+            named = "; ".join(names[:MOST_CELLS]) + ("; ..." if len(names) > MOST_CELLS else "")
+            found.append(
+                f"NOT HELD OUT: {len(both):,} of the {len(measured):,} positions of split {split!r} of {folder}, which "
+                f"is measured on, stand in split {train!r} of {trained_on} too, on which these are trained: {named}."
+            )
+    return found
+
+
+def _states(dataset: Dataset, split: str, among: Any) -> set[str]:
+    """Texts of the labelled positions of a split; those among some, where an array is given."""
+    found: set[str] = set()
+    for batch in dataset.batches(["state", "line"], split):
+        kept = pc.is_valid(batch.column("line"))
+        if among is not None:
+            kept = pc.and_(kept, pc.is_in(batch.column("state"), value_set=among))
+        found.update(batch.column("state").filter(kept).to_pylist())
+    return found
+
+
+def has_cut_lines(dataset: Dataset, horizon: int) -> bool:
+    """Whether some line has ``horizon`` moves and the game goes on after it, unlabelled."""
+    for batch in dataset.batches(["line", "ended"]):
+        for line, ended in zip(batch.column("line").to_pylist(), batch.column("ended").to_pylist(), strict=True):
+            if line and not ended and len(line.split()) >= horizon:
+                return True
+    return False

@@ -1,0 +1,141 @@
+"""The metrics of experiments: what they are called, which are shares, and whether a description can have them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from genpolicy.errors import ConfigError
+
+if TYPE_CHECKING:
+    from genpolicy_experiments.description import ExperimentFile, Plot
+
+BY_MOVE = ("best", "raw_best", "best_one_call", "raw_best_one_call", "best_action_0")
+"""Shares that ``random`` is the level of: what a random legal move would have."""
+BY_POSITION = ("best", "raw_best", "labelled", "legal")
+"""Shares that are measured at each position, so that two cells can be paired; each also as ``NAME_one_call``."""
+OF_RUNS = ("calls", "ms", "random", "records", "minutes", "flops", "parameters", "bound")
+OF_STEPS = ("valid_action", "best_action", "valid_state", "match", "match_board")
+"""Shares of the imagined future, each followed by its step: ``match_1``."""
+FUTURE_STEP = "future_step"
+"""What a plot is drawn over that shows the imagined future ply by ply."""
+PLOT_X = ("records", "minutes", "flops", "calls", "ms", FUTURE_STEP)
+"""What a plot can be drawn over besides axes."""
+TITLES = {
+    "best": "best move %",
+    "best_one_call": "best move, one call %",
+    "raw_best": "best move, no fallback %",
+    "labelled": "labelled move %",
+    "labelled_one_call": "labelled move, one call %",
+    "legal": "raw legal %",
+    "calls": "network calls",
+    "records": "records seen",
+    "ms": "ms a move",
+    "bound": "-log p bound, nats",
+}
+
+
+def title(metric: str) -> str:
+    """What a column or an axis is headed."""
+    return TITLES.get(metric, metric.replace("_", " "))
+
+
+def is_share(metric: str) -> bool:
+    """Whether a metric is a fraction that tables show in percent."""
+    name = metric.removesuffix("_one_call")
+    return name in (*BY_POSITION, *OF_STEPS, "random") or step_of(name) is not None
+
+
+def bounds(metric: str) -> tuple[float, float]:
+    """What a metric can be: shares 0 to 1, amounts 0 or more."""
+    return (0.0, 1.0) if is_share(metric) else (0.0, math.inf)
+
+
+def step_of(metric: str) -> int | None:
+    """Step of a metric of the imagined future, 1 for ``match_1``; None for other metrics."""
+    name, _, step = metric.rpartition("_")
+    return int(step) if name in OF_STEPS and step.isdecimal() else None
+
+
+def check(path: Path, file: ExperimentFile) -> None:
+    """See that what tables, tests and plots ask for can be had, before anything is run.
+
+    Raises:
+        ConfigError: a metric that is not measured, cannot be paired or cannot be drawn so.
+    """
+    if not file.metrics:
+        raise ConfigError(f"{path}: metrics is empty, so the table would have no column: write e.g. metrics: [best]")
+    for metric in file.metrics:
+        _require(path, file, "metrics", metric)
+        if file.metrics.count(metric) > 1:
+            raise ConfigError(f"{path}: metrics: {metric!r} stands there twice; keep one of them")
+    for comparison in file.compare:
+        for key, metric in (("metric", comparison.metric), ("metric_b", comparison.of_b)):
+            if metric.removesuffix("_one_call") not in BY_POSITION:
+                raise ConfigError(
+                    f"{path}: compare: {key} {metric!r} is not measured at each position, so it cannot be "
+                    f"paired; take one of {', '.join(BY_POSITION)}, or one of them with _one_call"
+                )
+    for cell, given in file.published.values.items():
+        of_metric = given if isinstance(given, Mapping) else {file.published.metric: given}
+        for metric, value in of_metric.items():
+            _require(path, file, "published", str(metric))
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise ConfigError(f"{path}: published: the value of cell {cell!r} is a number, got {value!r}")
+            if not math.isfinite(value):
+                raise ConfigError(
+                    f"{path}: published: the value of cell {cell!r} is a finite number, got {value!r}; leave out what "
+                    "is not published"
+                )
+    for plot in file.plots:
+        _require_axes(path, file, plot)
+        for metric in plot.drawn:
+            if plot.x != FUTURE_STEP:
+                _require(path, file, "plots", metric)
+            elif metric not in OF_STEPS or not file.evaluate.futures:
+                raise ConfigError(
+                    f"{path}: plots: x {FUTURE_STEP} draws {', '.join(OF_STEPS)}, with evaluate.futures true; got y "
+                    f"{metric!r} and evaluate.futures {str(file.evaluate.futures).lower()}"
+                )
+        if len(plot.drawn) > 1 and not all(is_share(metric) or plot.x == FUTURE_STEP for metric in plot.drawn):
+            raise ConfigError(
+                f"{path}: plots: y {plot.y!r} puts shares and amounts on one axis; name several shares, or one metric"
+            )
+
+
+def _require_axes(path: Path, file: ExperimentFile, plot: Plot) -> None:
+    """See that a plot is drawn over something that has numbers or labels, a line for each label of an axis."""
+    there = ", ".join(file.axes) or "none"
+    if not plot.x:
+        raise ConfigError(f"{path}: plots: a plot needs an x: one of {there}; or of {', '.join(PLOT_X)}")
+    if plot.by is not None and plot.by not in file.axes:
+        raise ConfigError(f"{path}: plots: by {plot.by!r} is no axis; a line is drawn for each label of: {there}")
+    if plot.log and plot.x in file.axes and not all(_is_positive(label) for label in file.axes[plot.x]):
+        raise ConfigError(
+            f"{path}: plots: log draws x in powers, but not all labels of axis {plot.x!r} are numbers above 0; take "
+            "log out"
+        )
+
+
+def _is_positive(label: str) -> bool:
+    try:
+        return 0 < float(label) < math.inf
+    except ValueError:
+        return False
+
+
+def _require(path: Path, file: ExperimentFile, where: str, metric: str) -> None:
+    if metric.removesuffix("_one_call") in BY_POSITION or metric in OF_RUNS:
+        return
+    if step_of(metric) is not None:
+        if file.evaluate.futures:
+            return
+        raise ConfigError(f"{path}: {where}: metric {metric!r} is measured with evaluate.futures=true")
+    one_call = [f"{name}_one_call" for name in BY_POSITION]
+    raise ConfigError(
+        f"{path}: {where}: metric {metric!r} was not measured; there are: "
+        f"{', '.join((*BY_POSITION, *one_call, *OF_RUNS))}; with evaluate.futures also "
+        f"{', '.join(f'{name}_1' for name in OF_STEPS)} and so on"
+    )

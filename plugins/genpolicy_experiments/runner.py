@@ -1,0 +1,399 @@
+"""Makes the runs of an experiment: several at once, each in a process and a folder of its own, finished ones skipped.
+
+A run's folder is named by its hash, so settings or records that changed begin a new one; what the old ones hold is
+reported and left alone. After a kill the same command goes on: a run in the middle of training from its checkpoint.
+What is damaged is named and made anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import itertools
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from genpolicy.config import to_dict
+from genpolicy.data.records import INFO_FILE, DatasetInfo
+from genpolicy.errors import ConfigError, DatasetError
+from genpolicy.files import write_atomic
+from genpolicy_experiments import possible, stored
+from genpolicy_experiments.description import Cell, Experiment, PlannedRun, digest
+
+RUNS = "runs"
+OTHER_DATA = ".other-data"
+"""Ends the name of a run's folder that was set aside."""
+MEASURE_FORMAT = 1
+"""Raised when figures written by this code would mean something else than older ones."""
+LAST_LINES = 1
+NOT_RUN = "not run yet"
+"""What stands for the error of a run that was not begun or did not come to its end."""
+
+
+@dataclass
+class Job:
+    """A run and what is measured of it."""
+
+    run: PlannedRun
+    folder: Path
+    trained_on: str
+    """Checksum of the data set that it is keyed by."""
+    plays: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """File name of a measurement -> options of the policy."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every measurement is there and whole, of a policy that was trained on the right data."""
+        return not self.problems() and all((self.folder / f"{name}.json").exists() for name in self.plays)
+
+    @property
+    def is_of_other_data(self) -> bool:
+        """Whether its policy was trained on another version of the data than its key says."""
+        try:
+            found = stored.trained_on(self.folder)
+        except stored.DamagedError:
+            return False
+        return found is not None and found != self.trained_on
+
+    def problems(self, names: Iterable[str] | None = None) -> list[str]:
+        """What hinders its measurements (all, or those named) from being taken, with the file; empty where nothing."""
+        found = [f"{self.folder}: trained on another version of the data"] if self.is_of_other_data else []
+        for name in self.plays if names is None else names:
+            try:
+                stored.measured(self.folder, name)
+            except stored.DamagedError as error:
+                found.append(str(error))
+        return found
+
+    @property
+    def failure(self) -> str | None:
+        """Why it failed last time; None where it did not."""
+        return stored.failure(self.folder)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A cell with one seed, measured; or why not."""
+
+    cell: Cell
+    seed: int
+    folder: Path
+    figures: dict[str, Any] | None
+    hits: Path | None
+    error: str | None
+
+
+def play_name(experiment: Experiment, cell: Cell) -> str:
+    """File name of a cell's measurement within its run."""
+    wanted = to_dict(experiment.file.evaluate)
+    return f"measured-{digest({'play': cell.play, 'evaluate': wanted, 'format': MEASURE_FORMAT})}"
+
+
+class Runner:
+    """The runs of an experiment in a folder.
+
+    Args:
+        experiment: What is run.
+        out: Where; made if it is missing.
+        runs: Folder of the runs, which several experiments may share: a run that two of them ask for is made once.
+            None is a folder within ``out``.
+    """
+
+    def __init__(self, experiment: Experiment, out: Path, runs: Path | None = None) -> None:
+        self.experiment, self.out = experiment, out
+        self.runs = out / RUNS if runs is None else runs
+        self._is_shared = runs is not None
+        self.console = Console(stderr=True)
+        self._live: dict[int, tuple[subprocess.Popen[bytes], Job]] = {}
+
+    def make_data(self) -> None:
+        """Run the commands that make the data sets, where one of them is missing or unfinished.
+
+        A command whose work is done already finds that out by itself.
+
+        Raises:
+            ConfigError: one is missing and there are no commands, one of them failed, or they do not make it.
+        """
+        source, folders = self.experiment.file.data, self.experiment.data_folders()
+        missing = [folder for folder in folders if not _is_complete(folder)]
+        if not missing:
+            return
+        if not source.make:
+            raise ConfigError(
+                f"{self.experiment.path}: data folder {missing[0]!r} holds no data set (or an unfinished one) and "
+                "data.make has no commands that make one"
+            )
+        for command in source.make:
+            arguments = shlex.split(command.replace("{folder}", source.folder))
+            self._say(f"genpolicy {' '.join(arguments)}")
+            call = (
+                f"import sys; from genpolicy_experiments.stored import follow_parent; follow_parent({os.getpid()}); "
+                "from genpolicy.cli import main; sys.exit(main())"
+            )
+            done = subprocess.run([sys.executable, "-c", call, *arguments], stdout=subprocess.DEVNULL)
+            if done.returncode:
+                raise ConfigError(f"{self.experiment.path}: data.make: {command!r} ended with status {done.returncode}")
+        for folder in missing:
+            if not _is_complete(folder):
+                raise ConfigError(f"{self.experiment.path}: the commands of data.make do not make {folder!r}")
+
+    def jobs(self) -> list[Job]:
+        """Every run with its measurements, in the order of the cells, seeds innermost."""
+        jobs: dict[str, Job] = {}
+        for cell in self.experiment.cells:
+            for seed in self.experiment.file.seeds:
+                run = self.experiment.planned(cell, seed)
+                job = jobs.setdefault(run.key, self._job(run))
+                job.plays[play_name(self.experiment, cell)] = cell.play
+        return list(jobs.values())
+
+    def _job(self, run: PlannedRun) -> Job:
+        return Job(run, self.runs / run.key, self.experiment.checksum(run.config["data"]["folder"]))
+
+    def stale(self, jobs: list[Job]) -> list[Path]:
+        """Folders of runs of other settings or records that lie here; they are not in the table.
+
+        In a folder that is shared, runs of other settings are another experiment's: only those are told that differ
+        from a run of this one in the version of the data alone.
+        """
+        known = {job.folder.name for job in jobs}
+        if not self.runs.is_dir():
+            return []
+        others = sorted(f for f in self.runs.iterdir() if f.is_dir() and f.name not in known)
+        if not self._is_shared:
+            return others
+        measured_on = self.experiment.file.data.folder
+        ours = {_but_for_the_version(job.run.config, job.run.budget, measured_on) for job in jobs}
+        return [folder for folder in others if _asked(folder) in ours]
+
+    def require_folders(self) -> None:
+        """Make the folders, before anything costs time.
+
+        Raises:
+            ConfigError: one of them is a file or may not be written to.
+        """
+        for folder, option in ((self.out, "--out"), (self.runs, "--runs" if self._is_shared else "--out")):
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                if not os.access(folder, os.W_OK | os.X_OK):
+                    raise PermissionError(errno.EACCES, "may not be written to")
+            except OSError as error:
+                why = "is a file, not a folder" if folder.is_file() else error.strerror or error
+                raise ConfigError(f"{folder}: {why}; name another folder with {option}") from error
+
+    def run(self, *, parallel: int | None = None) -> list[Job]:
+        """Make what is missing; the jobs that failed.
+
+        Raises:
+            ConfigError: another process runs this experiment in the same folder.
+            KeyboardInterrupt: interrupted; the runs have saved where they were.
+        """
+        self.require_folders()
+        shared = _locked(self.runs / ".lock") if self._is_shared else contextlib.nullcontext()
+        with _locked(self.out / ".lock"), shared, self._stopping():
+            jobs = self.jobs()
+            for job in jobs:
+                self._mend(job)
+            waiting = [job for job in jobs if not job.is_done]
+            possible.require(self.experiment, [(job.run, job.plays) for job in waiting], self._say)
+            done = len(jobs) - len(waiting)
+            if done:
+                self.console.print(f"{done} of {len(jobs)} runs are finished already")
+            self._work(waiting, len(jobs), done, parallel or self._at_once())
+            return [job for job in jobs if not job.is_done]
+
+    def _mend(self, job: Job) -> None:
+        """Set a run of other data aside, and name what is made anew because it is damaged."""
+        for problem in job.problems():
+            self._say(f"{problem}; made anew")
+        if not job.is_of_other_data:
+            return
+        names = (f"{job.folder.name}{OTHER_DATA}{'' if n == 1 else n}" for n in itertools.count(1))
+        aside = next(path for path in map(job.folder.with_name, names) if not path.exists())
+        job.folder.rename(aside)
+        self._say(f"  it is kept as {aside}, which can be deleted")
+
+    def _say(self, text: str) -> None:
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def _at_once(self) -> int:
+        file = self.experiment.file
+        return file.parallel or max(1, cores() // file.threads)
+
+    def _work(self, waiting: list[Job], total: int, done: int, parallel: int) -> None:
+        progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=self.console,
+            disable=not self.console.is_terminal,
+        )
+        queue = list(waiting)
+        with progress:
+            task = progress.add_task(self.experiment.name, total=total, completed=done)
+            while queue or self._live:
+                while queue and len(self._live) < parallel:
+                    self._require_versions()
+                    self._start(queue.pop(0))
+                time.sleep(0.2)
+                for process, job in list(self._live.values()):
+                    if process.poll() is None:
+                        continue
+                    del self._live[process.pid]
+                    self._ended(process.returncode, job)
+                    progress.advance(task)
+                names = "; ".join(job.run.name for _, job in self._live.values())
+                progress.update(task, description=names[:60] or self.experiment.name)
+
+    def _require_versions(self) -> None:
+        """See that the data is still what the runs are keyed by.
+
+        Raises:
+            DatasetError: it is not; the runs that are trained now have to stop.
+        """
+        for folder in self.experiment.data_folders():
+            stored.require_version(folder, self.experiment.checksum(folder))
+
+    def _start(self, job: Job) -> None:
+        job.folder.mkdir(parents=True, exist_ok=True)
+        (job.folder / stored.FAILED).unlink(missing_ok=True)
+        file = self.experiment.file
+        said = {
+            "name": job.run.name,
+            "parent": os.getpid(),
+            "folder": str(job.folder / stored.RUN),
+            "config": job.run.config,
+            "budget": job.run.budget,
+            "evaluate": {**to_dict(file.evaluate), "folder": file.data.folder},
+            "records": {"trained_on": job.trained_on, "measured_on": self.experiment.checksum(file.data.folder)},
+            "plays": job.plays,
+            "results": str(job.folder),
+        }
+        write_atomic(job.folder / stored.JOB, json.dumps(said, indent=2).encode())
+        threads = str(file.threads)
+        environment = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+        with (job.folder / stored.LOG).open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "genpolicy_experiments.worker", str(job.folder / stored.JOB)],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,  # a Ctrl-C at the terminal is passed on by us, once
+            )
+        self._live[process.pid] = (process, job)
+
+    def _ended(self, status: int, job: Job) -> None:
+        if job.is_done:  # whatever ended it afterwards, nothing of it is missing
+            return
+        self._require_versions()  # where that is why it ended, all others would end so
+        lines = (job.folder / stored.LOG).read_text(errors="replace").splitlines()
+        error = " ".join(line.strip() for line in lines[-LAST_LINES:])[-400:] or f"ended with status {status}"
+        if status < 0:
+            error = f"killed by signal {signal.Signals(-status).name}; {error}"
+        write_atomic(job.folder / stored.FAILED, json.dumps({"error": error, "status": status}).encode())
+        self._say(f"failed: {job.run.name}: {error}\n  {job.folder / stored.LOG}")
+
+    @contextlib.contextmanager
+    def _stopping(self) -> Iterator[None]:
+        """Whatever ends this, the runs are told to save and stop."""
+        try:
+            yield
+        finally:
+            for process, _ in self._live.values():
+                with contextlib.suppress(ProcessLookupError):
+                    process.send_signal(signal.SIGTERM)
+            for process, _ in self._live.values():
+                try:
+                    process.wait(timeout=60)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+            self._live.clear()
+
+    def results(self) -> list[Result]:
+        """What there is of every cell and seed.
+
+        Raises:
+            ConfigError: measurements on different positions, which no table may compare.
+        """
+        found = []
+        measured: dict[Path, dict[str, Any]] = {}
+        for cell in self.experiment.cells:
+            name = play_name(self.experiment, cell)
+            for seed in self.experiment.file.seeds:
+                job = self._job(self.experiment.planned(cell, seed))
+                if problems := job.problems([name]):
+                    error = f"{problems[0]}; the same command without --table-only makes it anew"
+                    found.append(Result(cell, seed, job.folder, None, None, error))
+                elif (figures := stored.measured(job.folder, name)) is not None:
+                    path = job.folder / f"{name}.npz"
+                    measured[path] = stored.hits(path)
+                    found.append(Result(cell, seed, job.folder, figures, path, None))
+                else:
+                    found.append(Result(cell, seed, job.folder, None, None, job.failure or NOT_RUN))
+        stored.require_same_positions(measured)
+        return found
+
+
+def cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _but_for_the_version(config: Mapping[str, Any], budget: Mapping[str, float], measured_on: str) -> str:
+    """Hash of what a run is but for the version of the data: settings with seed, budget, folders."""
+    folders = [str(Path(folder)) for folder in (config["data"]["folder"], measured_on)]
+    return digest([{**config, "data": {**config["data"], "folder": ""}}, dict(budget), folders])
+
+
+def _asked(folder: Path) -> str | None:
+    """The same hash of what lies in a folder; None where no run was begun there, or nothing tells."""
+    try:
+        job = stored.read_mapping(folder / stored.JOB)
+        return _but_for_the_version(job["config"], job["budget"], job["evaluate"]["folder"])
+    except (OSError, stored.DamagedError, KeyError, TypeError):
+        return None
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"{path.parent}: another process runs an experiment there; wait for it, or take another --out"
+            ) from None
+        yield
+
+
+def _is_complete(folder: str) -> bool:
+    """Whether a finished data set lies there; one whose description is damaged is for ``Dataset.open`` to name."""
+    path = Path(folder)
+    return (path / INFO_FILE).is_file() and DatasetInfo.read(path).complete
+
+
+def require_data(experiment: Experiment) -> None:
+    """See that the data set can be read.
+
+    Raises:
+        DatasetError: it is missing or damaged.
+    """
+    if not Path(experiment.file.data.folder).is_dir():
+        raise DatasetError(f"{experiment.file.data.folder}: no data set; genpolicy experiment FILE makes it")
+    _ = experiment.dataset

@@ -1,0 +1,340 @@
+"""The table of an experiment: Markdown for people, CSV for a sheet, JSON for a script."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from genpolicy.errors import ConfigError
+from genpolicy.report import Report
+from genpolicy_evaluation.intervals import cluster_bootstrap
+from genpolicy_experiments.description import Cell, Experiment
+from genpolicy_experiments.metrics import bounds, is_share, title
+from genpolicy_experiments.runner import NOT_RUN, Result
+from genpolicy_experiments.statistics import LEVEL, Mean, Paired, holm, mean_over_seeds, paired
+
+
+@dataclass(frozen=True)
+class Row:
+    """One cell over its seeds."""
+
+    cell: Cell
+    means: dict[str, Mean]
+    """By metric; one that no seed has is left out."""
+    failures: tuple[str, ...]
+    """Why seeds are missing."""
+    published: dict[str, float]
+    """By metric."""
+    not_run: int = 0
+    """Seeds that were not run yet, or not to the end."""
+
+
+@dataclass(frozen=True)
+class Tested:
+    """A paired test of two cells, or of two metrics of one."""
+
+    title: str
+    a: Cell
+    b: Cell
+    metric: str
+    metric_b: str
+    test: Paired
+
+    @property
+    def sides(self) -> tuple[str, str]:
+        """What a and b are, with the metric where it is not ``best`` on both sides."""
+        if self.metric == self.metric_b == "best":
+            return self.a.name, self.b.name
+        return f"{self.a.name} ({_quantity(self.metric)})", f"{self.b.name} ({_quantity(self.metric_b)})"
+
+
+def _quantity(metric: str) -> str:
+    return title(metric).removesuffix(" %")
+
+
+def num_futures(experiment: Experiment, cell: Cell) -> int:
+    """Futures that a decision of a cell averages over: rows of each of its network calls."""
+    learner = experiment.configuration(cell, experiment.file.seeds[0]).get("learner") or {}
+    sampler = learner.get("sampler") or {}
+    # Another sampler does not take the options of the one that is configured.
+    same = cell.play.get("sampler") in (None, sampler.get("name"))
+    return int(cell.play.get("num_futures") or (same and sampler.get("num_futures")) or 1)
+
+
+def figures_of(experiment: Experiment, result: Result) -> dict[str, Any] | None:
+    """What was measured of a cell and seed; ``calls`` counts a call once for each future that is a row of it.
+
+    A run's own file holds the calls that follow each other, whatever number of rows each of them has.
+    """
+    if result.figures is None or result.figures.get("calls") is None:
+        return result.figures
+    return {**result.figures, "calls": result.figures["calls"] * num_futures(experiment, result.cell)}
+
+
+def rows_of(experiment: Experiment, results: Sequence[Result]) -> list[Row]:
+    """The cells with their means over the seeds that finished.
+
+    Raises:
+        ConfigError: no run has finished, a metric that no run has, or a budget that no run reached.
+    """
+    finished = [result for result in results if result.figures is not None]
+    if not finished:
+        first = next((result.error for result in results if result.error), "not run yet")
+        raise ConfigError(
+            f"{experiment.path}: no run has finished, so there is no table. The first of {len(results)}: {first}"
+        )
+    known = sorted({name for result in finished for name in result.figures or {}})
+    asked = [metric for c in experiment.file.compare for metric in (c.metric, c.of_b)]
+    for metric in (*experiment.file.metrics, *asked):
+        if metric not in known:
+            raise ConfigError(f"{experiment.path}: metric {metric!r} was not measured; there are: {', '.join(known)}")
+    _require_budget(experiment, finished)
+    rows = []
+    for cell in experiment.cells:
+        of_cell = [result for result in results if result.cell == cell]
+        figures = [f for result in of_cell if (f := figures_of(experiment, result)) is not None]
+        means = {}
+        for metric in known:
+            values = [f[metric] for f in figures if isinstance(f.get(metric), int | float)]
+            if values:
+                one = len(values) == 1
+                means[metric] = (
+                    _of_one_seed(metric, values[0], of_cell) if one else mean_over_seeds(values, bounds(metric))
+                )
+        missing = [r for r in of_cell if r.figures is None]
+        failures = tuple(f"seed {r.seed}: {r.error} ({r.folder / 'log.txt'})" for r in missing if r.error != NOT_RUN)
+        rows.append(Row(cell, means, failures, _published(experiment, cell), len(missing) - len(failures)))
+    return rows
+
+
+def _published(experiment: Experiment, cell: Cell) -> dict[str, float]:
+    published = experiment.file.published
+    given = published.values.get(cell.name)
+    if given is None:
+        return {}
+    of_metric = given if isinstance(given, Mapping) else {published.metric: given}
+    return {str(metric): float(value) for metric, value in of_metric.items()}
+
+
+def _of_one_seed(metric: str, value: float, results: Sequence[Result]) -> Mean:
+    """A number of the only seed; a share of positions has their interval instead of the seeds'."""
+    for hits in (result.hits for result in results if result.hits is not None):
+        arrays = np.load(hits, allow_pickle=False)
+        if metric in arrays:
+            return Mean(value, cluster_bootstrap(arrays[metric], arrays["clusters"].tolist()), 1)
+    return mean_over_seeds([value])
+
+
+def _require_budget(experiment: Experiment, finished: Sequence[Result]) -> None:
+    (kind,) = experiment.file.budget
+    if kind not in ("records", "minutes", "flops"):
+        return
+    spent = [(result.figures or {}).get(kind) for result in finished]
+    amounts = [experiment.budget_of(result.cell)[kind] for result in finished]
+    amount = min(amounts)
+    reached = [value for value, all_ in zip(spent, amounts, strict=True) if value is not None and value >= 0.9 * all_]
+    if spent and not reached:
+        raise ConfigError(
+            f"{experiment.path}: no run reached the budget of {amount:,.0f} {kind} (the largest: "
+            f"{max((v for v in spent if v is not None), default=0):,.0f}): take another limit out of the training "
+            "configuration, or lower the budget"
+        )
+
+
+def comparisons(experiment: Experiment, results: Sequence[Result]) -> list[Tested]:
+    """The paired test of each comparison whose runs have finished, its p corrected for the number of them."""
+    found = []
+    for comparison in experiment.file.compare:
+        cells = experiment.cell_of(comparison.a), experiment.cell_of(comparison.b)
+        metrics = comparison.metric, comparison.of_b
+        hits: list[list[Any]] = [[], []]
+        clusters: list[str] = []
+        for seed in experiment.file.seeds:
+            pair = [next((r for r in results if r.cell == c and r.seed == seed), None) for c in cells]
+            loaded = [np.load(r.hits, allow_pickle=False) for r in pair if r is not None and r.hits is not None]
+            if len(loaded) < 2 or any(metric not in x for metric, x in zip(metrics, loaded, strict=True)):
+                continue
+            clusters = loaded[0]["clusters"].tolist()
+            for side, metric, arrays in zip(hits, metrics, loaded, strict=True):
+                side.append(arrays[metric])
+        if clusters:
+            test = paired(hits[0], hits[1], clusters)
+            found.append(Tested(comparison.title, *cells, *metrics, test))
+    corrected = holm([tested.test.p_value for tested in found])
+    return [
+        replace(
+            tested,
+            title=tested.title or "{} against {}".format(*tested.sides),
+            test=replace(tested.test, p_corrected=p),
+        )
+        for tested, p in zip(found, corrected, strict=True)
+    ]
+
+
+def number(metric: str, mean: Mean) -> str:
+    """``97.1 [96.0, 98.2]``, or the mean alone where it has no interval or no spread."""
+    scale, digits = (100, 1) if is_share(metric) else (1, _digits(mean.value))
+    value = f"{scale * mean.value:,.{digits}f}"
+    low, high = mean.interval
+    if math.isnan(low) or metric in ("records", "calls", "flops", "parameters", "random"):
+        return value
+    return f"{value} [{scale * low:,.{digits}f}, {scale * high:,.{digits}f}]"
+
+
+def _digits(value: float) -> int:
+    return 0 if abs(value) >= 100 or value == int(value) else 2
+
+
+def report_of(experiment: Experiment, rows: Sequence[Row]) -> Report:
+    """The table."""
+    file = experiment.file
+    beside = {metric for row in rows for metric in row.published if metric in file.metrics}
+    # One long heading is read; eight of them are not.
+    published = f"published ({file.published.source})" if len(beside) == 1 else "published"
+    columns = [*(file.axes or ["run"]), "seeds"]
+    for metric in file.metrics:
+        columns.append(title(metric))
+        if metric in beside:
+            columns.append(published)
+    report = Report(file.title or experiment.name, columns)
+    for row in rows:
+        shown = []
+        for metric in file.metrics:
+            mean = row.means.get(metric)
+            missing = "failed" if row.failures else "not run" if row.not_run else "-"
+            shown.append(missing if mean is None else number(metric, mean))
+            if metric in beside:
+                shown.append(f"{row.published[metric]:g}" if metric in row.published else "-")
+        seeds = max((mean.seeds for mean in row.means.values()), default=0)
+        report.add(*(row.cell.labels.values() or ["all"]), str(seeds), *shown)
+    (kind,) = file.budget
+    amounts = sorted({experiment.budget_of(row.cell)[kind] for row in rows})
+    budget = ", ".join(f"{amount:,.10g}" for amount in amounts)
+    report.notes = [
+        f"Mean over the seeds with the 95 % interval over seeds (Student's t), with a single seed over positions "
+        f"(bootstrap by game); an interval ends where its number does: shares at 0 and 100 %, amounts at 0; budget of "
+        f"each run: {budget} {kind}.",
+        *_note_on_futures(experiment, rows),
+        *([f"Published: {file.published.source}."] if len(beside) > 1 else []),
+        *file.notes,
+    ]
+    for row in rows:
+        report.notes += [f"FAILED {row.cell.name}, {failure}" for failure in row.failures]
+    if not_run := sum(row.not_run for row in rows):
+        report.notes.append(f"Not all runs are there yet: {not_run} are missing; the same command makes them.")
+    return report
+
+
+def _note_on_futures(experiment: Experiment, rows: Sequence[Row]) -> list[str]:
+    """Where calls are shown of cells that average over futures: what a call is."""
+    if "calls" not in (*experiment.file.metrics, *(plot.x for plot in experiment.file.plots)):
+        return []
+    if all(num_futures(experiment, row.cell) == 1 for row in rows):
+        return []
+    return ["Network calls count each future that a decision averages over; one call takes all of them as its rows."]
+
+
+def comparison_report(found: Sequence[Tested]) -> Report:
+    """The paired tests."""
+    with_seeds = any(tested.test.seeds > 1 for tested in found)
+    over_seeds = ["95 % over seeds"] if with_seeds else []
+    columns = ["claim", "a", "b", "a - b, points", "95 % over positions", *over_seeds, "p", "p (Holm)", "verdict"]
+    report = Report("Paired tests", columns, words=True)
+    for tested in found:
+        test = tested.test
+        intervals = [test.over_positions, test.over_seeds] if with_seeds else [test.over_positions]
+        corrected = test.p_value if test.p_corrected is None else test.p_corrected
+        report.add(
+            tested.title,
+            *tested.sides,
+            f"{100 * test.difference:+.1f}",
+            *(_ends(interval) for interval in intervals),
+            f"{test.p_value:.4f}",
+            f"{corrected:.4f}",
+            test.verdict,
+        )
+    if found:
+        neither = "neither interval holds 0" if with_seeds else "the interval does not hold 0"
+        report.notes = [
+            f"{_range(tested.test.positions for tested in found)} positions, "
+            f"{_counted(_range(tested.test.seeds for tested in found), 'seed')}; a - b is above 0 where a has more; p "
+            "by sign permutation over positions' clusters, corrected for the number of tests by Holm; a difference is "
+            f"called seen where {neither} and the corrected p is below {LEVEL}."
+        ]
+    return report
+
+
+def _ends(interval: tuple[float, float]) -> str:
+    low, high = interval
+    return "-" if math.isnan(low) else f"[{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def _range(numbers: Iterable[int]) -> str:
+    known = sorted(set(numbers))
+    return str(known[0]) if len(known) == 1 else f"{known[0]} to {known[-1]}"
+
+
+def _counted(number: str, what: str) -> str:
+    return f"{number} {what}" if number == "1" else f"{number} {what}s"
+
+
+def as_csv(rows: Sequence[Row]) -> str:
+    """One line a cell and metric."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    axes = list(rows[0].cell.labels)
+    writer.writerow([*axes, "metric", "mean", "low", "high", "seeds", "published", "failed"])
+    for row in rows:
+        for metric, mean in row.means.items():
+            ends = ["" if math.isnan(end) else end for end in mean.interval]
+            published = row.published.get(metric, "")
+            writer.writerow([*row.cell.labels.values(), metric, mean.value, *ends, mean.seeds, published, ""])
+        for failure in row.failures:
+            writer.writerow([*row.cell.labels.values(), "", "", "", "", "", "", failure])
+    return stream.getvalue()
+
+
+def as_json(
+    experiment: Experiment,
+    rows: Sequence[Row],
+    found: Sequence[Tested],
+    results: Sequence[Result],
+) -> dict[str, Any]:
+    """Everything, seed by seed too."""
+    commits = sorted({str(r.figures["commit"]) for r in results if r.figures and r.figures.get("commit")})
+    return {
+        "name": experiment.name,
+        "budget": dict(experiment.file.budget),
+        "records": experiment.dataset.checksum,
+        "commits": commits,
+        "cells": [
+            {
+                "labels": row.cell.labels,
+                "budget": experiment.budget_of(row.cell),
+                "means": {metric: asdict(mean) for metric, mean in row.means.items()},
+                "published": row.published,
+                "failures": list(row.failures),
+                "not_run": row.not_run,
+                "seeds": {str(r.seed): figures_of(experiment, r) for r in results if r.cell == row.cell and r.figures},
+            }
+            for row in rows
+        ],
+        "comparisons": [
+            {
+                "title": tested.title,
+                "a": tested.a.labels,
+                "b": tested.b.labels,
+                "metric": tested.metric,
+                "metric_b": tested.metric_b,
+                **asdict(tested.test),
+                "verdict": tested.test.verdict,
+            }
+            for tested in found
+        ],
+    }

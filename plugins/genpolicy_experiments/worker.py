@@ -1,0 +1,251 @@
+"""One run of an experiment in a process of its own: train (or go on), then measure every way of playing that is asked.
+
+    python -m genpolicy_experiments.worker JOB.json
+
+It ends when the process that started it is gone, and goes on where it stopped when it is started again. It fails where
+the data is not the version that the run is keyed by.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import io
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from genpolicy.config import structured
+from genpolicy.data.labelled import LabelledPosition, labelled_positions
+from genpolicy.data.records import Dataset
+from genpolicy.errors import ConfigError
+from genpolicy.files import write_atomic
+from genpolicy.game import Game
+from genpolicy.policies.base import Policy, load_policy
+from genpolicy.policies.learner import Learner
+from genpolicy.training import setup
+from genpolicy.training.checkpoint import newest
+from genpolicy.training.config import RunConfig
+from genpolicy.training.run import CHECKPOINTS, POLICY_FOLDER
+from genpolicy_evaluation.futures import measure_futures
+from genpolicy_evaluation.positions import ask
+from genpolicy_experiments import stored
+from genpolicy_experiments.description import FLOPS
+
+BOUND_WINDOWS = 2048
+"""Windows that the bound is averaged over."""
+BOUND_DRAWS = 4
+
+
+def main(arguments: list[str]) -> int:
+    """Run a job file."""
+    job = json.loads(Path(arguments[0]).read_text())
+    stored.follow_parent(job.get("parent", os.getppid()))
+    with _alone(Path(job["results"])):
+        return _work(job)
+
+
+@contextlib.contextmanager
+def _alone(results: Path) -> Iterator[None]:
+    """Wait for the process of a command that was killed: it may be saving its last checkpoint still."""
+    with (results / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _work(job: dict[str, Any]) -> int:
+    folder, results, wanted = Path(job["folder"]), Path(job["results"]), job["evaluate"]
+    config = structured(RunConfig, {**job["config"], "out": str(folder)})
+    versions = job.get("records", {})
+    trained = _train(config, job["budget"], results, folder, versions.get("trained_on"))
+    policy = load_policy(folder / POLICY_FOLDER)
+    _, game = setup.open_data(config)
+    measured_on = Dataset.open(wanted["folder"])
+    stored.require_version(wanted["folder"], versions.get("measured_on"), found=measured_on.checksum)
+    positions = labelled_positions(measured_on, game, wanted["split"], limit=wanted["positions"])
+    stored.require_version(wanted["folder"], versions.get("measured_on"))  # the shards were read after it was opened
+    for name, play in job["plays"].items():
+        if not _is_measured(results, name):
+            figures, hits = measure(policy.with_options(**play), positions, wanted)
+            write_atomic(results / f"{name}.npz", _packed(hits, positions, game))
+            # The JSON is written last: where it is, the measurement is whole.
+            write_atomic(results / f"{name}.json", json.dumps({**figures, **trained}, indent=2).encode())
+    return 0
+
+
+def _is_measured(results: Path, name: str) -> bool:
+    try:
+        return stored.measured(results, name) is not None
+    except stored.DamagedError as error:
+        _say(f"{error}; measured again")
+        return False
+
+
+def _train(
+    config: RunConfig, budget: dict[str, float], results: Path, folder: Path, version: str | None
+) -> dict[str, Any]:
+    """Train where it is not done; what it took.
+
+    A policy that is damaged is saved again from its last checkpoint; figures that are damaged are worked out again from
+    the policy. ``version`` is the checksum of the data that the run is keyed by.
+    """
+    is_whole, facts = _has_policy(folder), _facts(results)
+    if is_whole and facts is not None:
+        return facts
+    dataset, game = setup.open_data(config)
+    stored.require_version(dataset.folder, version, found=dataset.checksum)
+    learner = setup.make_learner(game, config.learner)
+    per_record = flops_per_record(learner)
+    if FLOPS in budget:
+        if per_record is None:
+            raise ConfigError(f"learner {config.learner.get('kind')!r} does not say its cost: give budget in records")
+        config.trainer.max_records = max(1, int(budget[FLOPS] / per_record))
+    if not is_whole:
+        from genpolicy.training.loop import train
+
+        train(config, resume=newest(folder / CHECKPOINTS) is not None, overwrite=newest(folder / CHECKPOINTS) is None)
+        # The loop opened the data anew.
+        stored.require_version(dataset.folder, version, found=stored.trained_on(results))
+    if facts is not None:
+        return facts
+    provenance = stored.provenance(results) or {}
+    records = int(provenance["records_seen"])
+    seconds = provenance.get("seconds")
+    figures = {
+        "records": records,
+        "minutes": None if seconds is None else seconds / 60,
+        "flops": None if per_record is None else per_record * records,
+        "parameters": sum(p.numel() for p in learner.parameters() if p.requires_grad),
+        "commit": provenance.get("commit"),
+        "bound": _bound(folder, config, dataset, game) if config.data.validation else None,
+    }
+    stored.require_version(dataset.folder, version)  # the bound read it
+    write_atomic(results / stored.TRAINED, json.dumps(figures, indent=2).encode())
+    return figures
+
+
+def _has_policy(folder: Path) -> bool:
+    """Whether the trained policy is there and whole; it is saved when training is done, and not before."""
+    if not (folder / POLICY_FOLDER).is_dir():
+        return False
+    try:
+        load_policy(folder / POLICY_FOLDER)
+        found = stored.provenance(folder.parent)
+    except (ValueError, OSError) as error:
+        _say(f"{error}; saved again from the last checkpoint, or trained again where there is none")
+        return False
+    return found is not None and "records_seen" in found
+
+
+def _facts(results: Path) -> dict[str, Any] | None:
+    try:
+        return stored.trained(results)
+    except stored.DamagedError as error:
+        _say(f"{error}; worked out again from the policy")
+        return None
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+
+
+def _bound(folder: Path, config: RunConfig, dataset: Any, game: Any) -> float | None:
+    """Mean bound on -log p(future | position) over the validation split, in nats; None where the method has none."""
+    split = config.data.validation
+    policy: Any = load_policy(folder / POLICY_FOLDER)
+    learner: Learner | None = getattr(policy, "learner", None)
+    if learner is None or split is None or not dataset.splits.get(split):
+        return None
+    windows = learner.windows(dataset, split, seed=0)
+    batch = windows.batch(np.arange(min(len(windows), BOUND_WINDOWS)), 0)
+    generator = torch.Generator().manual_seed(0)
+    learner.eval()
+    mean = float(torch.stack([learner.elbo(batch, generator) for _ in range(BOUND_DRAWS)]).mean())
+    return mean if np.isfinite(mean) else None
+
+
+def flops_per_record(learner: Learner) -> float | None:
+    """Floating-point operations of one record's forward and backward pass through a transformer; None for others.
+
+    6 operations a weight of the blocks and a token, and 12 N^2 W a layer for attention of N tokens at width W: two
+    products of 2 N^2 W forward (queries by keys, weights by values), and twice that backward. So counts the PaLM paper
+    (Chowdhery et al. 2022, arXiv:2204.02311); Kaplan et al. 2020 (arXiv:2001.08361) count half of it for attention.
+    """
+    network, layout = getattr(learner, "network", None), getattr(learner, "layout", None)
+    if network is None or layout is None or not hasattr(network, "trunk"):
+        return None
+    weights = sum(p.numel() for p in network.trunk.blocks.parameters())
+    config = network.config
+    attention = 12 * config.num_layers * config.width * layout.length**2
+    return float(6 * weights * layout.length + attention)
+
+
+def measure(policy: Policy, positions: list[LabelledPosition], wanted: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    """Figures of a policy's ways of playing, and the hits behind them by metric.
+
+    ``best`` is the policy as it is set, ``best_one_call`` its marginal by one network call (the same where it has no
+    other way). ``raw_best`` counts the first imagined action instead of the move that is played for it: where the
+    policy plays without a legal mask (``play.legal_mask=false``), one that is illegal is a miss.
+    """
+    modes = policy.modes()
+    full = list(modes.values())[-1]
+    one_call = modes.get("one_call", full)
+    figures: dict[str, Any] = {}
+    hits: dict[str, Any] = {}
+    for suffix, way in (("", full), ("_one_call", one_call)):
+        if suffix and way is full:
+            for name in ("best", "raw_best", "labelled", "legal"):
+                figures[f"{name}_one_call"], hits[f"{name}_one_call"] = figures[name], hits[name]
+            continue
+        began = time.perf_counter()
+        decisions = ask(way, positions, "")
+        ms = 1e3 * (time.perf_counter() - began) / len(positions)
+        of = {
+            "best": [float(d.move in p.best) for d, p in zip(decisions, positions, strict=True)],
+            "raw_best": [float((d.line or (d.move,))[0] in p.best) for d, p in zip(decisions, positions, strict=True)],
+            "labelled": [float(d.move == p.label) for d, p in zip(decisions, positions, strict=True)],
+            "legal": [d.stats.get("raw_legal", 1.0) for d in decisions],
+        }
+        for name, row in of.items():
+            hits[name + suffix] = np.array(row)
+            figures[name + suffix] = float(np.mean(row))
+        if not suffix:
+            figures["calls"] = float(np.mean([d.stats.get("network_calls", 0.0) for d in decisions]))
+            figures["ms"] = ms
+    figures["random"] = float(np.mean([len(p.best) / p.num_legal for p in positions]))
+    if wanted.get("futures"):
+        futures = measure_futures(full, positions)
+        for step, shares in enumerate(futures.steps):
+            for name, share in shares.items():
+                if share.trials:
+                    figures[f"{name}_{step}"] = share.value
+    return figures, hits
+
+
+def _packed(hits: dict[str, Any], positions: list[LabelledPosition], game: Game[Any]) -> bytes:
+    stream = io.BytesIO()
+    said = "\n".join(f"{game.format(p.state)} {sorted(p.best)} {p.label}" for p in positions)
+    which: dict[str, Any] = {
+        stored.CLUSTERS: np.array([p.cluster for p in positions]),
+        stored.POSITIONS: np.array(hashlib.sha256(said.encode()).hexdigest()),
+    }
+    np.savez_compressed(stream, **which, **hits)
+    return stream.getvalue()
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except (ValueError, OSError, RuntimeError) as error:
+        traceback.print_exc()
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,120 @@
+"""What the options of ``genpolicy data`` take, and what they say of anything else."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+Number = TypeVar("Number", int, float)
+
+
+def whole(text: str) -> int:
+    """A whole number."""
+    return _whole(text, None, "a whole number")
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1."""
+    return _whole(text, 1, "a whole number of at least 1")
+
+
+def not_negative(text: str) -> int:
+    """A whole number of at least 0."""
+    return _whole(text, 0, "a whole number of at least 0")
+
+
+def _whole(text: str, least: int | None, takes: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        raise _wrong(takes, text) from None
+    if least is not None and number < least:
+        raise _wrong(takes, text)
+    return number
+
+
+def words(text: str) -> str:
+    """Anything but nothing."""
+    if not text.strip():
+        raise _wrong("a text that is not empty", text)
+    return text
+
+
+def folder(text: str) -> Path:
+    """A folder that need not exist; not a file."""
+    path = Path(words(text))
+    if path.exists() and not path.is_dir():
+        raise argparse.ArgumentTypeError(f"takes a folder; {text} is a file")
+    return path
+
+
+def dataset(text: str) -> Path:
+    """The folder of a data set; of its files, the folder that they lie in is named."""
+    path = Path(words(text))
+    if path.exists() and not path.is_dir():
+        raise argparse.ArgumentTypeError(f"takes the folder of a data set; {text} is a file (it lies in {path.parent})")
+    return path
+
+
+def json_file(text: str) -> Path:
+    """A file that can be written, as far as that shows before the work."""
+    path = Path(words(text))
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"takes a file to write; {text} is a folder")
+    if not path.absolute().parent.is_dir():
+        raise argparse.ArgumentTypeError(f"takes a file to write; there is no folder {path.parent}")
+    return path
+
+
+def rates(text: str) -> tuple[float, float]:
+    """``LOW:HIGH``, or one number for both."""
+    low, high = _pair(text, "LOW:HIGH with 0 <= LOW <= HIGH <= 1, such as 0.05:0.30", float)
+    if not 0 <= low <= high <= 1:
+        raise _wrong("LOW:HIGH with 0 <= LOW <= HIGH <= 1, such as 0.05:0.30", text)
+    return low, high
+
+
+def plies(text: str) -> tuple[int, int]:
+    """``LOW:HIGH``, or one number for both."""
+    low, high = _pair(text, "LOW:HIGH with 0 <= LOW <= HIGH, such as 4:12", int)
+    if not 0 <= low <= high:
+        raise _wrong("LOW:HIGH with 0 <= LOW <= HIGH, such as 4:12", text)
+    return low, high
+
+
+def _pair(text: str, takes: str, kind: Callable[[str], Number]) -> tuple[Number, Number]:
+    low, _, high = text.partition(":")
+    try:
+        return kind(low), kind(high or low)
+    except ValueError:
+        raise _wrong(takes, text) from None
+
+
+def adjudication(text: str) -> tuple[float, int]:
+    """``VALUE:PLIES``."""
+    takes = "VALUE:PLIES with 0 < VALUE <= 1 and PLIES at least 1, such as 0.95:8"
+    value, _, number = text.partition(":")
+    try:
+        found = float(value), int(number)
+    except ValueError:
+        raise _wrong(takes, text) from None
+    if not (0 < found[0] <= 1 and found[1] >= 1):
+        raise _wrong(takes, text)
+    return found
+
+
+def fractions(text: str) -> str:
+    """``TRAIN/VALIDATION/TEST``."""
+    from genpolicy_labelling.splits import SplitFractions
+
+    try:
+        SplitFractions.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
+def _wrong(takes: str, text: str) -> argparse.ArgumentTypeError:
+    return argparse.ArgumentTypeError(f"takes {takes}, got {text!r}")

@@ -1,0 +1,384 @@
+"""``genpolicy data import | label | selfplay | info | fit-scale | export``: making data sets and looking at them."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from genpolicy_labelling import arguments as takes
+from genpolicy_labelling.terminal import command_line, facts, progress, say, show, stoppable, write_json
+
+if TYPE_CHECKING:
+    from genpolicy.game import Game
+    from genpolicy_labelling.writer import DatasetWriter
+
+MAX_SHOWN = 5
+"""Positions without a label whose reasons are shown; the others are counted."""
+AFTER_A_KILL = (
+    "The same command goes on after Ctrl-C, SIGTERM, SIGHUP or a kill: each answer is kept as it comes, so nothing is "
+    "lost and no answered position is searched again, only what was being searched (at most 2 positions an engine "
+    "process). A power cut may cost the last two seconds. What was left of a block of positions begun before the kill "
+    "is searched from an empty hash table, as if it were a block of its own: of those positions (16 at most a process) "
+    "some best moves and scores differ from a run without a kill, and a game that was being played goes on otherwise."
+)
+"""Below the help of what labels."""
+SPLITS = (
+    "Splits are by game: every position of a game falls into the same split, drawn by the game's moves, or by its id "
+    "where rows have one; a split that the source gives such rows, say by the name of a file, is passed over. Rows "
+    "without a game keep their source's split (train, validation or test); where there is none, a position and its "
+    "symmetric copies fall into one split."
+)
+"""Below the help of import."""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``data`` and its verbs."""
+    from genpolicy_labelling import export, fit_scale
+
+    parser = subparsers.add_parser("data", help="make, import, label and look at data sets")
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    _add_import(verbs)
+    _add_label(verbs)
+    _add_selfplay(verbs)
+    _add_info(verbs)
+    fit_scale.add_parser(verbs)
+    export.add_parser(verbs)
+
+
+def _add_import(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "import",
+        help="positions from files of games, positions or others' records",
+        description="Positions from files of games, positions or others' records.",
+        epilog=SPLITS,
+    )
+    parser.add_argument(
+        "sources",
+        nargs="+",
+        type=takes.words,
+        metavar="SOURCE",
+        help="a file, folder or glob, or 'all' (every position of a small game)",
+    )
+    _add_game(parser)
+    parser.add_argument(
+        "--skip-bad",
+        action="store_true",
+        help="leave out and count what cannot be read: entries, and of a damaged file all from the damage on",
+    )
+    parser.add_argument(
+        "--max-games",
+        type=takes.positive,
+        metavar="N",
+        help="stop after so many games (a position without one counts not)",
+    )
+    parser.add_argument("--max-positions", type=takes.positive, metavar="N", help="stop after so many positions")
+    _add_split(parser)
+    _add_output(parser)
+    parser.set_defaults(run=run_import)
+
+
+def _add_label(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "label",
+        help="best lines and scores from an engine or a solver",
+        description="Best lines and scores from an engine or a solver.",
+        epilog=AFTER_A_KILL,
+    )
+    parser.add_argument("folder", type=takes.dataset, metavar="FOLDER", help="the data set to label")
+    _add_oracle(parser)
+    _add_output(parser)
+    parser.set_defaults(run=run_label)
+
+
+def _add_selfplay(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "selfplay",
+        help="games of an engine against itself, with errors, every position labelled",
+        description="Games of an engine against itself, with errors, every position labelled.",
+        epilog=AFTER_A_KILL,
+    )
+    _add_game(parser)
+    _add_oracle(parser)
+    amount = parser.add_mutually_exclusive_group(required=True)
+    amount.add_argument("--games", type=takes.positive, metavar="N", help="so many games")
+    amount.add_argument(
+        "--positions", type=takes.positive, metavar="N", help="so many positions; the last game is kept whole"
+    )
+    parser.add_argument(
+        "--error-rate",
+        type=takes.rates,
+        default=(0.05, 0.3),
+        metavar="LOW:HIGH",
+        help="each game draws its rate of random moves from this range (default 0.05:0.30)",
+    )
+    parser.add_argument(
+        "--random-plies",
+        type=takes.plies,
+        default=(4, 12),
+        metavar="LOW:HIGH",
+        help="random moves before a game's first recorded position (default 4:12)",
+    )
+    parser.add_argument("--openings", type=takes.words, metavar="FILE", help="positions or games that games begin from")
+    parser.add_argument("--max-plies", type=takes.positive, default=200, metavar="N", help="longest game (default 200)")
+    parser.add_argument(
+        "--adjudicate",
+        type=takes.adjudication,
+        metavar="VALUE:PLIES",
+        help="end a game when the value, in (0, 1], stays beyond VALUE for PLIES plies (default: play on)",
+    )
+    parser.add_argument("--seed", type=takes.whole, default=0, metavar="N", help="of every draw (default 0)")
+    _add_split(parser)
+    _add_output(parser)
+    parser.set_defaults(run=run_selfplay)
+
+
+def _add_info(verbs: Any) -> None:
+    parser = verbs.add_parser("info", help="what a data set holds, its checksums verified")
+    parser.add_argument("folder", type=takes.dataset, metavar="FOLDER")
+    parser.add_argument(
+        "--rows", type=takes.not_negative, default=3, metavar="N", help="example records to show (default 3)"
+    )
+    parser.add_argument("--json", type=takes.json_file, metavar="FILE", help="also write it there")
+    parser.set_defaults(run=run_info)
+
+
+def _add_game(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--game", type=takes.words, required=True, metavar="SPEC", help="e.g. chess or connect:rows=3,cols=3,k=3"
+    )
+
+
+def _add_oracle(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--oracle",
+        type=takes.words,
+        required=True,
+        metavar="SPEC",
+        help="e.g. 'stockfish?nodes=2000', '/path/to/engine?depth=12&line=searched', 'solver'",
+    )
+    parser.add_argument("--horizon", type=takes.positive, default=8, metavar="N", help="moves of a line (default 8)")
+    parser.add_argument("--move-values", action="store_true", help="also score every legal move, one search each")
+    parser.add_argument("--processes", type=takes.positive, metavar="N", help="engine processes side by side")
+
+
+def _add_split(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--split",
+        type=takes.fractions,
+        default="0.9/0.05/0.05",
+        metavar="TRAIN/VALIDATION/TEST",
+        help="fractions of the games, or of the positions where there are no games (default 0.9/0.05/0.05)",
+    )
+    parser.add_argument("--split-seed", type=takes.whole, default=0, metavar="N", help="another seed, another split")
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", type=takes.folder, required=True, metavar="FOLDER", help="where the data set goes")
+    parser.add_argument("--json", type=takes.json_file, metavar="FILE", help="also write the counts there")
+
+
+def run_import(arguments: argparse.Namespace) -> int:
+    """``genpolicy data import``."""
+    from genpolicy.data.records import DatasetInfo
+    from genpolicy.registry import load_game
+    from genpolicy_labelling.importing import describe_sources, import_sources
+    from genpolicy_labelling.splits import SplitFractions
+    from genpolicy_labelling.writer import DatasetWriter
+
+    game = load_game(arguments.game)
+    splits = SplitFractions.parse(arguments.split, arguments.split_seed)
+    limits = {"max_games": arguments.max_games, "max_positions": arguments.max_positions}
+    info = DatasetInfo(
+        game=game.spec,
+        made_by="import",
+        options={**splits.options(), **limits},
+        sources=describe_sources(arguments.sources),
+        command=command_line(),
+    )
+    with stoppable() as stop, DatasetWriter(arguments.out, info, journal=False) as writer:
+        stop.kept = lambda: (
+            f"{writer.num_committed} positions stand in finished shards and are kept, the rest is read again"
+        )
+        if not writer.complete:
+            with progress() as bar:
+                task = bar.add_task("importing", total=arguments.max_positions, unit="positions")
+                report = import_sources(
+                    game,
+                    arguments.sources,
+                    writer,
+                    splits,
+                    skip_bad=arguments.skip_bad,
+                    **limits,
+                    progress=lambda report: bar.update(task, completed=report.num_positions),
+                )
+            for text in report.shown:
+                say(f"skipped: {text}")
+            if (more := report.skipped["unreadable"] - len(report.shown)) > 0:
+                say(f"skipped: {more} more unreadable entries")
+            _finish(writer, game, {"skipped": dict(report.skipped)})
+    return _tell(arguments, game)
+
+
+def run_label(arguments: argparse.Namespace) -> int:
+    """``genpolicy data label``."""
+    from genpolicy.data.oracle import make_oracle
+    from genpolicy.data.records import Dataset, DatasetInfo
+    from genpolicy.registry import load_game
+    from genpolicy_labelling.label import Labelled, label
+    from genpolicy_labelling.writer import DatasetWriter
+
+    source = Dataset.open(arguments.folder)
+    if arguments.out.resolve() == arguments.folder.resolve():
+        raise ValueError(
+            f"--out {arguments.out}: is the data set to label; name a new folder, the old one stays as it is"
+        )
+    if not source.info.complete:
+        say(f"{arguments.folder} is unfinished; labelling would miss the rest. Go on with: {source.info.command}")
+        return 2
+    game = load_game(source.game_spec)
+    with stoppable(), make_oracle(arguments.oracle, game, processes=arguments.processes) as oracle:
+        info = DatasetInfo(
+            game=game.spec,
+            made_by="label",
+            oracle=oracle.describe(),
+            options={"horizon": arguments.horizon, "move_values": arguments.move_values, "records": source.checksum},
+            sources=[{"file": str(arguments.folder), "sha256": source.checksum}, *source.info.sources],
+            command=command_line(),
+        )
+        with DatasetWriter(arguments.out, info) as writer:
+            if not writer.complete:
+                with progress() as bar:
+                    task = bar.add_task(
+                        "labelling", total=source.num_records, completed=writer.num_rows, unit="positions"
+                    )
+                    shown = 0
+
+                    def on_label(done: Labelled) -> None:
+                        nonlocal shown
+                        if done.error is not None:
+                            shown += 1
+                            if shown <= MAX_SHOWN:
+                                bar.console.print(f"not labelled: {done.error}", markup=False, highlight=False)
+                        bar.advance(task)
+
+                    label(
+                        source,
+                        writer,
+                        game,
+                        oracle,
+                        arguments.horizon,
+                        move_values=arguments.move_values,
+                        progress=on_label,
+                    )
+                _finish(writer, game, {"skipped": source.info.counts.get("skipped", {})})
+    return _tell(arguments, game)
+
+
+def run_selfplay(arguments: argparse.Namespace) -> int:
+    """``genpolicy data selfplay``."""
+    from genpolicy.data.oracle import make_oracle
+    from genpolicy.data.records import DatasetInfo
+    from genpolicy.registry import load_game
+    from genpolicy_labelling.importing import describe_sources, read_openings
+    from genpolicy_labelling.selfplay import Selfplay, SelfplayConfig, num_finished_games
+    from genpolicy_labelling.splits import SplitFractions
+    from genpolicy_labelling.writer import DatasetWriter
+
+    game = load_game(arguments.game)
+    splits = SplitFractions.parse(arguments.split, arguments.split_seed)
+    config = SelfplayConfig(
+        horizon=arguments.horizon,
+        error_rate=arguments.error_rate,
+        random_plies=arguments.random_plies,
+        max_plies=arguments.max_plies,
+        adjudicate=arguments.adjudicate,
+        seed=arguments.seed,
+        move_values=arguments.move_values,
+    )
+    openings = read_openings(game, arguments.openings) if arguments.openings else ()
+    sources = describe_sources([arguments.openings]) if arguments.openings else []
+    with stoppable(), make_oracle(arguments.oracle, game, processes=arguments.processes) as oracle:
+        amount = {"games": arguments.games, "positions": arguments.positions}
+        info = DatasetInfo(
+            game=game.spec,
+            made_by="selfplay",
+            oracle=oracle.describe(),
+            options={**config.options(), **splits.options(), **amount},
+            sources=sources,
+            command=command_line(),
+        )
+        with DatasetWriter(arguments.out, info, max_rows=arguments.positions) as writer:
+            if not writer.complete:
+                with progress() as bar:
+                    unit = "games" if arguments.games else "positions"
+                    done = num_finished_games(writer) if arguments.games else writer.num_rows
+                    task = bar.add_task(
+                        "playing", total=arguments.games or arguments.positions, completed=done, unit=unit
+                    )
+
+                    def on_block(num_games: int, num_positions: int, errors: Sequence[str]) -> None:
+                        for error in errors[:MAX_SHOWN]:
+                            bar.console.print(f"not labelled: {error}", markup=False, highlight=False)
+                        bar.advance(task, num_games if arguments.games else num_positions)
+                        # Games that ran beside the last one are dropped.
+                        bar.update(task, completed=min(bar.tasks[0].completed, bar.tasks[0].total))
+
+                    Selfplay(game, oracle, config, splits, openings).run(
+                        writer, arguments.games, arguments.positions, on_block
+                    )
+                _finish(writer, game, {})
+    return _tell(arguments, game)
+
+
+def run_info(arguments: argparse.Namespace) -> int:
+    """``genpolicy data info``."""
+    from rich.console import Console
+
+    from genpolicy.data.records import Dataset
+
+    dataset = Dataset.open(arguments.folder)
+    console = Console()
+    show(dataset, console)
+    for number, record in zip(range(arguments.rows), dataset.records(), strict=False):
+        console.print(f"\nrecord {number}", style="bold")
+        for name, value in record.to_row().items():
+            if value not in (None, []):
+                console.print(f"  {name}: {value}", markup=False, highlight=False)
+    write_json(arguments.json, facts(dataset))
+    return 0
+
+
+def _finish(writer: DatasetWriter, game: Game[Any], counts: dict[str, Any]) -> None:
+    """Write the last shard, count what the data set holds, and mark it complete."""
+    from genpolicy.data.records import Dataset
+    from genpolicy_labelling.summary import count
+
+    writer.commit_all()
+    dataset = Dataset(writer.folder, writer.info)
+    with progress() as bar:
+        task = bar.add_task("counting", total=dataset.num_records, unit="positions")
+        found = count(dataset, game, lambda rows: bar.advance(task, rows))
+    writer.finish({**found, **counts})
+
+
+def _tell(arguments: argparse.Namespace, game: Game[Any]) -> int:
+    """Show the finished data set; 2 when nothing in it could be labelled."""
+    from rich.console import Console
+
+    from genpolicy.data.records import Dataset
+
+    dataset = Dataset.open(arguments.out)
+    show(dataset, Console())
+    write_json(arguments.json, facts(dataset))
+    num_labelled = dataset.count("labelled")
+    if dataset.info.oracle is not None and not num_labelled:
+        say("no position could be labelled; see the messages above")
+        return 2
+    folder = shlex.quote(str(arguments.out))
+    if dataset.info.oracle is None and num_labelled < dataset.num_records:
+        print(f"label it with: genpolicy data label {folder} --oracle ORACLE --out {folder}-labelled")
+    else:
+        print(f"look at it with: genpolicy data info {folder}")
+    return 0

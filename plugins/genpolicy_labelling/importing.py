@@ -1,0 +1,252 @@
+"""Takes positions from files (games, position lists, others' records) or from a game that can list all of its own."""
+
+from __future__ import annotations
+
+import glob
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from genpolicy.data.records import Record
+from genpolicy.errors import SourceError
+from genpolicy.files import sha256_of
+from genpolicy.game import Game, PlayedGame, Position
+from genpolicy_labelling.splits import SplitFractions, checked_split
+from genpolicy_labelling.writer import DatasetWriter
+
+ALL = "all"
+"""Stands for every position of a game that can list them."""
+MAX_SHOWN = 5
+"""Bad entries that are shown; the others are counted."""
+
+
+@dataclass
+class ImportReport:
+    """What an import met on its way."""
+
+    num_games: int = 0
+    num_positions: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+    """Entries left out, by reason."""
+    shown: list[str] = field(default_factory=list)
+    """The first bad entries, with file and line."""
+
+
+def describe_sources(sources: Sequence[str]) -> list[dict[str, Any]]:
+    """File and SHA-256 of every source; a folder or a glob stands for its files.
+
+    Raises:
+        SourceError: no such file.
+    """
+    described: list[dict[str, Any]] = []
+    for source in sources:
+        if source == ALL:
+            described.append({"file": ALL})
+            continue
+        files = _files(Path(source))
+        if not files:
+            raise SourceError(
+                f"{source}: no such file, or no file in it; give a file, a folder or a glob in quotes "
+                f"(e.g. 'games/*.pgn'), or {ALL!r} for every position of a small game"
+            )
+        described += [{"file": str(file), "sha256": sha256_of(file)} for file in files]
+    return described
+
+
+def import_sources(
+    game: Game[Any],
+    sources: Sequence[str],
+    writer: DatasetWriter,
+    splits: SplitFractions,
+    *,
+    skip_bad: bool = False,
+    max_games: int | None = None,
+    max_positions: int | None = None,
+    progress: Callable[[ImportReport], None] = lambda report: None,
+) -> ImportReport:
+    """Write one record for each position of the sources, in their order.
+
+    Of a game, every position in which a move was played becomes a record. A position in which the game is over holds
+    nothing to learn and is left out and counted.
+
+    Args:
+        game: Whose positions they are.
+        sources: Files, folders, globs, or ``"all"``.
+        writer: Where they go; unit i is entry i of the sources.
+        splits: Of the games, by their moves or, for positions, by the id of their game; a position without a game
+            keeps its source's split, else symmetric copies go together.
+        skip_bad: Leave unreadable entries out and count them; otherwise the first one is an error.
+        max_games: Stop after so many games; of positions, a game is a run of rows with one game id, and positions
+            without an id are of none.
+        max_positions: Stop after so many records (whole games, the last one over the mark).
+        progress: Called with each entry.
+
+    Raises:
+        SourceError: an unreadable entry (without ``skip_bad``), an unknown kind of file, or nothing to import.
+    """
+    report = ImportReport()
+
+    def on_bad(error: SourceError) -> None:
+        if not skip_bad:
+            raise SourceError(f"{error} (--skip-bad leaves such entries out)") from error
+        report.skipped["unreadable"] += 1
+        if len(report.shown) < MAX_SHOWN:
+            report.shown.append(str(error))
+
+    entries = _entries(game, sources, on_bad, on_bad if skip_bad else None)
+    last_game: str | None = None
+    for unit, (prefix, entry) in enumerate(entries):
+        if isinstance(entry, Position) and entry.game_id not in (None, last_game):
+            if report.num_games == max_games:
+                break  # before the first row of the next game
+            last_game = entry.game_id
+            report.num_games += 1
+        if isinstance(entry, PlayedGame):
+            records = list(_game_records(game, prefix, entry, splits))
+            report.num_games += 1
+        else:
+            records = _position_records(game, entry, splits, report, on_bad)
+        if not writer.is_done(unit):
+            writer.add(unit, records)
+        report.num_positions += len(records)
+        progress(report)
+        whole = isinstance(entry, PlayedGame)  # of a table, the game may go on in the next row
+        if (whole and report.num_games == max_games) or (
+            max_positions is not None and report.num_positions >= max_positions
+        ):
+            break
+    if report.num_positions == 0:
+        reasons = ", ".join(f"{number} {reason}" for reason, number in report.skipped.items())
+        left_out = f" (left out: {reasons})" if reasons else ""
+        raise SourceError(
+            f"{', '.join(sources)}: nothing to import{left_out}; "
+            "give a source with a game, or with a position to move in"
+        )
+    return report
+
+
+Entry = PlayedGame | Position
+
+
+def _entries(
+    game: Game[Any],
+    sources: Sequence[str],
+    on_bad: Callable[[SourceError], None] | None,
+    skip_source: Callable[[SourceError], None] | None = None,
+) -> Iterator[tuple[str, Entry]]:
+    """Entries with a prefix that keeps ids of whole games of several sources apart.
+
+    Of several sources, one that cannot be read on is left from there on and told to ``skip_source``.
+    """
+    for number, source in enumerate(sources):
+        # One source keeps its own ids; of several, two files may have one name. A position keeps its game's id as it
+        # is: the positions of one game may lie in several part files.
+        prefix = f"{number}/" if len(sources) > 1 else ""
+        if source == ALL:
+            for state in game.positions():
+                yield prefix, Position(game.format(state), where=ALL)
+            continue
+        path = Path(source)
+        kind = game.source_kind(path)
+        opened: Iterator[Entry] = (
+            game.open_games(path, on_bad) if kind == "games" else game.open_positions(path, on_bad)
+        )
+        try:
+            for entry in opened:
+                yield prefix, entry
+        except SourceError as error:
+            if skip_source is None or len(sources) == 1:
+                raise
+            skip_source(error)
+
+
+def _game_records(game: Game[Any], prefix: str, played: PlayedGame, splits: SplitFractions) -> Iterator[Record]:
+    # By content, so that a game which two files hold falls into one split.
+    split = splits.of(f"game|{played.start}|{' '.join(map(str, played.moves))}")
+    state = game.parse(played.start)
+    for ply, move in enumerate(played.moves):
+        yield Record(
+            state=game.format(state),
+            game_id=prefix + played.game_id,
+            ply=ply,
+            played=game.moves[move],
+            result=played.result,
+            split=split,
+        )
+        state = game.play(state, move)
+
+
+def _position_records(
+    game: Game[Any],
+    position: Position,
+    splits: SplitFractions,
+    report: ImportReport,
+    on_bad: Callable[[SourceError], None],
+) -> list[Record]:
+    state = game.parse(position.text)
+    if len(game.legal(state)) == 0:
+        report.skipped["game over"] += 1
+        return []
+    if position.game_id is not None:
+        split: str | None = splits.of(f"game|{position.game_id}")
+    else:
+        try:
+            split = checked_split(position.split) or splits.of_position(game, state)
+        except ValueError as error:
+            on_bad(SourceError(f"{position.where}: {error}"))
+            return []
+    line, ended = _to_the_end(game, state, position.line)
+    return [
+        Record(
+            state=position.text,
+            game_id=position.game_id,
+            ply=position.ply,
+            line=" ".join(line) or None,
+            ended=bool(line) and (ended or position.ended),
+            scores=position.scores[: max(1, len(line))],
+            played=position.played,
+            result=position.result,
+            split=split,
+            policy=position.policy,
+        )
+    ]
+
+
+def _to_the_end(game: Game[Any], state: Any, line: Sequence[str]) -> tuple[Sequence[str], bool]:
+    """A line up to the end of the game, draws by rule included, and whether it reaches it, as in labelling."""
+    for played, text in enumerate(line, start=1):
+        state = game.play(state, game.moves.index(text))
+        if game.outcome(state) is not None:
+            return line[:played], True
+    return line, False
+
+
+def _files(path: Path) -> list[Path]:
+    """The files that a source may stand for, hidden ones left out; which of them are read is the game's to say."""
+    if path.is_file():
+        return [path]
+    found = path.rglob("*") if path.is_dir() else map(Path, glob.glob(str(path), recursive=True))
+    return sorted(file for file in found if file.is_file() and not file.name.startswith("."))
+
+
+def read_openings(game: Game[Any], source: str) -> tuple[str, ...]:
+    """Texts of the positions of a file; of games, the position in which each one ends.
+
+    Raises:
+        SourceError: unreadable, or empty.
+    """
+    texts: dict[str, None] = {}
+    for _, entry in _entries(game, [source], None):
+        if isinstance(entry, Position):
+            texts[entry.text] = None
+            continue
+        state = game.parse(entry.start)
+        for move in entry.moves:
+            state = game.play(state, move)
+        texts[game.format(state)] = None
+    playable = tuple(text for text in texts if game.outcome(game.parse(text)) is None)
+    if not playable:
+        raise SourceError(f"{source}: holds no position in which a game can begin")
+    return playable

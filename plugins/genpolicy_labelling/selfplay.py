@@ -1,0 +1,289 @@
+"""An oracle plays itself, with errors, from varied openings; one search of a position gives its move and its label.
+
+Games go in groups of ``GROUP_GAMES``, and a group in blocks of ``BLOCK_PLIES`` plies of each of its games: an engine
+plays a block from an empty hash table on. Every draw depends on the seed, the game's number and the ply alone. With an
+oracle whose labels are reproducible a game therefore comes out the same whatever runs beside it.
+
+Each answer is kept at once (``genpolicy_labelling.answers``). After a kill the games in work are played again by what
+the oracle had said, without asking it, and go on from there; only the positions whose search had not ended, at most 2 a
+process, are searched again. What is left of their block begins with an empty hash table.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from genpolicy.data.oracle import Line, Oracle
+from genpolicy.data.records import Record, make_record
+from genpolicy.errors import DatasetError
+from genpolicy.game import Game
+from genpolicy.values import score_to_value
+from genpolicy_labelling.answers import Answers
+from genpolicy_labelling.splits import SplitFractions
+from genpolicy_labelling.writer import DatasetWriter
+
+DECIDED_VALUE = 0.98
+"""A game cut by ``max_plies`` counts as won from this value on, and as a draw below."""
+MAX_OPENING_TRIES = 100
+USUAL_PLIES = 80
+"""Recorded plies of a game, as long as none has ended: so that no games begin that will not be needed."""
+GROUP_GAMES = 4
+BLOCK_PLIES = 8
+
+
+@dataclass(frozen=True)
+class SelfplayConfig:
+    """How games are played. All of it is part of the data set's identity."""
+
+    horizon: int = 8
+    """Moves of a label's line."""
+    error_rate: tuple[float, float] = (0.05, 0.3)
+    """Each game draws its rate of errors, a random legal move instead of the best one, between these."""
+    random_plies: tuple[int, int] = (4, 12)
+    """Each game begins with so many random moves, which are neither searched nor recorded."""
+    max_plies: int = 200
+    """A game ends after so many recorded plies: won at a decided value (0.98), else a draw."""
+    adjudicate: tuple[float, int] | None = None
+    """(value in (0, 1], plies): a game ends when the value stays beyond this for so many plies. None: never."""
+    seed: int = 0
+    move_values: bool = False
+    """Also label every legal move."""
+
+    def __post_init__(self) -> None:
+        low, high = self.error_rate
+        if not 0 <= low <= high <= 1:
+            raise ValueError(f"error rate must be LOW:HIGH with 0 <= LOW <= HIGH <= 1, got {low:g}:{high:g}")
+        if not 0 <= self.random_plies[0] <= self.random_plies[1]:
+            raise ValueError(f"random plies must be LOW:HIGH with 0 <= LOW <= HIGH, got {self.random_plies}")
+        if self.horizon < 1 or self.max_plies < 1:
+            raise ValueError(f"horizon and max plies must be at least 1, got {self.horizon} and {self.max_plies}")
+        if self.adjudicate is not None and not (0 < self.adjudicate[0] <= 1 and self.adjudicate[1] >= 1):
+            raise ValueError(f"adjudicate must be VALUE:PLIES, 0 < VALUE <= 1 and PLIES >= 1, got {self.adjudicate}")
+
+    def options(self) -> dict[str, Any]:
+        """For the identity of a data set."""
+        adjudicate = None if self.adjudicate is None else f"{self.adjudicate[0]:g}:{self.adjudicate[1]}"
+        return {
+            "horizon": self.horizon,
+            "error_rate": f"{self.error_rate[0]:g}:{self.error_rate[1]:g}",
+            "random_plies": f"{self.random_plies[0]}:{self.random_plies[1]}",
+            "max_plies": self.max_plies,
+            "adjudicate": adjudicate,
+            "seed": self.seed,
+            "move_values": self.move_values,
+        }
+
+
+@dataclass(eq=False)
+class GameInWork:
+    """One game as far as it is played."""
+
+    number: int
+    game_id: str
+    state: Any
+    error_rate: float
+    records: list[Record] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    """Value of each position for player 0; 0 where it was not labelled."""
+    result: float | None = None
+    """Result for player 0; None while the game runs."""
+
+
+@dataclass(eq=False)
+class _Group:
+    number: int
+    games: list[GameInWork]
+
+    @property
+    def num_records(self) -> int:
+        return sum(len(game.records) for game in self.games)
+
+
+@dataclass(frozen=True)
+class _Played:
+    """What one game added in a block."""
+
+    group: _Group
+    records: list[Record]
+    errors: list[str]
+    """What the oracle said of positions without a label."""
+
+
+class Selfplay:
+    """Plays games into a data set.
+
+    Args:
+        game: The game.
+        oracle: Chooses moves and labels.
+        config: How games are played.
+        splits: Of the games.
+        openings: Texts of the positions that games begin from (then come the random plies); () for the initial one.
+    """
+
+    def __init__(
+        self,
+        game: Game[Any],
+        oracle: Oracle,
+        config: SelfplayConfig,
+        splits: SplitFractions,
+        openings: tuple[str, ...] = (),
+    ) -> None:
+        self.game = game
+        self.oracle = oracle
+        self.config = config
+        self.splits = splits
+        self.openings = openings
+
+    def run(
+        self,
+        writer: DatasetWriter,
+        num_games: int | None,
+        num_positions: int | None,
+        progress: Callable[[int, int, Sequence[str]], None] = lambda games, positions, errors: None,
+    ) -> None:
+        """Play what is missing of so many games, or of so many positions (whole games, the last one over the mark).
+
+        Args:
+            writer: Where the games go; made with ``max_rows=num_positions``. Unit i is the i-th group of games.
+            num_games: Games in all; None plays until ``num_positions``.
+            num_positions: Positions in all; None plays ``num_games``.
+            progress: Called after each block with the games and positions it finished, and with what the oracle said
+                of positions that it could not label.
+        """
+        answers = Answers(writer, self.game)
+        waiting: deque[_Group] = deque()
+        in_work: dict[int, _Group] = {}
+        numbers = iter(range(-(-num_games // GROUP_GAMES)) if num_games is not None else itertools.count())
+
+        def blocks() -> Iterator[list[Generator[Any, Line, _Played]] | None]:
+            while not writer.is_full:
+                if not waiting and (group := self._next_group(writer, numbers, in_work, num_games, num_positions)):
+                    waiting.append(group)
+                if waiting:
+                    group = waiting.popleft()
+                    yield [
+                        answers.task(group.number, index, self._play(group, index), len(game.records))
+                        for index, game in enumerate(group.games)
+                    ]
+                elif in_work:
+                    yield None
+                else:
+                    return
+
+        for played in self.oracle.run(blocks(), self.config.horizon, move_values=self.config.move_values):
+            group = played[0].group
+            records = [record for part in played for record in part.records]
+            if all(game.result is not None for game in group.games):
+                self._finish(writer, group)
+                del in_work[group.number]
+                num_finished = len(group.games)
+            else:
+                waiting.append(group)
+                num_finished = 0
+            progress(num_finished, len(records), [error for part in played for error in part.errors])
+
+    def _next_group(
+        self,
+        writer: DatasetWriter,
+        numbers: Iterator[int],
+        in_work: dict[int, _Group],
+        num_games: int | None,
+        num_positions: int | None,
+    ) -> _Group | None:
+        """The next group that is not finished, at its beginning; None when there are enough."""
+        num_games_done = num_finished_games(writer)
+        plies = min(self.config.max_plies, writer.num_rows / num_games_done if num_games_done else USUAL_PLIES)
+        expected = sum(max(group.num_records, plies * len(group.games)) for group in in_work.values())
+        if num_positions is not None and writer.num_rows + expected >= num_positions:
+            return None
+        number = next((number for number in numbers if not writer.is_done(number)), None)
+        if number is None:
+            return None
+        last = (number + 1) * GROUP_GAMES if num_games is None else min(num_games, (number + 1) * GROUP_GAMES)
+        group = _Group(number, [self._begin(each) for each in range(number * GROUP_GAMES, last)])
+        in_work[number] = group
+        return group
+
+    def _begin(self, number: int) -> GameInWork:
+        draw = random.Random(f"selfplay|{self.config.seed}|{number}")
+        state = self._opening(draw)
+        error_rate = draw.uniform(*self.config.error_rate)
+        return GameInWork(number, f"selfplay-{self.config.seed}-{number:07d}", state, error_rate)
+
+    def _keep(self, game: GameInWork, record: Record) -> None:
+        """Take a record's move."""
+        score = record.scores[0] if record.scores else None
+        value = 0.0 if score is None else score_to_value(score, self.oracle.scale)
+        game.values.append(value if self.game.player(game.state) == 0 else -value)
+        game.records.append(record)
+        game.state = self.game.play(game.state, self.game.moves.index(record.played or ""))
+        game.result = self._result(game.state, game.values)
+
+    def _play(self, group: _Group, index: int) -> Generator[Any, Line, _Played]:
+        """Play one block of a game; yields positions, is sent their lines."""
+        game = group.games[index]
+        num_before = len(game.records)
+        errors: list[str] = []
+        while game.result is None and len(game.records) < num_before + BLOCK_PLIES:
+            line = yield game.state
+            if line.error is not None:
+                errors.append(line.error)
+            ply = len(game.records)
+            draw = random.Random(f"move|{self.config.seed}|{game.number}|{ply}")
+            move = self._choose(game.state, line, game.error_rate, draw)
+            self._keep(game, make_record(self.game, game.state, line, game_id=game.game_id, ply=ply, played=move))
+        return _Played(group, game.records[num_before:], errors)
+
+    def _finish(self, writer: DatasetWriter, group: _Group) -> None:
+        records = [
+            replace(record, result=game.result, split=self.splits.of(game.game_id))
+            for game in group.games
+            for record in game.records
+        ]
+        unlabelled = sum(record.line is None for record in records)
+        writer.add(group.number, records, {"unlabelled": unlabelled} if unlabelled else {})
+
+    def _opening(self, draw: random.Random) -> Any:
+        game = self.game
+        for _ in range(MAX_OPENING_TRIES):
+            state = game.parse(draw.choice(self.openings) if self.openings else None)
+            for _ in range(draw.randint(*self.config.random_plies)):
+                if game.outcome(state) is not None:
+                    break
+                state = game.play(state, draw.choice(game.legal(state).tolist()))
+            if game.outcome(state) is None:
+                return state
+        raise DatasetError(
+            f"{MAX_OPENING_TRIES} openings in a row ended the game within --random-plies "
+            f"{self.config.random_plies[0]}:{self.config.random_plies[1]}; take fewer, or other openings"
+        )
+
+    def _choose(self, state: Any, line: Line, error_rate: float, draw: random.Random) -> int:
+        if line.error is None and line.moves and draw.random() >= error_rate:
+            return line.moves[0]
+        return int(draw.choice(self.game.legal(state).tolist()))
+
+    def _result(self, state: Any, values: list[float]) -> float | None:
+        """Result for player 0 when the game is over, by the rules or by adjudication."""
+        outcome = self.game.outcome(state)
+        if outcome is not None:
+            return float(outcome if self.game.player(state) == 0 else -outcome) + 0.0
+        if self.config.adjudicate is not None:
+            beyond, plies = self.config.adjudicate
+            last = values[-plies:]
+            for side in (1.0, -1.0):
+                if len(last) == plies and all(side * value >= beyond for value in last):
+                    return side
+        if len(values) < self.config.max_plies:
+            return None
+        return 0.0 if abs(values[-1]) < DECIDED_VALUE else (1.0 if values[-1] > 0 else -1.0)
+
+
+def num_finished_games(writer: DatasetWriter) -> int:
+    """Games of the groups that are finished (the last group may be smaller: then a few too many)."""
+    return GROUP_GAMES * writer.num_units

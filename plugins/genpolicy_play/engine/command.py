@@ -1,0 +1,79 @@
+"""``genpolicy engine``: serve a policy to a GUI over UCI or USI."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+MAX_LINE_BYTES = 8 << 20  # what is longer is no line of a GUI; it is skipped
+CHUNK_BYTES = 1 << 16
+SWITCH_S = 0.001  # between threads; a reader that waits for a search written in Python would answer late
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``engine`` to the command line."""
+    parser = subparsers.add_parser("engine", help="serve a policy to a GUI, as a UCI or USI engine")
+    parser.add_argument("--policy", required=True, metavar="P", help="a policy's folder or spelling, e.g. random")
+    parser.add_argument("--game", metavar="SPEC", help="the game, for a policy without a folder, e.g. chess")
+    parser.add_argument("--device", default="cpu", help="where the network runs; default cpu")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until ``quit`` or the end of the input; the exit status.
+
+    Raises:
+        ValueError: no such game, or one without an engine protocol.
+        LookupError: no such policy.
+    """
+    from genpolicy import registry
+    from genpolicy_play.engine import memory
+    from genpolicy_play.engine.dialect import DIALECTS
+    from genpolicy_play.engine.host import Host, read_facts
+    from genpolicy_play.engine.output import Output
+
+    memory.hold()  # imports make objects that stay: looking through them again and again takes a fifth of the start
+    facts = read_facts(arguments.policy, arguments.game)
+    if facts.game is None:
+        raise ValueError(f"policy {arguments.policy!r} plays any game: say which, e.g. --game chess")
+    game = registry.load_game(facts.game)
+    if game.protocol not in DIALECTS:
+        names = ", ".join(DIALECTS)
+        raise ValueError(
+            f"game {game.spec!r} has no engine protocol (there are: {names}), so no GUI could play it; "
+            f"play it here: genpolicy play --policy {arguments.policy}"
+        )
+    output = Output.claim()
+    from genpolicy_play.engine.server import Server
+
+    sys.setswitchinterval(SWITCH_S)
+    host = Host(arguments.policy, game, arguments.device, facts)
+
+    def leave(status: int) -> None:
+        # At once: no thread is waited for, and whatever still computes ends here.
+        host.close()
+        sys.stderr.flush()
+        os._exit(status)
+
+    status = Server(host, DIALECTS[game.protocol], output, leave).run(read_lines(0))
+    leave(status)
+    return status
+
+
+def read_lines(descriptor: int) -> Iterator[bytes]:
+    """Lines as they come, however they end; what is longer than ``MAX_LINE_BYTES`` is left out."""
+    rest, skipping = b"", False
+    while chunk := os.read(descriptor, CHUNK_BYTES):
+        *lines, last = (rest + chunk).split(b"\n") if b"\n" in chunk else [rest + chunk]
+        for line in lines:
+            if not skipping:
+                yield line.rstrip(b"\r")
+            skipping = False
+        rest = last
+        if len(rest) > MAX_LINE_BYTES:
+            rest, skipping = b"", True
+    if rest and not skipping:
+        yield rest.rstrip(b"\r")

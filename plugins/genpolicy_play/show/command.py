@@ -1,0 +1,187 @@
+"""``genpolicy show``: a picture or an animation of what a policy imagines in a position."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from genpolicy.policies.base import Policy
+    from genpolicy.policies.dream import Dream
+    from genpolicy_play.drawing import Frame
+
+SUFFIXES = (".svg", ".png", ".gif")
+WIDTHS = {".svg": 1200, ".png": 1600, ".gif": 900}
+"""Pixels, where nothing else is asked."""
+MOST_PICTURES = 60
+"""A longer dream is told in so many pictures of an animation, evenly spread."""
+SAMPLING = ("sampler", "num_steps", "temperature", "horizon", "num_futures")
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``show`` to the command line."""
+    parser = subparsers.add_parser("show", help="draw what a policy imagines in a position")
+    parser.add_argument("position", nargs="*", metavar="POSITION", help="FEN, SFEN, ...; the initial one without it")
+    parser.add_argument("--policy", required=True, metavar="P", help="a policy's folder or spelling")
+    parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="plan.svg, plan.png or plan.gif")
+    parser.add_argument("--game", metavar="SPEC", help="the game, for a policy without a folder, e.g. chess")
+    parser.add_argument("--moves", nargs="+", default=[], metavar="MOVE", help="moves played from the position first")
+    parser.add_argument(
+        "--step", type=int, metavar="K", help="what is imagined after step K (from 1); default the last"
+    )
+    parser.add_argument("--sampler", metavar="NAME", help="how a diffusion policy fills in the future")
+    parser.add_argument("--num-steps", type=int, metavar="N", help="network calls")
+    parser.add_argument("--temperature", type=float, metavar="T", help="of what is drawn; 0 takes the likeliest")
+    parser.add_argument("--horizon", type=int, metavar="H", help="plies imagined, where the policy has several")
+    parser.add_argument("--num-futures", type=int, metavar="N", help="futures imagined for one decision")
+    parser.add_argument("--seed", type=int, default=0, help="same seed, same picture; default 0")
+    parser.add_argument("--device", default="cpu", help="where the network runs; default cpu")
+    parser.add_argument("--top", type=int, default=6, metavar="N", help="alternatives listed, 1 to 8; default 6")
+    parser.add_argument("--flip", action="store_true", help="the second player below")
+    parser.add_argument("--theme", choices=("light", "dark"), default="light", help="default light")
+    parser.add_argument("--title", metavar="TEXT", help="what stands above; default the policy and who is to move")
+    parser.add_argument("--width", type=int, metavar="PIXELS", help="default 1600 (png), 1200 (svg), 900 (gif)")
+    parser.add_argument("--frame-ms", type=int, default=450, metavar="MS", help="gif: how long a step stands")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every step's figures there")
+    parser.set_defaults(run=run, output_options=("out",))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Draw as the command line says; 0 once the file is written."""
+    suffix = _check(arguments)
+    from genpolicy import load_policy
+    from genpolicy.report import write_json
+    from genpolicy_play.drawing import frames
+    from genpolicy_play.show.facts import facts
+
+    given = {name: value for name in SAMPLING if (value := getattr(arguments, name)) is not None}
+    if arguments.game:
+        given["game"] = arguments.game
+    policy = load_policy(arguments.policy, device=arguments.device, seed=arguments.seed, **given)
+    try:
+        state = _position(policy, arguments)
+        dream = policy.dream(state)
+        told = frames(policy.game, dream)
+        chosen = _chosen(policy, dream, told, arguments, suffix)
+        _write(policy, dream, chosen, told, arguments, suffix)
+        write_json(arguments.json, facts(policy, dream, told))
+    finally:
+        policy.close()
+    print(_summary(policy, dream, told))
+    print(arguments.out)
+    return 0
+
+
+def _check(arguments: argparse.Namespace) -> str:
+    """See, before the work, that the options make sense; the file's suffix.
+
+    Raises:
+        ValueError: they do not.
+    """
+    suffix: str = arguments.out.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise ValueError(
+            f"--out {arguments.out}: pictures are written as {', '.join(SUFFIXES)}; give the name one of these ends"
+        )
+    ranges = {"top": (1, 8), "width": (200, 8000), "frame_ms": (20, 60000)}
+    for name, (least, most) in ranges.items():
+        value = getattr(arguments, name)
+        if value is not None and not least <= value <= most:
+            raise ValueError(f"--{name.replace('_', '-')} must be {least} to {most}, got {value}")
+    if arguments.step is not None and suffix == ".gif":
+        raise ValueError(
+            "--step shows one step and a .gif shows all of them; write a .png or .svg, or leave --step out"
+        )
+    if suffix != ".svg":
+        from genpolicy_play.show.raster import require_libraries
+
+        require_libraries()
+    return suffix
+
+
+def _position(policy: Policy, arguments: argparse.Namespace) -> Any:
+    """The position of a command line.
+
+    Raises:
+        ValueError: no position of the game, an illegal move, or the game is over in it.
+    """
+    game = policy.game
+    state = game.parse(" ".join(arguments.position) if arguments.position else None)
+    for typed in arguments.moves:
+        state = game.play(state, game.move_from_text(state, typed))
+    if game.outcome(state) is not None or not len(game.legal(state)):
+        raise ValueError(
+            f"the game is over in {game.format(state)!r} ({game.ending(state)}): nothing is left to imagine"
+        )
+    return state
+
+
+def _chosen(policy: Policy, dream: Dream, told: list[Frame], arguments: argparse.Namespace, suffix: str) -> list[Frame]:
+    """The frames that are drawn.
+
+    Raises:
+        ValueError: a step that there is not, or an animation of a policy that imagines none.
+    """
+    if not dream.steps and (suffix == ".gif" or arguments.step is not None):
+        wanted = "an animation" if suffix == ".gif" else "--step"
+        raise ValueError(
+            f"policy {policy.label!r} does not imagine by steps, so there is nothing for {wanted}: write a .png or .svg"
+            + (", and leave --step out" if suffix != ".gif" else "")
+        )
+    if suffix == ".gif":
+        num = min(len(told), MOST_PICTURES)
+        return [told[i * (len(told) - 1) // max(num - 1, 1)] for i in range(num)]
+    step = len(told) if arguments.step is None else arguments.step
+    if not 1 <= step <= len(told):
+        raise ValueError(f"--step must be 1 to {len(told)}, the steps of this dream; got {arguments.step}")
+    return [told[step - 1]]
+
+
+def _write(
+    policy: Policy,
+    dream: Dream,
+    chosen: list[Frame],
+    told: list[Frame],
+    arguments: argparse.Namespace,
+    suffix: str,
+) -> None:
+    from genpolicy.files import write_atomic
+    from genpolicy_play.drawing import played_out
+    from genpolicy_play.drawing.svg import DARK, LIGHT
+    from genpolicy_play.show.picture import Caption, Picture
+
+    game, state = policy.game, dream.state
+    boards = told[-1].boards
+    if not boards and len(told[-1].actions) > 1:
+        boards = tuple(played_out(game, state, [a.move for a in told[-1].actions]))
+    title = arguments.title or f"{policy.label}: {game.players[game.player(state)]} to move"
+    picture = Picture(
+        game,
+        dream,
+        boards,
+        Caption(title, f"{game.title}: {game.format(state)}"),
+        flipped=arguments.flip,
+        palette=DARK if arguments.theme == "dark" else LIGHT,
+        num_top=arguments.top,
+    )
+    width = arguments.width or WIDTHS[suffix]
+    first, listed = told[0] if dream.steps else None, told[-1] if suffix == ".gif" else None
+    svgs = [picture.svg(frame, first, listed=listed, width=width) for frame in chosen]
+    if suffix == ".svg":
+        data = svgs[0].encode()
+    else:
+        from genpolicy_play.show.raster import gif, png
+
+        data = png(svgs[0], width) if suffix == ".png" else gif(svgs, width, arguments.frame_ms, 6 * arguments.frame_ms)
+    write_atomic(arguments.out, data)
+
+
+def _summary(policy: Policy, dream: Dream, told: list[Frame]) -> str:
+    """A line for people: the move, and how the imagined line fares under the rules."""
+    words = [
+        (action.text or "(end)")
+        + ("" if action.legal or action.move < 0 else " (illegal)" if action.legal is False else " (?)")
+        for action in told[-1].actions
+    ]
+    return f"{policy.label} plays {policy.game.moves[dream.decision.move]}; imagines {' '.join(words)}"

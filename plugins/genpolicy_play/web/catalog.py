@@ -1,0 +1,204 @@
+"""What the page can choose from: games, and policies with their settings, all loaded before the first request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from genpolicy import __version__, registry
+from genpolicy.errors import RegistryError
+from genpolicy.game import Game
+from genpolicy.policies.base import Policy
+from genpolicy_play.engine.host import Facts, load_lightly, read_facts
+from genpolicy_play.web.positions import Replays
+from genpolicy_play.web.requests import MAX_MOVES, MAX_NAME, MAX_TEXT, RequestError, quoted
+from genpolicy_play.web.settings import Settings
+
+NO_WEIGHTS = ("alphabeta?nodes=5000", "mcts:heuristic?simulations=200", "greedy", "random")
+"""Offered where no policy is named; those that value positions only for games that do."""
+NEED_HEURISTIC = ("alphabeta", "mcts", "greedy")
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A policy of the list."""
+
+    id: str
+    """What clients call it."""
+    label: str
+    policy: Policy = field(repr=False)
+    settings: Settings = field(repr=False)
+    dreams: bool
+    """Whether it imagines by steps that can be shown."""
+
+    @property
+    def game(self) -> Game[Any]:
+        """What it plays."""
+        return self.policy.game
+
+    def described(self) -> dict[str, Any]:
+        """It as JSON."""
+        return {
+            "id": self.id,
+            "label": self.label,
+            "game": self.game.spec,
+            "kind": self.policy.kind,
+            "dreams": self.dreams,
+            "options": [setting.described() for setting in self.settings.all],
+        }
+
+
+class Offers:
+    """All games and policies of a server.
+
+    Args:
+        games: In the order of the page.
+        policies: Loaded policies and their settings.
+        notes: Sentences for the page, such as how to add a policy.
+    """
+
+    def __init__(
+        self, games: Sequence[Game[Any]], policies: Sequence[tuple[Policy, Settings]], notes: Sequence[str] = ()
+    ) -> None:
+        self.replays: dict[str, Replays] = {game.spec: Replays(game) for game in games}
+        self.policies: dict[str, Offer] = {}
+        self.notes = tuple(notes)
+        taken: dict[tuple[str, str], int] = {}
+        for number, (policy, settings) in enumerate(policies, 1):
+            seen = taken[policy.game.spec, policy.label] = taken.get((policy.game.spec, policy.label), 0) + 1
+            label = policy.label + (f" ({seen})" if seen > 1 else "")
+            dreams = type(policy).dream is not Policy.dream
+            self.policies[f"p{number}"] = Offer(f"p{number}", label, policy, settings, dreams)
+
+    def offer(self, name: str, game: Game[Any]) -> Offer:
+        """The policy of an id.
+
+        Raises:
+            RequestError: there is none, or it plays another game.
+        """
+        offer = self.policies.get(name)
+        if offer is None:
+            raise RequestError(f"policy {quoted(name)} is not offered here; there are: {', '.join(self.policies)}")
+        if offer.game.spec != game.spec:
+            raise RequestError(f"policy {quoted(name)} plays {offer.game.spec}, not {game.spec}")
+        return offer
+
+    def described(self) -> dict[str, Any]:
+        """What ``/api/offers`` answers."""
+        return {
+            "version": __version__,
+            "games": [_game(replays.game) for replays in self.replays.values()],
+            "policies": [offer.described() for offer in self.policies.values()],
+            "notes": list(self.notes),
+            "limits": {"moves": MAX_MOVES, "text": MAX_TEXT, "name": MAX_NAME},
+        }
+
+    def close(self) -> None:
+        """Close all policies."""
+        for offer in self.policies.values():
+            offer.settings.close()
+            offer.policy.close()
+
+
+def _game(game: Game[Any]) -> dict[str, Any]:
+    return {
+        "spec": game.spec,
+        "name": game.name,
+        "title": game.title,
+        "players": list(game.players),
+        "protocol": game.protocol,
+        "file_suffixes": list(game.game_suffixes),
+        "start": game.format(game.parse()),
+    }
+
+
+def make_offers(specs: Sequence[str], game_specs: Sequence[str], device: str = "cpu") -> Offers:
+    """Load what a command line names.
+
+    Args:
+        specs: Policies; none: what needs no weights, for the named or all installed games.
+        game_specs: Games, those of the policies' folders beside them.
+        device: Where networks lie.
+
+    Raises:
+        ValueError: a policy that plays any game, and no game; whatever ``load_policy`` finds wrong.
+        LookupError: no such game or policy.
+        EngineError: an engine does not start.
+    """
+    games = {game.spec: game for game in map(registry.load_game, game_specs)}
+    if not specs:
+        return _without_weights(games, device)
+    facts = [read_facts(spec, None) for spec in specs]
+    for each in facts:
+        if each.game is not None:
+            own = registry.load_game(each.game)
+            games.setdefault(own.spec, own)
+    policies: list[tuple[Policy, Settings]] = []
+    try:
+        for spec, known in zip(specs, facts, strict=True):
+            for game in _games_of(spec, known, games):
+                policies.append(_loaded(spec, game, device))
+    except BaseException:
+        for policy, _ in policies:
+            policy.close()
+        raise
+    return Offers(list(games.values()), policies)
+
+
+def _games_of(spec: str, facts: Facts, games: Mapping[str, Game[Any]]) -> list[Game[Any]]:
+    """The games that a policy is offered for.
+
+    Raises:
+        ValueError: it plays any, and none was named.
+    """
+    if facts.game is not None:
+        return [games[registry.load_game(facts.game).spec]]
+    if not games:
+        raise ValueError(f"policy {spec!r} plays any game: say which, e.g. --game chess")
+    return list(games.values())
+
+
+def _loaded(spec: str, game: Game[Any], device: str) -> tuple[Policy, Settings]:
+    facts = read_facts(spec, game.spec)
+    policy = load_lightly(spec, facts.kind, device=device, game=game)
+    try:
+        return policy, Settings(spec, facts, policy, device)
+    except BaseException:
+        policy.close()
+        raise
+
+
+def _without_weights(games: dict[str, Game[Any]], device: str) -> Offers:
+    """What plays without having been trained."""
+    missing: list[str] = []
+    if not games:
+        for name in registry.available("games"):
+            try:
+                for spec in getattr(registry.load("games", name), "usual", ()) or (name,):
+                    game = registry.load_game(spec)
+                    games[game.spec] = game
+            except (LookupError, ValueError) as error:
+                missing.append(str(error))
+    if not games:
+        raise RegistryError("no game is installed: pip install 'genpolicy[all]'. " + " ".join(missing))
+    policies = []
+    for game in games.values():
+        for spec in NO_WEIGHTS:
+            kind = spec.partition(":")[0].partition("?")[0]
+            if kind not in NEED_HEURISTIC or type(game).evaluate is not Game.evaluate:
+                policies.append(_loaded(spec, game, device))
+    example = next(iter(found_policies(Path("runs"))), None)
+    folder = "FOLDER" if example is None else str(example)
+    note = f"No policy was named, so these play without a network. To add one: genpolicy web --policy {folder}"
+    return Offers(list(games.values()), policies, [note, *missing])
+
+
+def found_policies(folder: Path) -> Iterator[Path]:
+    """Folders of policies where training usually leaves them, newest first."""
+    try:
+        files = [*folder.glob("*/policy/config.yaml"), *folder.glob("*/*/policy/config.yaml")]
+        yield from (file.parent for file in sorted(files, key=lambda file: -file.stat().st_mtime))
+    except OSError:
+        return

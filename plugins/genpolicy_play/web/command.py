@@ -1,0 +1,119 @@
+"""``genpolicy web``: a page on this computer to play against policies and to look into them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import sys
+import threading
+import webbrowser
+from typing import Any, NoReturn
+
+DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8000
+SWITCH_S = 0.001
+"""Between threads; the loop would answer late behind searches written in Python."""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``web`` to the command line."""
+    parser = subparsers.add_parser(
+        "web",
+        help="play against policies in the browser",
+        description="Serves a page to play against policies and to see what they imagine. Without --policy it offers "
+        "what plays without having been trained. Nothing is fetched from elsewhere; Ctrl-C ends it.",
+    )
+    parser.add_argument(
+        "--policy", action="append", metavar="P", help="a policy's folder or spelling; may be given several times"
+    )
+    parser.add_argument(
+        "--game",
+        action="append",
+        metavar="SPEC",
+        help="a game to offer, and for policies without a folder, e.g. chess; may be given several times",
+    )
+    parser.add_argument("--host", default=DEFAULT_HOST, help=f"address to listen on; default {DEFAULT_HOST}")
+    parser.add_argument(
+        "--port", type=int, default=DEFAULT_PORT, help=f"port, 0 for any free one; default {DEFAULT_PORT}"
+    )
+    parser.add_argument(
+        "--allow-host",
+        action="append",
+        metavar="NAME",
+        help="a name under which browsers reach the server, beside its address; may be given several times",
+    )
+    parser.add_argument("--device", default="cpu", help="where networks run; default cpu")
+    parser.add_argument("--open", action="store_true", help="open the page in the browser")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until Ctrl-C; the exit status.
+
+    Raises:
+        ValueError: the extra is missing, the address cannot be had, or a policy is wrong.
+        LookupError: no such policy or game.
+    """
+    require_extra()
+    from genpolicy_play.web.middleware import is_loopback
+    from genpolicy_play.web.serving import listen
+
+    with listen(arguments.host, arguments.port) as bound:
+        if not is_loopback(bound.getsockname()[0]):
+            print(
+                f"genpolicy web: warning: --host {arguments.host} lets everybody who reaches this computer use the "
+                "policies; there is no password",
+                file=sys.stderr,
+                flush=True,
+            )
+        _serve(bound, arguments)
+
+
+def _serve(bound: socket.socket, arguments: argparse.Namespace) -> NoReturn:
+    """Load, serve, and end the process."""
+    from genpolicy_play.web.app import make_app
+    from genpolicy_play.web.catalog import make_offers
+    from genpolicy_play.web.deciding import warm
+    from genpolicy_play.web.middleware import Hosts
+    from genpolicy_play.web.queue import Desk
+    from genpolicy_play.web.serving import serve, url_of
+
+    sys.setswitchinterval(SWITCH_S)
+    offers = make_offers(arguments.policy or [], arguments.game or [], arguments.device)
+    try:
+        for offer in offers.policies.values():
+            warm(offer)
+        desk, url = Desk(), url_of(bound)
+        app = make_app(offers, desk, Hosts(arguments.host, arguments.allow_host or ()))
+
+        def announce() -> None:
+            for note in offers.notes:
+                print(note)
+            for offer in offers.policies.values():
+                print(f"  {offer.game.title}: {offer.label}")
+            print(f"genpolicy web: {url}  (Ctrl-C ends it)", flush=True)
+            if arguments.open:
+                threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
+
+        loop = serve(app, bound, announce)
+        desk.close()
+    finally:
+        offers.close()
+    # At once: neither answers of the loop nor a thread in the middle of a network call are waited for.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    assert not loop.is_closed()
+    os._exit(0)
+
+
+def require_extra() -> None:
+    """See that the extra is installed.
+
+    Raises:
+        ValueError: it is not.
+    """
+    try:
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise ValueError(f"the web board needs the module {error.name!r}: pip install 'genpolicy[web]'") from error

@@ -1,0 +1,261 @@
+"""One decision as lines of JSON: each step of the dream as it is dreamt, then the move and why."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from genpolicy.errors import EngineError
+from genpolicy.game import Game
+from genpolicy.policies.base import Decision, Policy, likeliest_first
+from genpolicy.policies.dream import Dream, DreamStep
+from genpolicy.values import value_to_probability
+from genpolicy_play.drawing import (
+    Action,
+    Arrow,
+    Board,
+    Frame,
+    board_of,
+    board_svg,
+    frame_of_step,
+    frames,
+    move_places,
+    plan_arrows,
+)
+from genpolicy_play.engine.watching import watched
+from genpolicy_play.web.catalog import Offer
+from genpolicy_play.web.positions import POSITION_FIELDS, Replayed
+from genpolicy_play.web.queue import MAX_SECONDS, Job, TookTooLong
+from genpolicy_play.web.requests import MAX_SEED, Fields, RequestError
+from genpolicy_play.web.settings import drawn_seed
+
+DECIDE_FIELDS = (*POSITION_FIELDS, "policy", "options", "dream", "seed")
+NUM_LIKELIEST = 8
+"""Moves whose probabilities are told."""
+NUM_ALTERNATIVES = 3
+"""Other moves that the drawing of a decision shows."""
+AT_ONCE = ("mcts", "alphabeta", "greedy", "random")
+"""Policies whose first decision is as fast as any other: what they need has been loaded with them."""
+
+Emit = Callable[[dict[str, Any]], None]
+
+
+class Question:
+    """What a client asks of a policy.
+
+    Args:
+        fields: The body.
+        offer: The policy.
+        found: The position.
+
+    Raises:
+        RequestError: an option or a seed that is none, or a position in which nothing is to be decided.
+    """
+
+    def __init__(self, fields: Fields, offer: Offer, found: Replayed) -> None:
+        self.offer, self.state = offer, found.state
+        self.options = offer.settings.read(fields.mapping("options"))
+        self.dream, self.flip = fields.flag("dream"), fields.flag("flip")
+        seed = fields.whole("seed", 0, MAX_SEED)
+        self.seed = drawn_seed(os.urandom(4)) if seed is None else seed
+        if len(offer.game.legal(self.state)) == 0:
+            raise RequestError(f"the game is over in {offer.game.format(self.state)!r}: there is no legal move")
+
+    def answer(self, job: Job, emit: Emit) -> None:
+        """Decide, in a thread of the desk.
+
+        Args:
+            job: Asked again and again whether to go on.
+            emit: Takes each line.
+
+        Raises:
+            RequestError: the policy refuses the options together, or has no move here.
+            Stopped: the client has gone.
+        """
+        job.check()
+        policy = self.offer.settings.policy(self.options)
+        policy.seed(self.seed)
+        began, game = time.perf_counter(), self.offer.game
+
+        def tell(step: DreamStep) -> None:
+            job.check()
+            if self.dream:
+                emit(step_line(game, self.state, frame_of_step(game, self.state, step), flip=self.flip))
+
+        try:
+            with watched(policy, job.check), searching(policy, job.check):
+                decision = policy.dream(self.state, tell).decision
+        except TookTooLong:
+            raise RequestError(
+                f"{policy.label} thought for more than {MAX_SECONDS:g} seconds and was stopped; choose fewer steps or "
+                "simulations",
+                504,
+            ) from None
+        except EngineError as error:
+            raise RequestError(f"{policy.label} has no move here: {error}", 502) from error
+        except (ValueError, LookupError) as error:
+            raise RequestError(f"{policy.label} has no move here: {error}") from error
+        ms = 1e3 * (time.perf_counter() - began)
+        emit({"decision": {**self._decision(policy, decision), "ms": round(ms, 1), "seed": self.seed}})
+
+    def _decision(self, policy: Policy, decision: Decision) -> dict[str, Any]:
+        game, state = self.offer.game, self.state
+        line = line_of(game, state, decision.line or (decision.move,))
+        likeliest = likeliest_of(game, state, decision.policy or {})
+        return {
+            "move": game.moves[decision.move],
+            "label": game.move_text(state, decision.move),
+            "value": decision.value,
+            "win_probability": None if decision.value is None else value_to_probability(decision.value),
+            "policy": likeliest,
+            "line": line,
+            "legality": [bool(each["legal"]) for each in line],
+            "svg": decision_svg(game, state, decision, flip=self.flip),
+            "calls": int(decision.stats.get("network_calls", 0)),
+            "stats": {key: float(value) for key, value in decision.stats.items()},
+            "policy_label": policy.label,
+        }
+
+
+@contextmanager
+def searching(policy: Policy, check: Callable[[], None]) -> Iterator[None]:
+    """Call ``check`` whenever a search values positions by the rules; what it raises ends the search.
+
+    Networks inside a search are ``watched``.
+    """
+    evaluator = getattr(policy, "evaluator", None) if policy.kind == "mcts" else None
+    holder, name = (getattr(policy, "search", None), "evaluator") if evaluator is None else (evaluator, "value")
+    before = getattr(holder, name, None)
+    if policy.kind not in ("mcts", "alphabeta") or before is None or isinstance(before, Policy):
+        yield
+        return
+
+    def checked(*arguments: Any) -> Any:
+        check()
+        return before(*arguments)
+
+    setattr(holder, name, checked)
+    try:
+        yield
+    finally:
+        setattr(holder, name, before)
+
+
+def step_line(game: Game[Any], state: Any, frame: Frame, *, flip: bool) -> dict[str, Any]:
+    """A step of a dream as JSON."""
+    return {
+        "step": frame.index + 1,
+        "time": frame.time,
+        "of": frame.of,
+        "boards": [board_line(game, board, flip=flip) for board in frame.boards],
+        "actions": [action_line(action) for action in frame.actions],
+        "values": [dataclasses.asdict(value) for value in frame.values],
+        "policy": likeliest_of(game, state, frame.policy),
+    }
+
+
+def board_line(game: Game[Any], board: Board, *, flip: bool) -> dict[str, Any]:
+    """An imagined board as JSON."""
+    caption = f"after {board.ply} {'ply' if board.ply == 1 else 'plies'}"
+    if board.ended:
+        caption += ": the game has ended"
+    elif board.num_masked:
+        caption += f": {board.num_masked} places undecided"
+    elif board.num_differing is not None:
+        caption += f": {board.num_differing or 'no'} places differ from the rules"
+    return {
+        "ply": board.ply,
+        "caption": caption,
+        "text": board.text,
+        "ended": board.ended,
+        "masked": board.num_masked,
+        "differs": board.num_differing,
+        "svg": board_svg(game, board, flipped=flip, title=caption),
+    }
+
+
+def action_line(action: Action) -> dict[str, Any]:
+    """An imagined move as JSON."""
+    return {
+        "ply": action.ply,
+        "move": action.text or None,
+        "probability": action.probability,
+        "legal": bool(action.legal),
+        "known": action.legal is not None,
+        "masked": action.masked,
+        "source": action.source,
+        "target": action.target,
+        "player": action.player,
+    }
+
+
+def line_of(game: Game[Any], state: Any, line: Sequence[int]) -> list[dict[str, Any]]:
+    """The moves of an imagined line, each with its label and whether it can be played after those before it.
+
+    Those that can have their places as well.
+    """
+    told: list[dict[str, Any]] = []
+    position = state
+    for move in line:
+        if move < 0:
+            told.append({"move": None, "label": "end", "legal": position is not None and _is_over(game, position)})
+            position = None
+        elif position is not None and move in game.legal(position):
+            source, target = move_places(game, position, move)
+            places = {"source": source, "target": target}
+            told.append({"move": game.moves[move], "label": game.move_text(position, move), "legal": True, **places})
+            position = game.play(position, move)
+        else:
+            told.append({"move": game.moves[move], "label": game.moves[move], "legal": False})
+            position = None
+    return told
+
+
+def _is_over(game: Game[Any], state: Any) -> bool:
+    return game.outcome(state) is not None
+
+
+def likeliest_of(game: Game[Any], state: Any, policy: dict[int, float]) -> list[dict[str, Any]]:
+    """The likeliest moves with their labels and probabilities."""
+    ranked = list(likeliest_first(policy).items())[:NUM_LIKELIEST]
+    return [{"move": game.moves[m], "label": game.move_text(state, m), "probability": float(p)} for m, p in ranked]
+
+
+def decision_svg(game: Game[Any], state: Any, decision: Decision, *, flip: bool) -> str:
+    """The position with the imagined line as arrows and the likeliest other moves as fainter ones."""
+    player = game.player(state)
+    plan = frames(game, Dream(state, player, None, (), decision))[0].actions
+    others = list(likeliest_first(decision.policy).items())
+    alternatives = [
+        Arrow(*move_places(game, state, move), label=f"{100 * chance:.0f}%", probability=0.6 * chance)
+        for move, chance in others[: NUM_ALTERNATIVES + 1]
+        if move != decision.move and chance >= 0.01
+    ]
+    arrows = [*reversed(alternatives), *plan_arrows(plan, player)]
+    return board_svg(game, board_of(game, state), flipped=flip, check=game.check(state), arrows=arrows)
+
+
+def warm(offer: Offer) -> float:
+    """Let a policy decide and draw once, so that the first click does not wait for what is made at first use.
+
+    Returns:
+        Seconds that it took.
+
+    Raises:
+        ValueError: the policy cannot decide in the initial position.
+        EngineError: its engine does not answer.
+    """
+    began, game = time.perf_counter(), offer.game
+    state = game.parse()
+    if offer.policy.kind not in AT_ONCE:
+        try:
+            dream = offer.policy.dream(state)
+        except (ValueError, LookupError, EngineError) as error:
+            raise type(error)(f"policy {offer.label!r} cannot play {game.spec}: {error}") from error
+        step_line(game, state, frames(game, dream)[0], flip=False)
+    board_svg(game, board_of(game, state))
+    return time.perf_counter() - began

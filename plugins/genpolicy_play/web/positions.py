@@ -1,0 +1,233 @@
+"""A game as a client tells it, replayed: the position, what can be played there, and how it looks."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from genpolicy.game import Game
+from genpolicy_play.drawing import move_places
+from genpolicy_play.web.requests import MAX_MOVE, MAX_MOVES, MAX_TEXT, Fields, RequestError, quoted
+
+MAX_KEPT = 512
+"""Positions of recent games that are kept, so that a further move is one move and no game."""
+NUM_LATELY = 5
+"""Moves back from the last one in which every position is looked up."""
+KEPT_EVERY = 64
+"""Of a longer way one position in so many is kept, so that a game that is cut back is not played anew."""
+POSITION_FIELDS = ("game", "start", "moves", "flip")
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A position and the game that led to it."""
+
+    state: Any
+    start: str
+    """Text of the first position, without moves."""
+    moves: tuple[int, ...]
+    """Absolute ids from there."""
+    labels: tuple[str, ...]
+    """The same as people write them."""
+    last: tuple[int, int] | None
+    """Source and target of the last move, places in the absolute view; None before the first."""
+
+
+class Replays:
+    """Replays the games of one game's clients; safe to use from several threads.
+
+    Args:
+        game: The rules.
+    """
+
+    def __init__(self, game: Game[Any]) -> None:
+        self.game = game
+        self._kept: OrderedDict[tuple[str, tuple[str, ...]], Replayed] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def replay(self, start: str | None, moves: Sequence[str]) -> Replayed:
+        """The position after some moves.
+
+        Args:
+            start: Text of the first position; None: the initial one.
+            moves: Protocol texts.
+
+        Raises:
+            RequestError: no position, no move, an illegal move, or too many of them; the message names it.
+        """
+        played = tuple(moves)
+        found, known = self._longest_known(start, played)
+        while known < len(played):
+            end = min(len(played), known // KEPT_EVERY * KEPT_EVERY + KEPT_EVERY)
+            found = self._after(found, played[known:end], known + 1)
+            if len(found.moves) > MAX_MOVES:
+                raise RequestError(f"a game may have at most {MAX_MOVES:,} moves, got {len(found.moves):,}")
+            self._keep((start or "", played[:end]), found)
+            known = end
+        return found
+
+    def num_new(self, start: str | None, moves: Sequence[str]) -> int:
+        """How many moves would have to be played for the position after some moves."""
+        played = tuple(moves)
+        return len(played) - next((known for known, _ in self._known(start or "", played)), 0)
+
+    def _longest_known(self, start: str | None, played: tuple[str, ...]) -> tuple[Replayed, int]:
+        """A kept position on the way, or the first one, and its number of moves."""
+        known, found = next(self._known(start or "", played), (0, None))
+        if found is None:
+            found = self._first(start)
+            if len(found.moves) > MAX_MOVES:
+                raise RequestError(f"a game may have at most {MAX_MOVES:,} moves, got {len(found.moves):,}")
+            self._keep((start or "", ()), found)
+        return found, known
+
+    def _known(self, text: str, played: tuple[str, ...]) -> Iterator[tuple[int, Replayed]]:
+        """Kept positions on the way, the last first: the newest few, then one in so many."""
+        lately = range(len(played), max(-1, len(played) - NUM_LATELY), -1)
+        before = range((len(played) - NUM_LATELY) // KEPT_EVERY * KEPT_EVERY, -1, -KEPT_EVERY)
+        for known in (*lately, *before):
+            found = self._find((text, played[:known]))
+            if found is not None:
+                yield known, found
+
+    def _find(self, key: tuple[str, tuple[str, ...]]) -> Replayed | None:
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+            return found
+
+    def _keep(self, key: tuple[str, tuple[str, ...]], found: Replayed) -> None:
+        with self._lock:
+            self._kept[key] = found
+            while len(self._kept) > MAX_KEPT:
+                self._kept.popitem(last=False)
+
+    def _first(self, start: str | None) -> Replayed:
+        try:
+            state = self.game.parse(start)
+            text, moves = self.game.history(state)
+            if not moves:  # keep what a text says beyond the position, such as a move number
+                return Replayed(state, " ".join(start.split()) if start else text, (), (), None)
+            found = Replayed(self.game.parse(text), text, (), (), None)
+        except ValueError as error:
+            raise RequestError(str(error)) from error
+        return self._after(found, [self.game.moves[move] for move in moves], 1)
+
+    def _after(self, before: Replayed, texts: Sequence[str], first: int) -> Replayed:
+        """The position some moves later, at least one.
+
+        Args:
+            before: Where they begin.
+            texts: The moves.
+            first: Number of the first of them, for messages.
+        """
+        game, state = self.game, before.state
+        moves, labels = list(before.moves), list(before.labels)
+        for number, text in enumerate(texts, first):
+            try:
+                move = game.moves.index(text)
+                after = game.play(state, move)
+            except ValueError as error:
+                raise RequestError(f"move {number}: {error}") from error
+            moves.append(move)
+            labels.append(game.move_text(state, move))
+            state, previous = after, state
+        last = move_places(game, previous, moves[-1])
+        return Replayed(state, before.start, tuple(moves), tuple(labels), last)
+
+
+def outcome_of(game: Game[Any], state: Any) -> dict[str, Any] | None:
+    """``{"winner", "reason"}`` where the game is over, else None."""
+    outcome = game.outcome(state)
+    if outcome is None and len(game.legal(state)) > 0:
+        return None
+    player = game.player(state)
+    winner = None if not outcome else player if outcome > 0 else 1 - player
+    return {"winner": winner, "reason": game.ending(state)}
+
+
+def position_of(fields: Fields, replays: Replays) -> Replayed:
+    """The position that a request names by ``start`` and ``moves``.
+
+    Raises:
+        RequestError: as ``Replays.replay``.
+    """
+    start = fields.optional_text("start", most=MAX_TEXT)
+    return replays.replay(start, fields.texts("moves", most=MAX_MOVES, length=MAX_MOVE))
+
+
+def num_new_moves(fields: Fields, replays: Replays) -> int:
+    """How many moves ``position_of`` will have to play: what a request costs.
+
+    Raises:
+        RequestError: a start or moves that are no texts.
+    """
+    start = fields.optional_text("start", most=MAX_TEXT)
+    return replays.num_new(start, fields.texts("moves", most=MAX_MOVES, length=MAX_MOVE))
+
+
+def described(game: Game[Any], found: Replayed, drawing: str, *, flip: bool) -> dict[str, Any]:
+    """What ``/api/position`` answers.
+
+    Args:
+        game: The rules.
+        found: The position.
+        drawing: It as SVG.
+        flip: Whether that is turned round.
+    """
+    state = found.state
+    legal = []
+    for each in game.legal(state):
+        move = int(each)
+        source, target = move_places(game, state, move)
+        legal.append(
+            {
+                "move": game.moves[move],
+                "label": game.move_text(state, move),
+                "source": source,
+                "target": target,
+                "kind": int(game.moves.kind[move]),
+            }
+        )
+    return {
+        "game": game.spec,
+        "text": game.format(state),
+        "player": game.player(state),
+        "players": list(game.players),
+        "start": found.start,
+        "moves": [game.moves[move] for move in found.moves],
+        "labels": list(found.labels),
+        "legal": legal,
+        "outcome": outcome_of(game, state),
+        "last": None if found.last is None else {"source": found.last[0], "target": found.last[1]},
+        "check": game.check(state),
+        "flip": flip,
+        "svg": drawing,
+    }
+
+
+def typed_move(game: Game[Any], found: Replayed, text: str) -> str:
+    """Protocol text of a move that a person typed.
+
+    Raises:
+        RequestError: not a move, or not legal.
+    """
+    try:
+        return game.moves[game.move_from_text(found.state, text)]
+    except ValueError as error:
+        raise RequestError(str(error)) from error
+
+
+def require_game(games: dict[str, Replays], spec: str) -> Replays:
+    """The game of a specification.
+
+    Raises:
+        RequestError: it is not offered.
+    """
+    if spec not in games:
+        raise RequestError(f"game {quoted(spec)} is not offered here; there are: {', '.join(games)}")
+    return games[spec]

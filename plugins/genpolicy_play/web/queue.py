@@ -1,0 +1,162 @@
+"""Who computes when: requests wait in one line, and a few threads take them, never two for one policy.
+
+A policy holds seeds, trees and engines that two requests must not touch at once; different policies may run side by
+side. A request can be taken back while it waits and stopped while it runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+
+from genpolicy_play.web.requests import RequestError
+
+MAX_WAITING = 128
+MAX_SECONDS = 60.0
+"""Of one decision; longer ones are given up."""
+MAX_RETRY_S = 60
+
+
+class Stopped(Exception):
+    """The client has gone, or the server ends."""
+
+
+class TookTooLong(Exception):
+    """The decision ran for ``MAX_SECONDS``."""
+
+
+@dataclass(eq=False)
+class Job:
+    """One request for a decision."""
+
+    key: Hashable
+    """Jobs of one key run one after another."""
+    work: Callable[[Job], None]
+    """Called in a thread of the desk; answers for its own errors."""
+    _stopped: threading.Event = field(default_factory=threading.Event)
+    _deadline: float | None = None
+
+    def begin(self) -> None:
+        """Count the time from now on."""
+        self._deadline = time.monotonic() + MAX_SECONDS
+
+    def stop(self) -> None:
+        """Ask it to end."""
+        self._stopped.set()
+
+    def check(self) -> None:
+        """Let it go on, or not.
+
+        Raises:
+            Stopped: it shall end.
+            TookTooLong: it has run for too long.
+        """
+        if self._stopped.is_set():
+            raise Stopped
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            raise TookTooLong
+
+
+class Desk:
+    """Runs jobs.
+
+    Args:
+        num_threads: Jobs at a time; None: as many as there are cores, at least two.
+        max_waiting: Jobs that may wait.
+    """
+
+    def __init__(self, num_threads: int | None = None, max_waiting: int = MAX_WAITING) -> None:
+        self.max_waiting = max_waiting
+        self._num_threads = num_threads or max(2, os.cpu_count() or 1)
+        self._waiting: list[Job] = []
+        self._running: dict[Hashable, Job] = {}
+        self._changed = threading.Condition()
+        self._closed = False
+        self._seconds = 0.5
+        """Of a job, on average of late."""
+        self._threads = [
+            threading.Thread(target=self._run, name=f"decide-{i}", daemon=True) for i in range(self._num_threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, key: Hashable, work: Callable[[Job], None]) -> Job:
+        """Put a job in the line.
+
+        Raises:
+            RequestError: too many wait (503).
+        """
+        with self._changed:
+            if len(self._waiting) >= self.max_waiting or self._closed:
+                wait = self._seconds * len(self._waiting) / self._num_threads
+                raise RequestError(
+                    "too many boards wait for a decision; try again in a moment",
+                    503,
+                    retry_after_s=max(1, min(MAX_RETRY_S, round(wait))),
+                )
+            job = Job(key, work)
+            self._waiting.append(job)
+            self._changed.notify_all()
+            return job
+
+    def stop(self, job: Job) -> None:
+        """Take a job back; it ends soon where it runs."""
+        job.stop()
+        with self._changed:
+            if job in self._waiting:
+                self._waiting.remove(job)
+
+    def close(self, timeout_s: float = 1.0) -> None:
+        """Stop everything; threads that do not end within the time are left (they are daemons)."""
+        with self._changed:
+            self._closed = True
+            for job in [*self._waiting, *self._running.values()]:
+                job.stop()
+            self._waiting.clear()
+            self._changed.notify_all()
+        end = time.monotonic() + timeout_s
+        for thread in self._threads:
+            thread.join(max(0.0, end - time.monotonic()))
+
+    @property
+    def num_busy(self) -> int:
+        """Jobs that run or wait."""
+        with self._changed:
+            return len(self._waiting) + len(self._running)
+
+    @property
+    def num_running(self) -> int:
+        """Jobs that run."""
+        with self._changed:
+            return len(self._running)
+
+    def _take(self) -> Job | None:
+        """The first job whose key nobody works on; None when the desk is closed."""
+        with self._changed:
+            while not self._closed:
+                job = next((job for job in self._waiting if job.key not in self._running), None)
+                if job is not None:
+                    self._waiting.remove(job)
+                    self._running[job.key] = job
+                    return job
+                self._changed.wait()
+            return None
+
+    def _run(self) -> None:
+        while (job := self._take()) is not None:
+            began = time.monotonic()
+            job.begin()
+            try:
+                job.work(job)
+            except Exception:  # a bug of ours must not end the thread, and is for the terminal
+                traceback.print_exc(file=sys.stderr)
+            finally:
+                with self._changed:
+                    del self._running[job.key]
+                    self._seconds += 0.2 * (time.monotonic() - began - self._seconds)
+                    self._changed.notify_all()

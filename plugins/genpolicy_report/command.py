@@ -1,0 +1,348 @@
+"""``genpolicy evaluate report``: everything that Table 2 has, for a list of policies, on one page."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from genpolicy_arena.commands import add_rating_arguments, rating_options
+from genpolicy_evaluation.players import find_game, names_of, specs_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from genpolicy.data.labelled import LabelledPosition
+    from genpolicy.data.records import Dataset
+    from genpolicy.game import Game
+    from genpolicy.policies.base import Policy
+    from genpolicy_evaluation.puzzles import PuzzleFile
+    from genpolicy_report.measures import PlayedTournament, Row
+
+
+def add_report_parser(measures: Any) -> None:
+    """Add ``report`` to the measures of ``genpolicy evaluate``."""
+    parser = measures.add_parser(
+        "report",
+        help="one page with accuracy, puzzles, Elo and cost of a list of policies",
+        epilog="What was measured is kept beside the page (PAGE_files); the same command goes on where it stopped.",
+    )
+    parser.add_argument(
+        "--policy", action="append", nargs="+", required=True, metavar="P", help="folders or spellings of policies"
+    )
+    parser.add_argument("--game", metavar="SPEC", help="the game, where neither data nor policies say it")
+    parser.add_argument("--out", type=Path, required=True, metavar="PAGE", help="the page: .html or .md")
+    parser.add_argument("--title", help="of the page")
+    parser.add_argument("--data", metavar="FOLDER", help="a data set, for accuracy and time")
+    parser.add_argument("--split", default="test", help="which of its splits; default test")
+    parser.add_argument("--limit", type=int, metavar="N", help="so many of its positions, drawn by the seed")
+    parser.add_argument("--calls", type=int, default=30, metavar="N", help="decisions timed one by one; default 30")
+    parser.add_argument("--puzzles", type=Path, metavar="FILE", help="puzzles")
+    parser.add_argument("--puzzle-limit", type=int, metavar="N", help="so many of them, drawn by the seed")
+    parser.add_argument("--skip-bad", action="store_true", help="leave bad rows of puzzles out and count them")
+    played = parser.add_mutually_exclusive_group()
+    played.add_argument("--tournament", type=Path, metavar="FOLDER", help="Elo from this tournament's games")
+    played.add_argument(
+        "--play", type=int, metavar="ROUNDS", help="Elo from a round robin that is played now, so many openings a pair"
+    )
+    parser.add_argument("--openings", type=Path, metavar="FILE", help="book for --play; default random openings")
+    parser.add_argument("--max-plies", type=int, default=512, metavar="N", help="longest game of --play; default 512")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes of --play; default 1")
+    add_rating_arguments(parser)
+    parser.add_argument("--device", default="cpu", help="where networks run; default cpu")
+    parser.add_argument("--threads", type=int, metavar="N", help="cores that a network uses; default torch's own")
+    parser.add_argument("--seed", type=int, default=0, help="of positions, puzzles, games and all draws; default 0")
+    parser.add_argument("--again", action="store_true", help="measure everything anew")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser.set_defaults(run=run_report)
+
+
+def run_report(arguments: argparse.Namespace) -> int:
+    """Measure what is missing and write the page."""
+    from genpolicy.report import write_json
+    from genpolicy_evaluation.latency import limited_threads
+    from genpolicy_report.measures import PartStore, measure_row
+    from genpolicy_report.page import Page, check_page, side_folder, write_page
+    from genpolicy_report.tables import main_charts, main_table, provenance, puzzle_blocks
+
+    check_page(arguments.out)
+    _check_options(arguments)
+    sources = _Sources(arguments)
+    rows = _rows(arguments)
+    side = side_folder(arguments.out)
+    store = PartStore(side / "parts", again=arguments.again)
+    with limited_threads(arguments.threads) as threads:
+        asked = sources.asked(threads)
+        _try_policies(rows, sources.game, arguments)
+        for row in rows:
+            measure_row(row, store, asked, lambda row=row: _open(row.spec, sources.game, arguments))  # type: ignore[misc]
+            # The page grows with every policy, so that a long run can be looked at.
+            page = Page(
+                _title(arguments, sources.game), _lead(rows, sources.game), [main_table(rows, sources.game.published)]
+            )
+            write_page(page, arguments.out)
+    tournament, tables = _tournament(arguments, sources.game, rows, side)
+    facts = sources.facts(threads, tournament)
+    blocks = [
+        main_table(rows, sources.game.published),
+        main_charts(rows, sources.game.published),
+        *puzzle_blocks(rows),
+        *tables,
+        *provenance(rows, facts),
+    ]
+    page = Page(
+        _title(arguments, sources.game), _lead(rows, sources.game), [block for block in blocks if block is not None]
+    )
+    write_page(page, arguments.out)
+    write_json(arguments.json, _figures(rows, sources.game, facts))
+    kept = f" ({store.num_kept} parts were measured before)" if store.num_kept else ""
+    print(f"{arguments.out}{kept}")
+    failures = [f"{row.name}: {failure}" for row in rows for failure in row.failures]
+    for failure in failures:
+        print(f"genpolicy: not measured: {failure}", file=sys.stderr)
+    return 2 if failures else 0
+
+
+def _check_options(arguments: argparse.Namespace) -> None:
+    if arguments.data is None and arguments.puzzles is None and arguments.tournament is None and arguments.play is None:
+        raise ValueError("nothing to measure: give --data, --puzzles, --tournament or --play")
+    for option in ("limit", "puzzle_limit", "calls", "play", "max_plies", "workers"):
+        value = getattr(arguments, option)
+        if value is not None and value < 1:
+            raise ValueError(f"--{option.replace('_', '-')} must be at least 1, got {value}")
+    if arguments.play is not None and len(specs_of(arguments)) < 2:
+        raise ValueError("--play needs at least two policies to play each other")
+    options = rating_options(arguments)  # what is wrong there should be said before hours of measuring
+    if arguments.play is not None and options.anchor is not None:
+        names = names_of(specs_of(arguments))
+        if options.anchor[0] not in names:
+            raise ValueError(f"--anchor: {options.anchor[0]!r} does not play; the players: {', '.join(names)}")
+
+
+class _Sources:
+    """What is measured on, each read when it is first needed.
+
+    Args:
+        arguments: The command line.
+    """
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        from genpolicy import load_game
+        from genpolicy.data.records import Dataset
+
+        self._arguments = arguments
+        self.dataset: Dataset | None = None if arguments.data is None else Dataset.open(arguments.data)
+        self.game: Game[Any]
+        if self.dataset is not None and arguments.game is None:
+            self.game = load_game(self.dataset.game_spec)
+        else:
+            self.game = find_game(arguments.game, specs_of(arguments))
+        if self.dataset is not None and self.dataset.game_spec != self.game.spec:
+            raise ValueError(f"{arguments.data}: holds {self.dataset.game_spec!r}, not {self.game.spec!r}")
+
+    @cached_property
+    def positions(self) -> list[LabelledPosition]:
+        from genpolicy.data.labelled import labelled_positions
+
+        assert self.dataset is not None
+        arguments = self._arguments
+        return labelled_positions(self.dataset, self.game, arguments.split, limit=arguments.limit, seed=arguments.seed)
+
+    @cached_property
+    def puzzles(self) -> PuzzleFile:
+        from genpolicy_evaluation.puzzles import read_puzzle_file
+
+        arguments = self._arguments
+        found = read_puzzle_file(
+            self.game, arguments.puzzles, skip_bad=arguments.skip_bad, limit=arguments.puzzle_limit, seed=arguments.seed
+        )
+        for text in found.shown:
+            print(text, file=sys.stderr)
+        return found
+
+    def asked(self, threads: int) -> Any:
+        """What is measured of every policy."""
+        from genpolicy_evaluation.provenance import machine_facts, source_fingerprint
+        from genpolicy_report.measures import Asked
+
+        arguments, dataset = self._arguments, self.dataset
+        data_key = puzzle_key = None
+        if dataset is not None:
+            data_key = {"data": dataset.checksum, "split": arguments.split, "limit": arguments.limit}
+        if arguments.puzzles is not None:
+            _ = self.puzzles  # a bad row should be said before hours of measuring
+            sha256 = source_fingerprint(arguments.puzzles)
+            puzzle_key = {"game": self.game.spec, "puzzles": sha256, "limit": arguments.puzzle_limit}
+        return Asked(
+            device=arguments.device,
+            seed=arguments.seed,
+            threads=threads,
+            calls=arguments.calls,
+            positions=lambda: self.positions,
+            puzzles=lambda: self.puzzles,
+            data_key=data_key,
+            puzzle_key=puzzle_key,
+            machine={name: machine_facts(arguments.device)[name] for name in ("processor", "cores", "torch")},
+        )
+
+    def facts(self, threads: int, tournament: PlayedTournament | None) -> dict[str, Any]:
+        """What the page says of where it comes from."""
+        from genpolicy_evaluation.provenance import commit, machine_facts, now, source_fingerprint
+
+        arguments = self._arguments
+        facts: dict[str, Any] = {
+            "command": f"genpolicy {shlex.join(sys.argv[1:])}",
+            "made": now(),
+            "game": self.game.spec,
+            "commit": commit(),
+            **machine_facts(arguments.device),
+            "threads": threads,
+            "seed": arguments.seed,
+        }
+        if self.dataset is not None:
+            facts["data"] = f"{arguments.data}, split {arguments.split}, checksum {self.dataset.checksum}"
+            facts["labels"] = _labels(self.dataset)
+        if arguments.puzzles is not None:
+            found = self.puzzles
+            facts["puzzles"] = (
+                f"{arguments.puzzles}, sha256 {source_fingerprint(arguments.puzzles)}; {len(found.puzzles)} of "
+                f"{found.num_read}, {found.num_bad} bad rows left out"
+            )
+        if tournament is not None:
+            facts["tournament"] = f"{len(tournament.results)} games, {tournament.manifest.get('rules')}"
+        return facts
+
+
+def _labels(dataset: Dataset) -> str | None:
+    oracle = getattr(dataset.info, "oracle", None)
+    return str(oracle) if oracle else None
+
+
+def _rows(arguments: argparse.Namespace) -> list[Row]:
+    from genpolicy_evaluation.provenance import policy_fingerprint
+    from genpolicy_report.measures import Row
+
+    specs = specs_of(arguments)
+    return [Row(name, spec, policy_fingerprint(spec)) for name, spec in zip(names_of(specs), specs, strict=True)]
+
+
+def _open(spec: str, game: Game[Any], arguments: argparse.Namespace) -> Policy:
+    from genpolicy_arena.workers import open_policy
+
+    return open_policy(spec, game, arguments.device)
+
+
+def _try_policies(rows: list[Row], game: Game[Any], arguments: argparse.Namespace) -> None:
+    """Load every policy once, so that a wrong one is named before hours of measuring."""
+    for row in rows:
+        _open(row.spec, game, arguments).close()
+
+
+def _tournament(
+    arguments: argparse.Namespace, game: Game[Any], rows: list[Row], side: Path
+) -> tuple[PlayedTournament | None, list[Any]]:
+    """Play or read the tournament, note each policy's Elo, and give its tables."""
+    from genpolicy_arena.crosstable import crosstable, rating_report
+    from genpolicy_arena.ratings import fit
+    from genpolicy_arena.tournament import rated
+    from genpolicy_report.measures import read_tournament
+    from genpolicy_report.tables import tournament_tables
+
+    if arguments.play is not None:
+        folder = side / "tournament"
+        _play(arguments, game, rows, folder)
+    elif arguments.tournament is not None:
+        folder = arguments.tournament
+    else:
+        return None, []
+    tournament = read_tournament(folder)
+    if tournament.manifest.get("game") != game.spec:
+        raise ValueError(f"{folder}: a tournament of {tournament.manifest.get('game')!r}, not {game.spec!r}")
+    games = rated(tournament.results)
+    ratings = fit(games, rating_options(arguments))
+    by_name = {player.name: player for player in ratings.players}
+    for row in rows:
+        player = by_name.get(tournament.player_of(row) or "")
+        if player is not None:
+            row.elo = {"elo": player.elo, "low": player.low, "high": player.high, "games": player.games}
+    table = rating_report(ratings, f"Tournament: {len(games)} games")
+    forfeits = [result for result in tournament.results if result.ended == "forfeit"]
+    if forfeits:
+        table.notes.append(f"{len(forfeits)} games were lost by a failure; the first: {forfeits[0].reason}")
+    return tournament, tournament_tables([table, crosstable(games, [player.name for player in ratings.players])])
+
+
+def _play(arguments: argparse.Namespace, game: Game[Any], rows: list[Row], folder: Path) -> None:
+    from genpolicy_arena.adjudication import Adjudication
+    from genpolicy_arena.openings import draw_from_book, draw_random, read_book
+    from genpolicy_arena.tournament import TournamentConfig, run_tournament
+
+    if arguments.openings is None:
+        openings = draw_random(game, arguments.play, RANDOM_PLIES, arguments.seed)
+    else:
+        book = read_book(game, arguments.openings)
+        openings = draw_from_book(book, arguments.play, arguments.seed, reuse=False, path=arguments.openings)
+    config = TournamentConfig(
+        game=game.spec,
+        players={row.name: row.spec for row in rows},
+        openings=openings,
+        rules=Adjudication(max_plies=arguments.max_plies),
+        seed=arguments.seed,
+        device=arguments.device,
+        event=f"{arguments.out.name}: tournament",
+    )
+    with _progress() as progress:
+        run_tournament(
+            config,
+            game,
+            folder,
+            workers=arguments.workers,
+            threads=arguments.threads or 1,
+            progress=progress,
+            note=lambda text: print(text, file=sys.stderr),
+        )
+
+
+RANDOM_PLIES = 6
+"""Random moves before each game of ``--play`` without a book."""
+
+
+@contextmanager
+def _progress() -> Iterator[Any]:
+    from genpolicy_evaluation.positions import progress_bar
+
+    with progress_bar() as bar:
+        task = bar.add_task("games", total=None)
+        yield lambda done, planned, sprt: bar.update(task, completed=done, total=planned)
+
+
+def _title(arguments: argparse.Namespace, game: Game[Any]) -> str:
+    return arguments.title or f"Policies of {game.spec}"
+
+
+def _lead(rows: list[Row], game: Game[Any]) -> list[str]:
+    return [
+        f"{len(rows)} polic{'y' if len(rows) == 1 else 'ies'} of {game.spec}, measured alike on the same positions."
+    ]
+
+
+def _figures(rows: list[Row], game: Game[Any], facts: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "policies": [
+            {
+                "policy": row.name,
+                "spec": row.spec,
+                "fingerprint": row.fingerprint,
+                **{name: {**part.figures, "made": part.made} for name, part in row.parts.items()},
+                "elo": row.elo,
+                "failures": row.failures,
+            }
+            for row in rows
+        ],
+        "published": [vars(result) for result in game.published],
+        "provenance": facts,
+    }

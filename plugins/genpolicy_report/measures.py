@@ -1,0 +1,237 @@
+"""The parts of a report page: each is measured once and kept, so that a page can be made again and gone on with.
+
+A part is one measure of one policy. Its key says everything that decides its figures (the policy's fingerprint, the
+data's checksum, the options); a part with an equal key is not measured again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import genpolicy
+from genpolicy.data.labelled import LabelledPosition
+from genpolicy.errors import EngineError
+from genpolicy.files import write_atomic
+from genpolicy.policies.base import Policy
+from genpolicy.report import plain_figures
+from genpolicy_arena.match import GameResult
+from genpolicy_arena.results import LINES, MANIFEST
+from genpolicy_evaluation.accuracy import measure_accuracy
+from genpolicy_evaluation.latency import measure_latency
+from genpolicy_evaluation.provenance import commit, now
+from genpolicy_evaluation.puzzle_tables import BAND, PuzzleResult
+from genpolicy_evaluation.puzzles import PuzzleFile, attempt_puzzles
+
+
+@dataclass(frozen=True)
+class Part:
+    """Figures and where they come from."""
+
+    figures: Mapping[str, Any]
+    """As in JSON: what is unknown is None."""
+    made: Mapping[str, Any]
+    """``time``, ``version``, ``commit``, ``seconds``."""
+
+
+class PartStore:
+    """Keeps parts in a folder, one JSON file each.
+
+    Args:
+        folder: Made when the first part is kept.
+        again: Measure everything anew.
+    """
+
+    def __init__(self, folder: Path, *, again: bool = False) -> None:
+        self.folder, self._again = folder, again
+        self.num_kept = 0
+        """Parts that were there already."""
+
+    def get(self, measure: str, key: Mapping[str, Any], make: Callable[[], Mapping[str, Any]]) -> Part:
+        """The part of a key: the kept one, or else ``make``'s figures, which are then kept.
+
+        Raises:
+            ValueError: the kept file is damaged.
+        """
+        full = {"measure": measure, "version": genpolicy.__version__, **key}
+        digest = hashlib.sha256(json.dumps(full, sort_keys=True).encode()).hexdigest()[:20]
+        path = self.folder / f"{measure}-{digest}.json"
+        if path.is_file() and not self._again:
+            try:
+                kept = json.loads(path.read_text())
+                part = Part(kept["figures"], kept["made"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise ValueError(f"{path}: damaged ({error}); delete it, and it is measured again") from error
+            self.num_kept += 1
+            return part
+        began = time.perf_counter()
+        figures = plain_figures(make())
+        seconds = round(time.perf_counter() - began, 1)
+        made = {"time": now(), "version": genpolicy.__version__, "commit": commit(), "seconds": seconds}
+        self.folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"key": full, "figures": figures, "made": made}, indent=1, allow_nan=False)
+        write_atomic(path, (text + "\n").encode())
+        return Part(figures, made)
+
+
+@dataclass
+class Row:
+    """A policy of the page with what was measured of it."""
+
+    name: str
+    spec: str
+    fingerprint: str
+    parts: dict[str, Part] = field(default_factory=dict)
+    """``accuracy``, ``latency`` and ``puzzles``, as far as they were measured."""
+    elo: Mapping[str, Any] | None = None
+    """``elo``, ``low``, ``high``, ``games`` of the tournament, where the policy played in it."""
+    failures: list[str] = field(default_factory=list)
+    """What could not be measured, and why."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is measured of every policy; plain facts for the keys beside the things themselves."""
+
+    device: str
+    seed: int
+    threads: int
+    calls: int
+    """Decisions that are timed one by one."""
+    positions: Callable[[], Sequence[LabelledPosition]]
+    """Read only when a part needs them."""
+    puzzles: Callable[[], PuzzleFile]
+    data_key: Mapping[str, Any] | None = None
+    """None: no accuracy and no times."""
+    puzzle_key: Mapping[str, Any] | None = None
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    """What times depend on."""
+
+
+def measure_row(row: Row, store: PartStore, asked: Asked, open_policy: Callable[[], Policy]) -> None:
+    """Measure what is missing of a policy.
+
+    An engine that fails is noted as a failure, and the other parts are measured.
+
+    Args:
+        row: Filled in.
+        store: Keeps the parts.
+        asked: What is measured.
+        open_policy: Loads the policy; called at most once, and only if a part is missing.
+    """
+    measures = _Measures(row, asked, open_policy)
+    own = {"policy": row.fingerprint, "seed": asked.seed, "device": asked.device}
+    timing = {**asked.machine, "calls": asked.calls, "threads": asked.threads}
+    wanted: dict[str, tuple[Mapping[str, Any] | None, Callable[[], Mapping[str, Any]]]] = {
+        "accuracy": (asked.data_key, measures.accuracy),
+        "latency": (None if asked.data_key is None else {**asked.data_key, **timing}, measures.latency),
+        "puzzles": (asked.puzzle_key, measures.puzzles),
+    }
+    try:
+        for name, (key, make) in wanted.items():
+            if key is not None:
+                try:
+                    row.parts[name] = store.get(name, {**own, **key}, make)
+                except EngineError as error:
+                    row.failures.append(f"{name}: {error}")
+    finally:
+        measures.close()
+
+
+class _Measures:
+    """Makes a policy's figures; the policy is loaded when the first are asked for."""
+
+    def __init__(self, row: Row, asked: Asked, open_policy: Callable[[], Policy]) -> None:
+        self._row, self._asked, self._open = row, asked, open_policy
+        self._policy: Policy | None = None
+
+    def _seeded(self) -> Policy:
+        if self._policy is None:
+            self._policy = self._open()
+        self._policy.seed(self._asked.seed)
+        return self._policy
+
+    def accuracy(self) -> Mapping[str, Any]:
+        return measure_accuracy(
+            self._seeded(), self._asked.positions(), name=self._row.name, raw=False, show=True
+        ).figures()
+
+    def latency(self) -> Mapping[str, Any]:
+        calls = self._asked.calls
+        return measure_latency(
+            self._seeded(),
+            self._asked.positions()[:calls],
+            batches=(1,),
+            num_calls=calls,
+            seed=self._asked.seed,
+            name=f"{self._row.name} time",
+            show=True,
+        ).figures()
+
+    def puzzles(self) -> Mapping[str, Any]:
+        policy = self._seeded()
+        attempts = attempt_puzzles(policy, self._asked.puzzles().puzzles, name=f"{self._row.name} puzzles", show=True)
+        figures = PuzzleResult(self._row.name, attempts).figures(policy.game, BAND)
+        return {name: value for name, value in figures.items() if name != "attempts"}
+
+    def close(self) -> None:
+        if self._policy is not None:
+            self._policy.close()
+
+
+@dataclass(frozen=True)
+class PlayedTournament:
+    """The games of a tournament's folder."""
+
+    manifest: Mapping[str, Any]
+    results: list[GameResult]
+
+    def player_of(self, row: Row) -> str | None:
+        """The name under which a policy played; None where it did not."""
+        players: Mapping[str, str] = self.manifest["players"]
+        for name, spec in players.items():
+            if _same_policy(spec, row.spec):
+                return name
+        return row.name if row.name in players else None
+
+
+def read_tournament(folder: Path) -> PlayedTournament:
+    """The games of a tournament's folder, which may still be growing.
+
+    Raises:
+        ValueError: no tournament, none of its games is over, or a damaged file.
+    """
+    if not (folder / MANIFEST).is_file():
+        raise ValueError(f"{folder}: holds no tournament ({MANIFEST}); name the folder of `genpolicy tournament --out`")
+    lines = folder / LINES
+    data = lines.read_bytes() if lines.is_file() else b""
+    results = []
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text())
+        manifest["players"].items()
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{folder / MANIFEST}: damaged ({error})") from error
+    # The last line is a game that is just being written, if no line end follows.
+    for number, line in enumerate(data[: data.rfind(b"\n") + 1].splitlines(), 1):
+        try:
+            entry = json.loads(line)
+            entry.pop("games_file_bytes", None)
+            results.append(GameResult.from_dict(entry))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"{lines}:{number}: damaged ({error}); take the line out to play it again") from error
+    if not results:
+        raise ValueError(f"{folder}: no game of this tournament is over")
+    return PlayedTournament(manifest, results)
+
+
+def _same_policy(one: str, other: str) -> bool:
+    def plain(spec: str) -> tuple[str, str]:
+        head, _, query = spec.partition("?")
+        return (str(Path(head).resolve()) if Path(head).is_dir() else head), query
+
+    return plain(one) == plain(other)
