@@ -60,9 +60,16 @@ class Shuffle:
         self._mask = np.uint64((1 << int(self._half)) - 1)
 
     def __call__(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
-        """[B] the images of some positions [B], each in 0..n-1."""
+        """[B] the images of some positions [B], each in 0..n-1.
+
+        Raises:
+            IndexError: a position outside 0..n-1, which cycle walking would never bring back.
+        """
+        positions = np.asarray(positions)
+        if len(positions) and not 0 <= positions.min() <= positions.max() < self.n:
+            raise IndexError(f"positions lie in 0..{self.n - 1}, got {positions.min()}..{positions.max()}")
         keys = bits(self.seed, epoch, np.arange(_ROUNDS))
-        image = self._permute(np.asarray(positions, np.uint64), keys)
+        image = self._permute(positions.astype(np.uint64), keys)
         while (outside := image >= self.n).any():
             image[outside] = self._permute(image[outside], keys)
         return image.astype(np.int64)

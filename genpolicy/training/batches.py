@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from genpolicy.data.counter_rng import Shuffle
 from genpolicy.data.windows import Batch, WindowSource
+from genpolicy.errors import TrainingError
 
 
 class BatchStream:
@@ -48,7 +49,7 @@ class BatchStream:
     ) -> None:
         if batch_size % (num_processes * accumulate):
             raise ValueError(
-                f"trainer.batch_size={batch_size} is no multiple of {num_processes} processes times "
+                f"trainer.batch_size={batch_size} is not a multiple of {num_processes} processes times "
                 f"trainer.accumulate={accumulate}"
             )
         self._source, self._batch_size, self._accumulate = source, batch_size, accumulate
@@ -57,16 +58,25 @@ class BatchStream:
         self._shuffle = Shuffle(len(source), seed)
 
     def parts(self, update: int) -> list[Batch]:
-        """The parts of one update, for this process."""
+        """The parts of one update, for this process.
+
+        Raises:
+            TrainingError: the source has grown or shrunk since the stream was made.
+        """
+        if len(self._source) != self._shuffle.n:
+            raise TrainingError(
+                f"{type(self._source).__name__} had {self._shuffle.n} windows when training began and has "
+                f"{len(self._source)} now; the order of a shuffled source is fixed, so its length must not change"
+            )
         positions = np.arange(update * self._batch_size, (update + 1) * self._batch_size, dtype=np.int64)
         mine = positions[self._process :: self._num_processes]
         return [self._at(part) for part in np.split(mine, self._accumulate)]
 
     def _at(self, positions: NDArray[np.int64]) -> Batch:
-        epochs = positions // len(self._source)
+        epochs = positions // self._shuffle.n
         pieces = []
         for epoch in np.unique(epochs):
-            within = positions[epochs == epoch] % len(self._source)
+            within = positions[epochs == epoch] % self._shuffle.n
             pieces.append(self._source.batch(self._shuffle(within, int(epoch)), int(epoch)))
         batch = pieces[0] if len(pieces) == 1 else concatenate(pieces)
         if not self._pin:

@@ -364,6 +364,13 @@ def test_shuffle_is_a_permutation_that_epochs_and_seeds_change(n: int) -> None:
         assert all((images[0] == other).sum() < 10 for other in others)
 
 
+@pytest.mark.parametrize("positions", [[-1], [5], [0, 1 << 40], [4, -(1 << 62)]])
+def test_shuffle_refuses_positions_that_do_not_exist(positions: list[int]) -> None:
+    with pytest.raises(IndexError, match=r"positions lie in 0\.\.4, got"):
+        Shuffle(5, seed=1)(np.array(positions), 0)
+    assert len(Shuffle(5, seed=1)(np.array([], np.int64), 0)) == 0
+
+
 def test_draws_are_uniform_and_unrelated() -> None:
     windows_, n = np.arange(60_000), 6
     first = draw(1, 0, windows_, 0, np.full(60_000, n))
