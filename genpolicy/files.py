@@ -1,19 +1,29 @@
-"""Files that are whole or absent: atomic writes, checksums, and what a full disk says."""
+"""Files: written whole or not at all, checked by checksum, unpacked, and read as rows."""
 
 from __future__ import annotations
 
+import csv
 import errno
 import hashlib
+import io
 import os
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import zstandard
 
 CHUNK_BYTES = 1 << 20
+PACKED_CHUNK_BYTES = 1 << 12  # small, since a chunk of packed bytes can unpack to thousands of times its size
+MAX_LINE_BREAKS = 50
+"""Line breaks that a row may hold, so that one unclosed quote does not swallow the rest of a file."""
 
 
 class DiskFullError(OSError):
-    """The disk or the user's quota is full; what was finished is safe."""
+    """The disk or the user's quota is full; finished work is safe."""
 
 
 @contextmanager
@@ -28,8 +38,13 @@ def full_disk_named(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        text = "no space left on the disk; finished records are safe: free some space and run the same command again"
-        raise DiskFullError(error.errno, text, str(path)) from error
+        raise disk_full(path, error.errno) from error
+
+
+def disk_full(path: Path, number: int = errno.ENOSPC) -> DiskFullError:
+    """The error of a full disk, with the way out."""
+    text = "no space left on the disk; finished records are safe: free some space and run the same command again"
+    return DiskFullError(number, text, str(path))
 
 
 def write_atomic(path: Path, data: bytes) -> None:
@@ -53,7 +68,7 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames in a folder survive a power cut, where the system can."""
+    """Make renames in a folder survive a power cut, on systems that can."""
     if os.name != "posix":
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -70,3 +85,88 @@ def sha256_of(path: Path) -> str:
         while chunk := file.read(CHUNK_BYTES):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+class ZstandardReader(io.RawIOBase):
+    """Unpacks a Zstandard file of one or more frames; unlike the library's stream reader, it notices a cut one.
+
+    Args:
+        packed: The packed bytes.
+
+    Raises:
+        EOFError: while reading, if the file ends within a frame.
+        zstandard.ZstdError: while reading, if it is damaged.
+    """
+
+    def __init__(self, packed: IO[bytes]) -> None:
+        self._packed = packed
+        self._frame: zstandard.ZstdDecompressionObj | None = None
+        self._pending = memoryview(b"")
+        self._unread = b""
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        """Fill a buffer as far as one packed chunk reaches; the number of bytes, 0 at the end."""
+        import zstandard  # few commands unpack anything
+
+        while not self._pending:
+            data = self._unread or self._packed.read(PACKED_CHUNK_BYTES)
+            if not data:
+                if self._frame is not None:
+                    raise EOFError("the compressed data ends within a frame")
+                return 0
+            # --long archives have windows of up to 2 GiB; smaller files are not charged for it.
+            frame = self._frame or zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
+            self._pending = memoryview(frame.decompress(data))
+            self._unread = frame.unused_data if frame.eof else b""
+            self._frame = None if frame.eof else frame
+        size = min(len(buffer), len(self._pending))
+        buffer[:size] = self._pending[:size]
+        self._pending = self._pending[size:]
+        return size
+
+    def close(self) -> None:
+        """Close the packed file, too."""
+        self._packed.close()
+        super().close()
+
+
+def csv_rows(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    r"""Rows of a comma-separated file, whose quoted fields may hold line breaks (RFC 4180, section 2.6).
+
+    A line whose quotes stay open is joined with those that follow until they are closed. If the joined lines are not a
+    row, the first line is yielded alone, broken as it is, and the others are read as rows of their own.
+
+    Args:
+        lines: Number and text of each line, without its end.
+
+    Yields:
+        Number of the row's first line, and the row's text with ``\n`` for the line breaks within it.
+    """
+    source = iter(lines)
+    waiting: deque[tuple[int, str]] = deque()
+
+    def following() -> tuple[int, str] | None:
+        return waiting.popleft() if waiting else next(source, None)
+
+    while (entry := following()) is not None:
+        number, text = entry
+        joined: list[tuple[int, str]] = []
+        row = text
+        while row.count('"') % 2 and len(joined) < MAX_LINE_BREAKS and (entry := following()) is not None:
+            joined.append(entry)
+            row += "\n" + entry[1]
+        if joined and not _is_row(row):
+            waiting.extendleft(reversed(joined))
+            row = text
+        yield number, row
+
+
+def _is_row(text: str) -> bool:
+    try:
+        return len(list(csv.reader([text], strict=True))) == 1
+    except csv.Error:  # an open quote at the end, or a line break outside quotes
+        return False

@@ -16,8 +16,8 @@ from typing import IO, Literal, cast
 import zstandard
 
 from genpolicy.errors import SourceError
+from genpolicy.files import ZstandardReader
 from genpolicy.game import OnBad
-from genpolicy.packed import ZstandardReader
 
 Kind = Literal["games", "positions"]
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import chess
 
 from genpolicy.errors import SourceError
+from genpolicy.files import csv_rows
 from genpolicy.game import OnBad, Puzzle
-from genpolicy.tables import csv_rows
 from genpolicy_chess.files import read_lines, suffix_of
 from genpolicy_chess.moves import move_id
 from genpolicy_chess.state import is_legal, parse_fen

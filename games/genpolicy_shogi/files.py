@@ -20,7 +20,7 @@ from typing import IO, Literal, cast
 import zstandard
 
 from genpolicy.errors import SourceError
-from genpolicy.packed import ZstandardReader
+from genpolicy.files import ZstandardReader
 
 Kind = Literal["games", "positions"]
 

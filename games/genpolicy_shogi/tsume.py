@@ -15,8 +15,8 @@ from typing import Any
 import cshogi
 
 from genpolicy.errors import SourceError
+from genpolicy.files import csv_rows
 from genpolicy.game import Game, OnBad, Puzzle
-from genpolicy.tables import csv_rows
 from genpolicy_shogi.files import Source, read_lines
 from genpolicy_shogi.replay import Replay
 

@@ -28,6 +28,7 @@ from genpolicy.data.records import Dataset, Record
 from genpolicy.data.window_encoder import Arrays, Labelled, WindowEncoder
 from genpolicy.errors import DatasetError, RegistryError
 from genpolicy.game import Game
+from genpolicy.machine import num_cores
 from genpolicy.sequence import Layout
 
 PARALLEL_RECORDS = 20_000  # below, starting processes takes longer than it saves
@@ -83,7 +84,7 @@ def encode_split(
     """
     total = _num_records(dataset, split)
     total = total if limit is None else min(total, limit)
-    workers = min(_num_cores(), -(-total // BATCH_ROWS))
+    workers = min(num_cores(), -(-total // BATCH_ROWS))
     parallel = total >= PARALLEL_RECORDS and workers > 1 and _can_be_made_again(encoder)
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -144,10 +145,6 @@ def _labelled(dataset: Dataset, batch: pa.RecordBatch, what: str, start: int) ->
         where = f"{dataset.folder}: {what} {number} ({record.state!r})"
         records.append(Labelled(where, record.state, record.moves, record.scores, record.ended, record.scored_moves))
     return records
-
-
-def _num_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _can_be_made_again(encoder: WindowEncoder) -> bool:

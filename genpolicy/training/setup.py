@@ -6,8 +6,6 @@ import dataclasses
 import hashlib
 import json
 import platform
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import numpy
@@ -19,6 +17,7 @@ from genpolicy.config import structured, to_dict
 from genpolicy.data.records import Dataset
 from genpolicy.errors import CheckpointError, ConfigError, DatasetError, RegistryError
 from genpolicy.game import Game
+from genpolicy.machine import commit
 from genpolicy.policies.learner import Learner
 from genpolicy.training.config import RunConfig
 
@@ -151,19 +150,6 @@ def versions() -> dict[str, str]:
         "torch": torch.__version__,
         "numpy": numpy.__version__,
     }
-
-
-def commit() -> str | None:
-    """The commit that this code was checked out at, with ``+`` where it was changed since; None outside a checkout."""
-    folder = Path(genpolicy.__file__).parent
-    if not (folder.parent / ".git").exists():
-        return None
-    try:
-        call = ["git", "-C", str(folder), "describe", "--always", "--abbrev=12", "--dirty=+"]
-        done = subprocess.run(call, capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
 
 
 def filled_in(config: RunConfig) -> RunConfig:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -139,6 +138,7 @@ def add_output_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Play, or go on; show the tables."""
+    from genpolicy.machine import num_cores
     from genpolicy_arena.tournament import run_tournament
     from genpolicy_evaluation.players import find_game
 
@@ -149,7 +149,7 @@ def run(arguments: argparse.Namespace) -> int:
     game = find_game(arguments.game, list(players.values()))
     config = _config(arguments, game, players)
     _check_players(config, game)
-    workers = arguments.workers or (_num_cores() if arguments.device == "cpu" else 1)
+    workers = arguments.workers or (num_cores() if arguments.device == "cpu" else 1)
     with _progress() as show:
         outcome = run_tournament(
             config, game, arguments.out, workers=workers, threads=arguments.threads, progress=show, note=_say
@@ -329,12 +329,6 @@ def _progress() -> Iterator[Callable[[int, int, Any], None]]:
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def _num_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _fail(text: str) -> NoReturn:

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import platform
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,6 @@ import genpolicy
 from genpolicy.errors import EngineError
 from genpolicy.files import sha256_of
 from genpolicy_engines.oracle import find_engine
-
-_GIT_TIMEOUT_S = 10
 
 
 def machine_facts(device: str) -> dict[str, Any]:
@@ -37,24 +34,6 @@ def machine_facts(device: str) -> dict[str, Any]:
 def now() -> str:
     """Local time with its offset, to the second."""
     return time.strftime("%Y-%m-%dT%H:%M:%S%z")
-
-
-def commit() -> str | None:
-    """The commit of this code, with ``+`` where files were changed since; None where it is no checkout."""
-    folder = Path(genpolicy.__file__).parent
-    try:
-        head = _git(folder, "rev-parse", "--short=12", "HEAD")
-        changed = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", ".")
-    except (OSError, subprocess.SubprocessError):  # no git, or no repository around the installed package
-        return None
-    return head.strip() + ("+" if changed.strip() else "")
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True, timeout=_GIT_TIMEOUT_S
-    )
-    return done.stdout
 
 
 def _processor() -> str:

@@ -30,6 +30,7 @@ from genpolicy.config import to_dict
 from genpolicy.data.records import INFO_FILE, DatasetInfo
 from genpolicy.errors import ConfigError, DatasetError
 from genpolicy.files import write_atomic
+from genpolicy.machine import num_cores
 from genpolicy_experiments import possible, stored
 from genpolicy_experiments.description import Cell, Experiment, PlannedRun, digest
 
@@ -231,7 +232,7 @@ class Runner:
 
     def _at_once(self) -> int:
         file = self.experiment.file
-        return file.parallel or max(1, cores() // file.threads)
+        return file.parallel or max(1, num_cores() // file.threads)
 
     def _work(self, waiting: list[Job], total: int, done: int, parallel: int) -> None:
         progress = Progress(
@@ -348,11 +349,6 @@ class Runner:
                     found.append(Result(cell, seed, job.folder, None, None, job.failure or NOT_RUN))
         stored.require_same_positions(measured)
         return found
-
-
-def cores() -> int:
-    """Processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _but_for_the_version(config: Mapping[str, Any], budget: Mapping[str, float], measured_on: str) -> str:

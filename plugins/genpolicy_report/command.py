@@ -191,7 +191,8 @@ class _Sources:
 
     def facts(self, threads: int, tournament: PlayedTournament | None) -> dict[str, Any]:
         """What the page says of where it comes from."""
-        from genpolicy_evaluation.provenance import commit, machine_facts, now, source_fingerprint
+        from genpolicy.machine import commit
+        from genpolicy_evaluation.provenance import machine_facts, now, source_fingerprint
 
         arguments = self._arguments
         facts: dict[str, Any] = {

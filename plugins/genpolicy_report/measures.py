@@ -18,13 +18,14 @@ import genpolicy
 from genpolicy.data.labelled import LabelledPosition
 from genpolicy.errors import EngineError
 from genpolicy.files import write_atomic
+from genpolicy.machine import commit
 from genpolicy.policies.base import Policy
 from genpolicy.report import plain_figures
 from genpolicy_arena.match import GameResult
 from genpolicy_arena.results import LINES, MANIFEST
 from genpolicy_evaluation.accuracy import measure_accuracy
 from genpolicy_evaluation.latency import measure_latency
-from genpolicy_evaluation.provenance import commit, now
+from genpolicy_evaluation.provenance import now
 from genpolicy_evaluation.puzzle_tables import BAND, PuzzleResult
 from genpolicy_evaluation.puzzles import PuzzleFile, attempt_puzzles
 

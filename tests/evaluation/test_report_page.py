@@ -20,9 +20,10 @@ from genpolicy.cli import main
 from genpolicy.data.labelled import LabelledPosition, labelled_positions
 from genpolicy.errors import EngineError
 from genpolicy.game import Game
+from genpolicy.machine import commit
 from genpolicy.policies.base import Decision, Policy
 from genpolicy_evaluation.latency import measure_latency
-from genpolicy_evaluation.provenance import commit, policy_fingerprint, source_fingerprint
+from genpolicy_evaluation.provenance import policy_fingerprint, source_fingerprint
 from genpolicy_report import measures as report_parts
 from genpolicy_report.charts import Bar, interval_chart, line_chart, nice_ticks, scatter_chart, standalone
 from genpolicy_report.measures import Asked, Part, PartStore, Row, measure_row, read_tournament

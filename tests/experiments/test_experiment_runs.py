@@ -18,6 +18,7 @@ import yaml
 
 from genpolicy.cli import main
 from genpolicy.data.records import Dataset
+from genpolicy.machine import num_cores
 from genpolicy_experiments import commands, stored, worker
 from genpolicy_experiments import runner as runners
 from genpolicy_experiments.description import Experiment
@@ -303,7 +304,7 @@ def test_runs_at_once_are_at_least_one(
 
 def test_cores_are_those_that_may_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 5, 8}, raising=False)
-    assert runners.cores() == 3
+    assert num_cores() == 3
 
 
 def test_a_process_whose_parent_is_gone_already_ends() -> None:
