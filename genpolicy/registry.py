@@ -20,7 +20,16 @@ if TYPE_CHECKING:
     from genpolicy.game import Game
 
 Group = Literal[
-    "games", "learners", "policies", "processes", "oracles", "oracle_fallbacks", "samplers", "biases", "commands"
+    "games",
+    "learners",
+    "policies",
+    "processes",
+    "oracles",
+    "oracle_fallbacks",
+    "samplers",
+    "biases",
+    "commands",
+    "options",
 ]
 ONE_OF: Mapping[str, str] = {
     "games": "game",
@@ -32,6 +41,7 @@ ONE_OF: Mapping[str, str] = {
     "samplers": "sampler",
     "biases": "attention bias",
     "commands": "subcommand",
+    "options": "list of options of",
 }
 """What a member of each group is called."""
 ThingT = TypeVar("ThingT")
@@ -73,8 +83,7 @@ def register(group: Group, name: str) -> Callable[[ThingT], ThingT]:
     if group not in ONE_OF:
         raise RegistryError(f"there is no group {group!r}; there are: {', '.join(ONE_OF)}")
     if name in _installed(group):
-        where = _origin(group, available(group)[name])
-        raise RegistryError(f"{ONE_OF[group]} {name!r} is installed already ({where}); take another name")
+        raise RegistryError(f"{ONE_OF[group]} {name!r} is installed already ({origin(group, name)}); take another name")
 
     def keep(thing: ThingT) -> ThingT:
         _registered.setdefault(group, {})[name] = Registered(name, thing)
@@ -100,8 +109,12 @@ def available(group: Group) -> dict[str, EntryPoint | Registered]:
     return dict(sorted(found.items()))
 
 
+def origin(group: Group, name: str) -> str:
+    """Where an available entry comes from, for messages: its entry point and its package."""
+    return _origin(group, available(group)[name])
+
+
 def _origin(group: str, point: EntryPoint | Registered) -> str:
-    """Where an entry comes from, for messages: its entry point and its package."""
     where = f"{point.name} = {point.value!r} in group 'genpolicy.{group}'"
     return f"{where} of {point.dist.name} {point.dist.version}" if point.dist is not None else where
 
@@ -144,8 +157,9 @@ def load_point(group: Group, point: EntryPoint | Registered) -> Any:
 
 def wrong_thing(group: Group, name: str, thing: Any, expected: str) -> RegistryError:
     """The error of an entry that is, or that made, something else than its group asks for."""
-    where = _origin(group, available(group)[name])
-    return RegistryError(f"{ONE_OF[group]} {name!r} ({where}) made a {type(thing).__name__}, not {expected}")
+    return RegistryError(
+        f"{ONE_OF[group]} {name!r} ({origin(group, name)}) made a {type(thing).__name__}, not {expected}"
+    )
 
 
 def split_spec(spec: str) -> tuple[str, dict[str, str]]:

@@ -1,0 +1,182 @@
+"""Option: the one declaration of what a user may set of a policy, a sampler, a search or an oracle.
+
+The command line, ``load_policy``, the UCI / USI engine and the web board all render the same list. Nothing here imports
+torch: an engine has to name its options before it loads a network. A class whose module imports torch may therefore
+declare its options in another module, which the entry-point group ``genpolicy.options`` names by ``GROUP.NAME``, e.g.
+``policies.diffusion``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from numbers import Integral, Real
+from typing import Any
+
+from genpolicy import registry
+from genpolicy.errors import RegistryError, did_you_mean
+from genpolicy.registry import Group
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option: its type, its default and the values that it accepts.
+
+    Raises:
+        ValueError: a declaration that contradicts itself.
+    """
+
+    name: str
+    """As the constructor and ``key=value`` call it."""
+    type: type[int] | type[float] | type[bool] | type[str]
+    default: Any = None
+    """What holds where nothing is set; None leaves it to the owner."""
+    low: float = -math.inf
+    """Least value of a number."""
+    high: float = math.inf
+    """Greatest value of a number."""
+    choices: tuple[str, ...] = ()
+    """The texts that a ``str`` accepts; () accepts every text."""
+    help: str = ""
+    """One line for people, in lower case and without a full stop."""
+    label: str = ""
+    """What people call it, and its name in UCI and USI; empty for ``name``."""
+    usual_high: float | None = None
+    """Upper end of what a page offers, where ``high`` would take too long; None for ``high``."""
+    basic: bool = False
+    """Whether a page shows it at once, and not among the advanced options."""
+    hidden: bool = False
+    """Whether a page leaves it out, because it changes the speed or the rules and not the play."""
+
+    def __post_init__(self) -> None:
+        if self.type not in (int, float, bool, str):
+            raise ValueError(f"option {self.name!r}: its type must be int, float, bool or str, got {self.type!r}")
+        if self.choices and self.type is not str:
+            raise ValueError(f"option {self.name!r}: choices are texts, so its type must be str, not {self.type}")
+        if not self.low <= self.high:
+            raise ValueError(f"option {self.name!r}: its range {self.low} to {self.high} is empty")
+        if self.default is not None:
+            self.read(self.default)
+
+    @property
+    def title(self) -> str:
+        """The label, or the name in words: ``Dirichlet alpha``."""
+        return self.label or self.name.replace("_", " ").capitalize()
+
+    def read(self, value: Any) -> Any:
+        """The value of a text or of a Python object, as the option's type.
+
+        Raises:
+            ValueError: of another type, out of range, or not among the choices; the message begins with the name.
+        """
+        if self.type is bool:
+            return _truth(value, self.name)
+        if self.type is str:
+            return self._text(value)
+        number = self._number(value)
+        if not self.low <= number <= self.high:
+            raise ValueError(f"{self.name} must be {self._range()}, got {value!r}")
+        return number
+
+    def _number(self, value: Any) -> int | float:
+        if isinstance(value, str):
+            with contextlib.suppress(ValueError):  # refused below, like every other wrong value
+                value = int(value) if self.type is int else float(value)
+        kind = "a whole number" if self.type is int else "a number"
+        fits = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+        if not fits or (self.type is int and not isinstance(value, Integral) and not float(value).is_integer()):
+            raise ValueError(f"{self.name} is {kind}, got {value!r}")
+        return int(value) if self.type is int else float(value)
+
+    def _text(self, value: Any) -> str:
+        text = str(value)
+        if self.choices and text not in self.choices:
+            hint = did_you_mean(text, self.choices)
+            raise ValueError(f"{self.name} must be one of {', '.join(self.choices)}; got {text!r}.{hint}")
+        return text
+
+    def _range(self) -> str:
+        if self.low == -math.inf:
+            return f"at most {self.high:g}"
+        if self.high == math.inf:
+            return f"at least {self.low:g}"
+        return f"from {self.low:g} to {self.high:g}"
+
+
+@dataclass(frozen=True)
+class PolicySpec:
+    """What a user wrote to name a policy: a folder, or ``kind[:argument]``, and ``?key=value&...``."""
+
+    kind: str
+    """Entry-point name in group ``genpolicy.policies``."""
+    argument: str = ""
+    """What stands behind the colon; for a folder its path."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """The keys and values behind the question mark, as text or as Python objects."""
+    config: Mapping[str, Any] | None = None
+    """A folder's ``config.yaml``; None for a policy without a folder."""
+
+
+def options_of(group: Group, name: str, spec: PolicySpec | None = None) -> tuple[Option, ...]:
+    """The options that an entry declares, without importing torch where the entry provides for that.
+
+    Args:
+        group: ``"policies"``, ``"samplers"``, ...
+        name: The entry's name.
+        spec: What is known of one particular policy, which may narrow ranges and change defaults; None for the class.
+
+    Raises:
+        RegistryError: no such entry, one that cannot be imported, or one whose options are not ``Option``
+            objects with different names; the message names its package.
+    """
+    points = registry.available("options")
+    point = points.get(f"{group}.{name}")
+    declared = registry.load(group, name).options if point is None else registry.load_point("options", point)
+    if callable(declared):
+        declared = declared(spec)
+    options = tuple(declared)
+    if wrong := next((each for each in options if not isinstance(each, Option)), None):
+        raise registry.wrong_thing(group, name, wrong, "a genpolicy.options.Option in its options")
+    names = [option.name for option in options]
+    if twice := next((each for each in names if names.count(each) > 1), None):
+        raise RegistryError(
+            f"{registry.ONE_OF[group]} {name!r} ({registry.origin(group, name)}) declares the option {twice!r} twice"
+        )
+    return options
+
+
+def read_options(owner: str, values: Mapping[str, Any], options: Iterable[Option]) -> dict[str, Any]:
+    """Values as their options' types; None stays None.
+
+    Args:
+        owner: Who takes them, for messages: ``policy 'random'``.
+        values: By option.
+        options: What the owner declares.
+
+    Raises:
+        ValueError: an option that is not declared (the message names the near one, and all), or a value that it does
+            not accept.
+    """
+    known = {option.name: option for option in options}
+    for key in values:
+        if key not in known:
+            hint = did_you_mean(key, known)
+            raise ValueError(f"{owner} takes no option {key!r}.{hint} It takes: {', '.join(sorted(known)) or 'none'}")
+    read: dict[str, Any] = {}
+    for key, value in values.items():
+        try:
+            read[key] = None if value is None else known[key].read(value)
+        except ValueError as error:
+            raise ValueError(f"{owner}: option {error}") from error
+    return read
+
+
+def _truth(value: Any, name: str) -> bool:
+    text = str(value).strip().lower()
+    if text in ("true", "yes", "on", "1"):
+        return True
+    if text in ("false", "no", "off", "0"):
+        return False
+    raise ValueError(f"{name} must be true or false (or yes, no, on, off, 1, 0), got {value!r}")
