@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from genpolicy import load_game
-from genpolicy_play.engine.answer import Found, Variation
-from genpolicy_play.engine.job import Job
-from genpolicy_play.engine.plan import Plan
+from genpolicy_play.engine.answer import Answer, Variation
 from genpolicy_play.engine.protocol import Go
+from genpolicy_play.engine.search import Search
+from genpolicy_play.engine.shortcuts import Plan
 from tests.play.engine_policies import save_diffusion
 from tests.play.engine_session import Session, before_bestmove, best
 
@@ -103,13 +103,13 @@ def test_what_was_planned_is_played_where_there_is_no_time() -> None:
 
     plan = Plan(game)
     line = tuple(after("e2e4", "e7e5", "g1f3", "b8c6")[1])
-    plan.remember(game.parse(), Found((Variation((*line, -1)),)))
+    plan.remember(game.parse(), Answer((Variation((*line, -1)),)))
 
     def played(*texts: str, allowed: Sequence[str] = ()) -> str:
         state, _ = after(*texts)
         legal = [game.moves.index(text) for text in allowed] or game.legal(state).tolist()
-        job = Job(state, legal, restricted=bool(allowed), go=Go(), time_limit=None, multi_pv=1)
-        found, said = plan.makeshift(job)
+        search = Search(state, legal, restricted=bool(allowed), go=Go())
+        found, said = plan.substitute(search)
         assert ("planned" in said) is (game.moves[found.move] == "g1f3")
         return game.moves[found.move]
 
@@ -117,7 +117,7 @@ def test_what_was_planned_is_played_where_there_is_no_time() -> None:
     assert played("e2e4", "e7e5", allowed=["a2a3", "h2h3"]) == "a2a3"
     assert played("e2e4", "d7d5") == game.moves[game.legal(after("e2e4", "d7d5")[0]).tolist()[0]]
     # An answer of one move plans nothing, and takes nothing back.
-    plan.remember(game.parse(), Found((Variation((line[0],)),)))
+    plan.remember(game.parse(), Answer((Variation((line[0],)),)))
     assert played("e2e4", "e7e5") == "g1f3"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from genpolicy import load_game
-from genpolicy_play.engine.answer import Found, Variation, best_move
+from genpolicy_play.engine.answer import Answer, Variation, best_move_text
 from tests.play.engine_session import Session, best
 
 MATED = "position startpos moves f2f3 e7e5 g2g4 d8h4"
@@ -106,8 +106,8 @@ def test_no_ponder_move_ends_the_game(chess: Session) -> None:
     for text in ("f2f3", "e7e5"):
         state = game.play(state, game.moves.index(text))
     blunder, mate, other = (game.moves.index(text) for text in ("g2g4", "d8h4", "d7d5"))
-    assert best_move(game, state, Found((Variation((blunder, mate)),))) == "g2g4"
-    assert best_move(game, state, Found((Variation((blunder, other)),))) == "g2g4 ponder d7d5"
+    assert best_move_text(game, state, Answer((Variation((blunder, mate)),))) == "g2g4"
+    assert best_move_text(game, state, Answer((Variation((blunder, other)),))) == "g2g4 ponder d7d5"
     lines = chess.ask("position startpos moves f2f3 e7e5", "go searchmoves g2g4")
     assert lines[-1] == "bestmove g2g4", "the answer is mate, and there is nothing to ponder on"
     assert best(chess.ask("position startpos", "go nodes 50"))

@@ -23,14 +23,29 @@ from genpolicy.search.mcts import PRESETS
 from genpolicy.search.tree import FIRST_PLAY
 from genpolicy.values import centipawns_to_probability, probability_to_value
 from genpolicy_play.engine import options
-from genpolicy_play.engine.answer import MAX_CENTIPAWNS, Found, Variation, centipawns, found_of, info_lines, legality
-from genpolicy_play.engine.clock import budget
+from genpolicy_play.engine.answer import (
+    MAX_CENTIPAWNS,
+    Answer,
+    Variation,
+    answer_of,
+    centipawns,
+    info_lines,
+    legality_text,
+)
 from genpolicy_play.engine.command import read_lines
-from genpolicy_play.engine.dialect import UCI, USI
 from genpolicy_play.engine.host import read_facts
-from genpolicy_play.engine.position import PositionReader
-from genpolicy_play.engine.protocol import Go, Position, read_go, read_position, read_setoption
-from genpolicy_play.engine.timekeeper import Timekeeper
+from genpolicy_play.engine.process import Timekeeper
+from genpolicy_play.engine.protocol import (
+    UCI,
+    USI,
+    Go,
+    Position,
+    PositionReader,
+    read_go,
+    read_position,
+    read_setoption,
+)
+from genpolicy_play.engine.search import make_budget
 
 words = str.split
 MOVES = frozenset(["e2e4", "g1f3"])
@@ -117,7 +132,7 @@ def test_no_budget_uses_more_than_there_is(player: int) -> None:
                         byoyomi=byoyomi,
                         moves_to_go=moves_to_go,
                     )
-                    found = budget(go, player, 30)
+                    found = make_budget(go, player, 30)
                     assert found is not None
                     # The increment of this move comes after it; only a clock that stands at nothing lives off it.
                     most = left + (byoyomi or 0) or increment
@@ -131,12 +146,12 @@ def test_no_budget_uses_more_than_there_is(player: int) -> None:
 def test_a_clock_lasts_for_a_game() -> None:
     left = 60_000.0
     for _ in range(200):  # moves of one side, no increment, each taking all its soft time and the overhead
-        found = budget(Go(time_left=(int(left), 0)), 0, 30)
+        found = make_budget(Go(time_left=(int(left), 0)), 0, 30)
         assert found is not None
         left -= 1e3 * found.soft_s
         assert left > 0
-    assert budget(Go(), 0, 30) is None
-    assert budget(Go(time_left=(None, 500)), 0, 30) is None
+    assert make_budget(Go(), 0, 30) is None
+    assert make_budget(Go(time_left=(None, 500)), 0, 30) is None
 
 
 def test_go_is_read_with_its_noise() -> None:
@@ -175,10 +190,10 @@ def test_lines_say_what_is_legal_and_no_more() -> None:
     ids = [game.moves.index(text) for text in ("e2e4", "e7e5", "e4e5")]  # the last one is illegal
     after = game.play(start, ids[0])
     texts = (game.format(after), game.format(after), None)
-    found = found_of(Decision(ids[0], value=0.5, line=tuple(ids), states=texts), 7, 1)
-    (line,) = info_lines(game, UCI, start, found, 0.5, multi_pv=1, wdl=True)
+    found = answer_of(Decision(ids[0], value=0.5, line=tuple(ids), states=texts), 7, 1)
+    (line,) = info_lines(game, UCI, start, found, 0.5, num_variations=1, wdl=True)
     assert line == "info depth 2 multipv 1 score cp 298 wdl 750 0 250 nodes 7 nps 14 time 500 pv e2e4 e7e5"
-    assert legality(game, start, found) == (
+    assert legality_text(game, start, found) == (
         "imagined e2e4 e7e5 e4e5: 2 of 3 moves legal, 1 of 3 positions as the rules give them"
     )
 
@@ -188,8 +203,8 @@ def test_mates_are_counted_as_each_protocol_counts(plies: int, uci: int, usi: in
     for dialect, name, number in ((UCI, "chess", uci), (USI, "shogi", usi)):
         game = load_game(name)
         state = game.parse()
-        found = Found((Variation((int(game.legal(state)[0]),), mate_plies=plies),))
-        (line,) = info_lines(game, dialect, state, found, 0.1, multi_pv=1, wdl=False)
+        found = Answer((Variation((int(game.legal(state)[0]),), mate_plies=plies),))
+        (line,) = info_lines(game, dialect, state, found, 0.1, num_variations=1, wdl=False)
         assert f" score mate {number} nodes" in line
 
 

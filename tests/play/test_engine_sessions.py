@@ -410,7 +410,7 @@ def test_a_reader_that_leaves_is_no_crash() -> None:
 def test_what_others_print_goes_to_standard_error() -> None:
     code = (
         "import os, sys\n"
-        "from genpolicy_play.engine.output import Output\n"
+        "from genpolicy_play.engine.process import Output\n"
         "output = Output.claim()\n"
         "print('python', flush=True); os.write(1, b'from C\\n'); output.send('readyok', 'info string \\u5c06\\n')\n"
     )

@@ -1,4 +1,4 @@
-"""What a search found, and how ``info`` and ``bestmove`` tell it."""
+"""The answer of a search, and the ``info`` and ``bestmove`` lines that report it."""
 
 from __future__ import annotations
 
@@ -10,35 +10,36 @@ from typing import Any
 from genpolicy.game import Game
 from genpolicy.policies.base import Decision, likeliest_first
 from genpolicy.values import CENTIPAWN_SCALE, value_to_probability
-from genpolicy_play.engine.dialect import Dialect
+from genpolicy_play.engine.protocol import Dialect
 
-MAX_CENTIPAWNS = 9999  # a decided value without the length of a mate; mates themselves are told as such
+MAX_CENTIPAWNS = 9999
+"""Of a decided value where the length of the mate is not known."""
 
 
 @dataclass(frozen=True)
 class Variation:
-    """One move and what is expected after it."""
+    """One move and the line expected after it."""
 
     line: tuple[int, ...]
-    """Absolute ids, the move first; nothing makes those after it legal."""
+    """Absolute ids, the move first; the later ones need not be legal."""
     value: float | None = None
     """In [-1, 1] for the player to move at the root."""
     mate_plies: int | None = None
-    """Plies to a mate that is certain, negative where the player to move is mated."""
+    """Plies to a certain mate, negative where the player to move is mated; None where none is known."""
 
 
 @dataclass(frozen=True)
-class Found:
-    """The answer of a search so far."""
+class Answer:
+    """The best that a search has found so far."""
 
     variations: tuple[Variation, ...]
     """The best first; at least one."""
     nodes: int = 0
-    """Network calls, or where there is no network the positions looked at."""
+    """Network calls, or positions evaluated where there is no network."""
     depth: int | None = None
-    """Plies looked ahead; None: as far as the line goes."""
+    """Plies searched; None for the length of the line."""
     imagined: tuple[int, ...] = ()
-    """The imagined moves as they came, whatever is played; -1 for none."""
+    """The moves that the policy imagined, whichever is played; -1 where it imagined none."""
     states: tuple[str | None, ...] = ()
     """Text of each imagined state, after ``imagined[i]``."""
 
@@ -48,8 +49,8 @@ class Found:
         return self.variations[0].line[0]
 
 
-def found_of(decision: Decision, nodes: int, multi_pv: int) -> Found:
-    """What a decision says; the other variations are the likeliest of its distribution."""
+def answer_of(decision: Decision, nodes: int, num_variations: int) -> Answer:
+    """The answer that a decision gives; the other variations are the likeliest moves of its distribution."""
     line = decision.line if decision.line[:1] == (decision.move,) else (decision.move,)
     plies = decision.stats.get("mate_plies")
     sign = -1 if (decision.value or 0.0) < 0 else 1
@@ -57,13 +58,12 @@ def found_of(decision: Decision, nodes: int, multi_pv: int) -> Found:
     others = likeliest_first(decision.policy)
     more = [Variation((move,)) for move, chance in others.items() if move != decision.move and chance > 0]
     depth = decision.stats.get("depth")
-    return Found(
-        (first, *more[: multi_pv - 1]), nodes, None if depth is None else int(depth), decision.line, decision.states
-    )
+    variations = (first, *more[: num_variations - 1])
+    return Answer(variations, nodes, None if depth is None else int(depth), decision.line, decision.states)
 
 
 def legal_prefix(game: Game[Any], state: Any, line: Sequence[int]) -> tuple[list[int], list[Any]]:
-    """The moves of a line up to the first that cannot be played, and the position after each of them."""
+    """The moves of a line up to the first illegal one, and the position after each of them."""
     moves: list[int] = []
     states: list[Any] = []
     for move in line:
@@ -76,51 +76,53 @@ def legal_prefix(game: Game[Any], state: Any, line: Sequence[int]) -> tuple[list
 
 
 def info_lines(
-    game: Game[Any], dialect: Dialect, state: Any, found: Found, elapsed_s: float, *, multi_pv: int, wdl: bool
+    game: Game[Any], dialect: Dialect, state: Any, answer: Answer, elapsed_s: float, *, num_variations: int, wdl: bool
 ) -> list[str]:
-    """The ``info`` lines of what was found, one a variation."""
+    """The ``info`` lines of an answer, one for each variation."""
     time_ms = round(1e3 * elapsed_s)
-    speed = f"nodes {found.nodes} nps {round(found.nodes / max(elapsed_s, 1e-3))} time {time_ms}"
+    speed = f"nodes {answer.nodes} nps {round(answer.nodes / max(elapsed_s, 1e-3))} time {time_ms}"
     lines = []
-    for rank, variation in enumerate(found.variations[:multi_pv], 1):
+    for rank, variation in enumerate(answer.variations[:num_variations], 1):
         moves, states = legal_prefix(game, state, variation.line)
-        depth = max(1, len(moves)) if found.depth is None else max(1, found.depth)
-        score = _score(dialect, variation, mates=_wins_at_once(game, states), wdl=wdl)
+        depth = max(1, len(moves)) if answer.depth is None else max(1, answer.depth)
+        score = _score(dialect, variation, mates=_mates_at_once(game, states), wdl=wdl)
         texts = " ".join(game.moves[move] for move in moves)
         lines.append(f"info depth {depth} multipv {rank} {score}{speed} pv {texts}")
     return lines
 
 
-def legality(game: Game[Any], state: Any, found: Found) -> str | None:
-    """One line on what of the imagined future the rules allow; None where nothing was imagined."""
-    if not found.imagined:
+def legality_text(game: Game[Any], state: Any, answer: Answer) -> str | None:
+    """How much of the imagined future the rules allow, in one line; None where nothing was imagined."""
+    if not answer.imagined:
         return None
-    moves, states = legal_prefix(game, state, found.imagined)
-    texts = [game.moves[move] if move >= 0 else "-" for move in found.imagined]
+    moves, states = legal_prefix(game, state, answer.imagined)
+    texts = [game.moves[move] if move >= 0 else "-" for move in answer.imagined]
     text = f"imagined {' '.join(texts)}: {len(moves)} of {len(texts)} moves legal"
-    if found.states:
-        right = sum(
-            said == game.format(true) for said, true in zip(found.states, states, strict=False) if said is not None
+    if answer.states:
+        num_right = sum(
+            imagined == game.format(true)
+            for imagined, true in zip(answer.states, states, strict=False)
+            if imagined is not None
         )
-        text += f", {right} of {len(found.states)} positions as the rules give them"
+        text += f", {num_right} of {len(answer.states)} positions as the rules give them"
     return text
 
 
-def best_move(game: Game[Any], state: Any, found: Found) -> str:
-    """The move to play and, where the line goes on legally and the game with it, the answer to ponder on."""
-    moves, states = legal_prefix(game, state, found.variations[0].line[:2])
-    goes_on = not any(game.outcome(after) is not None for after in states)
-    texts = [game.moves[move] for move in (moves if goes_on else moves[:1])]
+def best_move_text(game: Game[Any], state: Any, answer: Answer) -> str:
+    """The move to play and, where the line continues legally and the game does not end, the reply to ponder on."""
+    moves, states = legal_prefix(game, state, answer.variations[0].line[:2])
+    continues = not any(game.outcome(after) is not None for after in states)
+    texts = [game.moves[move] for move in (moves if continues else moves[:1])]
     return " ponder ".join(texts)
 
 
-def _wins_at_once(game: Game[Any], states: Sequence[Any]) -> bool:
-    """Whether the first move of a line leaves the other side without a move and lost."""
+def _mates_at_once(game: Game[Any], states: Sequence[Any]) -> bool:
+    """Whether the first move of a line leaves the other side lost and without a move."""
     return bool(states) and len(game.legal(states[0])) == 0 and game.outcome(states[0]) == -1.0
 
 
 def _score(dialect: Dialect, variation: Variation, *, mates: bool, wdl: bool) -> str:
-    """``score ...`` and a blank; "" where nothing is known of the value."""
+    """``score ...`` and a blank; "" where the value is not known."""
     plies = 1 if mates else variation.mate_plies
     value = variation.value
     if plies is not None:
@@ -132,7 +134,7 @@ def _score(dialect: Dialect, variation: Variation, *, mates: bool, wdl: bool) ->
     else:
         return ""
     if wdl and dialect.wdl:
-        # A value tells wins from losses and knows no draws: the share of draws is not known, and given as none.
+        # A value separates wins from losses and says nothing about draws, so their share is reported as 0.
         wins = round(1000 * value_to_probability(value))
         text += f"wdl {wins} 0 {1000 - wins} "
     return text

@@ -8,9 +8,11 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-MAX_LINE_BYTES = 8 << 20  # what is longer is no line of a GUI; it is skipped
+MAX_LINE_BYTES = 8 << 20
+"""No GUI writes a longer line; those are skipped."""
 CHUNK_BYTES = 1 << 16
-SWITCH_S = 0.001  # between threads; a reader that waits for a search written in Python would answer late
+SWITCH_S = 0.001
+"""Interval of Python's thread switches: behind a search written in Python, the reader would answer late."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -30,12 +32,12 @@ def run(arguments: argparse.Namespace) -> int:
         LookupError: no such policy.
     """
     from genpolicy import registry
-    from genpolicy_play.engine import memory
-    from genpolicy_play.engine.dialect import DIALECTS
     from genpolicy_play.engine.host import Host, read_facts
-    from genpolicy_play.engine.output import Output
+    from genpolicy_play.engine.process import Output, pause_garbage_collection
+    from genpolicy_play.engine.protocol import DIALECTS
 
-    memory.hold()  # imports make objects that stay: looking through them again and again takes a fifth of the start
+    # Imports make objects that stay: collections that visit them again and again take a fifth of the start.
+    pause_garbage_collection()
     facts = read_facts(arguments.policy, arguments.game)
     if facts.game is None:
         raise ValueError(f"policy {arguments.policy!r} plays any game: say which, e.g. --game chess")
@@ -53,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     host = Host(arguments.policy, game, arguments.device, facts)
 
     def leave(status: int) -> None:
-        # At once: no thread is waited for, and whatever still computes ends here.
+        # At once: it waits for no thread, and ends whatever still computes.
         host.close()
         sys.stderr.flush()
         os._exit(status)
@@ -64,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def read_lines(descriptor: int) -> Iterator[bytes]:
-    """Lines as they come, however they end; what is longer than ``MAX_LINE_BYTES`` is left out."""
+    """Lines as they arrive, with either line ending; longer ones than ``MAX_LINE_BYTES`` are skipped."""
     rest, skipping = b"", False
     while chunk := os.read(descriptor, CHUNK_BYTES):
         *lines, last = (rest + chunk).split(b"\n") if b"\n" in chunk else [rest + chunk]

@@ -9,8 +9,8 @@ from typing import Any, cast
 from genpolicy.policies.alphabeta import AlphaBetaPolicy
 from genpolicy.policies.base import Policy
 from genpolicy.search.alphabeta import AlphaBeta, SearchResult
-from genpolicy_play.engine.answer import Found, Variation
-from genpolicy_play.engine.job import Job, SearchStopped
+from genpolicy_play.engine.answer import Answer, Variation
+from genpolicy_play.engine.search import Search, SearchStopped
 from genpolicy_play.engine.searchers import Publish
 
 
@@ -24,7 +24,7 @@ class DeepeningSearcher:
     def __init__(self, policy: Policy) -> None:
         self.policy = cast(AlphaBetaPolicy, policy)
 
-    def run(self, job: Job, publish: Publish) -> None:
+    def run(self, job: Search, publish: Publish) -> None:
         """See ``Searcher``."""
         go = job.go
         only = job.allowed if job.restricted else None
@@ -53,7 +53,7 @@ class DeepeningSearcher:
             if found.exact or found.depth < depth or job.is_over or job.is_unlimited:
                 return
 
-    def _watched(self, job: Job) -> AlphaBeta:
+    def _watched(self, job: Search) -> AlphaBeta:
         """A search of its own that ends when the job is stopped."""
         search = copy.copy(self.policy.search)
         search.evaluator = _checked(search.evaluator, job)
@@ -62,15 +62,15 @@ class DeepeningSearcher:
         return search
 
     @staticmethod
-    def _found(found: SearchResult, nodes: int) -> Found:
+    def _found(found: SearchResult, nodes: int) -> Answer:
         plies = found.plies_to_end
         mate = None if not plies else plies if (found.value or 0.0) > 0 else -plies
-        return Found((Variation(found.line, found.value, mate),), nodes, max(1, found.depth))
+        return Answer((Variation(found.line, found.value, mate),), nodes, max(1, found.depth))
 
 
-def _checked(call: Callable[..., Any], job: Job) -> Callable[..., Any]:
+def _checked(call: Callable[..., Any], job: Search) -> Callable[..., Any]:
     def checked(*arguments: Any) -> Any:
-        if job.stop_asked:
+        if job.is_stopped:
             job.check()
         if job.is_unlimited and job.best is not None:
             raise SearchStopped  # a ponder hit without a clock: what was found while pondering is enough

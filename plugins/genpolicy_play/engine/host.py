@@ -279,6 +279,10 @@ class Host:
             self._set["simulations"] = number
         return policy
 
+    def reseed(self, settings: Mapping[str, Any]) -> None:
+        """Seed the policy as at the beginning of a game, by the option that was set or else as it was loaded."""
+        self.policy.seed(int(settings.get("Seed", self.facts.values.get("seed", 0)) or 0))
+
     def close(self) -> None:
         """End what the policy holds."""
         if self._base is not None:

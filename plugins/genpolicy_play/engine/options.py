@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from genpolicy.policies.base import as_bool
-from genpolicy_play.engine.clock import DEFAULT_OVERHEAD_MS
+from genpolicy_play.engine.search import DEFAULT_OVERHEAD_MS
 
 EMPTY = "<empty>"  # how the protocols write an empty text
 MAX_SEED = 2**31 - 1  # what a GUI's spin box holds

@@ -11,29 +11,29 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from genpolicy.policies.base import Decision, Policy
-from genpolicy_play.engine.answer import Found, found_of
-from genpolicy_play.engine.job import Job, SearchStopped
+from genpolicy_play.engine.answer import Answer, answer_of
+from genpolicy_play.engine.search import Search, SearchStopped
 from genpolicy_play.engine.watching import restricted, watched
 
-Publish = Callable[[Found], None]
+Publish = Callable[[Answer], None]
 STEP_MARGIN = 1.1  # of the measured time of a network call
 SPREADS = 2.0  # kept free: mean deviations of a call's time, which on a shared machine are as large as that time
 LEARNING_RATE = 0.3  # of the time of a call and of its deviation, as they are measured anew
 
 
 class Searcher(Protocol):
-    """Answers a job."""
+    """Answers a search."""
 
     @property
     def policy(self) -> Policy:
         """Whose answers they are."""
         ...
 
-    def run(self, job: Job, publish: Publish) -> None:
+    def run(self, search: Search, publish: Publish) -> None:
         """Publish at least one answer, unless it is stopped before.
 
         Raises:
-            SearchStopped: the job was stopped, or its time is over.
+            SearchStopped: the search was stopped, or its time is over.
             ValueError: the policy cannot decide here.
         """
 
@@ -75,40 +75,42 @@ class DecisionSearcher:
         self._call_s = self._spread_s = 0.0
         """Wall time of a network call with all that belongs to it, and its mean deviation."""
 
-    def run(self, job: Job, publish: Publish) -> None:
+    def run(self, search: Search, publish: Publish) -> None:
         """See ``Searcher``."""
         nodes = 0
-        wanted = self._wanted(job)
-        if self._quick is not None and (job.is_timed or wanted.get("num_steps") == 1):
-            with watched(self._quick, job.check_in_hand):
-                nodes += self._decide(self._quick, job, publish, nodes)
+        wanted = self._wanted(search)
+        if self._quick is not None and (search.is_timed or wanted.get("num_steps") == 1):
+            with watched(self._quick, search.check_unless_empty):
+                nodes += self._decide(self._quick, search, publish, nodes)
             if wanted.get("num_steps") == 1:
                 return
-        remaining = job.remaining_s()
+        remaining = search.remaining_s()
         if remaining is not None and self._call_s:
             fitting = int(max(0.0, remaining - SPREADS * self._spread_s) / (STEP_MARGIN * self._call_s))
             full = wanted.get("num_steps") or self._num_steps(self.policy)
             if "num_steps" in self._names and fitting < full:
-                if fitting < 2 and job.best is not None:
+                if fitting < 2 and search.best is not None:
                     return
                 wanted["num_steps"] = max(1, fitting)
         policy = self._made(wanted)
         try:
-            with watched(policy, job.check_in_hand if self._quick is None else job.check):
-                self._decide(policy, job, publish, nodes)
+            with watched(policy, search.check_unless_empty if self._quick is None else search.check):
+                self._decide(policy, search, publish, nodes)
         except SearchStopped:
-            if job.best is None and self._quick is not None and not (job.is_timed or job.pondering):
-                self._decide(self._quick, job, publish, nodes)  # stopped with nothing in hand: one call is no delay
+            if search.best is None and self._quick is not None and not (search.is_timed or search.pondering):
+                self._decide(self._quick, search, publish, nodes)  # stopped with nothing in hand: one call is no delay
                 return
             raise
 
-    def _wanted(self, job: Job) -> dict[str, int]:
+    def _wanted(self, search: Search) -> dict[str, int]:
         """Options that the limits ask for."""
         wanted = {}
-        if job.go.nodes is not None and ("num_steps" in self._names or (self._quick is not None and job.go.nodes == 1)):
-            wanted["num_steps"] = job.go.nodes
-        if job.go.depth is not None and "horizon" in self._names:
-            wanted["horizon"] = job.go.depth
+        if search.go.nodes is not None and (
+            "num_steps" in self._names or (self._quick is not None and search.go.nodes == 1)
+        ):
+            wanted["num_steps"] = search.go.nodes
+        if search.go.depth is not None and "horizon" in self._names:
+            wanted["horizon"] = search.go.depth
         return wanted
 
     def _made(self, wanted: dict[str, int]) -> Policy:
@@ -137,33 +139,33 @@ class DecisionSearcher:
         number = getattr(policy, "num_calls", None) or getattr(policy, "num_steps", None)
         return int(number) if number else 1
 
-    def _decide(self, policy: Policy, job: Job, publish: Publish, nodes: int) -> int:
+    def _decide(self, policy: Policy, search: Search, publish: Publish, nodes: int) -> int:
         """Decide and publish; the network calls that it took."""
         began = time.perf_counter()
-        chosen = restricted(policy, job.state, job.allowed) if job.restricted else policy
-        decision = chosen.decide([job.state])[0]
-        if decision.move not in job.allowed:  # a policy that asks no game for its legal moves
-            decision = self._best_after(policy, job, decision)
+        chosen = restricted(policy, search.state, search.allowed) if search.restricted else policy
+        decision = chosen.decide([search.state])[0]
+        if decision.move not in search.allowed:  # a policy that asks no game for its legal moves
+            decision = self._best_after(policy, search, decision)
         calls = int(decision.stats.get("network_calls", 0))
         if calls:
             took = (time.perf_counter() - began) / calls
             if self._call_s:
                 self._spread_s += LEARNING_RATE * (abs(took - self._call_s) - self._spread_s)
             self._call_s += (LEARNING_RATE if self._call_s else 1.0) * (took - self._call_s)
-        publish(found_of(decision, nodes + (calls or int(decision.stats.get("nodes", 0))), job.multi_pv))
+        publish(answer_of(decision, nodes + (calls or int(decision.stats.get("nodes", 0))), search.num_variations))
         return calls
 
-    def _best_after(self, policy: Policy, job: Job, decision: Decision) -> Decision:
+    def _best_after(self, policy: Policy, search: Search, decision: Decision) -> Decision:
         """The allowed move that is best by the policy's probabilities, else by its value of what follows."""
-        allowed = job.allowed
+        allowed = search.allowed
         if decision.policy is not None and any(decision.policy.get(move, 0.0) > 0 for move in allowed):
             chances = {move: decision.policy.get(move, 0.0) for move in allowed}
             return Decision(max(allowed, key=lambda move: chances[move]), policy=chances, stats=decision.stats)
         game = policy.game
         worth: dict[int, float] = {}
         for move in allowed:
-            job.check()
-            after = game.play(job.state, move)
+            search.check()
+            after = game.play(search.state, move)
             result = game.outcome(after)
             if result is None:
                 result = policy.decide([after])[0].value

@@ -14,8 +14,8 @@ from genpolicy.policies.seeds import RowSeeds
 from genpolicy.search.mcts import Mcts, SearchResult
 from genpolicy.search.model import Evaluator, Prior, RulesModel
 from genpolicy.search.reuse import KeptTrees
-from genpolicy_play.engine.answer import Found, Variation, found_of
-from genpolicy_play.engine.job import Job
+from genpolicy_play.engine.answer import Answer, Variation, answer_of
+from genpolicy_play.engine.search import Search
 from genpolicy_play.engine.searchers import Publish
 from genpolicy_play.engine.watching import restricted, restricted_game, watched
 
@@ -40,24 +40,24 @@ class TreeSearcher:
         self._kept = KeptTrees(policy.game)
         self._simulation_s = 0.0
 
-    def run(self, job: Job, publish: Publish) -> None:
+    def run(self, search: Search, publish: Publish) -> None:
         """See ``Searcher``."""
-        policy, go = self.policy, job.go
-        (seed,) = self._seeds.draw([policy.game.format(job.state)])
+        policy, go = self.policy, search.go
+        (seed,) = self._seeds.draw([policy.game.format(search.state)])
         evaluator: Evaluator = policy.evaluator
         game: Any = policy.game
-        if job.restricted:
-            evaluator = _at_root(evaluator, job.state, job.allowed)
-            game = restricted_game(game, job.state, job.allowed)
+        if search.restricted:
+            evaluator = _at_root(evaluator, search.state, search.allowed)
+            game = restricted_game(game, search.state, search.allowed)
         model = RulesModel(game, evaluator)
-        tree = self._kept.find(job.state) if policy.reuse and not job.restricted else None
-        if job.is_timed:
-            self._first_answer(job, publish)
+        tree = self._kept.find(search.state) if policy.reuse and not search.restricted else None
+        if search.is_timed:
+            self._first_answer(search, publish)
         calls = policy.evaluator.network_calls
         done = 0
         # A ponder hit without a clock leaves the policy's own number of simulations as the limit.
-        while done < (target := self._target(job)):
-            part = min(self._part(job, done), target - done)
+        while done < (target := self._target(search)):
+            part = min(self._part(search, done), target - done)
             # Noise is mixed in once; whether the search may end early is for the whole of it to say.
             config = dataclasses.replace(
                 policy.config,
@@ -65,62 +65,62 @@ class TreeSearcher:
                 early_stop=False,
                 noise_fraction=policy.config.noise_fraction if done == 0 else 0.0,
             )
-            began = job.elapsed_s()
-            with watched(policy, job.check):
-                (result,) = Mcts(model, config).search([job.state], [seed], [tree])
+            began = search.elapsed_s()
+            with watched(policy, search.check):
+                (result,) = Mcts(model, config).search([search.state], [seed], [tree])
             tree = result.tree
             added = max(1, result.simulations - done)
             done = result.simulations
-            self._measure((job.elapsed_s() - began) / added)
+            self._measure((search.elapsed_s() - began) / added)
             nodes = policy.evaluator.network_calls - calls or result.evaluations
             over = len(tree) > MAX_NODES or (policy.config.early_stop and tree.decided(target - done))
             over |= go.nodes is not None and nodes >= go.nodes
             over |= go.depth is not None and result.depth >= go.depth
-            publish(self._found(result, seed, nodes, job.multi_pv))
-            if over or job.is_over:
+            publish(self._found(result, seed, nodes, search.num_variations))
+            if over or search.is_over:
                 break
-        if policy.reuse and not job.restricted and tree is not None:
+        if policy.reuse and not search.restricted and tree is not None:
             self._kept.add([tree])
 
-    def _first_answer(self, job: Job, publish: Publish) -> None:
+    def _first_answer(self, search: Search, publish: Publish) -> None:
         """The prior's own move, by one network call where it has such a way: a search may not get far in its time."""
         prior = self.policy.evaluator.prior
         if prior is None:
             return
         quick = prior.modes().get("one_call", prior)
-        chosen = restricted(quick, job.state, job.allowed) if job.restricted else quick
-        with watched(quick, job.check_in_hand):
-            decision = chosen.decide([job.state])[0]
-        if decision.move in job.allowed:
-            publish(found_of(decision, int(decision.stats.get("network_calls", 0)), job.multi_pv))
+        chosen = restricted(quick, search.state, search.allowed) if search.restricted else quick
+        with watched(quick, search.check_unless_empty):
+            decision = chosen.decide([search.state])[0]
+        if decision.move in search.allowed:
+            publish(answer_of(decision, int(decision.stats.get("network_calls", 0)), search.num_variations))
 
-    def _target(self, job: Job) -> int:
+    def _target(self, search: Search) -> int:
         """Simulations after which the search is over at the latest."""
-        if job.is_unlimited or (self._capped and job.is_timed):
+        if search.is_unlimited or (self._capped and search.is_timed):
             return self.policy.config.simulations
         return 10 * MAX_NODES
 
-    def _part(self, job: Job, done: int) -> int:
+    def _part(self, search: Search, done: int) -> int:
         """Simulations of the next part."""
         leaves = self.policy.config.leaves
-        remaining = job.remaining_s()
+        remaining = search.remaining_s()
         if not self._simulation_s:
             return leaves if remaining is None else 1
         span = PART_S if remaining is None else min(PART_S, remaining)
         number = max(1, int(span / self._simulation_s))
         if remaining is not None and number < leaves and remaining > 2 * leaves * self._simulation_s:
             return leaves  # slow networks gain most by a full batch, and there is time for one
-        if job.go.nodes is not None:
+        if search.go.nodes is not None:
             # A limit in nodes means the same on every machine.
             number = leaves
-        elif not job.is_timed and not job.go.infinite and not job.go.ponder:
+        elif not search.is_timed and not search.go.infinite and not search.go.ponder:
             number = max(number, leaves)
         return max(leaves if number >= leaves else 1, number // leaves * leaves)
 
     def _measure(self, simulation_s: float) -> None:
         self._simulation_s += (0.3 if self._simulation_s else 1.0) * (simulation_s - self._simulation_s)
 
-    def _found(self, result: SearchResult, seed: int, nodes: int, multi_pv: int) -> Found:
+    def _found(self, result: SearchResult, seed: int, nodes: int, multi_pv: int) -> Answer:
         move = result.choice
         if self.policy.temperature > 0:
             shares = result.distribution(self.policy.tau * self.policy.temperature)
@@ -132,7 +132,7 @@ class TreeSearcher:
             variations.append(Variation(result.line_from(choice)[0], value))
         line, states = result.line_from(move)
         texts = tuple(self.policy.game.format(state) for state in states)
-        return Found(tuple(variations), nodes, result.depth, line, texts)
+        return Answer(tuple(variations), nodes, result.depth, line, texts)
 
 
 def _at_root(evaluator: Evaluator, root: Any, allowed: Sequence[int]) -> Evaluator:
