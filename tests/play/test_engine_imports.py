@@ -28,13 +28,13 @@ def test_the_web_board_without_a_network_needs_no_torch() -> None:
     code = (
         "import sys\n"
         "from genpolicy_play.web import app, command, serving\n"
-        "from genpolicy_play.web.deciding import warm\n"
-        "from genpolicy_play.web.catalog import make_offers\n"
-        "offers = make_offers([], ['chess', 'shogi'])\n"
-        "for offer in offers.policies.values():\n"
-        "    warm(offer)\n"
+        "from genpolicy_play.web.deciding import warm_up\n"
+        "from genpolicy_play.web.catalog import make_catalog\n"
+        "catalog = make_catalog([], ['chess', 'shogi'])\n"
+        "for offer in catalog.policies.values():\n"
+        "    warm_up(offer)\n"
         "    offer.policy.dream(offer.game.parse())\n"
-        "assert len(offers.policies) >= 6\n"
+        "assert len(catalog.policies) >= 6\n"
         "assert not {'torch', 'diffusers'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

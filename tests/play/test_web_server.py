@@ -335,7 +335,7 @@ def test_an_engines_limit_can_be_set_and_few_processes_are_kept() -> None:
         (policy,) = client.get("/api/offers").json["policies"]
         (option,) = policy["options"]
         assert (option["name"], option["default"], option["min"]) == ("nodes", 500, 1)
-        offer = client.offers.policies[policy["id"]]
+        offer = client.catalog.policies[policy["id"]]
         made: list[Any] = []
         for nodes in (1, 10, 100, 1000, 2000):
             (line,) = client.decide("chess", "engine", FOOLS_MATE[:3], options={"nodes": nodes}).lines

@@ -22,9 +22,9 @@ pytest.importorskip("starlette", reason="needs the extra [web]")
 pytest.importorskip("uvicorn", reason="needs the extra [web]")
 
 from genpolicy_play.web import app
-from genpolicy_play.web import queue as desk
+from genpolicy_play.web import queue as decision_queue
 from genpolicy_play.web.deciding import searching
-from genpolicy_play.web.queue import Desk, Job, Stopped
+from genpolicy_play.web.queue import Cancelled, DecisionQueue, Job
 from genpolicy_play.web.requests import RequestError
 from tests.play.engine_policies import save_diffusion
 from tests.play.web_server import TIC_TAC_TOE, Client, serving
@@ -49,11 +49,11 @@ def wait_until(true: Callable[[], bool], seconds: float = 60.0) -> bool:
     return true()
 
 
-# The desk by itself.
+# The queue by itself.
 
 
 def test_jobs_of_one_key_run_one_after_another_and_in_order() -> None:
-    made = Desk(4)
+    made = DecisionQueue(4)
     order: list[int] = []
     running: set[int] = set()
 
@@ -75,7 +75,7 @@ def test_jobs_of_one_key_run_one_after_another_and_in_order() -> None:
 
 
 def test_jobs_of_different_keys_run_side_by_side() -> None:
-    made = Desk(2)
+    made = DecisionQueue(2)
     both = threading.Barrier(2, timeout=10)  # broken, if one waits for the other
     done: list[int] = []
 
@@ -88,8 +88,8 @@ def test_jobs_of_different_keys_run_side_by_side() -> None:
     made.close()
 
 
-def test_a_full_desk_says_when_to_come_again_and_a_job_can_be_taken_back() -> None:
-    made = Desk(1, max_waiting=2)
+def test_a_full_queue_says_when_to_come_again_and_a_job_can_be_taken_back() -> None:
+    made = DecisionQueue(1, max_waiting=2)
     release = threading.Event()
     ran: list[str] = []
     made.submit("key", lambda job: ran.append("first") if release.wait(60) else None)
@@ -100,7 +100,7 @@ def test_a_full_desk_says_when_to_come_again_and_a_job_can_be_taken_back() -> No
         made.submit("key", lambda job: None)
     assert refused.value.status == 503
     assert 1 <= (refused.value.retry_after_s or 0) <= 60
-    made.stop(second)
+    made.cancel(second)
     made.submit("key", lambda job: ran.append("fourth"))
     release.set()
     assert wait_until(lambda: made.num_busy == 0)
@@ -109,7 +109,7 @@ def test_a_full_desk_says_when_to_come_again_and_a_job_can_be_taken_back() -> No
 
 
 def test_a_bug_in_a_job_ends_no_thread(capsys: pytest.CaptureFixture[str]) -> None:
-    made = Desk(1)
+    made = DecisionQueue(1)
     ran: list[int] = []
 
     def broken(job: Job) -> None:
@@ -123,7 +123,7 @@ def test_a_bug_in_a_job_ends_no_thread(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_closing_stops_what_runs_and_takes_nothing_more() -> None:
-    made = Desk(1)
+    made = DecisionQueue(1)
     stopped = threading.Event()
 
     def run(job: Job) -> None:
@@ -131,7 +131,7 @@ def test_closing_stops_what_runs_and_takes_nothing_more() -> None:
             while True:
                 job.check()
                 time.sleep(0.001)
-        except Stopped:
+        except Cancelled:
             stopped.set()
 
     made.submit("key", run)
@@ -147,10 +147,10 @@ def test_lines_that_nobody_fetches_end_the_work(monkeypatch: pytest.MonkeyPatch)
     loop = asyncio.new_event_loop()
     lines = app.Lines(loop)
     lines.put(b"x" * 600)
-    with pytest.raises(Stopped):
+    with pytest.raises(Cancelled):
         lines.put(b"x" * 600)
     loop.close()
-    with pytest.raises(Stopped):  # the server has ended
+    with pytest.raises(Cancelled):  # the server has ended
         lines.put(None)
 
 
@@ -178,7 +178,7 @@ def test_twenty_boards_play_to_the_end_without_an_error(client: Client) -> None:
         lengths = list(pool.map(play, range(20)))
     assert all(5 <= length <= 9 for length in lengths)
     assert len(game.moves) == 9
-    assert client.desk.num_busy == 0
+    assert client.queue.num_busy == 0
 
 
 def test_side_by_side_requests_of_one_policy_do_not_disturb_each_other(client: Client) -> None:
@@ -198,34 +198,34 @@ def test_the_loop_answers_while_a_search_runs_and_a_client_that_goes_ends_it(cli
     )
     with socket.create_connection((client.host, client.port), timeout=10) as connection:
         connection.sendall(f"{head}\r\n\r\n".encode() + body)
-        assert wait_until(lambda: client.desk.num_running == 1)
+        assert wait_until(lambda: client.queue.num_running == 1)
         began = time.monotonic()
         assert client.get("/api/offers").status == 200
         assert client.decide("chess", "random").status == 200
         assert client.position("chess", ["e2e4"])["player"] == 1
         assert time.monotonic() - began < 6  # milliseconds, but the machine may have other work
-        assert client.desk.num_busy == 1
+        assert client.queue.num_busy == 1
     # The connection is closed now; what is left of the search would take seconds.
     began = time.monotonic()
-    assert wait_until(lambda: client.desk.num_busy == 0)
+    assert wait_until(lambda: client.queue.num_busy == 0)
     assert time.monotonic() - began < 5
     (line,) = client.decide("chess", "alphabeta").lines  # and the policy is whole
     assert "decision" in line
 
 
 def test_a_full_queue_is_503_with_a_time_to_come_again(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client.desk, "max_waiting", 1)
+    monkeypatch.setattr(client.queue, "max_waiting", 1)
     release, holding = threading.Event(), threading.Event()
-    offer = client.offers.policies[client.policy("chess", "random")]
+    offer = client.catalog.policies[client.policy("chess", "random")]
 
     def hold(job: Job) -> None:
         holding.set()
         release.wait(60)
 
-    client.desk.submit(id(offer.policy), hold)
+    client.queue.submit(id(offer.policy), hold)
     try:
         assert holding.wait(20)
-        client.desk.submit(id(offer.policy), hold)
+        client.queue.submit(id(offer.policy), hold)
         reply = client.decide("chess", "random")
         assert reply.status == 503
         assert int(reply.headers["retry-after"]) >= 1
@@ -233,12 +233,12 @@ def test_a_full_queue_is_503_with_a_time_to_come_again(client: Client, monkeypat
         assert client.position("chess")["player"] == 0  # only decisions wait
     finally:
         release.set()
-    assert wait_until(lambda: client.desk.num_busy == 0)
+    assert wait_until(lambda: client.queue.num_busy == 0)
     assert client.decide("chess", "random").status == 200
 
 
 def test_a_decision_that_takes_too_long_is_given_up(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk, "MAX_SECONDS", 0.2)
+    monkeypatch.setattr(decision_queue, "MAX_SECONDS", 0.2)
     began = time.monotonic()
     reply = client.decide("chess", "alphabeta", options=LONG)
     assert reply.status == 504
@@ -256,7 +256,7 @@ def test_failures_behind_the_server_are_told_without_a_trace(
     def fail(*_: Any) -> Any:
         raise raised
 
-    policy = client.offers.policies[client.policy("chess", "random")].policy
+    policy = client.catalog.policies[client.policy("chess", "random")].policy
     with monkeypatch.context() as patch:
         patch.setattr(policy, "dream", fail)
         reply = client.decide("chess", "random")
@@ -267,7 +267,7 @@ def test_failures_behind_the_server_are_told_without_a_trace(
 
 
 def test_a_failure_in_the_middle_of_a_dream_is_its_last_line(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    policy = client.offers.policies[client.policy(TIC_TAC_TOE, "small")].policy
+    policy = client.catalog.policies[client.policy(TIC_TAC_TOE, "small")].policy
     dream = policy.dream
 
     def fail_later(state: Any, on_step: Any) -> Any:
@@ -301,9 +301,9 @@ def test_a_search_is_stopped_where_it_values_positions_and_is_whole_afterwards(s
         nonlocal calls
         calls += 1
         if calls == 5:
-            raise Stopped
+            raise Cancelled
 
-    with pytest.raises(Stopped), searching(policy, stop):
+    with pytest.raises(Cancelled), searching(policy, stop):
         policy.decide([state])
     policy.seed(0)
     again = policy.decide([state])[0]

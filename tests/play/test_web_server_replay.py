@@ -15,7 +15,7 @@ pytest.importorskip("starlette", reason="needs the extra [web]")
 pytest.importorskip("uvicorn", reason="needs the extra [web]")
 
 from genpolicy_play.web import positions
-from genpolicy_play.web.positions import Replays
+from genpolicy_play.web.positions import ReplayCache
 from genpolicy_play.web.requests import RequestError
 from tests.play.web_server import Client, serving
 
@@ -47,12 +47,12 @@ def game_of_600() -> list[str]:
 
 def test_a_long_game_is_replayed_once(monkeypatch: pytest.MonkeyPatch, game_of_600: list[str]) -> None:
     game = load_game("chess")
-    replays, moves = Replays(game), game_of_600
+    replays, moves = ReplayCache(game), game_of_600
     # Each way to the same position, all at once or move by move, tells the same.
-    slow = Replays(game)
+    slow = ReplayCache(game)
     for end in range(0, 131):
         one = slow.replay(START, moves[:end])
-        other = Replays(game).replay(START, moves[:end])
+        other = ReplayCache(game).replay(START, moves[:end])
         assert (one.moves, one.labels, one.last, game.format(one.state)) == (
             other.moves,
             other.labels,

@@ -12,10 +12,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from genpolicy_play.web.app import make_app
-from genpolicy_play.web.catalog import Offers, make_offers
+from genpolicy_play.web.catalog import Catalog, make_catalog
 from genpolicy_play.web.middleware import Hosts
-from genpolicy_play.web.queue import Desk
-from genpolicy_play.web.serving import Running
+from genpolicy_play.web.queue import DecisionQueue
+from genpolicy_play.web.serving import ThreadedServer
 
 TIC_TAC_TOE = "connect:rows=3,cols=3,k=3,gravity=false"
 
@@ -50,10 +50,10 @@ class Reply:
 class Client:
     """Asks one server."""
 
-    def __init__(self, url: str, desk: Desk, offers: Offers) -> None:
+    def __init__(self, url: str, queue: DecisionQueue, catalog: Catalog) -> None:
         parts = urlsplit(url)
         self.host, self.port = parts.hostname or "", parts.port or 0
-        self.desk, self.offers = desk, offers
+        self.queue, self.catalog = queue, catalog
 
     def ask(self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> Reply:
         """One request on a connection of its own."""
@@ -84,7 +84,7 @@ class Client:
         """Id of a policy by its game and the beginning of its label."""
         return next(
             offer.id
-            for offer in self.offers.policies.values()
+            for offer in self.catalog.policies.values()
             if offer.game.spec == game and offer.label.startswith(label)
         )
 
@@ -100,14 +100,15 @@ def serving(
     specs: Sequence[str | Path],
     games: Sequence[str],
     *,
-    desk: Desk | None = None,
+    queue: DecisionQueue | None = None,
     files: Mapping[str, Path] | None = None,
 ) -> Iterator[Client]:
     """A server of some policies and games."""
-    offers, desk = make_offers([str(spec) for spec in specs], games), desk or Desk()
+    catalog = make_catalog([str(spec) for spec in specs], games)
+    queue = queue or DecisionQueue()
     try:
-        with Running(make_app(offers, desk, Hosts("127.0.0.1"), files)) as url:
-            yield Client(url, desk, offers)
+        with ThreadedServer(make_app(catalog, queue, Hosts("127.0.0.1"), files)) as url:
+            yield Client(url, queue, catalog)
     finally:
-        desk.close()
-        offers.close()
+        queue.close()
+        catalog.close()

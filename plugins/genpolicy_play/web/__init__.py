@@ -1,1 +1,1 @@
-"""``genpolicy web``: a page to play against policies and to look into them, served on this computer."""
+"""``genpolicy web``: a page to play against policies and watch them think, served on this computer."""

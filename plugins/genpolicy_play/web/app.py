@@ -1,4 +1,4 @@
-"""The application: which path answers what, and how a decision comes line by line."""
+"""The application: what each path answers, and how the lines of a decision are sent as they are made."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from genpolicy_play.drawing import board_of, board_svg
-from genpolicy_play.web.catalog import Offers
-from genpolicy_play.web.deciding import DECIDE_FIELDS, Question
+from genpolicy_play.web.catalog import Catalog
+from genpolicy_play.web.deciding import DECIDE_FIELDS, DecisionRequest
 from genpolicy_play.web.exporting import EXPORT_FIELDS, exported
 from genpolicy_play.web.middleware import Guard, Hosts, error_response
 from genpolicy_play.web.positions import (
@@ -31,7 +31,7 @@ from genpolicy_play.web.positions import (
     require_game,
     typed_move,
 )
-from genpolicy_play.web.queue import Desk, Job, Stopped
+from genpolicy_play.web.queue import Cancelled, DecisionQueue, Job
 from genpolicy_play.web.requests import MAX_MOVE, MAX_MOVES, MAX_NAME, Fields, RequestError, read_object
 
 INDEX = "index.html"
@@ -44,41 +44,40 @@ MEDIA = {
     ".svg": "image/svg+xml",
     ".webmanifest": "application/manifest+json",
 }
-"""Kinds of files that are served."""
+"""Media types of the files that are served, by suffix."""
 MAX_PENDING_BYTES = 64 << 20
-"""Of lines that a client has not fetched; one that is slower is left."""
+"""Lines that a client has not fetched; a slower client is disconnected."""
 SEND_TIMEOUT_S = 30.0
 NUM_READERS = 8
-"""Positions that are worked out at a time."""
+"""Positions that are computed at a time."""
 LONG = 100
-"""New moves of a game from which on it is a long one: those wait for each other, so that no other board waits for them
-all."""
+"""New moves that make a game a long one. Long games are replayed one at a time, so that other boards need not wait."""
 ResultT = TypeVar("ResultT")
 
 
 def static_files(folder: Path | None = None) -> dict[str, Path]:
-    """The page's files by name, as they lie there now; nothing else is ever read for a client."""
+    """The page's files by name, listed once; no other file is ever read for a client."""
     here = Path(str(resources.files("genpolicy_play.web"))) / "static" if folder is None else folder
-    found = sorted(here.iterdir()) if here.is_dir() else []
-    return {path.name: path for path in found if path.suffix in MEDIA and path.is_file()}
+    paths = sorted(here.iterdir()) if here.is_dir() else []
+    return {path.name: path for path in paths if path.suffix in MEDIA and path.is_file()}
 
 
 class Application:
-    """Answers the page.
+    """Answers the page's requests.
 
     Args:
-        offers: Games and policies.
-        desk: Where decisions are made.
-        files: The page's.
+        catalog: Games and policies.
+        queue: Makes the decisions.
+        files: The page's, by name.
     """
 
-    def __init__(self, offers: Offers, desk: Desk, files: Mapping[str, Path]) -> None:
-        self.offers, self.desk, self.files = offers, desk, dict(files)
+    def __init__(self, catalog: Catalog, queue: DecisionQueue, files: Mapping[str, Path]) -> None:
+        self.catalog, self.queue, self.files = catalog, queue, dict(files)
         self._readers: CapacityLimiter | None = None
         self._long: CapacityLimiter | None = None
 
     def routes(self) -> list[Route]:
-        """Path by path."""
+        """The handler of each path."""
         return [
             Route("/", self.index),
             Route("/static/{name}", self.static),
@@ -89,7 +88,7 @@ class Application:
         ]
 
     async def work(self, call: Callable[[], ResultT], *, long: bool = False) -> ResultT:
-        """Work out something in a thread, a few at a time, so that the loop goes on; what is long one at a time."""
+        """Make a call in a thread, so that the event loop keeps answering; a few at a time, or one if it is long."""
         if self._readers is None or self._long is None:
             self._readers, self._long = CapacityLimiter(NUM_READERS), CapacityLimiter(1)
         return await to_thread.run_sync(call, limiter=self._long if long else self._readers)
@@ -98,16 +97,16 @@ class Application:
         """Whether a request names a long game that is not known yet.
 
         Raises:
-            RequestError: it names no game that is offered, or no moves.
+            RequestError: it names no game that is offered, or malformed moves.
         """
-        return num_new_moves(fields, require_game(self.offers.replays, fields.text("game"))) > LONG
+        return num_new_moves(fields, require_game(self.catalog.games, fields.text("game"))) > LONG
 
     async def index(self, request: Request) -> Response:
         """The page."""
         return await self._file(INDEX)
 
     async def static(self, request: Request) -> Response:
-        """A file of it."""
+        """One of its files."""
         return await self._file(request.path_params["name"])
 
     async def _file(self, name: str) -> Response:
@@ -122,65 +121,65 @@ class Application:
 
     async def list_offers(self, request: Request) -> Response:
         """Games and policies."""
-        return JSONResponse(self.offers.described())
+        return JSONResponse(self.catalog.described())
 
     async def position(self, request: Request) -> Response:
-        """A position and what can be played there."""
+        """A position, its legal moves and its drawing."""
         fields = Fields(read_object(await request.body()), (*POSITION_FIELDS, "typed"))
         return JSONResponse(await self.work(partial(self._position, fields), long=self.is_long(fields)))
 
     def _position(self, fields: Fields) -> dict[str, Any]:
-        replays = require_game(self.offers.replays, fields.text("game"))
-        game, flip = replays.game, fields.flag("flip")
-        found = position_of(fields, replays)
+        cache = require_game(self.catalog.games, fields.text("game"))
+        game, flip = cache.game, fields.flag("flip")
+        replay = position_of(fields, cache)
         typed = fields.optional_text("typed", most=MAX_NAME)
         if typed is not None:
-            moves = [game.moves[move] for move in found.moves]
-            found = replays.replay(found.start, [*moves, typed_move(game, found, typed)])
+            moves = [game.moves[move] for move in replay.moves]
+            replay = cache.replay(replay.start, [*moves, typed_move(game, replay, typed)])
         drawing = board_svg(
             game,
-            board_of(game, found.state),
+            board_of(game, replay.state),
             flipped=flip,
-            last=() if found.last is None else found.last,
-            check=game.check(found.state),
+            last=() if replay.last is None else replay.last,
+            check=game.check(replay.state),
         )
-        return described(game, found, drawing, flip=flip)
+        return described(game, replay, drawing, flip=flip)
 
     async def export(self, request: Request) -> Response:
         """The game as a file."""
         fields = Fields(read_object(await request.body()), EXPORT_FIELDS)
-        # A file is written move by move, whatever is known of the game.
+        # Writing a file plays every move, known or not.
         long = len(fields.texts("moves", most=MAX_MOVES, length=MAX_MOVE)) > LONG
         name, content = await self.work(partial(self._export, fields), long=long)
         try:
             content.decode("utf-8")
             media_type = "text/plain; charset=utf-8"
-        except UnicodeDecodeError:  # a format with an encoding of its own
+        except UnicodeDecodeError:  # a format with another encoding
             media_type = "application/octet-stream"
         return Response(
             content, media_type=media_type, headers={"Content-Disposition": f'attachment; filename="{name}"'}
         )
 
     def _export(self, fields: Fields) -> tuple[str, bytes]:
-        replays = require_game(self.offers.replays, fields.text("game"))
-        return exported(replays.game, position_of(fields, replays), fields)
+        cache = require_game(self.catalog.games, fields.text("game"))
+        return exported(cache.game, position_of(fields, cache), fields)
 
-    def question(self, fields: Fields) -> Question:
-        """What a client asks of a policy.
+    def decision_request(self, fields: Fields) -> DecisionRequest:
+        """The decision that a client requests.
 
         Raises:
-            RequestError: nothing that can be asked.
+            RequestError: a malformed request, or no such game, policy or option.
         """
-        replays = require_game(self.offers.replays, fields.text("game"))
-        offer = self.offers.offer(fields.text("policy"), replays.game)
-        return Question(fields, offer, position_of(fields, replays))
+        cache = require_game(self.catalog.games, fields.text("game"))
+        offer = self.catalog.offer(fields.text("policy"), cache.game)
+        return DecisionRequest(fields, offer, position_of(fields, cache))
 
 
 class Decide:
-    """``POST /api/decide`` as an application of its own: it sends lines as they come, and sees the client go.
+    """``POST /api/decide``, an ASGI application of its own: it sends each line at once and sees the client go.
 
     Args:
-        application: What it belongs to.
+        application: The application that it is a part of.
     """
 
     def __init__(self, application: Application) -> None:
@@ -188,23 +187,25 @@ class Decide:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        application, desk = self._application, self._application.desk
+        application, queue = self._application, self._application.queue
         fields = Fields(read_object(await Request(scope, receive).body()), DECIDE_FIELDS)
-        question = await application.work(partial(application.question, fields), long=application.is_long(fields))
+        request = await application.work(
+            partial(application.decision_request, fields), long=application.is_long(fields)
+        )
         lines = Lines(asyncio.get_running_loop())
-        # One key for all options of a policy: they share its network.
-        job = desk.submit(id(question.offer.policy), partial(_answer, question, lines))
+        # One key for all settings of a policy: they share its network.
+        job = queue.submit(id(request.offer.policy), partial(_answer, request, lines))
         try:
-            await _sent(lines, receive, send)
+            await _send_lines(lines, receive, send)
         finally:
-            desk.stop(job)
+            queue.cancel(job)
 
 
 class Lines:
-    """Lines on their way from the thread that makes them to the loop that sends them.
+    """Lines on their way from the thread that makes them to the event loop that sends them.
 
     Args:
-        loop: The sender's.
+        loop: The event loop.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -213,19 +214,19 @@ class Lines:
         self._pending = 0
 
     def put(self, line: bytes | RequestError | None) -> None:
-        """Hand over a line, an error, or None for the end; from any thread.
+        """Pass on a line, an error, or None for the end; from any thread.
 
         Raises:
-            Stopped: too much waits to be fetched, or the loop has ended.
+            Cancelled: the client fetches too slowly, or the event loop has ended.
         """
         if isinstance(line, bytes):
             self._pending += len(line)
             if self._pending > MAX_PENDING_BYTES:
-                raise Stopped
+                raise Cancelled
         try:
             self._loop.call_soon_threadsafe(self._queue.put_nowait, line)
-        except RuntimeError:  # the loop is closed: the server ends
-            raise Stopped from None
+        except RuntimeError:  # a closed event loop: the server ends
+            raise Cancelled from None
 
     async def get(self) -> bytes | RequestError | None:
         """The next one."""
@@ -235,47 +236,45 @@ class Lines:
         return line
 
 
-def _answer(question: Question, lines: Lines, job: Job) -> None:
-    """A desk's work: the answer to a question, line by line."""
+def _answer(request: DecisionRequest, lines: Lines, job: Job) -> None:
+    """Make the lines of a decision; runs in a thread of the queue."""
     last: RequestError | None = None
     try:
-        question.answer(job, lambda values: lines.put(_line(values)))
+        request.answer(job, lambda values: lines.put(_line(values)))
     except RequestError as error:
         last = error
-    except Stopped:
+    except Cancelled:
         last = RequestError("stopped", 503, 1)
     except Exception:
-        last = RequestError("the server failed here; what happened stands in its terminal", 500)
+        last = RequestError("the server failed; its terminal shows the error", 500)
         raise
     finally:
         try:
             lines.put(last)
-        except Stopped:
-            job.stop()  # nobody waits for it any more
+        except Cancelled:
+            job.cancel()  # nobody waits for it any more
 
 
 def _line(values: Mapping[str, Any]) -> bytes:
     return json.dumps(values, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
 
-async def _sent(lines: Lines, receive: Receive, send: Send) -> None:
-    """Send lines until the end, or until the client has gone.
-
-    An error before the first line is a status of its own; after it the last line.
+async def _send_lines(lines: Lines, receive: Receive, send: Send) -> None:
+    """Send lines until the end, or until the client has gone; an error after the first line is sent as the last one.
 
     Raises:
-        RequestError: before anything was sent.
+        RequestError: an error before the first line, which becomes the status.
     """
     gone = asyncio.ensure_future(_gone(receive))
     began = False
     try:
         while True:
-            coming = asyncio.ensure_future(lines.get())
-            await asyncio.wait({gone, coming}, return_when=asyncio.FIRST_COMPLETED)
-            if not coming.done():
-                coming.cancel()
+            next_line = asyncio.ensure_future(lines.get())
+            await asyncio.wait({gone, next_line}, return_when=asyncio.FIRST_COMPLETED)
+            if not next_line.done():
+                next_line.cancel()
                 return
-            line = coming.result()
+            line = next_line.result()
             if isinstance(line, RequestError) and not began:
                 raise line
             if not began:
@@ -299,27 +298,27 @@ async def _gone(receive: Receive) -> None:
 
 
 async def _refused(request: Request, error: Any) -> Response:
-    """A refusal of the application's own."""
+    """The answer for an error of the application's own."""
     return error_response(error)
 
 
 async def _not_routed(request: Request, error: Any) -> Response:
-    """A refusal of the router's, an ``HTTPException``."""
-    words = {404: "there is nothing here", 405: f"{request.method} is not answered here"}
+    """The answer for an ``HTTPException`` of the router's."""
+    words = {404: "there is nothing here", 405: f"{request.method} is not allowed here"}
     response = error_response(RequestError(words.get(error.status_code, str(error.detail)), error.status_code))
     response.headers.update(error.headers or {})
     return response
 
 
-def make_app(offers: Offers, desk: Desk, hosts: Hosts, files: Mapping[str, Path] | None = None) -> ASGIApp:
-    """The guarded application.
+def make_app(catalog: Catalog, queue: DecisionQueue, hosts: Hosts, files: Mapping[str, Path] | None = None) -> ASGIApp:
+    """The application behind its guard.
 
     Args:
-        offers: Games and policies.
-        desk: Where decisions are made.
-        hosts: Names under which it may be asked.
-        files: The page's; None: those of the package.
+        catalog: Games and policies.
+        queue: Makes the decisions.
+        hosts: Names under which it answers.
+        files: The page's files by name; None takes those of the package.
     """
-    application = Application(offers, desk, static_files() if files is None else files)
+    application = Application(catalog, queue, static_files() if files is None else files)
     handlers: Mapping[Any, Any] = {RequestError: _refused, HTTPException: _not_routed}
     return Guard(Starlette(routes=application.routes(), exception_handlers=handlers), hosts)

@@ -1,4 +1,4 @@
-"""What the page can choose from: games, and policies with their settings, all loaded before the first request."""
+"""The games and policies that the page offers, all loaded before the first request."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from genpolicy.errors import RegistryError
 from genpolicy.game import Game
 from genpolicy.policies.base import Policy
 from genpolicy_play.engine.host import Facts, load_lightly, read_facts
-from genpolicy_play.web.positions import Replays
+from genpolicy_play.web.positions import ReplayCache
 from genpolicy_play.web.requests import MAX_MOVES, MAX_NAME, MAX_TEXT, RequestError, quoted
 from genpolicy_play.web.settings import Settings
 
 NO_WEIGHTS = ("alphabeta?nodes=5000", "mcts:heuristic?simulations=200", "greedy", "random")
-"""Offered where no policy is named; those that value positions only for games that do."""
+"""Offered where no policy is named."""
 NEED_HEURISTIC = ("alphabeta", "mcts", "greedy")
 
 
 @dataclass(frozen=True)
 class Offer:
-    """A policy of the list."""
+    """A policy that the page offers."""
 
     id: str
-    """What clients call it."""
+    """Its name in requests."""
     label: str
     policy: Policy = field(repr=False)
     settings: Settings = field(repr=False)
     dreams: bool
-    """Whether it imagines by steps that can be shown."""
+    """Whether it imagines in steps that can be shown."""
 
     @property
     def game(self) -> Game[Any]:
-        """What it plays."""
+        """The game that it plays."""
         return self.policy.game
 
     def described(self) -> dict[str, Any]:
-        """It as JSON."""
+        """The offer as JSON."""
         return {
             "id": self.id,
             "label": self.label,
@@ -50,11 +50,11 @@ class Offer:
         }
 
 
-class Offers:
+class Catalog:
     """All games and policies of a server.
 
     Args:
-        games: In the order of the page.
+        games: In the page's order.
         policies: Loaded policies and their settings.
         notes: Sentences for the page, such as how to add a policy.
     """
@@ -62,7 +62,7 @@ class Offers:
     def __init__(
         self, games: Sequence[Game[Any]], policies: Sequence[tuple[Policy, Settings]], notes: Sequence[str] = ()
     ) -> None:
-        self.replays: dict[str, Replays] = {game.spec: Replays(game) for game in games}
+        self.games: dict[str, ReplayCache] = {game.spec: ReplayCache(game) for game in games}
         self.policies: dict[str, Offer] = {}
         self.notes = tuple(notes)
         taken: dict[tuple[str, str], int] = {}
@@ -76,7 +76,7 @@ class Offers:
         """The policy of an id.
 
         Raises:
-            RequestError: there is none, or it plays another game.
+            RequestError: no such policy, or it plays another game.
         """
         offer = self.policies.get(name)
         if offer is None:
@@ -86,10 +86,10 @@ class Offers:
         return offer
 
     def described(self) -> dict[str, Any]:
-        """What ``/api/offers`` answers."""
+        """The answer of ``/api/offers``."""
         return {
             "version": __version__,
-            "games": [_game(replays.game) for replays in self.replays.values()],
+            "games": [_game(cache.game) for cache in self.games.values()],
             "policies": [offer.described() for offer in self.policies.values()],
             "notes": list(self.notes),
             "limits": {"moves": MAX_MOVES, "text": MAX_TEXT, "name": MAX_NAME},
@@ -114,16 +114,16 @@ def _game(game: Game[Any]) -> dict[str, Any]:
     }
 
 
-def make_offers(specs: Sequence[str], game_specs: Sequence[str], device: str = "cpu") -> Offers:
-    """Load what a command line names.
+def make_catalog(specs: Sequence[str], game_specs: Sequence[str], device: str = "cpu") -> Catalog:
+    """Load the policies that a command line names.
 
     Args:
-        specs: Policies; none: what needs no weights, for the named or all installed games.
-        game_specs: Games, those of the policies' folders beside them.
-        device: Where networks lie.
+        specs: Policies; none loads those that need no training, for the named or all installed games.
+        game_specs: Games to offer beside those of the policies' folders.
+        device: Device of the networks.
 
     Raises:
-        ValueError: a policy that plays any game, and no game; whatever ``load_policy`` finds wrong.
+        ValueError: a policy that plays any game and no game to play, or whatever ``load_policy`` refuses.
         LookupError: no such game or policy.
         EngineError: an engine does not start.
     """
@@ -144,14 +144,14 @@ def make_offers(specs: Sequence[str], game_specs: Sequence[str], device: str = "
         for policy, _ in policies:
             policy.close()
         raise
-    return Offers(list(games.values()), policies)
+    return Catalog(list(games.values()), policies)
 
 
 def _games_of(spec: str, facts: Facts, games: Mapping[str, Game[Any]]) -> list[Game[Any]]:
     """The games that a policy is offered for.
 
     Raises:
-        ValueError: it plays any, and none was named.
+        ValueError: it plays any game, and none was named.
     """
     if facts.game is not None:
         return [games[registry.load_game(facts.game).spec]]
@@ -170,8 +170,8 @@ def _loaded(spec: str, game: Game[Any], device: str) -> tuple[Policy, Settings]:
         raise
 
 
-def _without_weights(games: dict[str, Game[Any]], device: str) -> Offers:
-    """What plays without having been trained."""
+def _without_weights(games: dict[str, Game[Any]], device: str) -> Catalog:
+    """The policies that need no training."""
     missing: list[str] = []
     if not games:
         for name in registry.available("games"):
@@ -192,11 +192,11 @@ def _without_weights(games: dict[str, Game[Any]], device: str) -> Offers:
     example = next(iter(found_policies(Path("runs"))), None)
     folder = "FOLDER" if example is None else str(example)
     note = f"No policy was named, so these play without a network. To add one: genpolicy web --policy {folder}"
-    return Offers(list(games.values()), policies, [note, *missing])
+    return Catalog(list(games.values()), policies, [note, *missing])
 
 
 def found_policies(folder: Path) -> Iterator[Path]:
-    """Folders of policies where training usually leaves them, newest first."""
+    """Folders of policies where training usually saves them, newest first."""
     try:
         files = [*folder.glob("*/policy/config.yaml"), *folder.glob("*/*/policy/config.yaml")]
         yield from (file.parent for file in sorted(files, key=lambda file: -file.stat().st_mtime))

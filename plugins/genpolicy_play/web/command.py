@@ -1,4 +1,4 @@
-"""``genpolicy web``: a page on this computer to play against policies and to look into them."""
+"""``genpolicy web``: a page on this computer to play against policies and watch them think."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8000
 SWITCH_S = 0.001
-"""Between threads; the loop would answer late behind searches written in Python."""
+"""Interval of Python's thread switches: behind a search written in Python, the event loop would answer late."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -20,17 +20,15 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "web",
         help="play against policies in the browser",
-        description="Serves a page to play against policies and to see what they imagine. Without --policy it offers "
-        "what plays without having been trained. Nothing is fetched from elsewhere; Ctrl-C ends it.",
+        description="Serves a page to play against policies and see what they imagine. Without --policy it offers "
+        "those that need no training. The page loads nothing from other hosts. Ctrl-C ends the server.",
     )
-    parser.add_argument(
-        "--policy", action="append", metavar="P", help="a policy's folder or spelling; may be given several times"
-    )
+    parser.add_argument("--policy", action="append", metavar="P", help="a policy's folder or spelling; repeatable")
     parser.add_argument(
         "--game",
         action="append",
         metavar="SPEC",
-        help="a game to offer, and for policies without a folder, e.g. chess; may be given several times",
+        help="a game to offer, and the game of policies without a folder, e.g. chess; repeatable",
     )
     parser.add_argument("--host", default=DEFAULT_HOST, help=f"address to listen on; default {DEFAULT_HOST}")
     parser.add_argument(
@@ -40,7 +38,7 @@ def add_parser(subparsers: Any) -> None:
         "--allow-host",
         action="append",
         metavar="NAME",
-        help="a name under which browsers reach the server, beside its address; may be given several times",
+        help="another name under which browsers reach the server; repeatable",
     )
     parser.add_argument("--device", default="cpu", help="where networks run; default cpu")
     parser.add_argument("--open", action="store_true", help="open the page in the browser")
@@ -51,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until Ctrl-C; the exit status.
 
     Raises:
-        ValueError: the extra is missing, the address cannot be had, or a policy is wrong.
+        ValueError: the extra is missing, the address cannot be used, or a policy is wrong.
         LookupError: no such policy or game.
     """
     require_extra()
@@ -61,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     with listen(arguments.host, arguments.port) as bound:
         if not is_loopback(bound.getsockname()[0]):
             print(
-                f"genpolicy web: warning: --host {arguments.host} lets everybody who reaches this computer use the "
+                f"genpolicy web: warning: with --host {arguments.host} everybody who reaches this computer can use the "
                 "policies; there is no password",
                 file=sys.stderr,
                 flush=True,
@@ -72,34 +70,34 @@ def run(arguments: argparse.Namespace) -> int:
 def _serve(bound: socket.socket, arguments: argparse.Namespace) -> NoReturn:
     """Load, serve, and end the process."""
     from genpolicy_play.web.app import make_app
-    from genpolicy_play.web.catalog import make_offers
-    from genpolicy_play.web.deciding import warm
+    from genpolicy_play.web.catalog import make_catalog
+    from genpolicy_play.web.deciding import warm_up
     from genpolicy_play.web.middleware import Hosts
-    from genpolicy_play.web.queue import Desk
+    from genpolicy_play.web.queue import DecisionQueue
     from genpolicy_play.web.serving import serve, url_of
 
     sys.setswitchinterval(SWITCH_S)
-    offers = make_offers(arguments.policy or [], arguments.game or [], arguments.device)
+    catalog = make_catalog(arguments.policy or [], arguments.game or [], arguments.device)
     try:
-        for offer in offers.policies.values():
-            warm(offer)
-        desk, url = Desk(), url_of(bound)
-        app = make_app(offers, desk, Hosts(arguments.host, arguments.allow_host or ()))
+        for offer in catalog.policies.values():
+            warm_up(offer)
+        queue, url = DecisionQueue(), url_of(bound)
+        app = make_app(catalog, queue, Hosts(arguments.host, arguments.allow_host or ()))
 
         def announce() -> None:
-            for note in offers.notes:
+            for note in catalog.notes:
                 print(note)
-            for offer in offers.policies.values():
+            for offer in catalog.policies.values():
                 print(f"  {offer.game.title}: {offer.label}")
             print(f"genpolicy web: {url}  (Ctrl-C ends it)", flush=True)
             if arguments.open:
                 threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 
         loop = serve(app, bound, announce)
-        desk.close()
+        queue.close()
     finally:
-        offers.close()
-    # At once: neither answers of the loop nor a thread in the middle of a network call are waited for.
+        catalog.close()
+    # At once: it waits neither for answers of the event loop nor for a thread in a network call.
     sys.stdout.flush()
     sys.stderr.flush()
     assert not loop.is_closed()
@@ -107,7 +105,7 @@ def _serve(bound: socket.socket, arguments: argparse.Namespace) -> NoReturn:
 
 
 def require_extra() -> None:
-    """See that the extra is installed.
+    """Check that the extra is installed.
 
     Raises:
         ValueError: it is not.

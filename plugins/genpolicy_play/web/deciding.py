@@ -1,4 +1,4 @@
-"""One decision as lines of JSON: each step of the dream as it is dreamt, then the move and why."""
+"""One decision as lines of JSON: each step of the dream as soon as it is made, then the move and its reasons."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ from genpolicy_play.drawing import (
 )
 from genpolicy_play.engine.watching import watched
 from genpolicy_play.web.catalog import Offer
-from genpolicy_play.web.positions import POSITION_FIELDS, Replayed
+from genpolicy_play.web.positions import POSITION_FIELDS, Replay
 from genpolicy_play.web.queue import MAX_SECONDS, Job, TookTooLong
 from genpolicy_play.web.requests import MAX_SEED, Fields, RequestError
 from genpolicy_play.web.settings import drawn_seed
 
 DECIDE_FIELDS = (*POSITION_FIELDS, "policy", "options", "dream", "seed")
 NUM_LIKELIEST = 8
-"""Moves whose probabilities are told."""
+"""Moves whose probabilities are sent."""
 NUM_ALTERNATIVES = 3
 """Other moves that the drawing of a decision shows."""
 AT_ONCE = ("mcts", "alphabeta", "greedy", "random")
-"""Policies whose first decision is as fast as any other: what they need has been loaded with them."""
+"""Policies whose first decision is as fast as any other."""
 
 Emit = Callable[[dict[str, Any]], None]
 
 
-class Question:
-    """What a client asks of a policy.
+class DecisionRequest:
+    """A decision that a client requests.
 
     Args:
         fields: The body.
         offer: The policy.
-        found: The position.
+        replay: The position.
 
     Raises:
-        RequestError: an option or a seed that is none, or a position in which nothing is to be decided.
+        RequestError: a malformed option or seed, or a position without legal moves.
     """
 
-    def __init__(self, fields: Fields, offer: Offer, found: Replayed) -> None:
-        self.offer, self.state = offer, found.state
+    def __init__(self, fields: Fields, offer: Offer, replay: Replay) -> None:
+        self.offer, self.state = offer, replay.state
         self.options = offer.settings.read(fields.mapping("options"))
         self.dream, self.flip = fields.flag("dream"), fields.flag("flip")
         seed = fields.whole("seed", 0, MAX_SEED)
@@ -66,32 +66,32 @@ class Question:
             raise RequestError(f"the game is over in {offer.game.format(self.state)!r}: there is no legal move")
 
     def answer(self, job: Job, emit: Emit) -> None:
-        """Decide, in a thread of the desk.
+        """Decide; runs in a thread of the queue.
 
         Args:
-            job: Asked again and again whether to go on.
-            emit: Takes each line.
+            job: Says whether to continue.
+            emit: Receives each line.
 
         Raises:
             RequestError: the policy refuses the options together, or has no move here.
-            Stopped: the client has gone.
+            Cancelled: the client has gone.
         """
         job.check()
         policy = self.offer.settings.policy(self.options)
         policy.seed(self.seed)
         began, game = time.perf_counter(), self.offer.game
 
-        def tell(step: DreamStep) -> None:
+        def on_step(step: DreamStep) -> None:
             job.check()
             if self.dream:
                 emit(step_line(game, self.state, frame_of_step(game, self.state, step), flip=self.flip))
 
         try:
             with watched(policy, job.check), searching(policy, job.check):
-                decision = policy.dream(self.state, tell).decision
+                decision = policy.dream(self.state, on_step).decision
         except TookTooLong:
             raise RequestError(
-                f"{policy.label} thought for more than {MAX_SECONDS:g} seconds and was stopped; choose fewer steps or "
+                f"{policy.label} took more than {MAX_SECONDS:g} seconds and was stopped; choose fewer steps or "
                 "simulations",
                 504,
             ) from None
@@ -194,25 +194,24 @@ def action_line(action: Action) -> dict[str, Any]:
 
 
 def line_of(game: Game[Any], state: Any, line: Sequence[int]) -> list[dict[str, Any]]:
-    """The moves of an imagined line, each with its label and whether it can be played after those before it.
-
-    Those that can have their places as well.
-    """
-    told: list[dict[str, Any]] = []
+    """The moves of an imagined line: their labels, whether they are legal in turn, and the places of legal ones."""
+    described: list[dict[str, Any]] = []
     position = state
     for move in line:
         if move < 0:
-            told.append({"move": None, "label": "end", "legal": position is not None and _is_over(game, position)})
+            described.append({"move": None, "label": "end", "legal": position is not None and _is_over(game, position)})
             position = None
         elif position is not None and move in game.legal(position):
             source, target = move_places(game, position, move)
             places = {"source": source, "target": target}
-            told.append({"move": game.moves[move], "label": game.move_text(position, move), "legal": True, **places})
+            described.append(
+                {"move": game.moves[move], "label": game.move_text(position, move), "legal": True, **places}
+            )
             position = game.play(position, move)
         else:
-            told.append({"move": game.moves[move], "label": game.moves[move], "legal": False})
+            described.append({"move": game.moves[move], "label": game.moves[move], "legal": False})
             position = None
-    return told
+    return described
 
 
 def _is_over(game: Game[Any], state: Any) -> bool:
@@ -226,7 +225,7 @@ def likeliest_of(game: Game[Any], state: Any, policy: dict[int, float]) -> list[
 
 
 def decision_svg(game: Game[Any], state: Any, decision: Decision, *, flip: bool) -> str:
-    """The position with the imagined line as arrows and the likeliest other moves as fainter ones."""
+    """The position, with the imagined line as arrows and the likeliest other moves as fainter ones."""
     player = game.player(state)
     plan = frames(game, Dream(state, player, None, (), decision))[0].actions
     others = list(likeliest_first(decision.policy).items())
@@ -239,8 +238,8 @@ def decision_svg(game: Game[Any], state: Any, decision: Decision, *, flip: bool)
     return board_svg(game, board_of(game, state), flipped=flip, check=game.check(state), arrows=arrows)
 
 
-def warm(offer: Offer) -> float:
-    """Let a policy decide and draw once, so that the first click does not wait for what is made at first use.
+def warm_up(offer: Offer) -> float:
+    """Decide and draw once, so that the first click does not wait for what the first use loads.
 
     Returns:
         Seconds that it took.

@@ -8,30 +8,30 @@ from pathlib import Path
 from typing import Any
 
 from genpolicy.game import Game, PlayedGame
-from genpolicy_play.web.positions import POSITION_FIELDS, Replayed, outcome_of
+from genpolicy_play.web.positions import POSITION_FIELDS, Replay, outcome_of
 from genpolicy_play.web.requests import Fields, RequestError, quoted
 
 EXPORT_FIELDS = (*POSITION_FIELDS, "format", "players", "result")
 
 
-def exported(game: Game[Any], found: Replayed, fields: Fields) -> tuple[str, bytes]:
+def exported(game: Game[Any], replay: Replay, fields: Fields) -> tuple[str, bytes]:
     """A file's name and content.
 
     Raises:
-        RequestError: a format that the game does not write, names or a result that are none, or a result that the rules
-            contradict.
+        RequestError: a format that the game does not write, malformed names or result, or a result that contradicts
+            the rules.
     """
     suffixes = game.game_suffixes
     suffix = fields.text("format", suffixes[0] if suffixes else "none")
     if suffix not in suffixes:
         there = ", ".join(suffixes) or "none"
         raise RequestError(f"format {quoted(suffix)} is not written for {game.spec}; there are: {there}")
-    fields.flag("flip")  # a file has no side from which it is seen
+    fields.flag("flip")  # checked, and of no effect on a file
     names = fields.texts("players", most=2, length=100)
     headers = {side: name for side, name in zip(game.players, names, strict=False) if name}
     headers["Date"] = time.strftime("%Y.%m.%d")
-    start = game.format(game.parse(found.start))
-    played = PlayedGame("web:1", start, found.moves, _result(game, found, fields), headers)
+    start = game.format(game.parse(replay.start))
+    played = PlayedGame("web:1", start, replay.moves, _result(game, replay, fields), headers)
     with tempfile.TemporaryDirectory(prefix="genpolicy-") as folder:
         path = Path(folder) / f"game{suffix}"
         try:
@@ -43,14 +43,14 @@ def exported(game: Game[Any], found: Replayed, fields: Fields) -> tuple[str, byt
         return path.name, path.read_bytes()
 
 
-def _result(game: Game[Any], found: Replayed, fields: Fields) -> float | None:
-    """For player 0: what was sent, else what the rules say."""
-    said = fields.whole("result", -1, 1)
-    outcome = outcome_of(game, found.state)
+def _result(game: Game[Any], replay: Replay, fields: Fields) -> float | None:
+    """The result for player 0: the one sent, else the one by the rules."""
+    sent = fields.whole("result", -1, 1)
+    outcome = outcome_of(game, replay.state)
     if outcome is None:
-        return None if said is None else float(said)
+        return None if sent is None else float(sent)
     ruled = {None: 0.0, 0: 1.0, 1: -1.0}[outcome["winner"]]
-    # Where moves are left, a draw by repetition may have been played on from, and then given up.
-    if said is not None and said != ruled and len(game.legal(found.state)) == 0:
-        raise RequestError(f"result {said} contradicts the end of the game ({outcome['reason']})")
-    return ruled if said is None else float(said)
+    # Where there are legal moves, the players may have continued beyond a drawn repetition, and one then resigned.
+    if sent is not None and sent != ruled and len(game.legal(replay.state)) == 0:
+        raise RequestError(f"result {sent} contradicts the end of the game ({outcome['reason']})")
+    return ruled if sent is None else float(sent)

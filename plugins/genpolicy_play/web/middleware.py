@@ -1,8 +1,9 @@
-"""What stands between the network and the application: who may ask, how much they may send, what every answer carries.
+"""Protects the application: checks who sends a request, limits its size, and sets the headers of every answer.
 
-A page of another site must not be able to use this server through the browser of its user. A name that its owner points
-at 127.0.0.1 (DNS rebinding) is kept out by the ``Host`` header, a form or a script of another origin by ``Origin``,
-``Sec-Fetch-Site`` and the content type, and no answer allows another origin to read it.
+A page of another site must not reach this server through the user's browser. The ``Host`` header keeps out a name that
+its owner points at 127.0.0.1 (DNS rebinding); ``Origin``, ``Sec-Fetch-Site`` and the content type keep out forms and
+scripts of other origins; and no answer allows another origin to read it. Starlette's ``TrustedHostMiddleware`` checks
+the first of these only, against a list of names: it cannot read IPv6 addresses or accept every loopback address.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from genpolicy_play.web.requests import MAX_BODY_BYTES, RequestError
 
 BODY_TIMEOUT_S = 10.0
 MAX_IN_FLIGHT = 256
-"""Requests at a time; one beyond is told to come again."""
+"""Requests at a time; a further one is asked to retry."""
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 HEADERS = {
     "Content-Security-Policy": (
@@ -41,7 +42,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class Hosts:
-    """The names under which the server may be asked.
+    """The host names under which the server answers.
 
     Args:
         host: The address that it listens on.
@@ -61,18 +62,18 @@ class Hosts:
             return False
         if name in self.names:
             return True
-        # Only a name can be rebound: a page under an IP address came from that address.
+        # DNS rebinding needs a name: a page under an IP address came from that address.
         return is_loopback(name) if self.is_loopback else _is_address(name)
 
 
 def host_of(header: str) -> str | None:
-    """The host of ``name[:port]`` in lower case, without the brackets of IPv6; None where it is no such thing."""
-    found = _split(f"http://{header}")
-    return None if found is None else found[0]
+    """The host of ``name[:port]`` in lower case, without the brackets of IPv6; None for any other text."""
+    parts = _split(f"http://{header}")
+    return None if parts is None else parts[0]
 
 
 def _split(url: str) -> tuple[str, int] | None:
-    """Host and port of ``scheme://host[:port]``; None where the text is more or less than that."""
+    """Host and port of ``scheme://host[:port]``; None for any other text."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -85,9 +86,9 @@ def _split(url: str) -> tuple[str, int] | None:
 
 
 def same_origin(origin: str, host: str) -> bool:
-    """Whether an ``Origin`` header is the one that a page of ``Host`` has."""
-    asked = _split(origin)
-    return asked is not None and asked == _split(f"{origin.partition('://')[0]}://{host}")
+    """Whether an ``Origin`` header is that of a page from ``Host``."""
+    parts = _split(origin)
+    return parts is not None and parts == _split(f"{origin.partition('://')[0]}://{host}")
 
 
 def is_loopback(host: str) -> bool:
@@ -113,11 +114,11 @@ def error_response(error: RequestError) -> JSONResponse:
 
 
 class Guard:
-    """Refuses what is not for this server, reads bodies within their limit, and gives every answer its headers.
+    """Refuses requests from elsewhere, reads bodies within their limits, and sets the headers of every answer.
 
     Args:
-        app: What answers; it is given whole bodies.
-        hosts: Names under which it may be asked.
+        app: The application; it receives whole bodies.
+        hosts: Names under which it answers.
     """
 
     def __init__(self, app: ASGIApp, hosts: Hosts) -> None:
@@ -127,7 +128,7 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":  # there is no lifespan and no WebSocket here
-            raise RuntimeError(f"no answer to {scope['type']!r}")
+            raise RuntimeError(f"cannot answer {scope['type']!r}")
         began = False
 
         async def send_guarded(message: Message) -> None:
@@ -151,19 +152,19 @@ class Guard:
             if not began:
                 await error_response(error)(scope, receive, send_guarded)
         except Exception:
-            # A bug of ours: its trace is for whoever runs the server, and none of it for the client.
+            # A bug of ours: the trace goes to the terminal of whoever runs the server, not to the client.
             traceback.print_exc(file=sys.stderr)
             if not began:
-                failed = RequestError("the server failed here; what happened stands in its terminal", 500)
+                failed = RequestError("the server failed; its terminal shows the error", 500)
                 await error_response(failed)(scope, receive, send_guarded)
         finally:
             self._in_flight -= 1
 
     def _check(self, scope: Scope) -> None:
-        """See that a request is meant for this server and comes from its own page, or from no page.
+        """Check that a request names this server and comes from its own page or from outside a browser.
 
         Raises:
-            RequestError: it is not.
+            RequestError: it does not.
         """
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
@@ -171,7 +172,7 @@ class Guard:
             raise RequestError("the request must have one Host header")
         if not self.hosts.allow(hosts[0]):
             raise RequestError(
-                "this server is not to be asked under that name; use the address that it printed, or start it with "
+                "this server does not answer under that name; use the address that it printed, or start it with "
                 "--allow-host NAME",
                 403,
             )
@@ -179,19 +180,22 @@ class Guard:
             return
         origins = headers.getlist("origin")
         if len(origins) > 1 or not all(same_origin(origin, hosts[0]) for origin in origins):
-            raise RequestError("a page of another origin may not ask this server", 403)
+            raise RequestError("a page of another origin may not use this server", 403)
         if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            raise RequestError("a page of another site may not ask this server", 403)
+            raise RequestError("a page of another site may not use this server", 403)
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if scope["method"] == "POST" and kind != "application/json":
             raise RequestError("the body must have Content-Type: application/json", 415)
 
 
 async def _with_body(headers: Headers, receive: Receive) -> Receive:
-    """Read a body within its limits; what gives it again as one piece, then what ``receive`` gives.
+    """Read a body within its limits.
+
+    Returns:
+        A ``receive`` that yields the body in one piece, then whatever the given one yields.
 
     Raises:
-        RequestError: it is too large, too slow, or the client has gone.
+        RequestError: the body is too large or too slow, or the client has gone.
     """
     declared = headers.get("content-length", "0")
     if not (declared.isascii() and declared.isdigit()) or int(declared[:20]) > MAX_BODY_BYTES:

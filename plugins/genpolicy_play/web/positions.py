@@ -1,4 +1,4 @@
-"""A game as a client tells it, replayed: the position, what can be played there, and how it looks."""
+"""Replays the game that a request names: the position, its legal moves and its drawing."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from genpolicy_play.drawing import move_places
 from genpolicy_play.web.requests import MAX_MOVE, MAX_MOVES, MAX_TEXT, Fields, RequestError, quoted
 
 MAX_KEPT = 512
-"""Positions of recent games that are kept, so that a further move is one move and no game."""
+"""Positions of recent games that are kept, so that a further move does not replay the game."""
 NUM_LATELY = 5
-"""Moves back from the last one in which every position is looked up."""
+"""Last moves of a game for which every position is looked up."""
 KEPT_EVERY = 64
-"""Of a longer way one position in so many is kept, so that a game that is cut back is not played anew."""
+"""Of a longer game one position in so many is kept, so that taking moves back does not replay it."""
 POSITION_FIELDS = ("game", "start", "moves", "flip")
 
 
 @dataclass(frozen=True)
-class Replayed:
+class Replay:
     """A position and the game that led to it."""
 
     state: Any
@@ -31,13 +31,13 @@ class Replayed:
     moves: tuple[int, ...]
     """Absolute ids from there."""
     labels: tuple[str, ...]
-    """The same as people write them."""
+    """The same moves as people write them."""
     last: tuple[int, int] | None
     """Source and target of the last move, places in the absolute view; None before the first."""
 
 
-class Replays:
-    """Replays the games of one game's clients; safe to use from several threads.
+class ReplayCache:
+    """Replays games and keeps recent positions; safe to use from several threads.
 
     Args:
         game: The rules.
@@ -45,18 +45,18 @@ class Replays:
 
     def __init__(self, game: Game[Any]) -> None:
         self.game = game
-        self._kept: OrderedDict[tuple[str, tuple[str, ...]], Replayed] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, tuple[str, ...]], Replay] = OrderedDict()
         self._lock = threading.Lock()
 
-    def replay(self, start: str | None, moves: Sequence[str]) -> Replayed:
+    def replay(self, start: str | None, moves: Sequence[str]) -> Replay:
         """The position after some moves.
 
         Args:
-            start: Text of the first position; None: the initial one.
+            start: Text of the first position; None for the initial one.
             moves: Protocol texts.
 
         Raises:
-            RequestError: no position, no move, an illegal move, or too many of them; the message names it.
+            RequestError: a malformed position or move, an illegal move, or too many moves.
         """
         played = tuple(moves)
         found, known = self._longest_known(start, played)
@@ -70,12 +70,12 @@ class Replays:
         return found
 
     def num_new(self, start: str | None, moves: Sequence[str]) -> int:
-        """How many moves would have to be played for the position after some moves."""
+        """How many moves ``replay`` would have to play."""
         played = tuple(moves)
         return len(played) - next((known for known, _ in self._known(start or "", played)), 0)
 
-    def _longest_known(self, start: str | None, played: tuple[str, ...]) -> tuple[Replayed, int]:
-        """A kept position on the way, or the first one, and its number of moves."""
+    def _longest_known(self, start: str | None, played: tuple[str, ...]) -> tuple[Replay, int]:
+        """The last kept position of a game, or its first one, and the number of moves before it."""
         known, found = next(self._known(start or "", played), (0, None))
         if found is None:
             found = self._first(start)
@@ -84,8 +84,8 @@ class Replays:
             self._keep((start or "", ()), found)
         return found, known
 
-    def _known(self, text: str, played: tuple[str, ...]) -> Iterator[tuple[int, Replayed]]:
-        """Kept positions on the way, the last first: the newest few, then one in so many."""
+    def _known(self, text: str, played: tuple[str, ...]) -> Iterator[tuple[int, Replay]]:
+        """Kept positions of a game, the last first: every one of the last few, then one in so many."""
         lately = range(len(played), max(-1, len(played) - NUM_LATELY), -1)
         before = range((len(played) - NUM_LATELY) // KEPT_EVERY * KEPT_EVERY, -1, -KEPT_EVERY)
         for known in (*lately, *before):
@@ -93,37 +93,37 @@ class Replays:
             if found is not None:
                 yield known, found
 
-    def _find(self, key: tuple[str, tuple[str, ...]]) -> Replayed | None:
+    def _find(self, key: tuple[str, tuple[str, ...]]) -> Replay | None:
         with self._lock:
             found = self._kept.get(key)
             if found is not None:
                 self._kept.move_to_end(key)
             return found
 
-    def _keep(self, key: tuple[str, tuple[str, ...]], found: Replayed) -> None:
+    def _keep(self, key: tuple[str, tuple[str, ...]], found: Replay) -> None:
         with self._lock:
             self._kept[key] = found
             while len(self._kept) > MAX_KEPT:
                 self._kept.popitem(last=False)
 
-    def _first(self, start: str | None) -> Replayed:
+    def _first(self, start: str | None) -> Replay:
         try:
             state = self.game.parse(start)
             text, moves = self.game.history(state)
-            if not moves:  # keep what a text says beyond the position, such as a move number
-                return Replayed(state, " ".join(start.split()) if start else text, (), (), None)
-            found = Replayed(self.game.parse(text), text, (), (), None)
+            if not moves:  # keep what the text holds beyond the position, such as a move number
+                return Replay(state, " ".join(start.split()) if start else text, (), (), None)
+            found = Replay(self.game.parse(text), text, (), (), None)
         except ValueError as error:
             raise RequestError(str(error)) from error
         return self._after(found, [self.game.moves[move] for move in moves], 1)
 
-    def _after(self, before: Replayed, texts: Sequence[str], first: int) -> Replayed:
+    def _after(self, before: Replay, texts: Sequence[str], first: int) -> Replay:
         """The position some moves later, at least one.
 
         Args:
-            before: Where they begin.
+            before: The position that they are played from.
             texts: The moves.
-            first: Number of the first of them, for messages.
+            first: Number of the first one, for messages.
         """
         game, state = self.game, before.state
         moves, labels = list(before.moves), list(before.labels)
@@ -137,7 +137,7 @@ class Replays:
             labels.append(game.move_text(state, move))
             state, previous = after, state
         last = move_places(game, previous, moves[-1])
-        return Replayed(state, before.start, tuple(moves), tuple(labels), last)
+        return Replay(state, before.start, tuple(moves), tuple(labels), last)
 
 
 def outcome_of(game: Game[Any], state: Any) -> dict[str, Any] | None:
@@ -150,34 +150,34 @@ def outcome_of(game: Game[Any], state: Any) -> dict[str, Any] | None:
     return {"winner": winner, "reason": game.ending(state)}
 
 
-def position_of(fields: Fields, replays: Replays) -> Replayed:
+def position_of(fields: Fields, cache: ReplayCache) -> Replay:
     """The position that a request names by ``start`` and ``moves``.
 
     Raises:
-        RequestError: as ``Replays.replay``.
+        RequestError: as ``ReplayCache.replay``.
     """
     start = fields.optional_text("start", most=MAX_TEXT)
-    return replays.replay(start, fields.texts("moves", most=MAX_MOVES, length=MAX_MOVE))
+    return cache.replay(start, fields.texts("moves", most=MAX_MOVES, length=MAX_MOVE))
 
 
-def num_new_moves(fields: Fields, replays: Replays) -> int:
-    """How many moves ``position_of`` will have to play: what a request costs.
+def num_new_moves(fields: Fields, cache: ReplayCache) -> int:
+    """How many moves ``position_of`` will have to play, which is what a request costs.
 
     Raises:
-        RequestError: a start or moves that are no texts.
+        RequestError: a start or moves that are not texts.
     """
     start = fields.optional_text("start", most=MAX_TEXT)
-    return replays.num_new(start, fields.texts("moves", most=MAX_MOVES, length=MAX_MOVE))
+    return cache.num_new(start, fields.texts("moves", most=MAX_MOVES, length=MAX_MOVE))
 
 
-def described(game: Game[Any], found: Replayed, drawing: str, *, flip: bool) -> dict[str, Any]:
-    """What ``/api/position`` answers.
+def described(game: Game[Any], found: Replay, drawing: str, *, flip: bool) -> dict[str, Any]:
+    """The answer of ``/api/position``.
 
     Args:
         game: The rules.
         found: The position.
-        drawing: It as SVG.
-        flip: Whether that is turned round.
+        drawing: The position as SVG.
+        flip: Whether the drawing is seen from the second player's side.
     """
     state = found.state
     legal = []
@@ -210,11 +210,11 @@ def described(game: Game[Any], found: Replayed, drawing: str, *, flip: bool) -> 
     }
 
 
-def typed_move(game: Game[Any], found: Replayed, text: str) -> str:
-    """Protocol text of a move that a person typed.
+def typed_move(game: Game[Any], found: Replay, text: str) -> str:
+    """The protocol text of a move that a person typed.
 
     Raises:
-        RequestError: not a move, or not legal.
+        RequestError: not a move, or an illegal one.
     """
     try:
         return game.moves[game.move_from_text(found.state, text)]
@@ -222,7 +222,7 @@ def typed_move(game: Game[Any], found: Replayed, text: str) -> str:
         raise RequestError(str(error)) from error
 
 
-def require_game(games: dict[str, Replays], spec: str) -> Replays:
+def require_game(games: dict[str, ReplayCache], spec: str) -> ReplayCache:
     """The game of a specification.
 
     Raises:

@@ -1,7 +1,8 @@
-"""Who computes when: requests wait in one line, and a few threads take them, never two for one policy.
+"""A queue of decisions for a few threads, which never work on two decisions of one policy at a time.
 
 A policy holds seeds, trees and engines that two requests must not touch at once; different policies may run side by
-side. A request can be taken back while it waits and stopped while it runs.
+side. (One executor for each policy would do the same in as many lines, but its threads would keep the process alive.)
+A request can be taken back while it waits and stopped while it runs.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from genpolicy_play.web.requests import RequestError
 
 MAX_WAITING = 128
 MAX_SECONDS = 60.0
-"""Of one decision; longer ones are given up."""
+"""Longest time of one decision."""
 MAX_RETRY_S = 60
 
 
-class Stopped(Exception):
+class Cancelled(Exception):
     """The client has gone, or the server ends."""
 
 
@@ -32,41 +33,41 @@ class TookTooLong(Exception):
 
 @dataclass(eq=False)
 class Job:
-    """One request for a decision."""
+    """One requested decision."""
 
     key: Hashable
     """Jobs of one key run one after another."""
     work: Callable[[Job], None]
-    """Called in a thread of the desk; answers for its own errors."""
-    _stopped: threading.Event = field(default_factory=threading.Event)
+    """Called in a thread of the queue; it handles its own errors."""
+    _cancelled: threading.Event = field(default_factory=threading.Event)
     _deadline: float | None = None
 
     def begin(self) -> None:
         """Count the time from now on."""
         self._deadline = time.monotonic() + MAX_SECONDS
 
-    def stop(self) -> None:
-        """Ask it to end."""
-        self._stopped.set()
+    def cancel(self) -> None:
+        """Request its end."""
+        self._cancelled.set()
 
     def check(self) -> None:
-        """Let it go on, or not.
+        """End the work where it has to.
 
         Raises:
-            Stopped: it shall end.
+            Cancelled: its end was requested.
             TookTooLong: it has run for too long.
         """
-        if self._stopped.is_set():
-            raise Stopped
+        if self._cancelled.is_set():
+            raise Cancelled
         if self._deadline is not None and time.monotonic() > self._deadline:
             raise TookTooLong
 
 
-class Desk:
+class DecisionQueue:
     """Runs jobs.
 
     Args:
-        num_threads: Jobs at a time; None: as many as there are cores, at least two.
+        num_threads: Jobs at a time; None runs as many as there are cores, at least two.
         max_waiting: Jobs that may wait.
     """
 
@@ -78,7 +79,7 @@ class Desk:
         self._changed = threading.Condition()
         self._closed = False
         self._seconds = 0.5
-        """Of a job, on average of late."""
+        """Recent mean of a job's time."""
         self._threads = [
             threading.Thread(target=self._run, name=f"decide-{i}", daemon=True) for i in range(self._num_threads)
         ]
@@ -86,7 +87,7 @@ class Desk:
             thread.start()
 
     def submit(self, key: Hashable, work: Callable[[Job], None]) -> Job:
-        """Put a job in the line.
+        """Add a job.
 
         Raises:
             RequestError: too many wait (503).
@@ -104,19 +105,19 @@ class Desk:
             self._changed.notify_all()
             return job
 
-    def stop(self, job: Job) -> None:
+    def cancel(self, job: Job) -> None:
         """Take a job back; it ends soon where it runs."""
-        job.stop()
+        job.cancel()
         with self._changed:
             if job in self._waiting:
                 self._waiting.remove(job)
 
     def close(self, timeout_s: float = 1.0) -> None:
-        """Stop everything; threads that do not end within the time are left (they are daemons)."""
+        """Stop everything; threads that do not end within the time are daemons and end with the process."""
         with self._changed:
             self._closed = True
             for job in [*self._waiting, *self._running.values()]:
-                job.stop()
+                job.cancel()
             self._waiting.clear()
             self._changed.notify_all()
         end = time.monotonic() + timeout_s
@@ -136,7 +137,7 @@ class Desk:
             return len(self._running)
 
     def _take(self) -> Job | None:
-        """The first job whose key nobody works on; None when the desk is closed."""
+        """The first job whose key no thread works on; None once the queue is closed."""
         with self._changed:
             while not self._closed:
                 job = next((job for job in self._waiting if job.key not in self._running), None)
@@ -153,7 +154,7 @@ class Desk:
             job.begin()
             try:
                 job.work(job)
-            except Exception:  # a bug of ours must not end the thread, and is for the terminal
+            except Exception:  # a bug of ours belongs in the terminal, and must not end the thread
                 traceback.print_exc(file=sys.stderr)
             finally:
                 with self._changed:

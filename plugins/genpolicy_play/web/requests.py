@@ -1,4 +1,4 @@
-"""Reads what a client sends: JSON whose every field is looked at before it is used, else a refusal."""
+"""Reads the JSON of a request: every field is checked before it is used."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from genpolicy.errors import did_you_mean
 
 MAX_BODY_BYTES = 64 * 1024
 MAX_DEPTH = 8
-"""Of lists and objects inside each other; no request needs more than two."""
+"""Of nested lists and objects; no request needs more than two."""
 MAX_MOVES = 2000
 """Of a game. The longest games on record have some 540 plies."""
 MAX_TEXT = 4096
-"""Characters of a first position; one of shogi may hold moves."""
+"""Characters of a first position, which in shogi may include moves."""
 MAX_NAME = 100
-"""Characters of a player's name and of whatever else is short."""
+"""Characters of a player's name and of other short texts."""
 MAX_MOVE = 32
 MAX_SEED = 2**31 - 1
 _QUOTED = 60
 
 
 class RequestError(ValueError):
-    """A request that cannot be answered; the message is for people.
+    """A request that is refused.
 
     Args:
-        message: What is wrong, and what would be right.
-        status: Of HTTP, 4xx or 503.
-        retry_after_s: For 503: when to try again.
+        message: What is wrong and what would be right, for people.
+        status: HTTP status, 4xx, 502, 503 or 504.
+        retry_after_s: With 503, when to try again.
     """
 
     def __init__(self, message: str, status: int = 400, retry_after_s: int | None = None) -> None:
@@ -38,7 +38,7 @@ class RequestError(ValueError):
 
 
 def quoted(value: Any) -> str:
-    """A value for a message, cut where it is long; JSON's own spelling, so that it holds no control characters."""
+    """A value as JSON for a message, without control characters and cut where it is long."""
     text = json.dumps(value, default=str)
     return text if len(text) <= _QUOTED else f"{text[:_QUOTED]}..."
 
@@ -47,7 +47,7 @@ def read_object(body: bytes) -> dict[str, Any]:
     """The object of a body.
 
     Raises:
-        RequestError: not UTF-8, not JSON, not an object, or with a number that is none (NaN, 1e999).
+        RequestError: not UTF-8, not JSON, not an object, or with a number such as NaN or 1e999.
     """
     try:
         value = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite)
@@ -68,7 +68,7 @@ def read_object(body: bytes) -> dict[str, Any]:
 
 
 def _depth(value: Any) -> int:
-    """How deep lists and objects lie in each other; without recursion, which is what deep ones break."""
+    """How deeply lists and objects are nested; counted without recursion, which deep ones would overflow."""
     depth, level = 0, [value]
     while level := [inner for each in level for inner in _inside(each)]:
         depth += 1
@@ -80,7 +80,7 @@ def _inside(value: Any) -> Iterable[Any]:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise RequestError(f"{name} is no number of JSON")
+    raise RequestError(f"{name} is not a number in JSON")
 
 
 def _finite(text: str) -> float:
@@ -91,7 +91,7 @@ def _finite(text: str) -> float:
 
 
 class Fields:
-    """The fields of a body, each with its type and limits; the names are the interface's.
+    """The fields of a body, read with their types and limits.
 
     Args:
         values: The body.
@@ -113,7 +113,7 @@ class Fields:
         """A text of one line, stripped; ``default`` where it is missing or null.
 
         Raises:
-            RequestError: missing without a default, no text, too long, or with control characters.
+            RequestError: missing without a default, not a text, too long, or with control characters.
         """
         value = self._values.get(name)
         if value is None:
@@ -130,7 +130,7 @@ class Fields:
         """A list of texts; [] where it is missing or null.
 
         Raises:
-            RequestError: no list, too many, or one that is no text.
+            RequestError: not a list, too many, or one that is not a text.
         """
         value = self._values.get(name)
         if value is None:
@@ -142,7 +142,7 @@ class Fields:
         return [line_of_text(each, f"{name}[{i}]", length) for i, each in enumerate(value)]
 
     def flag(self, name: str) -> bool:
-        """true or false; False where it is missing or null.
+        """A truth value; False where it is missing or null.
 
         Raises:
             RequestError: something else.
@@ -188,13 +188,15 @@ def line_of_text(value: Any, name: str, most: int) -> str:
     text = value.strip()
     if len(text) > most:
         raise RequestError(f"{name} may have at most {most:,} characters, got {len(text):,}")
-    if any(not char.isprintable() and char != "\u3000" for char in text):  # the ideographic space is one of names
+    if any(
+        not char.isprintable() and char != "\u3000" for char in text
+    ):  # Japanese names may hold an ideographic space
         raise RequestError(f"{name} must be one line of printable characters, got {quoted(text)}")
     return text
 
 
 def whole_number(value: Any, name: str, low: int, high: int) -> int:
-    """A whole number from ``low`` to ``high``; 3.0 is one.
+    """A whole number from ``low`` to ``high``; 3.0 counts as one.
 
     Raises:
         RequestError: something else.

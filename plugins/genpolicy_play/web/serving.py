@@ -1,4 +1,4 @@
-"""A running server: the socket that it listens on, its loop, and its end."""
+"""Runs the server: the socket that it listens on, its event loop, and its end."""
 
 from __future__ import annotations
 
@@ -17,34 +17,33 @@ BACKLOG = 256
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A bound socket.
+    """A socket that listens.
 
     Args:
         host: Address or name.
-        port: 0 for any free one.
+        port: 0 takes any free one.
 
     Raises:
-        ValueError: the address is not this computer's, or the port is taken or not allowed; the message names the way
-            out.
+        ValueError: the address does not belong to this computer, or the port is taken or not allowed.
     """
     if not 0 <= port <= 65535:
         raise ValueError(f"--port must be from 0 to 65535, got {port}")
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
-        raise ValueError(f"--host {host!r} is no address or name that is known here ({error})") from error
+        raise ValueError(f"--host {host!r} is not a known address or name ({error})") from error
     family, kind, protocol, _, address = found[0]
     bound = socket.socket(family, kind, protocol)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
-        bound.listen(BACKLOG)  # a second server on the port is refused now, and not once this one has loaded
+        bound.listen(BACKLOG)  # now, before the policies are loaded, so that a second server fails at once
     except OSError as error:
         bound.close()
         if error.errno == errno.EADDRINUSE:
             reason = f"port {port} is taken; name another (--port {min(port + 1, 65535)}), or --port 0 for any free one"
         elif error.errno == errno.EACCES:
-            reason = f"port {port} is not allowed to you; name one above 1023"
+            reason = f"you may not use port {port}; name one above 1023"
         elif error.errno == errno.EADDRNOTAVAIL:
             reason = f"--host {host}: this computer does not have that address"
         else:
@@ -54,7 +53,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def url_of(bound: socket.socket) -> str:
-    """Where a browser finds the server."""
+    """The address for a browser."""
     host, port = bound.getsockname()[:2]
     if host in ("0.0.0.0", "::"):
         host = "localhost"
@@ -62,7 +61,7 @@ def url_of(bound: socket.socket) -> str:
 
 
 def make_server(app: ASGIApp) -> uvicorn.Server:
-    """A server of an application, which says nothing but what goes wrong."""
+    """A server for an application; it logs errors only."""
     return uvicorn.Server(
         uvicorn.Config(
             app,
@@ -79,16 +78,16 @@ def make_server(app: ASGIApp) -> uvicorn.Server:
 
 
 def serve(app: ASGIApp, bound: socket.socket, on_start: Callable[[], None]) -> asyncio.AbstractEventLoop:
-    """Serve until Ctrl-C or SIGTERM; then return at once, in the middle of whatever still runs.
+    """Serve until Ctrl-C or SIGTERM, then return at once without waiting for requests that are being answered.
 
     Args:
-        app: What answers.
-        bound: Where it listens.
-        on_start: Called when it does.
+        app: The application.
+        bound: The socket that listens.
+        on_start: Called once requests are answered.
 
     Returns:
-        The loop, for the caller to keep until the process ends: its answers are not cancelled one by one, which would
-        take time and be reported as failures.
+        The event loop. The caller keeps it until the process ends: to close it would cancel each answer, which takes
+        time and is reported as a failure.
     """
     loop = asyncio.new_event_loop()
     loop.run_until_complete(_serve(make_server(app), bound, on_start))
@@ -102,7 +101,7 @@ async def _serve(server: uvicorn.Server, bound: socket.socket, on_start: Callabl
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        # In place of uvicorn's own, which wait for answers that are under way. Windows has no such handlers.
+        # In place of uvicorn's own handlers, which wait for running answers. Windows has no such handlers.
         with contextlib.suppress(NotImplementedError):
             loop.add_signal_handler(number, stop.set)
     on_start()
@@ -112,12 +111,12 @@ async def _serve(server: uvicorn.Server, bound: socket.socket, on_start: Callabl
         running.result()
 
 
-class Running:
-    """A server in a thread of this process, for tests and measurements; ``with Running(app) as url``.
+class ThreadedServer:
+    """A server in a thread of this process, for tests and measurements: ``with ThreadedServer(app) as url``.
 
     Args:
-        app: What answers.
-        host: Where to listen; the port is any free one.
+        app: The application.
+        host: Address to listen on, at any free port.
     """
 
     def __init__(self, app: ASGIApp, host: str = "127.0.0.1") -> None:
