@@ -211,9 +211,10 @@ def load_game(spec: str) -> Game[Any]:
     """The game of a specification ``name[:key=value,...]``; arguments go to the game's constructor as text.
 
     Raises:
-        RegistryError: no such game, or its library is not installed.
+        RegistryError: no such game, its library is not installed, or it was written for an older ``Game``.
         ValueError: an argument that the game does not take, or out of range.
     """
+    from genpolicy.facets import misplaced_members
     from genpolicy.game import Game
 
     name, arguments = split_spec(spec)
@@ -225,6 +226,8 @@ def load_game(spec: str) -> Game[Any]:
         raise ValueError(f"game {spec!r}: {error}; see the documentation of {game.__module__}") from error
     if not isinstance(made, Game):
         raise wrong_thing("games", name, made, "a Game")
+    if misplaced := misplaced_members(made):
+        raise RegistryError(f"game {name!r} ({origin('games', name)}): {misplaced}")
     return made
 
 

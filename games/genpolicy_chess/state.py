@@ -19,6 +19,7 @@ import chess
 import numpy as np
 from numpy.typing import NDArray
 
+FIFTY_MOVES_PLIES = 100
 MAX_COUNTER = 999_999  # what three base-100 tokens hold; far beyond any game that the rules allow
 
 _KEY = struct.Struct("<8Q2b")

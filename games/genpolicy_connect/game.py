@@ -10,17 +10,13 @@ import math
 import re
 from collections.abc import Iterator
 from functools import cached_property, partial
-from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from genpolicy.drawing import Drawing
 from genpolicy.errors import IllegalMoveError
-from genpolicy.game import Game, MoveVocabulary, OnBad, PlayedGame, Position, Symmetry
-from genpolicy_connect.drawing import drawing
-from genpolicy_connect.game_files import SUFFIX, append_game, is_game_file, read_entries, read_games
+from genpolicy.game import Game, MoveVocabulary, Symmetry
+from genpolicy_connect.facets import ConnectFiles, ConnectHints, ConnectView
 from genpolicy_connect.tokens import Board, ConnectTokens
 
 MAX_SIDE = 26  # a column is named by one letter
@@ -43,7 +39,6 @@ class ConnectGame(Game[Board]):
     name = "connect"
     protocol = "none"
     players = ("X", "O")
-    game_suffix = SUFFIX
     usual = ("connect:rows=6,cols=7,k=4,gravity=true", "connect:rows=3,cols=3,k=3,gravity=false")
 
     def __init__(self, rows: int | str = 6, cols: int | str = 7, k: int | str = 4, gravity: bool | str = True) -> None:
@@ -60,6 +55,9 @@ class ConnectGame(Game[Board]):
         self._lines_at = [[line for line in self.lines if line >> i & 1] for i in range(self.num_squares)]
         self.tokens = ConnectTokens(self.rows, self.cols, self._checked)
         self.moves = self._vocabulary()
+        self.files = ConnectFiles(self)
+        self.hints = ConnectHints(self)
+        self.view = ConnectView(self)
 
     # The fixed tables: lines, moves.
 
@@ -174,21 +172,6 @@ class ConnectGame(Game[Board]):
         """Both stone sets in one number; no position repeats."""
         return state.stones[0] << self.num_squares | state.stones[1]
 
-    def ending(self, state: Board) -> str:
-        """``4 in a row``, or that the board is full."""
-        return f"{self.k} in a row" if state.won else "the board is full"
-
-    @property
-    def title(self) -> str:
-        """The usual name where the board has one."""
-        usual = {(3, 3, 3, False): "Tic-tac-toe", (6, 7, 4, True): "Connect Four", (15, 15, 5, False): "Gomoku"}
-        shape = f"{self.k} in a row, {self.cols} × {self.rows}" + ", stones fall" * self.gravity
-        return usual.get((self.rows, self.cols, self.k, self.gravity), shape)
-
-    def transposition_key(self, state: Board, plies: int) -> int:
-        """The key: the past decides nothing."""
-        return self.key(state)
-
     # What a game may add.
 
     @cached_property
@@ -236,69 +219,6 @@ class ConnectGame(Game[Board]):
             for _ in range(self.cols):
                 filled = [sum(filled[max(0, n - self.rows) : n + 1]) for n in range(self.num_squares + 1)]
         return sum(ways * math.comb(n, n // 2) for n, ways in enumerate(filled))
-
-    def evaluate(self, state: Board) -> float:
-        """Lines that only one side can still fill, each stone in one worth four times the last; in [-1, 1]."""
-        result = self.outcome(state)
-        if result is not None:
-            return result
-        mine, theirs = state.stones[state.player], state.stones[1 - state.player]
-        score = 0.0
-        for line in self.lines:
-            if not (mine & line and theirs & line):
-                score += 4.0 ** (mine & line).bit_count() - 4.0 ** (theirs & line).bit_count()
-        return math.tanh(score / 4.0**self.k)
-
-    def board_text(self, state: Board) -> str:
-        """The board with its column letters and row numbers."""
-        width = len(str(self.rows))
-        rows = self.format(state)[:-2].split("/")
-        lines = [f"{self.rows - i:>{width}}  {' '.join(row)}" for i, row in enumerate(rows)]
-        letters = " ".join(chr(ord("a") + col) for col in range(self.cols))
-        return "\n".join([*lines, "", " " * (width + 2) + letters])
-
-    @property
-    def drawing(self) -> Drawing:
-        """How people see the board."""
-        return drawing(self.rows, self.cols, self.gravity)
-
-    def svg(self, state: Board) -> str:
-        """The board as a drawing, 40 units a square: X crosses, O circles."""
-        shapes = []
-        for i in range(self.num_squares):
-            x, y = 40 * (i % self.cols), 40 * (i // self.cols)
-            shapes.append(f'<rect x="{x}" y="{y}" width="40" height="40" fill="#fff" stroke="#888"/>')
-            if state.stones[0] >> i & 1:
-                path = f"M{x + 9} {y + 9}l22 22m0 -22l-22 22"
-                shapes.append(f'<path d="{path}" stroke="#06c" stroke-width="5" fill="none"/>')
-            elif state.stones[1] >> i & 1:
-                shapes.append(
-                    f'<circle cx="{x + 20}" cy="{y + 20}" r="12" stroke="#c30" stroke-width="5" fill="none"/>'
-                )
-        size = f'viewBox="0 0 {40 * self.cols} {40 * self.rows}"'
-        return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{"".join(shapes)}</svg>'
-
-    def source_kind(self, path: Path) -> Literal["games", "positions"]:
-        """``"games"`` for ``.games`` files, ``"positions"`` for any other text."""
-        return "games" if is_game_file(path) else "positions"
-
-    def open_games(self, path: Path, on_bad: OnBad | None = None) -> Iterator[PlayedGame]:
-        """Games of a ``.games`` file (see ``game_files``)."""
-        return read_games(self, path, on_bad)
-
-    def write_game(self, path: Path, game: PlayedGame) -> None:
-        """Append one game as a line (see ``game_files``)."""
-        append_game(self, path, game)
-
-    def open_positions(self, path: Path, on_bad: OnBad | None = None) -> Iterator[Position]:
-        """Positions of a text file (or .gz), one a line; empty lines and lines that begin with # are left out."""
-        nothing = f"holds no position; write one a line, e.g. {self.format(self.parse())!r}"
-        return read_entries(
-            path,
-            on_bad,
-            nothing,
-            lambda line, number, _: Position(self.format(self.parse(line.strip())), where=f"{path}:{number}"),
-        )
 
 
 def _truth(name: str, value: bool | str) -> bool:

@@ -1,4 +1,4 @@
-"""What a person sees and types: boards for the terminal and as SVG, moves in CSA and Japanese notation."""
+"""What a person sees and types: boards for the terminal, moves in CSA and Japanese notation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import unicodedata
 import cshogi
 
 from genpolicy_shogi.japanese import ki2_usi, kif_move, kif_usi
-from genpolicy_shogi.moves import MOVE16, MOVES, NUM_SQUARES, library_square, looks_like_usi, square_name
+from genpolicy_shogi.moves import MOVES, NUM_SQUARES, library_square, looks_like_usi, square_name
 from genpolicy_shogi.replay import Replay
 from genpolicy_shogi.sfen import BLACK, HAND_LETTERS, KING, PIECE_TYPES, WHITE, WHITE_OFFSET
 from genpolicy_shogi.state import HANDS_AT, SIDE_AT, ShogiState, text_of
@@ -35,13 +35,6 @@ def board_text(state: ShogiState, players: tuple[str, str]) -> str:
         lines.append(f" {' '.join(cells)}  {'abcdefghi'[rank]}")
     lines += ["", f"{players[0]} holds: {_hand(key[HANDS_AT : HANDS_AT + 7])}", f"{players[state.turn]} to move"]
     return "\n".join(lines)
-
-
-def svg(state: ShogiState) -> str:
-    """The board with both hands as SVG, Black below, the squares of the last move marked."""
-    # The piece that moved stands on its target now; only squares and the drop flag are read of the number.
-    last = MOVE16[state.moves[-1]] if state.moves else None
-    return str(state.board.to_svg(lastmove=last))
 
 
 def move_text(state: ShogiState, usi: str) -> str:

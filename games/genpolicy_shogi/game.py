@@ -1,23 +1,19 @@
-"""Shogi as the core sees it: rules and texts from cshogi behind checks of our own, moves and tokens of our own."""
+"""Shogi as the library sees it: rules and texts from cshogi behind checks of our own, moves and tokens of our own."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from operator import index
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from genpolicy.drawing import Drawing
 from genpolicy.errors import IllegalMoveError
-from genpolicy.game import Game, IntArray, MovePlanes, OnBad, PlayedGame, Position, Puzzle, Symmetry
-from genpolicy_shogi import display, labelled, labels, rules, sources
+from genpolicy.game import Game, IntArray, MovePlanes, Symmetry
+from genpolicy_shogi import display, labels, rules
 from genpolicy_shogi import state as states
-from genpolicy_shogi.evaluation import forcing_moves, is_quiet, static_value
-from genpolicy_shogi.files import Source
+from genpolicy_shogi.facets import ShogiFiles, ShogiHints, ShogiView
 from genpolicy_shogi.moves import flipped_ids, make_vocabulary
 from genpolicy_shogi.sfen import STARTPOS
 from genpolicy_shogi.state import ShogiState
@@ -46,7 +42,6 @@ class ShogiGame(Game[ShogiState]):
     name = "shogi"
     protocol: Literal["uci", "usi", "none"] = "usi"
     players = ("Black", "White")
-    game_suffix = ".csa"
 
     def __init__(self, declaration: str = "27", max_plies: str = "none") -> None:
         if declaration not in DECLARATIONS:
@@ -58,6 +53,9 @@ class ShogiGame(Game[ShogiState]):
         self.moves = make_vocabulary()
         self.tokens = ShogiTokenizer()
         self._mates = MateSearch()
+        self.files = ShogiFiles(self, self._mates)
+        self.hints = ShogiHints(self)
+        self.view = ShogiView(self)
         self._flipped_ids = flipped_ids()
         self._symmetries = (Symmetry("left-right flip", self._flipped, self._flipped_ids),)
 
@@ -202,74 +200,6 @@ class ShogiGame(Game[ShogiState]):
                 return int(found)
         raise IllegalMoveError(self._illegal(state, repr(text)))
 
-    @property
-    def game_suffixes(self) -> tuple[str, ...]:
-        """KIF first, which people and GUIs know best."""
-        return (".kif", ".csa", ".kifu")
-
-    def move_text(self, state: ShogiState, move_id: int) -> str:
-        """The move as KIF writes it, with the mark of its player: ``▲７六歩(77)``."""
-        return display.move_text(state, self.moves[move_id])
-
-    # What is seen of a position.
-
-    def ending(self, state: ShogiState) -> str:
-        """The rule that ended the game, in ``outcome``'s order."""
-        if state.has_no_move():
-            return "checkmate" if state.in_check else "no legal move"
-        repeated = rules.repetition(state.keys)
-        if repeated is not None:
-            return "perpetual check" if repeated else "fourfold repetition"
-        if self.max_plies is not None and state.number > self.max_plies:
-            return f"{self.max_plies} plies without mate"
-        return "declaration of the entered king"
-
-    def check(self, state: ShogiState) -> int | None:
-        """Token of the square of the king to move, where it is in check."""
-        return display.checked_king(state)
-
-    def board_text(self, state: ShogiState) -> str:
-        """Nine ranks with Black below, both hands and the side to move."""
-        return display.board_text(state, self.players)
-
-    @property
-    def drawing(self) -> Drawing:
-        """How people see the board (``genpolicy_shogi.drawing``)."""
-        from genpolicy_shogi.drawing import drawing
-
-        return drawing()
-
-    def svg(self, state: ShogiState) -> str:
-        """The board with both hands as SVG, Black below, the last move marked."""
-        return display.svg(state)
-
-    def evaluate(self, state: ShogiState) -> float:
-        """Material, placement and safety, squashed to [-1, 1], for the player to move; the end of the game is exact."""
-        result = self.outcome(state)
-        return static_value(state) if result is None else result
-
-    def is_quiet(self, state: ShogiState) -> bool:
-        """Whether the player to move is not in check and wins no material by one capture or promotion."""
-        return is_quiet(state)
-
-    def forcing(self, state: ShogiState) -> NDArray[np.int64] | None:
-        """Captures and promotions that gain material at first sight, the greatest gain first; None in check."""
-        return forcing_moves(state)
-
-    def transposition_key(self, state: ShogiState, plies: int) -> tuple[object, ...]:
-        """The key, and the past where it can bring a fourth occurrence or the limit of plies within ``plies``.
-
-        A position comes again after four plies at the earliest: one that stood three times may end the game at once,
-        one that stood twice after five plies, one that stood once after nine. What a repetition means depends on the
-        checks between, so that the whole past then counts.
-        """
-        here = state.keys[-1]
-        ahead = plies + 2  # what a tail of forcing moves may add: out of check, and out of a cross-check
-        number = state.number if self.max_plies is not None and state.number + ahead > self.max_plies else None
-        least = 3 if ahead < 5 else 2 if ahead < 9 else 1
-        may_repeat = len(state.keys) > 1 and max(Counter(state.keys).values()) >= least
-        return here, number, state.keys if may_repeat else ()
-
     def planes(self, states: Sequence[ShogiState]) -> NDArray[np.float32]:
         """dlshogi's 62 + 57 input planes, seen by the player to move, in the tokens' rows and columns: [B, 119, 9, 9].
 
@@ -283,72 +213,9 @@ class ShogiGame(Game[ShogiState]):
         """dlshogi's 27 planes of move labels in the tokens' rows and columns: [27, 9, 9] by target square."""
         return MovePlanes((labels.NUM_PLANES, 9, 9), labels.cells())
 
-    # Files (genpolicy_shogi.sources).
-
     def mate_distance(self, state: ShogiState, max_plies: int) -> int | None:
         """Plies of the shortest forced mate by checks alone, as in mate problems; None without one in ``max_plies``."""
         return self._mates.distance(self.format(state), max_plies)
-
-    def source_kind(self, path: Path) -> Literal["games", "positions"]:
-        """``"games"`` for CSA, KIF, KI2 and USI lists with moves, ``"positions"`` for hcpe, hcpe3, PSV and SFEN lists.
-
-        Raises:
-            SourceError: it does not exist, or is of no kind that shogi reads.
-        """
-        return sources.source_kind(path)
-
-    def open_games(self, path: Path, on_bad: OnBad | None = None) -> Iterator[PlayedGame]:
-        """Games of CSA, KIF, KI2, USI and hcpe3 files (plain, .gz, .zst), or of all in a folder, zip or glob, streamed.
-
-        Raises:
-            SourceError: an unreadable or illegal game (only without ``on_bad``), a damaged file, or no game in a file.
-        """
-        return sources.open_games(self, path, on_bad)
-
-    def open_positions(self, path: Path, on_bad: OnBad | None = None) -> Iterator[Position]:
-        """Positions of hcpe, hcpe3 and PSV files with what they say of them, and of SFEN lists, streamed.
-
-        Raises:
-            SourceError: an unreadable record or line (only without ``on_bad``), a damaged file, or no position in one.
-        """
-        return sources.open_positions(self, path, on_bad)
-
-    def open_puzzles(self, path: Path, on_bad: OnBad | None = None) -> Iterator[Puzzle]:
-        """Mate problems of a CSV with a column ``sfen`` or of a list of SFENs, streamed.
-
-        Raises:
-            SourceError: an unreadable or wrong problem (only without ``on_bad``), or no problem in a file.
-        """
-        return sources.open_puzzles(self, self._mates, path, on_bad)
-
-    def write_game(self, path: Path, game: PlayedGame) -> None:
-        """Append a game as CSA, KIF, USI or hcpe3, by the file's name.
-
-        Raises:
-            ValueError: the name is of no format in which games are written, or the format cannot hold the game: hcpe3
-                an unknown result or a first position with one king.
-        """
-        sources.write_game(self, path, game)
-
-    def write_games(self, path: Path, games: Iterable[PlayedGame]) -> int:
-        """Write games as ``write_game`` does, in place of what the file held; how many were written.
-
-        hcpe3 has no place for an unknown result and for a first position with one king: such games are left out.
-
-        Raises:
-            ValueError: the name is of no format in which games are written.
-        """
-        if Source(path).suffix == ".hcpe3":
-            games = filter(labelled.fits, games)
-        return super().write_games(path, games)
-
-    def write_positions(self, path: Path, positions: Iterable[Position]) -> int:
-        """Write labelled positions as hcpe, hcpe3 or PSV, by the file's name; what they cannot hold is left out.
-
-        Raises:
-            ValueError: the name is of none of these formats.
-        """
-        return labelled.write_positions(path, positions)
 
 
 def _max_plies(text: str) -> int | None:

@@ -33,7 +33,7 @@ class AlphaBetaPolicy(Policy):
         quiescence: Most plies of forcing moves beyond the depth; 0: none.
         prior: A policy whose ``Decision.policy`` orders the moves.
         prior_depth: Plies to go at which it is asked, or more.
-        evaluator: A policy whose ``Decision.value`` values leaves, in place of ``Game.evaluate``.
+        evaluator: A policy whose ``Decision.value`` values leaves, in place of ``Hints.evaluate``.
         comparator: Says which of two leaves is better, in place of both (``genpolicy.search.scores.Comparator``).
 
     Raises:

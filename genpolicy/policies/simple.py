@@ -8,6 +8,7 @@ import random
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from genpolicy.facets import evaluation
 from genpolicy.game import Game
 from genpolicy.policies.base import Decision, Policy, resolve_game
 from genpolicy.policies.seeds import RowSeeds, check_options
@@ -72,7 +73,7 @@ class RandomPolicy(SeededPolicy):
 
 
 class GreedyPolicy(SeededPolicy):
-    """Plays the move after which ``Game.evaluate`` is best for it: in chess, material and piece placement.
+    """Plays the move after which ``Hints.evaluate`` is best for it: in chess, material and piece placement.
 
     Where a move ends the game its result counts instead of the heuristic. Of moves that are equally good one is drawn.
     ``Decision.value`` is the best move's, ``policy`` shares evenly among the best.
@@ -106,7 +107,7 @@ class GreedyPolicy(SeededPolicy):
     def _value(self, after: Any) -> float:
         """Value of a position for the player who has just moved."""
         result = self.game.outcome(after)
-        return 0.0 - (self.game.evaluate(after) if result is None else result)
+        return 0.0 - (evaluation(self.game)(after) if result is None else result)
 
 
 def legal_of(game: Game[Any], states: Sequence[Any]) -> list[list[int]]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from genpolicy.game import Game
+from genpolicy.game import Game, Hints
 from genpolicy.search.scores import (
     Comparator,
     Evaluator,
@@ -87,11 +87,11 @@ class AlphaBeta:
     The first limit that is reached ends it; with none it goes to the end of the game, which only small games have.
 
     Args:
-        game: The rules; ``forcing``, ``is_quiet`` and ``transposition_key`` of it are used where it supplies them.
+        game: The rules; what its ``hints`` give of ``forcing`` and ``transposition_key`` is used.
         depth: Plies that every line is searched, at least 1 (quiescence not counted).
         nodes: Positions looked at, at least 1.
         movetime_ms: Milliseconds; answers then depend on the machine.
-        evaluator: Values leaves; ``game.evaluate`` by default.
+        evaluator: Values leaves; by default the game's ``hints``.
         comparator: Says which of two leaves is better, in place of an evaluator.
         prior: Orders the moves, best first; asked at positions with ``prior_depth`` plies to go or more.
         prior_depth: See ``prior``.
@@ -125,10 +125,13 @@ class AlphaBeta:
         if evaluator is not None and comparator is not None:
             raise ValueError("leaves are valued by an evaluator or told apart by a comparator, not both")
         self.game, self.depth, self.nodes, self.movetime_ms = game, depth, nodes, movetime_ms
-        self.evaluator: Evaluator = game.evaluate if evaluator is None else evaluator
+        hints, nothing = game.hints or Hints(), Hints[Any]()
+        self.evaluator: Evaluator = evaluator or (hints if "evaluate" in hints.gives else nothing).evaluate
+        self.hints = hints if "forcing" in hints.gives else nothing
+        self.transposition_key = (hints if "transposition_key" in hints.gives else nothing).transposition_key
         self.comparator, self.prior, self.prior_depth = comparator, prior, prior_depth
         # Without forcing moves to follow, every move of every unquiet leaf would be.
-        self.quiescence = 0 if type(game).forcing is Game.forcing else quiescence
+        self.quiescence = quiescence if "forcing" in hints.gives else 0
         self.table = table
         self.forget()
 
@@ -213,7 +216,7 @@ class AlphaBeta:
             return ended, ()
         if depth == 0:
             return self._at_horizon(state, ply, alpha, beta, self._plies_beyond)
-        key = self.game.transposition_key(state, depth) if self.table else None
+        key = self.transposition_key(state, depth) if self.table else None
         entry = None if key is None else self._usable(state, key, depth)
         if entry is not None:
             lower, upper = later(entry.lower, ply), later(entry.upper, ply)
@@ -263,9 +266,9 @@ class AlphaBeta:
     ) -> tuple[Score, tuple[int, ...]]:
         """Score of a position whose depth is used up: forcing moves are followed until it is quiet."""
         self._horizons += 1
-        if plies_left == 0 or self.game.is_quiet(state):
+        if plies_left == 0 or self.hints.is_quiet(state):
             return self._judge(state), ()
-        forcing = self.game.forcing(state)
+        forcing = self.hints.forcing(state)
         best: Score = -math.inf
         if forcing is not None:
             best = self._judge(state)  # the player may leave it at that
@@ -298,7 +301,7 @@ class AlphaBeta:
         if not entry.complete:
             return None  # another depth has another answer
         # Searched to the end, but perhaps further than this key looks ahead.
-        reaches = entry.depth <= depth or self.game.transposition_key(state, entry.depth) == key
+        reaches = entry.depth <= depth or self.transposition_key(state, entry.depth) == key
         return entry if reaches else None
 
     def _keep(
@@ -336,7 +339,7 @@ class AlphaBeta:
             for place, move in enumerate(self._killers.get(ply, ())):
                 if move in rank:
                     rank[move] = -1e9 - place
-            forcing = self.game.forcing(state)
+            forcing = self.hints.forcing(state)
             if forcing is not None:
                 rank.update({move: -float(place) for place, move in enumerate(forcing.tolist())})
         return sorted(legal, key=lambda move: math.inf if move == first else rank[move], reverse=True)

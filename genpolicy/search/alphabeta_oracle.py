@@ -24,7 +24,7 @@ DEFAULT_NODES = 20_000
 class AlphaBetaOracle(Oracle):
     """Labels positions with the line of an alpha-beta search, searched on from its end where it is too short.
 
-    Scores are ``mate:N`` where the game is decided within the depth, else ``value:X`` by ``Game.evaluate`` (0 where it
+    Scores are ``mate:N`` where the game is decided within the depth, else ``value:X`` by ``Hints.evaluate`` (0 where it
     is drawn). A position is searched from empty tables, so a label depends on it alone. Numbers may be given
     as text, as a spelling has them.
 

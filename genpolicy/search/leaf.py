@@ -10,6 +10,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+from genpolicy.facets import evaluation
 from genpolicy.game import Game
 from genpolicy.search.model import Prior
 
@@ -20,25 +21,21 @@ def even(states: Sequence[Any]) -> tuple[list[Prior], list[float]]:
 
 
 class Heuristic:
-    """Uniform prior, the game's own ``evaluate``.
+    """Uniform prior, the game's own heuristic evaluation.
 
     Args:
-        game: Must supply one.
+        game: A game whose ``hints`` give one.
 
     Raises:
-        ValueError: it does not; the message says what to take instead.
+        ValueError: it gives none; the message says what to take instead.
     """
 
     def __init__(self, game: Game[Any]) -> None:
-        if type(game).evaluate is Game.evaluate:
-            raise ValueError(
-                f"game {game.spec!r} has no heuristic evaluation; take random rollouts, or a policy's value"
-            )
-        self.game = game
+        self._evaluate = evaluation(game)
 
     def __call__(self, states: Sequence[Any]) -> tuple[list[Prior], list[float]]:
         """See ``Evaluator``."""
-        return [None] * len(states), [self.game.evaluate(state) for state in states]
+        return [None] * len(states), [self._evaluate(state) for state in states]
 
 
 class Rollout:

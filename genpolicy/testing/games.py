@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from genpolicy.game import Game
+from genpolicy.game import Game, Hints
 from genpolicy.testing.encodings import check_moves, check_row, check_tokens
 
 Perft = Mapping[Any, Any]
@@ -349,25 +349,40 @@ class _Laws:
         )
 
     def extras(self, state: Any, text: str) -> None:
-        """The optional methods: each works or says in a ValueError that it is not there."""
+        """The facets and the other optional members: each does what it declares."""
         game = self.game
-        self.hold("board_text is text", text, isinstance(game.board_text(state), str))
-        self.hold("is_quiet is a bool", text, isinstance(game.is_quiet(state), bool))
-        if _has(game, "evaluate"):
-            self.hold("evaluate lies in [-1, 1]", text, -1 <= game.evaluate(state) <= 1, game.evaluate(state))
-        if _has(game, "svg"):
-            self.hold("svg is an SVG", text, "<svg" in game.svg(state))
-        pieces = game.drawing.pieces.values()
+        self.hold("view.board_text is text", text, isinstance(game.view.board_text(state), str))
+        pieces = game.view.drawing.pieces.values()
         unwanted = [svg for svg in pieces if re.search(r"<(script|style|image)|\b(id|style|on\w+)=", svg)]
         self.hold("pictures of pieces have no id, style or script", text, not unwanted, unwanted[:1])
-        if _has(game, "planes"):
+        place = game.view.check(state)
+        inside = place is None or 0 <= place < game.tokens.length
+        self.hold("view.check is the index of a state token or None", text, inside, place)
+        for move in game.legal(state)[:1].tolist():
+            written = game.view.move_text(state, move)
+            self.hold("move_from_text reads view.move_text", text, game.move_from_text(state, written) == move, written)
+        if game.outcome(state) is not None:
+            self.hold("view.ending is text", text, isinstance(game.view.ending(state), str))
+        if game.hints is not None:
+            self.hints(game.hints, state, text)
+        try:
             planes = game.planes([state, state])
-            self.hold(
-                "planes are [B, channels, rows, columns] in float32",
-                text,
-                planes.ndim == 4 and len(planes) == 2 and planes.dtype == np.float32,
-            )
+        except ValueError:  # the game supplies none
+            return
+        shaped = planes.ndim == 4 and len(planes) == 2 and planes.dtype == np.float32
+        self.hold("planes are [B, channels, rows, columns] in float32", text, shaped)
 
-
-def _has(game: Game[Any], method: str) -> bool:
-    return getattr(type(game), method) is not getattr(Game, method)
+    def hints(self, hints: Hints[Any], state: Any, text: str) -> None:
+        game = self.game
+        unknown = set(hints.gives) - {"evaluate", "forcing", "transposition_key"}
+        self.hold("hints.gives names evaluate, forcing or transposition_key", text, not unknown, unknown)
+        if "evaluate" in hints.gives:
+            self.hold("hints.evaluate lies in [-1, 1]", text, -1 <= hints.evaluate(state) <= 1, hints.evaluate(state))
+        if "forcing" in hints.gives:
+            self.hold("hints.is_quiet is a bool", text, isinstance(hints.is_quiet(state), bool))
+            forcing = hints.forcing(state)
+            legal = forcing is None or bool(np.isin(forcing, game.legal(state)).all())
+            self.hold("hints.forcing gives legal moves or None", text, legal, forcing)
+        if "transposition_key" in hints.gives:
+            keys = [hints.transposition_key(same, 2) for same in (state, state)]
+            self.hold("hints.transposition_key is hashable and does not change", text, len(set(keys)) == 1, keys)

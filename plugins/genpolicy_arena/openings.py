@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from genpolicy.errors import SourceError
+from genpolicy.facets import reader
 from genpolicy.game import Game
 
 MAX_TRIES = 200
@@ -96,7 +97,7 @@ def _openings_of(
     kind: str | None = None
     unknown: SourceError | None = None
     try:
-        kind = game.source_kind(path)
+        kind = reader(game, path, "games", "positions").source_kind(path)
     except SourceError as error:
         unknown = error  # a game need not know files of lines
     if path.is_file() and (kind != "games" or _begins_with(path, "startpos")) and _holds_lines(game, path):
@@ -105,10 +106,10 @@ def _openings_of(
         raise unknown
     elif kind == "games":
         plies = 8 if max_plies is None else max_plies
-        for played in game.open_games(path, bad):
+        for played in reader(game, path, "games").open_games(path, bad):
             yield Opening(played.start, played.moves[:plies], played.game_id)
     else:
-        for position in game.open_positions(path, bad):
+        for position in reader(game, path, "positions").open_positions(path, bad):
             yield Opening(position.text, (), position.where)
 
 

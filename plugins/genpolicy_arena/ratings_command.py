@@ -90,6 +90,7 @@ def read_games(game: Game[Any], paths: Sequence[Path], skipped: Counter[str]) ->
     Raises:
         SourceError: a file that cannot be read at all.
     """
+    from genpolicy.facets import reader
     from genpolicy_arena.ratings import RatedGame
     from genpolicy_arena.results import LINES, MANIFEST
     from genpolicy_evaluation.positions import progress_bar
@@ -107,7 +108,7 @@ def read_games(game: Game[Any], paths: Sequence[Path], skipped: Counter[str]) ->
             if (path / MANIFEST).is_file():
                 games += _of_tournament(path / LINES)
                 continue
-            for played in game.open_games(path, bad):
+            for played in reader(game, path, "games").open_games(path, bad):
                 first, second = (played.headers.get(side, "").strip() for side in game.players)
                 if played.result is None:
                     skipped["games without a result"] += 1

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from genpolicy.facets import writer
 from genpolicy.files import full_disk_named, write_atomic
 from genpolicy.game import Game, PlayedGame
 from genpolicy_arena.match import GameResult
@@ -48,7 +49,8 @@ class Journal:
     def __init__(self, folder: Path, game: Game[Any], manifest: Mapping[str, Any], specs: Mapping[str, str]) -> None:
         self.folder, self.game, self.specs = folder, game, dict(specs)
         self.path = folder / LINES
-        self.games_path = folder / f"{GAMES}{game.game_suffix}" if game.game_suffix else None
+        suffix = game.files.log_suffix if game.files is not None and "games" in game.files.writes else None
+        self.games_path = None if suffix is None else folder / f"{GAMES}{suffix}"
         self.results: dict[int, GameResult] = {}
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(folder)
@@ -80,7 +82,7 @@ class Journal:
         size = None
         if self.games_path is not None:
             with full_disk_named(self.games_path):
-                self.game.write_game(self.games_path, self.played(result))
+                writer(self.game, self.games_path, "games").write_game(self.games_path, self.played(result))
                 size = self.games_path.stat().st_size
         line = json.dumps({**result.to_dict(), "games_file_bytes": size}, ensure_ascii=False) + "\n"
         with full_disk_named(self.path):
@@ -165,7 +167,7 @@ class Journal:
                 with path.open("r+b") as file:
                     file.truncate(size)
             return
-        self.game.write_games(path, (self.played(result) for result in self.results.values()))
+        writer(self.game, path, "games").write_games(path, (self.played(result) for result in self.results.values()))
         rows = [{**result.to_dict(), "games_file_bytes": None} for result in self.results.values()]
         if rows:
             rows[-1]["games_file_bytes"] = path.stat().st_size

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from genpolicy.errors import EngineError, IllegalMoveError, SourceError
+from genpolicy.facets import reader
 from genpolicy.game import Game, Puzzle
 from genpolicy.policies.base import Decision, Policy
 from genpolicy_evaluation.positions import chunks, progress_bar
@@ -88,7 +89,7 @@ def read_puzzle_file(
 
     Args:
         game: Whose they are.
-        path: What ``Game.open_puzzles`` takes.
+        path: What ``Files.open_puzzles`` takes.
         skip_bad: Leave bad rows out and count them; otherwise the first one is an error.
         limit: At most so many, drawn without replacement from the whole file and kept in its order; None takes all.
         seed: Of that draw.
@@ -110,7 +111,7 @@ def read_puzzle_file(
 
     drawn = random.Random(seed)
     kept: list[tuple[int, Puzzle]] = []
-    for index, puzzle in enumerate(game.open_puzzles(path, on_bad)):
+    for index, puzzle in enumerate(reader(game, path, "puzzles").open_puzzles(path, on_bad)):
         found.num_read += 1
         if limit is None or len(kept) < limit:
             kept.append((index, puzzle))

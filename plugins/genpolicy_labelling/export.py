@@ -11,6 +11,7 @@ from typing import Any
 
 from genpolicy.data.records import Dataset, Record
 from genpolicy.errors import DatasetError
+from genpolicy.facets import writer
 from genpolicy.game import Game, PlayedGame, Position
 
 
@@ -20,7 +21,7 @@ def export_positions(dataset: Dataset, game: Game[Any], path: Path, split: str |
     Args:
         dataset: The data set.
         game: Its game.
-        path: A new file; its name says the format (see ``Game.write_positions``).
+        path: A new file; its name says the format (see ``Files.write_positions``).
         split: Only this split; None takes all.
 
     Returns:
@@ -37,7 +38,7 @@ def export_positions(dataset: Dataset, game: Game[Any], path: Path, split: str |
             yield _position(record, f"{dataset.folder}: record {row}")
             count += 1
 
-    return game.write_positions(path, positions()), count
+    return writer(game, path, "positions").write_positions(path, positions()), count
 
 
 def export_games(dataset: Dataset, game: Game[Any], path: Path, split: str | None = None) -> tuple[int, int]:
@@ -55,7 +56,7 @@ def export_games(dataset: Dataset, game: Game[Any], path: Path, split: str | Non
             yield _game(game, [(f"{dataset.folder}: record {row}", record) for row, record in group])
             count += 1
 
-    written = game.write_games(path, games())
+    written = writer(game, path, "games").write_games(path, games())
     if count == 0:
         raise DatasetError(f"{dataset.folder}: holds no game (no record says which move was played)")
     return written, count

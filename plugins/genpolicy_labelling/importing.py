@@ -11,6 +11,7 @@ from typing import Any
 
 from genpolicy.data.records import Record
 from genpolicy.errors import SourceError
+from genpolicy.facets import reader
 from genpolicy.files import sha256_of
 from genpolicy.game import Game, PlayedGame, Position
 from genpolicy_labelling.splits import SplitFractions, checked_split
@@ -149,9 +150,10 @@ def _entries(
                 yield prefix, Position(game.format(state), where=ALL)
             continue
         path = Path(source)
-        kind = game.source_kind(path)
+        files = reader(game, path, "games", "positions")
+        kind = files.source_kind(path)
         opened: Iterator[Entry] = (
-            game.open_games(path, on_bad) if kind == "games" else game.open_positions(path, on_bad)
+            files.open_games(path, on_bad) if kind == "games" else files.open_positions(path, on_bad)
         )
         try:
             for entry in opened:

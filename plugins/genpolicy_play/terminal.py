@@ -159,7 +159,7 @@ class TerminalGame:
         return f"You play {self.game.players[next(iter(self.humans))]}."
 
     def _show_board(self) -> None:
-        self._write(self.game.board_text(self.state))
+        self._write(self.game.view.board_text(self.state))
 
     def _explain(self, decision: Decision, *, with_move: bool = False) -> None:
         if with_move:

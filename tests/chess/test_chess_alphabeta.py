@@ -159,13 +159,13 @@ def test_positions_of_one_transposition_key_end_alike() -> None:
             for plies in (1, 2, 3):
                 groups: dict[Any, set[Any]] = {}
                 for state in alike:
-                    groups.setdefault(GAME.transposition_key(state, plies), set()).add(ends(state, plies))
+                    groups.setdefault(GAME.hints.transposition_key(state, plies), set()).add(ends(state, plies))
                 assert all(len(trees) == 1 for trees in groups.values())
                 num_unlike += len(set().union(*groups.values())) > 1
                 num_shared += len(alike) > len(groups)
     assert num_unlike > 3
     clocks = {clock: GAME.parse(f"k7/8/8/7p/7P/8/8/K7 w - - {clock} 80") for clock in (10, 20, 97)}
-    keys = {clock: GAME.transposition_key(state, 3) for clock, state in clocks.items()}
+    keys = {clock: GAME.hints.transposition_key(state, 3) for clock, state in clocks.items()}
     assert keys[10] == keys[20] != keys[97]
     assert num_shared > 3
 

@@ -18,10 +18,10 @@ def test_colours_are_alike_and_values_bounded() -> None:
     for _ in range(20):
         state = GAME.parse()
         for _ in range(80):
-            value = GAME.evaluate(state)
+            value = GAME.hints.evaluate(state)
             assert -1.0 <= value <= 1.0
-            assert GAME.evaluate(flip(state)) == value
-            assert GAME.is_quiet(flip(state)) == GAME.is_quiet(state)
+            assert GAME.hints.evaluate(flip(state)) == value
+            assert GAME.hints.is_quiet(flip(state)) == GAME.hints.is_quiet(state)
             if GAME.outcome(state) is not None:
                 assert value == GAME.outcome(state)
                 break
@@ -29,12 +29,12 @@ def test_colours_are_alike_and_values_bounded() -> None:
 
 
 def test_more_material_is_worth_more_and_the_start_is_even() -> None:
-    assert GAME.evaluate(GAME.parse()) == 0.0
+    assert GAME.hints.evaluate(GAME.parse()) == 0.0
     fens = [f"4k3/pppp4/8/8/8/8/PPPP4/{rank} w - - 0 1" for rank in ("4K3", "N3K3", "R3K3", "Q3K3")]
-    values = [GAME.evaluate(GAME.parse(fen)) for fen in fens]
+    values = [GAME.hints.evaluate(GAME.parse(fen)) for fen in fens]
     assert values == sorted(values)
     assert values[0] < values[1] < values[3]
-    behind = GAME.evaluate(GAME.parse(fens[3].replace(" w ", " b ")))
+    behind = GAME.hints.evaluate(GAME.parse(fens[3].replace(" w ", " b ")))
     assert behind == -values[3]
 
 
@@ -54,4 +54,4 @@ def test_more_material_is_worth_more_and_the_start_is_even() -> None:
     ],
 )
 def test_quiet(fen: str, quiet: bool) -> None:
-    assert GAME.is_quiet(GAME.parse(fen)) is quiet
+    assert GAME.hints.is_quiet(GAME.parse(fen)) is quiet

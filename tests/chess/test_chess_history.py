@@ -10,7 +10,8 @@ from typing import Any
 import chess.pgn
 import pytest
 
-from genpolicy.game import Game, PlayedGame
+from genpolicy.facets import writer
+from genpolicy.game import PlayedGame
 from genpolicy.registry import load_game
 
 GAME = load_game("chess")
@@ -62,8 +63,8 @@ def test_games_are_appended_one_at_a_time(name: str, tmp_path: Path) -> None:
     starts = [GAME.format(GAME.parse()), START, START]
     for number, (start, moves) in enumerate(zip(starts, lines, strict=True), 1):
         headers = {"White": f"w{number}", "Black": 'the "b"', "PlyCount": str(len(moves))}
-        GAME.write_game(tmp_path / name, PlayedGame(str(number), start, tuple(moves), -1.0, headers))
-        found = list(GAME.open_games(tmp_path / name))
+        GAME.files.write_game(tmp_path / name, PlayedGame(str(number), start, tuple(moves), -1.0, headers))
+        found = list(GAME.files.open_games(tmp_path / name))
         assert [list(game.moves) for game in found] == lines[:number]
         assert [game.start for game in found] == starts[:number]
         assert found[-1].headers["White"] == f"w{number}"
@@ -78,15 +79,15 @@ def test_games_are_appended_one_at_a_time(name: str, tmp_path: Path) -> None:
 def test_writing_games_replaces_what_the_file_held(tmp_path: Path) -> None:
     path = tmp_path / "a.pgn"
     played = PlayedGame("1", GAME.format(GAME.parse()), (), 0.0)
-    GAME.write_games(path, [played, played])
-    GAME.write_games(path, [played])
-    assert len(list(GAME.open_games(path))) == 1
+    GAME.files.write_games(path, [played, played])
+    GAME.files.write_games(path, [played])
+    assert len(list(GAME.files.open_games(path))) == 1
 
 
 def test_a_game_that_writes_no_files_says_so(tmp_path: Path) -> None:
-    class Silent(type(load_game("connect"))):  # type: ignore[misc]
-        write_game = Game.write_game
-
-    played = PlayedGame("1", "", (), 0.0)
-    with pytest.raises(ValueError, match="writes no game files"):
-        Silent().write_games(tmp_path / "x", [played])
+    game = type(load_game("connect"))()
+    game.files = None
+    with pytest.raises(ValueError, match="writes no files of games"):
+        writer(game, tmp_path / "x", "games")
+    with pytest.raises(ValueError, match="game 'chess' writes no files of positions"):
+        writer(GAME, tmp_path / "x", "positions")

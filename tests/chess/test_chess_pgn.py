@@ -41,12 +41,12 @@ def write(folder: Path, content: str | bytes, name: str = "games.pgn") -> Path:
 
 
 def read(folder: Path, content: str | bytes, name: str = "games.pgn") -> list[PlayedGame]:
-    return list(GAME.open_games(write(folder, content, name)))
+    return list(GAME.files.open_games(write(folder, content, name)))
 
 
 def read_all(folder: Path, content: str | bytes, name: str = "games.pgn") -> tuple[list[PlayedGame], list[str]]:
     bad: list[SourceError] = []
-    games = list(GAME.open_games(write(folder, content, name), bad.append))
+    games = list(GAME.files.open_games(write(folder, content, name), bad.append))
     return games, [str(error) for error in bad]
 
 
@@ -273,7 +273,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         with pytest.raises(SourceError, match=rf"{re.escape(name)}:\d+: cannot be read .*damaged or cut short"):
             read(tmp_path, content, name)
     with pytest.raises(SourceError, match="no such file"):
-        list(GAME.open_games(tmp_path / "absent.pgn"))
+        list(GAME.files.open_games(tmp_path / "absent.pgn"))
     with pytest.raises(SourceError, match="not a text file"):
         read(tmp_path, MORPHY.encode("utf-16"))
     with pytest.raises(SourceError, match="not a text file"):
@@ -307,8 +307,8 @@ def test_damaged_text_raises_only_source_errors(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["out.pgn", "out.pgn.gz", "out.pgn.zst"])
 def test_written_games_are_read_back_by_us_and_by_python_chess(tmp_path: Path, name: str) -> None:
     games = read(tmp_path, random_pgn(25, seed=4))
-    GAME.write_games(tmp_path / name, iter(games))
-    again = list(GAME.open_games(tmp_path / name))
+    GAME.files.write_games(tmp_path / name, iter(games))
+    again = list(GAME.files.open_games(tmp_path / name))
     assert [(g.start, g.moves, g.result) for g in again] == [(g.start, g.moves, g.result) for g in games]
     assert [g.headers["Round"] for g in again] == [str(i) for i in range(25)]
     if name == "out.pgn":
@@ -325,17 +325,17 @@ def test_written_games_are_read_back_by_us_and_by_python_chess(tmp_path: Path, n
 def test_kind_and_folders(tmp_path: Path) -> None:
     write(tmp_path, MORPHY, "b.pgn")
     write(tmp_path, MORPHY, "a.PGN")
-    assert GAME.source_kind(tmp_path) == GAME.source_kind(tmp_path / "b.pgn") == "games"
-    assert [game.game_id for game in GAME.open_games(tmp_path)] == ["a.PGN:1", "b.pgn:1"]
-    assert len(list(GAME.open_games(tmp_path / "*.pgn"))) == 1
+    assert GAME.files.source_kind(tmp_path) == GAME.files.source_kind(tmp_path / "b.pgn") == "games"
+    assert [game.game_id for game in GAME.files.open_games(tmp_path)] == ["a.PGN:1", "b.pgn:1"]
+    assert len(list(GAME.files.open_games(tmp_path / "*.pgn"))) == 1
     (tmp_path / "more").mkdir()
     write(tmp_path / "more", MORPHY, "b.pgn")
-    assert len({game.game_id for game in GAME.open_games(tmp_path / "**" / "b.pgn")}) == 2
+    assert len({game.game_id for game in GAME.files.open_games(tmp_path / "**" / "b.pgn")}) == 2
     with pytest.raises(SourceError, match="games, not positions"):
-        list(GAME.open_positions(tmp_path))
+        list(GAME.files.open_positions(tmp_path))
     write(tmp_path, "", "c.epd")
     with pytest.raises(SourceError, match="name those of one kind"):
-        GAME.source_kind(tmp_path)
+        GAME.files.source_kind(tmp_path)
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
@@ -349,7 +349,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
             noise = "\n".join(rng.randbytes(40).hex() for _ in range(1400))
             unpacked += out.write(f"{{{noise}}}\n{block}")
     tracemalloc.start()
-    count = sum(1 for _ in GAME.open_games(path))
+    count = sum(1 for _ in GAME.files.open_games(path))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert count == 3000

@@ -37,12 +37,12 @@ MATE_IN_ONE = "6k1/5ppp/8/8/8/8/8/R5K1 w - - 12 40"
 
 
 def read(path: Path) -> list[Position]:
-    return list(GAME.open_positions(path))
+    return list(GAME.files.open_positions(path))
 
 
 def read_all(path: Path) -> tuple[list[Position], list[str]]:
     bad: list[SourceError] = []
-    return list(GAME.open_positions(path, bad.append)), [str(error) for error in bad]
+    return list(GAME.files.open_positions(path, bad.append)), [str(error) for error in bad]
 
 
 def write(folder: Path, text: str | bytes, name: str = "list.epd") -> Path:
@@ -132,7 +132,7 @@ def test_lists_in_every_packing(tmp_path: Path, name: str) -> None:
     text = "".join(f"{fen}\r\n" for _, fen, *_ in LINES).encode()
     pack = {"z": gzip.compress, "t": zstandard.ZstdCompressor().compress}.get(name[-1] if name[-3:] != "TXT" else "")
     path = write(tmp_path, pack(text) if pack else text, name)
-    assert GAME.source_kind(path) == "positions"
+    assert GAME.files.source_kind(path) == "positions"
     assert [position.text for position in read(path)] == [fen for _, fen, *_ in LINES]
 
 
@@ -347,7 +347,7 @@ def test_folders_and_globs_are_read_in_name_order(tmp_path: Path) -> None:
     for i in (10, 2, 0):
         pq.write_table(pa.table({"fen": [chess.STARTING_FEN], "game": [i]}), tmp_path / f"part-{i:02}.parquet")
     write(tmp_path, "about", "README.md")
-    assert GAME.source_kind(tmp_path) == "positions"
+    assert GAME.files.source_kind(tmp_path) == "positions"
     assert [p.game_id for p in read(tmp_path)] == ["0", "2", "10"]
     assert [p.game_id for p in read(tmp_path / "part-0*.parquet")] == ["0", "2"]
 
@@ -382,9 +382,9 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         with pytest.raises(SourceError, match=r"not a kind of file that chess reads; games: \.pgn"):
             read_all(write(tmp_path, "x", name))
     with pytest.raises(SourceError, match="holds no file that chess reads"):
-        GAME.source_kind(tmp_path.joinpath("nothing").mkdir() or tmp_path / "nothing")
+        GAME.files.source_kind(tmp_path.joinpath("nothing").mkdir() or tmp_path / "nothing")
     with pytest.raises(SourceError, match="positions, not games"):
-        list(GAME.open_games(whole))
+        list(GAME.files.open_games(whole))
 
 
 def test_a_flipped_byte_in_a_table_is_never_a_crash(tmp_path: Path) -> None:
@@ -410,7 +410,7 @@ def test_memory_does_not_grow_with_a_table(tmp_path: Path) -> None:
     pq.write_table(pa.table({"fen": ["8/8/4k3/8/8/3K4/R7/8 w - - 0 1"] * 6000, "game": names}), path)
     del names
     tracemalloc.start()
-    assert sum(1 for _ in GAME.open_positions(path)) == 6000
+    assert sum(1 for _ in GAME.files.open_positions(path)) == 6000
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 10_000_000  # 1,024 rows of 4 kB at a time; all of them would be 24 MB

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import genpolicy
 from genpolicy.errors import IllegalMoveError
 from genpolicy.testing.games import check_game, perft
+from genpolicy_play.drawing import board_of, board_svg
 
 GAME = genpolicy.load_game("chess")
 
@@ -345,6 +346,6 @@ def test_play_leaves_the_state_as_it_was() -> None:
 
 def test_board_text_and_svg_show_the_position() -> None:
     state = GAME.parse("7k/5KQ1/8/8/8/8/8/8 b - - 0 1")
-    assert "7  . . . . . K Q ." in GAME.board_text(state)
-    assert "Black to move" in GAME.board_text(state)
-    assert GAME.svg(state).startswith("<svg")
+    assert "7  . . . . . K Q ." in GAME.view.board_text(state)
+    assert "Black to move" in GAME.view.board_text(state)
+    assert board_svg(GAME, board_of(GAME, state), check=GAME.view.check(state)).startswith("<svg")

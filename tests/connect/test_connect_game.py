@@ -15,6 +15,7 @@ from genpolicy import load_game
 from genpolicy.errors import IllegalMoveError, SourceError
 from genpolicy.testing import check_game, perft
 from genpolicy_connect import ConnectGame
+from genpolicy_play.drawing import board_of, board_svg
 
 TIC_TAC_TOE = "connect:rows=3,cols=3,k=3,gravity=false"
 # No game ends before ply 5; 1,440 end there, so from ply 6 on there are fewer than 9 * 8 * 7 * ...
@@ -290,7 +291,7 @@ def test_positions_of_a_file(tmp_path: Path) -> None:
     plain.write_text(text)
     packed.write_bytes(gzip.compress(text.encode()))
     for path in (plain, packed):
-        found = list(game.open_positions(path))
+        found = list(game.files.open_positions(path))
         assert [p.text for p in found] == [".../.X./... O", "XO./.X./... O"]
         assert [p.where for p in found] == [f"{path}:2", f"{path}:4"]
 
@@ -300,9 +301,9 @@ def test_bad_positions_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "list.txt"
     path.write_bytes(b".../.X./... O\nX../.../... X\n\xff\xfe\n.../.../... X\n")
     with pytest.raises(SourceError, match=r"list\.txt:2: 'X\.\./"):
-        list(game.open_positions(path))
+        list(game.files.open_positions(path))
     bad: list[SourceError] = []
-    assert len(list(game.open_positions(path, bad.append))) == 2
+    assert len(list(game.files.open_positions(path, bad.append))) == 2
     assert [str(error).split(": ")[0].rpartition(":")[2] for error in bad] == ["2", "3"]
     assert r"\xff" in str(bad[1])
 
@@ -311,26 +312,28 @@ def test_files_that_hold_nothing(tmp_path: Path) -> None:
     game = load_game(TIC_TAC_TOE)
     (tmp_path / "empty.txt").write_text("\n# nothing\n")
     with pytest.raises(SourceError, match="holds no position"):
-        list(game.open_positions(tmp_path / "empty.txt"))
+        list(game.files.open_positions(tmp_path / "empty.txt"))
     with pytest.raises(SourceError, match=r"missing\.txt: unreadable"):
-        list(game.open_positions(tmp_path / "missing.txt"))
+        list(game.files.open_positions(tmp_path / "missing.txt"))
     whole = gzip.compress("\n".join(f"{i} nonsense" for i in range(5000)).encode())
     (tmp_path / "cut.gz").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(SourceError, match="unreadable after line"):
-        list(game.open_positions(tmp_path / "cut.gz", lambda error: None))
+        list(game.files.open_positions(tmp_path / "cut.gz", lambda error: None))
 
 
-def test_board_text_and_svg() -> None:
+def test_board_text_and_drawing() -> None:
     game = load_game(TIC_TAC_TOE)
     state = game.parse("XO./.X./... O")
-    assert game.board_text(state).splitlines() == ["3  X O .", "2  . X .", "1  . . .", "", "   a b c"]
-    drawing = ElementTree.fromstring(game.svg(state))
-    kinds = [shape.tag.rpartition("}")[2] for shape in drawing]
-    assert (kinds.count("rect"), kinds.count("path"), kinds.count("circle")) == (9, 2, 1)
+    assert game.view.board_text(state).splitlines() == ["3  X O .", "2  . X .", "1  . . .", "", "   a b c"]
+    drawing = ElementTree.fromstring(board_svg(game, board_of(game, state)))
+    pictures = [shape.attrib["href"] for shape in drawing.iter() if shape.tag.endswith("}use")]
+    shapes = {shape.attrib["id"]: shape[0].tag for shape in drawing.iter() if "id" in shape.attrib}
+    kinds = [shapes[picture.removeprefix("#")].rpartition("}")[2] for picture in pictures]
+    assert (kinds.count("path"), kinds.count("circle")) == (2, 1)
 
 
 def test_the_heuristic_prefers_more_open_lines() -> None:
     game = load_game(TIC_TAC_TOE)
-    centre, edge = (game.evaluate(game.parse(text)) for text in (".../.X./... O", ".X./.../... O"))
-    assert centre < edge < 0 == game.evaluate(game.parse())
-    assert game.evaluate(game.parse("XXX/OO./... O")) == -1.0
+    centre, edge = (game.hints.evaluate(game.parse(text)) for text in (".../.X./... O", ".X./.../... O"))
+    assert centre < edge < 0 == game.hints.evaluate(game.parse())
+    assert game.hints.evaluate(game.parse("XXX/OO./... O")) == -1.0

@@ -22,12 +22,12 @@ def test_games_come_back_as_they_were_written(name: str, tmp_path: Path) -> None
         PlayedGame("3", GAME.format(GAME.parse()), (), 0.0, {"Round": "1.2"}),
     ]
     for game in games:
-        GAME.write_game(tmp_path / name, game)
-    found = list(GAME.open_games(tmp_path / name))
+        GAME.files.write_game(tmp_path / name, game)
+    found = list(GAME.files.open_games(tmp_path / name))
     keys = [(game.start, game.moves, game.result, game.headers) for game in games]
     assert [(game.start, game.moves, game.result, game.headers) for game in found] == keys
-    assert GAME.source_kind(tmp_path / name) == "games"
-    assert GAME.source_kind(tmp_path / "a.txt") == "positions"
+    assert GAME.files.source_kind(tmp_path / name) == "games"
+    assert GAME.files.source_kind(tmp_path / "a.txt") == "positions"
 
 
 @pytest.mark.parametrize(
@@ -46,9 +46,9 @@ def test_a_bad_game_is_named_and_survived(line: str, message: str, tmp_path: Pat
     path = tmp_path / "a.games"
     path.write_text(f"-; a1; *\n{line}\n-; a2; 1-0; {{}}\n")
     with pytest.raises(SourceError, match=r"a\.games:2: "):
-        list(GAME.open_games(path))
+        list(GAME.files.open_games(path))
     bad: list[SourceError] = []
-    assert [game.result for game in GAME.open_games(path, bad.append)] == [None, 1.0]
+    assert [game.result for game in GAME.files.open_games(path, bad.append)] == [None, 1.0]
     assert len(bad) == 1
     assert message in str(bad[0])
 
@@ -56,4 +56,4 @@ def test_a_bad_game_is_named_and_survived(line: str, message: str, tmp_path: Pat
 def test_a_file_without_a_game_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.games").write_text("# nothing\n")
     with pytest.raises(SourceError, match="holds no game"):
-        list(GAME.open_games(tmp_path / "a.games"))
+        list(GAME.files.open_games(tmp_path / "a.games"))

@@ -16,8 +16,10 @@ import pytest
 from numpy.typing import NDArray
 
 from genpolicy import load_game, registry
-from genpolicy.errors import IllegalMoveError
-from genpolicy.game import Game, IntArray, MoveVocabulary, StateTokenizer
+from genpolicy.errors import IllegalMoveError, RegistryError, SourceError
+from genpolicy.facets import evaluation, reader, writer
+from genpolicy.game import Game, IntArray, MoveVocabulary, StateTokenizer, View
+from genpolicy.search.alphabeta import AlphaBeta
 from genpolicy.sequence import Layout
 from genpolicy.testing import check_game
 
@@ -94,6 +96,39 @@ def nim(monkeypatch: pytest.MonkeyPatch) -> Game[Any]:
 def test_it_is_found_and_keeps_the_laws(nim: Game[Any]) -> None:
     assert type(nim) is NimGame
     check_game(nim, perft={1: 3, 2: 9, "4 B": {1: 3, 2: 6}}, texts=["1 B", "0 A"], bad_texts=["13 A", "4 C", "04 A"])
+
+
+def test_a_game_with_flat_members_is_told_where_they_belong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``Game`` had these members itself once."""
+
+    class OldNim(NimGame):
+        def evaluate(self, state: tuple[int, int]) -> float:
+            return 0.0
+
+        def board_text(self, state: tuple[int, int]) -> str:
+            return "o" * state[0]
+
+    point = EntryPoint("nim", f"{__name__}:OldNim", "genpolicy.games")
+    monkeypatch.setattr(EntryPoint, "load", lambda self: OldNim)
+    monkeypatch.setattr(registry, "entry_points", lambda *, group: [point])
+    registry.load_game.cache_clear()
+    with pytest.raises(
+        RegistryError, match=r"OldNim defines evaluate \(move .*Hints .* board_text \(move .*View"
+    ):
+        load_game("nim")
+
+
+def test_a_game_without_facets_says_what_it_lacks(nim: Game[Any], tmp_path: Path) -> None:
+    assert (nim.files, nim.hints, type(nim.view)) == (None, None, View)
+    with pytest.raises(SourceError, match="game 'nim' reads no files of games or positions"):
+        reader(nim, tmp_path, "games", "positions")
+    with pytest.raises(ValueError, match="game 'nim' writes no files of games"):
+        writer(nim, tmp_path, "games")
+    with pytest.raises(ValueError, match="game 'nim' has no heuristic evaluation"):
+        evaluation(nim)
+    assert AlphaBeta(nim, evaluator=lambda state: 0.0).search(nim.parse("5 A")).value == 1.0
+    with pytest.raises(ValueError, match="no heuristic evaluation"):
+        AlphaBeta(nim, depth=2).search(nim.parse())
 
 
 def test_the_core_lays_it_out(nim: Game[Any]) -> None:

@@ -212,13 +212,13 @@ def test_bad_entries_are_fatal_or_counted(tmp_path, capsys) -> None:
 
 def test_a_split_of_no_known_name_is_a_bad_entry(tmp_path, capsys, monkeypatch) -> None:
     (tmp_path / "p.epd").write_text("8/5k2/8/8/3K4/8/4P3/8 w - - 0 1\n8/5k2/8/8/3K4/8/4P3/8 w - - 0 2\n")
-    read = type(GAME).open_positions
+    read = type(GAME.files).open_positions
 
     def other_split_first(self, path, on_bad=None):
         for number, position in enumerate(read(self, path, on_bad)):
             yield replace(position, split=("holdout", "dev")[number])
 
-    monkeypatch.setattr(type(GAME), "open_positions", other_split_first)
+    monkeypatch.setattr(type(GAME.files), "open_positions", other_split_first)
     words = ["data", "import", str(tmp_path / "p.epd"), "--game", "chess", "--out", str(tmp_path / "d")]
     assert cli.main(words) == 2
     error = capsys.readouterr().err

@@ -37,7 +37,7 @@ def write(path: Path, *lines: str) -> Path:
 
 def test_rows_are_read_with_their_facts(game: Game[Any], tmp_path: Path) -> None:
     other = f'"q,1",{SCHOLAR},{SCHOLAR_MOVES},1500,80,1,2,opening short,u,Italian_Game'
-    (first, second) = game.open_puzzles(write(tmp_path / "p.csv", HEADER, ROW, "", other))
+    (first, second) = game.files.open_puzzles(write(tmp_path / "p.csv", HEADER, ROW, "", other))
     assert (first.name, first.rating, first.rating_deviation) == ("00abc", 1234.0, 75.0)
     assert first.themes == ("mate", "mateIn1", "endgame")
     assert (first.mate_in, second.mate_in) == (1, None)
@@ -48,16 +48,16 @@ def test_rows_are_read_with_their_facts(game: Game[Any], tmp_path: Path) -> None
 
 
 def test_packed_files_other_orders_and_missing_headers_are_read(game: Game[Any], tmp_path: Path) -> None:
-    (expected,) = game.open_puzzles(write(tmp_path / "p.csv", HEADER, ROW))
+    (expected,) = game.files.open_puzzles(write(tmp_path / "p.csv", HEADER, ROW))
     (tmp_path / "g.csv.gz").write_bytes(gzip.compress(f"{HEADER}\n{ROW}\n".encode()))
     (tmp_path / "z.csv.zst").write_bytes(zstandard.compress(f"{HEADER}\r\n{ROW}\r\n".encode()))
     write(tmp_path / "bare.csv", ROW)
     write(tmp_path / "old.csv", ROW.removesuffix(","))  # before OpeningTags were added
     for name in ("g.csv.gz", "z.csv.zst", "bare.csv", "old.csv"):
-        (found,) = game.open_puzzles(tmp_path / name)
+        (found,) = game.files.open_puzzles(tmp_path / name)
         assert found.solution == expected.solution
         assert (found.name, found.rating, found.themes) == (expected.name, expected.rating, expected.themes)
-    (few,) = game.open_puzzles(write(tmp_path / "few.csv", "Moves,FEN", f"g8h8 f2f8,{QUEEN_UP}"))
+    (few,) = game.files.open_puzzles(write(tmp_path / "few.csv", "Moves,FEN", f"g8h8 f2f8,{QUEEN_UP}"))
     assert (few.rating, few.themes, few.name) == (None, (), f"{tmp_path}/few.csv:2")
 
 
@@ -94,7 +94,7 @@ def test_line_breaks_within_quotes_belong_to_the_row(game: Game[Any], tmp_path: 
     """RFC 4180 2.6; the row is named by its first line, and the rows after it by theirs."""
     quoted = f'"00\n\nabc",{QUEEN_UP},"g8h8\r\nf2f8",1234,75,90,10,"mate\nmateIn1",https://lichess.org/x#1,'
     path = write(tmp_path / "p.csv", HEADER, quoted, ROW)
-    first, second = game.open_puzzles(path)
+    first, second = game.files.open_puzzles(path)
     assert (first.themes, len(first.solution), first.where) == (("mate", "mateIn1"), 1, f"{path}:2")
     assert second.where == f"{path}:7"
 

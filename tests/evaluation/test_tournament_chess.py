@@ -75,7 +75,7 @@ def test_a_game_of_shogi_at_the_limit_of_plies_is_written_as_that(tmp_path: Path
     assert [each.ended for each in outcome.results] == ["limit"] * 4
     written = tmp_path / "t" / "games.csa"
     assert [line for line in written.read_text().splitlines() if line[0] == "%"] == ["%MAX_MOVES"] * 4
-    again = list(shogi.open_games(written))
+    again = list(shogi.files.open_games(written))
     assert [(len(each.moves), each.result) for each in again] == [(10, 0.0)] * 4
 
 

@@ -218,7 +218,7 @@ def test_a_killed_tournament_loses_and_doubles_no_game(workers: str, tmp_path: P
     assert sorted(row["number"] for row in rows[1]) == list(range(16 * 6))
     key = [{row["number"]: (row["moves"], row["result"], row["first"]) for row in listed} for listed in rows]
     assert key[0] == key[1]
-    written = list(FOUR.open_games(killed / "games.games"))
+    written = list(FOUR.files.open_games(killed / "games.games"))
     assert [[FOUR.moves[m] for m in game.moves] for game in written] == [row["moves"] for row in rows[1]]
 
 
@@ -237,7 +237,7 @@ def test_torn_lines_and_games_that_no_line_knows_are_cut(tmp_path: Path) -> None
     written.unlink()  # somebody tidied up
     again = run_tournament(settings, FOUR, folder)
     assert games_of(again.results) == games_of(done.results)
-    assert len(list(FOUR.open_games(written))) == 12
+    assert len(list(FOUR.files.open_games(written))) == 12
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import genpolicy
 from genpolicy.drawing import Drawing, HandSlot
-from genpolicy.game import Game
+from genpolicy.game import Game, View
 from genpolicy.networks import NetworkConfig
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
 from genpolicy.policies.dream import Dream, DreamStep
@@ -213,7 +213,7 @@ def test_drawing_is_whole_by_itself(game: Game[Any]) -> None:
 
 
 def test_every_symbol_of_a_square_has_a_picture_and_a_name(game: Game[Any]) -> None:
-    tokens, look = game.tokens, game.drawing
+    tokens, look = game.tokens, game.view.drawing
     on_squares = tokens.admitted[tokens.rows >= 0].any(0)
     for symbol in np.array(tokens.symbols)[on_squares]:
         assert look.names[symbol]
@@ -298,7 +298,7 @@ def test_a_game_that_says_nothing_of_its_looks_is_drawn() -> None:
     """Without ``turned`` a dream of the second player is shown where its tokens stand for a position."""
     inner = load("connect:rows=3,cols=3,k=3,gravity=false")
     game = Unadorned(inner)
-    assert game.drawing == Drawing()
+    assert game.view.drawing == Drawing()
     state = game.parse("XO./.X./... O")
     moves = [int(m) for m in game.legal(state)[:2]]
     frame = frame_of_step(game, state, told(game, state, moves))
@@ -316,12 +316,13 @@ def test_a_game_that_says_nothing_of_its_looks_is_drawn() -> None:
 
 
 def test_hand_slots_without_a_word_are_drawn_as_text() -> None:
-    game = load("shogi")
+    game = type(load("shogi"))()
 
-    class Plain(type(game)):  # type: ignore[misc]
+    class Plain(View[Any]):
         drawing = Drawing(hands=(HandSlot(0, "P"),))
 
-    root = ElementTree.fromstring(board_svg(Plain(), board_of(game, game.parse())))
+    game.view = Plain(game)
+    root = ElementTree.fromstring(board_svg(game, board_of(game, game.parse())))
     assert {int(e.attrib["data-place"]) for e in root.iter() if "data-place" in e.attrib} >= set(range(82, 96))
 
 

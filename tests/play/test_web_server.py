@@ -289,7 +289,7 @@ def test_exported_games_are_read_back_by_the_games_own_reader(
 ) -> None:
     rules = load_game(game)
     names = ["Ann O'Neil", "small"]
-    for suffix in rules.game_suffixes:
+    for suffix in rules.files.suffixes:
         reply = client.post(
             "/api/export",
             {"game": game, "start": start, "moves": moves, "format": suffix, "players": names, "result": result},
@@ -297,7 +297,7 @@ def test_exported_games_are_read_back_by_the_games_own_reader(
         assert reply.status == 200, reply.body
         assert reply.headers["content-disposition"] == f'attachment; filename="game{suffix}"'
         (tmp_path / f"game{suffix}").write_bytes(reply.body)
-        (read,) = rules.open_games(tmp_path / f"game{suffix}")
+        (read,) = rules.files.open_games(tmp_path / f"game{suffix}")
         assert read.start == rules.format(rules.parse(start))
         assert [rules.moves[move] for move in read.moves] == moves
         ended = client.position(game, moves, start=start)["outcome"]
@@ -310,7 +310,7 @@ def test_export_keeps_a_players_name_inside_its_quotes(client: Client, tmp_path:
     evil = 'x"]\\ [Result "0-1'
     reply = client.post("/api/export", {"game": "chess", "moves": ["e2e4"], "players": [evil, ""], "result": 1})
     (tmp_path / "game.pgn").write_bytes(reply.body)
-    (read,) = load_game("chess").open_games(tmp_path / "game.pgn")
+    (read,) = load_game("chess").files.open_games(tmp_path / "game.pgn")
     assert (read.headers["White"], read.result) == (evil, 1.0)
 
 

@@ -62,13 +62,13 @@ def test_a_long_game_is_replayed_once(monkeypatch: pytest.MonkeyPatch, game_of_6
     assert replays.num_new(START, moves) == 600
     replays.replay(START, moves)
     played: list[int] = []
-    original = game.move_text
+    original = game.view.move_text
 
     def text(self: object, state: object, move: int) -> str:
         played.append(move)
         return original(state, move)
 
-    monkeypatch.setattr(type(game), "move_text", text)
+    monkeypatch.setattr(type(game.view), "move_text", text)
     for end in (600, 590, 450, 321, 64, 63, 1, 0):
         played.clear()
         expected = replays.num_new(START, moves[:end])

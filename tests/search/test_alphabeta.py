@@ -65,7 +65,7 @@ def test_the_answer_is_that_of_exhaustive_minimax_on_1000_small_boards() -> None
     rng = random.Random(3)
     for number, (game, state) in enumerate(random_boards(1000, 7, seed=1)):
         depth = rng.choice([None, 1, 2, 3, 4, 5])
-        evaluate = game.evaluate if number % 2 else anything(game, str(number))
+        evaluate = game.hints.evaluate if number % 2 else anything(game, str(number))
         by_move = {
             move: -minimax(game, game.play(state, move), None if depth is None else depth - 1, evaluate, 1)
             for move in game.legal(state).tolist()
@@ -89,15 +89,15 @@ def test_a_comparator_that_orders_like_an_evaluator_gives_its_answer() -> None:
     for game, state in random_boards(300, 7, seed=2):
 
         def worth(position: Any, player: int, game: Game[Any] = game) -> float:
-            value = game.evaluate(position)
+            value = game.hints.evaluate(position)
             return value if game.player(position) == player else -value
 
         depth = 3
-        expected = minimax(game, state, depth, game.evaluate)
+        expected = minimax(game, state, depth, game.hints.evaluate)
         for table in (True, False):
             search = AlphaBeta(game, depth=depth, comparator=lambda a, b, p: worth(a, p) - worth(b, p), table=table)
             found = search.search(state)
-            reached = -minimax(game, game.play(state, found.move), depth - 1, game.evaluate, 1)
+            reached = -minimax(game, game.play(state, found.move), depth - 1, game.hints.evaluate, 1)
             assert reached == expected, (game.spec, game.format(state), table)
             if abs(expected) > 1:
                 assert as_reference(found.score) == expected
@@ -112,7 +112,7 @@ def test_prior_and_killers_change_the_work_and_not_the_answer() -> None:
         plain = AlphaBeta(game, depth=4).search(state)
 
         def worst_first(position: Any, game: Game[Any] = game) -> dict[int, float]:
-            return {m: game.evaluate(game.play(position, m)) for m in game.legal(position).tolist()}
+            return {m: game.hints.evaluate(game.play(position, m)) for m in game.legal(position).tolist()}
 
         steered = AlphaBeta(game, depth=4, prior=worst_first, prior_depth=1).search(state)
         assert steered.score == plain.score
@@ -124,7 +124,7 @@ def test_a_good_prior_saves_positions() -> None:
 
     def first_of(better: float) -> int:
         def prior(position: Any) -> dict[int, float]:
-            return {m: -better * game.evaluate(game.play(position, m)) for m in game.legal(position).tolist()}
+            return {m: -better * game.hints.evaluate(game.play(position, m)) for m in game.legal(position).tolist()}
 
         return AlphaBeta(game, depth=4, prior=prior, prior_depth=1).search(state).nodes
 

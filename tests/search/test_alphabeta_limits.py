@@ -9,12 +9,24 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from genpolicy.game import Game
+from genpolicy.game import Game, Hints
 from genpolicy.search.alphabeta import AlphaBeta
 from genpolicy.search.scores import Leaf, decided
 
 State = tuple[int, int]
 NUM_NODES = 7
+
+
+class WalkHints(Hints[State]):
+    def __init__(self, game: Walk, shares: bool) -> None:
+        self.game = game
+        self.gives = ("evaluate", "transposition_key") if shares else ("evaluate",)
+
+    def evaluate(self, state: State) -> float:
+        return self.game.worth[state]
+
+    def transposition_key(self, state: State, plies: int) -> State:
+        return state
 
 
 class Walk(Game[State]):
@@ -31,7 +43,7 @@ class Walk(Game[State]):
         if seed % 3 == 0:
             self.arrows[-1] = []
         self.worth = {(node, player): draw.uniform(-1, 1) for node in range(NUM_NODES) for player in (0, 1)}
-        self.shares = shares
+        self.hints = WalkHints(self, shares)
 
     def parse(self, text: str | None = None) -> State:
         return 0, 0
@@ -54,19 +66,13 @@ class Walk(Game[State]):
     def key(self, state: State) -> str:
         return str(state)
 
-    def evaluate(self, state: State) -> float:
-        return self.worth[state]
-
-    def transposition_key(self, state: State, plies: int) -> State | None:
-        return state if self.shares else None
-
 
 def minimax(game: Walk, state: State, depth: int, ply: int, known: dict[tuple[State, int], float]) -> float:
     """The slow and obvious computation, with ``known`` for one depth at the root."""
     if game.outcome(state) is not None:
         return decided(False, ply)
     if depth == 0:
-        return game.evaluate(state)
+        return game.hints.evaluate(state)
     if (state, depth) not in known:
         known[state, depth] = max(
             -minimax(game, game.play(state, move), depth - 1, ply + 1, known) for move in game.legal(state).tolist()
@@ -80,7 +86,7 @@ def by_move(game: Walk, depth: int) -> dict[int, float]:
 
 
 def worth(game: Walk, state: State, player: int) -> float:
-    return game.evaluate(state) if game.player(state) == player else -game.evaluate(state)
+    return game.hints.evaluate(state) if game.player(state) == player else -game.hints.evaluate(state)
 
 
 def as_number(game: Walk, score: Any) -> float:

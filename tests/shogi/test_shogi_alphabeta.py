@@ -35,11 +35,11 @@ def test_forcing_moves_take_or_promote_and_nothing_is_left_out_in_check() -> Non
     state = GAME.parse()
     for _ in range(120):
         legal = GAME.legal(state).tolist()
-        forcing = GAME.forcing(state)
+        forcing = GAME.hints.forcing(state)
         assert (forcing is None) == state.in_check
         if forcing is not None:
             assert set(forcing.tolist()) <= set(legal)
-            assert len(forcing) or GAME.is_quiet(state)
+            assert len(forcing) or GAME.hints.is_quiet(state)
         state = GAME.play(state, rng.choice(legal))
         if GAME.outcome(state) is not None:
             break
@@ -82,7 +82,7 @@ def test_positions_of_one_transposition_key_end_alike() -> None:
         for plies in (1, 2):
             groups: dict[Any, set[Any]] = {}
             for state in alike:
-                groups.setdefault(GAME.transposition_key(state, plies), set()).add(_ends(state, plies))
+                groups.setdefault(GAME.hints.transposition_key(state, plies), set()).add(_ends(state, plies))
             assert all(len(trees) == 1 for trees in groups.values())
             num_unlike += len(set().union(*groups.values())) > 1
             num_shared += len(alike) > len(groups)

@@ -72,7 +72,7 @@ T0
 def read(folder: Path, content: str | bytes, name: str = "games.csa") -> list[PlayedGame]:
     path = folder / name
     path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return list(GAME.open_games(path))
+    return list(GAME.files.open_games(path))
 
 
 def usi(game: PlayedGame) -> list[str]:
@@ -183,7 +183,7 @@ def test_bad_games_are_counted_and_the_others_kept(tmp_path) -> None:
     path = tmp_path / "games.csa"
     path.write_text(STANDARD + "/\nV2.2\nPI\n+\n+7775FU\n%TORYO\n/\n" + FLOODGATE)
     bad: list[SourceError] = []
-    assert [game.game_id for game in GAME.open_games(path, bad.append)] == ["games.csa:1", "games.csa:3"]
+    assert [game.game_id for game in GAME.files.open_games(path, bad.append)] == ["games.csa:1", "games.csa:3"]
     assert len(bad) == 1
 
 
@@ -192,7 +192,7 @@ def test_what_is_written_is_read_by_cshogi(tmp_path) -> None:
     line = ["7g7f", "3c3d", "8h2b+", "3a2b", "B*4e", "B*8e", "4e3d", "8e7f", "2h7h", "7f6g+"]
     game = PlayedGame("x", start, tuple(map(GAME.moves.index, line)), -1.0, {"Black": "先手", "White": "後手"})
     path = tmp_path / "one.csa"
-    GAME.write_game(path, game)
+    GAME.files.write_game(path, game)
     (theirs,) = cshogi.CSA.Parser.parse_file(str(path))
     assert [cshogi.move_to_usi(move) for move in theirs.moves] == line
     assert theirs.win == cshogi.WHITE_WIN
@@ -212,10 +212,10 @@ def test_a_drawn_game_is_no_impasse_unless_somebody_said_so(tmp_path, headers, w
     start = "lnsgkgsnl/1r5b1/ppppppppp/9/9/9/PPPPPPPPP/1B5R1/LNSGKGSNL b - 1"
     moves = tuple(map(GAME.moves.index, ["7g7f", "3c3d"]))
     path = tmp_path / f"one{suffix}"
-    GAME.write_game(path, PlayedGame("x", start, moves, 0.0, {"Black": "a", "White": "b", **headers}))
+    GAME.files.write_game(path, PlayedGame("x", start, moves, 0.0, {"Black": "a", "White": "b", **headers}))
     if suffix == ".csa":
         assert path.read_text().splitlines()[-1] == word
-    (again,) = GAME.open_games(path)
+    (again,) = GAME.files.open_games(path)
     assert (again.moves, again.result, again.headers["Termination"]) == (moves, 0.0, word[1:])
 
 
@@ -237,17 +237,17 @@ def test_a_damaged_diagram_names_its_line(tmp_path, rows, message) -> None:
     path = tmp_path / "a.csa"
     path.write_text(f"V2.2\nN+a\nN-b\n{rows}\n")
     with pytest.raises(SourceError, match=message):
-        list(GAME.open_games(path))
+        list(GAME.files.open_games(path))
     bad: list[SourceError] = []
     (tmp_path / "b.csa").write_text("PI\n+\n+7776FU\n%TORYO\n")
-    assert [game.game_id for game in GAME.open_games(tmp_path, bad.append)] == ["b.csa:1"]
+    assert [game.game_id for game in GAME.files.open_games(tmp_path, bad.append)] == ["b.csa:1"]
     assert len(bad) == 1
 
 
 def test_pieces_one_by_one_need_no_rows(tmp_path) -> None:
     path = tmp_path / "a.csa"
     path.write_text(f"P+59OU00KI\nP-51OU\n+\n%TORYO\n/\n{KING_ROWS}\nP+00KI\n+\n%TORYO\n")
-    assert [game.start for game in GAME.open_games(path)] == ["4k4/9/9/9/9/9/9/9/4K4 b G 1"] * 2
+    assert [game.start for game in GAME.files.open_games(path)] == ["4k4/9/9/9/9/9/9/9/4K4 b G 1"] * 2
 
 
 def test_a_file_cut_anywhere_is_a_game_or_an_error(tmp_path) -> None:
@@ -256,4 +256,4 @@ def test_a_file_cut_anywhere_is_a_game_or_an_error(tmp_path) -> None:
     for size in range(1, len(whole)):
         path.write_text(whole[:size])
         bad: list[SourceError] = []
-        assert len(list(GAME.open_games(path, bad.append))) + len(bad) == 1
+        assert len(list(GAME.files.open_games(path, bad.append))) + len(bad) == 1

@@ -69,11 +69,11 @@ def test_hcpe3_keeps_games_moves_scores_and_policies(tmp_path) -> None:
 def test_games_for_people(tmp_path) -> None:
     ids = tuple(GAME.moves.index(usi) for usi in LINE)
     for result in (1.0, -1.0):
-        GAME.write_game(tmp_path / "a.csa", PlayedGame("x", texts()[0], ids, result))
+        GAME.files.write_game(tmp_path / "a.csa", PlayedGame("x", texts()[0], ids, result))
     assert run("import", tmp_path / "a.csa", "--game", "shogi", "--out", tmp_path / "set") == 0
     out = tmp_path / "b.kifu"
     assert run("export", tmp_path / "set", "--games", "--out", out) == 0
-    assert [(game.moves, game.result) for game in GAME.open_games(out)] == [(ids, 1.0), (ids, -1.0)]
+    assert [(game.moves, game.result) for game in GAME.files.open_games(out)] == [(ids, 1.0), (ids, -1.0)]
     assert "２二角成(88)" in out.read_text()
 
 
@@ -91,7 +91,7 @@ def test_games_for_people(tmp_path) -> None:
 )
 def test_what_cannot_be_written_leaves_no_file(tmp_path, monkeypatch, capsys, arguments, message) -> None:
     monkeypatch.chdir(tmp_path)
-    GAME.write_game(Path("a.csa"), PlayedGame("x", texts()[0], (GAME.moves.index(LINE[0]),), None))
+    GAME.files.write_game(Path("a.csa"), PlayedGame("x", texts()[0], (GAME.moves.index(LINE[0]),), None))
     before = Path("a.csa").read_bytes()
     assert run("import", "a.csa", "--game", "shogi", "--out", "set") == 0
     assert run("export", "set", *arguments) == 2
@@ -111,8 +111,8 @@ def game_bytes(ids: tuple[int, ...], result: int) -> bytes:
 def test_games_that_nobody_searched_have_no_labels(tmp_path, capsys) -> None:
     ids = tuple(GAME.moves.index(usi) for usi in LINE)
     for number, result in enumerate((1.0, None, -1.0, 0.0)):
-        GAME.write_game(tmp_path / "a.csa", PlayedGame(str(number), texts()[0], ids, result))
-    GAME.write_game(tmp_path / "a.csa", PlayedGame("4", MATE_PROBLEM, (GAME.moves.index("G*1b"),), 1.0))
+        GAME.files.write_game(tmp_path / "a.csa", PlayedGame(str(number), texts()[0], ids, result))
+    GAME.files.write_game(tmp_path / "a.csa", PlayedGame("4", MATE_PROBLEM, (GAME.moves.index("G*1b"),), 1.0))
     assert run("import", tmp_path / "a.csa", "--game", "shogi", "--out", tmp_path / "set") == 0
     for number, options in enumerate((["--games"], [])):
         out = tmp_path / f"{number}.hcpe3"
@@ -121,16 +121,16 @@ def test_games_that_nobody_searched_have_no_labels(tmp_path, capsys) -> None:
         assert ("wrote 3 of 5 games" if options else "wrote 15 of 21 positions") in said
         assert "no place for the other" in said
         assert out.read_bytes() == game_bytes(ids, 1) + game_bytes(ids, 2) + game_bytes(ids, 0)
-    assert [game.result for game in GAME.open_games(out)] == [1.0, -1.0, 0.0]
-    assert {(p.line, p.scores, p.policy) for p in GAME.open_positions(out)} == {((), (), None)}
+    assert [game.result for game in GAME.files.open_games(out)] == [1.0, -1.0, 0.0]
+    assert {(p.line, p.scores, p.policy) for p in GAME.files.open_positions(out)} == {((), (), None)}
 
 
 @pytest.mark.parametrize("name", ["a.hcpe3", "a.hcpe3.gz"])
 def test_one_game_that_hcpe3_cannot_hold_is_refused(tmp_path, name) -> None:
     with pytest.raises(ValueError, match="result is unknown"):
-        GAME.write_game(tmp_path / name, PlayedGame("x", texts()[0], (), None))
+        GAME.files.write_game(tmp_path / name, PlayedGame("x", texts()[0], (), None))
     with pytest.raises(ValueError, match="one king"):
-        GAME.write_game(tmp_path / name, PlayedGame("x", MATE_PROBLEM, (), 1.0))
+        GAME.files.write_game(tmp_path / name, PlayedGame("x", MATE_PROBLEM, (), 1.0))
     assert not (tmp_path / name).exists()
 
 
@@ -140,8 +140,8 @@ def test_a_mate_problem_is_left_out(tmp_path, suffix) -> None:
     whole = Position(texts()[0], "1", ("7g7f",), ("cp:1",), played="7g7f", **known)
     problem = Position(MATE_PROBLEM, "2", ("G*1b",), ("mate:1",), played="G*1b", **known)
     path = tmp_path / f"a{suffix}"
-    assert GAME.write_positions(path, [problem, whole, problem]) == 1
-    assert [position.text for position in GAME.open_positions(path)] == [texts()[0]]
+    assert GAME.files.write_positions(path, [problem, whole, problem]) == 1
+    assert [position.text for position in GAME.files.open_positions(path)] == [texts()[0]]
 
 
 def test_scores_are_kept_up_to_16_bits_and_without_candidates(tmp_path) -> None:
@@ -162,5 +162,5 @@ def test_scores_are_kept_up_to_16_bits_and_without_candidates(tmp_path) -> None:
 
 def test_a_score_beyond_16_bits_is_cut_off(tmp_path) -> None:
     positions = [Position(texts()[0], "1", ("7g7f",), (score,), result=1.0) for score in ("cp:99999", "cp:-99999")]
-    GAME.write_positions(tmp_path / "a.hcpe", positions)
+    GAME.files.write_positions(tmp_path / "a.hcpe", positions)
     assert [record.eval for _, record in binary.HCPE.read(tmp_path / "a.hcpe")] == [32_767, -32_768]

@@ -214,7 +214,7 @@ def test_hcpe_says_what_cshogi_put_in(tmp_path) -> None:
     path = tmp_path / "a.hcpe"
     path.write_bytes(hcpe_bytes(50))
     theirs = np.frombuffer(path.read_bytes(), cshogi.HuffmanCodedPosAndEval)
-    found = list(GAME.open_positions(path))
+    found = list(GAME.files.open_positions(path))
     board = cshogi.Board()
     for position, record in zip(found, theirs, strict=True):
         board.set_hcp(np.ascontiguousarray(record["hcp"]))
@@ -228,7 +228,7 @@ def test_psv_results_are_of_the_side_to_move(tmp_path) -> None:
     path = tmp_path / "a.bin"  # YaneuraOu's name
     path.write_bytes(psv_bytes(50))
     theirs = np.frombuffer(path.read_bytes(), cshogi.PackedSfenValue)
-    for position, record in zip(GAME.open_positions(path), theirs, strict=True):
+    for position, record in zip(GAME.files.open_positions(path), theirs, strict=True):
         black = 1 if position.text.split()[1] == "b" else -1
         assert position.result == black * int(record["game_result"])
         assert position.scores == (f"cp:{record['score']}",)
@@ -243,11 +243,11 @@ def test_hcpe3_visits_become_a_policy(tmp_path) -> None:
     )
     path = tmp_path / "a.hcpe3"
     binary.write(path, [binary.Hcpe3Game(start, 1 | 16, 0, moves)])
-    one, two = GAME.open_positions(path)
+    one, two = GAME.files.open_positions(path)
     assert (one.line, one.scores, one.played, one.policy) == (("2g2f",), ("cp:57",), "7g7f", "7g7f=0.25 2g2f=0.75")
     assert (two.line, two.scores, two.played, two.policy) == ((), ("cp:-3",), "3c3d", None)
     assert (one.game_id, one.ply, two.ply, one.result) == ("a.hcpe3:1", 0, 1, 1.0)
-    (game,) = GAME.open_games(path)
+    (game,) = GAME.files.open_games(path)
     assert [GAME.moves[move] for move in game.moves] == ["7g7f", "3c3d"]
 
 
@@ -267,9 +267,9 @@ def test_a_bad_record_is_named_or_counted(tmp_path, change, message) -> None:
     path = tmp_path / "a.hcpe"
     path.write_bytes(data)
     with pytest.raises(SourceError, match=message):
-        list(GAME.open_positions(path))
+        list(GAME.files.open_positions(path))
     bad: list[SourceError] = []
-    assert len(list(GAME.open_positions(path, bad.append))) == 2
+    assert len(list(GAME.files.open_positions(path, bad.append))) == 2
     assert len(bad) == 1
 
 
@@ -277,14 +277,14 @@ def test_a_file_without_a_record_is_said(tmp_path) -> None:
     path = tmp_path / "a.hcpe"
     path.write_bytes(b"")
     with pytest.raises(SourceError, match="holds no position"):
-        list(GAME.open_positions(path))
+        list(GAME.files.open_positions(path))
 
 
 @pytest.mark.parametrize("suffix", DATA)
 def test_positions_written_are_positions_read(tmp_path, suffix) -> None:
     first, second = tmp_path / f"a{suffix}", tmp_path / f"b{suffix}"
     first.write_bytes(DATA[suffix](40, seed=2))
-    positions = list(GAME.open_positions(first))
+    positions = list(GAME.files.open_positions(first))
     assert labelled.write_positions(second, positions) == len(positions)
     if suffix == ".hcpe":
         assert second.read_bytes() == first.read_bytes()
@@ -293,7 +293,7 @@ def test_positions_written_are_positions_read(tmp_path, suffix) -> None:
         # Visits are written as 1/10,000; which of two equal ones is the line may differ.
         return position.text, position.played, position.result, position.scores, position.line or None
 
-    again = list(GAME.open_positions(second))
+    again = list(GAME.files.open_positions(second))
     differ = sum(told(a) != told(b) for a, b in zip(positions, again, strict=True))
     assert differ <= len(positions) * (0.02 if suffix == ".hcpe3" else 0)
 
@@ -306,7 +306,7 @@ def test_an_import_keeps_what_the_file_says(tmp_path) -> None:
     path.write_bytes(hcpe3_bytes(20, seed=3))
     assert main(["data", "import", str(path), "--game", "shogi", "--out", str(tmp_path / "out")]) == 0
     records = list(Dataset.open(tmp_path / "out").records())
-    positions = list(GAME.open_positions(path))
+    positions = list(GAME.files.open_positions(path))
     assert [(r.state, r.played, r.policy, r.result, r.scores) for r in records] == [
         (p.text, p.played, p.policy, p.result, p.scores) for p in positions
     ]

@@ -50,7 +50,7 @@ KI2 = """手合割：平手
 def read(folder: Path, content: str | bytes, name: str = "games.kif") -> list[PlayedGame]:
     path = folder / name
     path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return list(GAME.open_games(path))
+    return list(GAME.files.open_games(path))
 
 
 def usi(game: PlayedGame) -> list[str]:
@@ -234,7 +234,7 @@ def test_what_is_written_is_read_by_cshogi(tmp_path) -> None:
     game = PlayedGame("x", start, tuple(map(GAME.moves.index, line)), -1.0, {"Black": "先", "White": "後"})
     for name in ("one.kif", "one.kifu"):
         path = tmp_path / name
-        GAME.write_game(path, game)
+        GAME.files.write_game(path, game)
         theirs = cshogi.KIF.Parser.parse_file(str(path))
         assert [cshogi.move_to_usi(move) for move in theirs.moves] == line
         assert theirs.win == cshogi.WHITE_WIN

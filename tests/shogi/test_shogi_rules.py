@@ -484,7 +484,7 @@ def test_thousands_of_damaged_texts_are_read_or_refused() -> None:
         legal = GAME.legal(state)
         if len(legal):
             GAME.legal(GAME.play(state, int(rng.choice(legal))))
-        GAME.outcome(state), GAME.is_quiet(state), GAME.evaluate(state)
+        GAME.outcome(state), GAME.hints.is_quiet(state), GAME.hints.evaluate(state)
     assert accepted > 300
     assert unquoted == 0
 

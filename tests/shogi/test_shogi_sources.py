@@ -51,8 +51,8 @@ GAMES = [random_game(i) for i in range(6)] + [random_game(9, HANDICAP), mid_game
 def test_games_written_are_games_read(tmp_path, name) -> None:
     path = tmp_path / name
     for game in GAMES:
-        GAME.write_game(path, game)  # each call appends
-    found = list(GAME.open_games(path))
+        GAME.files.write_game(path, game)  # each call appends
+    found = list(GAME.files.open_games(path))
     assert [(g.start, g.moves) for g in found] == [(g.start, g.moves) for g in GAMES]
     if ".usi" not in name and ".sfen" not in name:  # lists of moves have no place for a result
         assert [g.result for g in found] == [g.result for g in GAMES]
@@ -60,13 +60,13 @@ def test_games_written_are_games_read(tmp_path, name) -> None:
         assert [(g.headers["Black"], g.headers["White"]) for g in found] == [
             (g.headers["Black"], g.headers["White"]) for g in GAMES
         ]
-    GAME.write_games(path, GAMES[:2])  # in place of what was there
-    assert len(list(GAME.open_games(path))) == 2
+    GAME.files.write_games(path, GAMES[:2])  # in place of what was there
+    assert len(list(GAME.files.open_games(path))) == 2
 
 
 def test_a_name_of_no_format_is_refused(tmp_path) -> None:
     with pytest.raises(ValueError, match=r"games are written as \.csa"):
-        GAME.write_game(tmp_path / "game.pgn", GAMES[0])
+        GAME.files.write_game(tmp_path / "game.pgn", GAMES[0])
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,8 @@ def test_a_name_of_no_format_is_refused(tmp_path) -> None:
 def test_lines_of_usi(tmp_path, line, start, moves) -> None:
     path = tmp_path / "a.txt"
     path.write_text(f"# openings\n\n{line}\n")
-    assert GAME.source_kind(path) == "games"
-    (game,) = GAME.open_games(path)
+    assert GAME.files.source_kind(path) == "games"
+    (game,) = GAME.files.open_games(path)
     assert (game.game_id, game.start, [GAME.moves[m] for m in game.moves]) == ("a.txt:3", start, moves)
     assert game.result is None
 
@@ -91,8 +91,8 @@ def test_lines_of_usi(tmp_path, line, start, moves) -> None:
 def test_lines_of_sfen_are_positions(tmp_path) -> None:
     path = tmp_path / "a.sfen"
     path.write_text(f"{HANDICAP}\nsfen {START}\n{HANDICAP[:-2]}\nstartpos moves 7g7f 3c3d\n")
-    assert GAME.source_kind(path) == "positions"
-    found = [position.text for position in GAME.open_positions(path)]
+    assert GAME.files.source_kind(path) == "positions"
+    found = [position.text for position in GAME.files.open_positions(path)]
     after = GAME.parse()
     for usi in ("7g7f", "3c3d"):
         after = GAME.play(after, GAME.moves.index(usi))
@@ -113,7 +113,7 @@ def test_bad_lines_are_named(tmp_path, line, message) -> None:
     path = tmp_path / "a.txt"
     path.write_text(line + "\n")
     with pytest.raises(SourceError, match=message):
-        list(GAME.open_games(path))
+        list(GAME.files.open_games(path))
 
 
 def archive(folder: Path) -> Path:
@@ -132,13 +132,13 @@ def archive(folder: Path) -> Path:
 
 def test_a_folder_of_folders(tmp_path) -> None:
     folder = archive(tmp_path / "floodgate")
-    assert GAME.source_kind(folder) == "games"
+    assert GAME.files.source_kind(folder) == "games"
     bad: list[SourceError] = []
-    found = list(GAME.open_games(folder, bad.append))
+    found = list(GAME.files.open_games(folder, bad.append))
     assert [game.game_id for game in found] == ["wdoor+a.csa:1", "wdoor+c.csa:1", "wdoor+c.csa:2"]
     assert sorted(Path(str(error).partition(":")[0]).name for error in bad) == ["empty.csa", "wdoor+b.csa"]
     with pytest.raises(SourceError, match=r"wdoor\+b\.csa:6: "):
-        list(GAME.open_games(folder))
+        list(GAME.files.open_games(folder))
 
 
 def test_an_archive(tmp_path) -> None:
@@ -148,7 +148,7 @@ def test_an_archive(tmp_path) -> None:
         for inside in sorted(folder.rglob("*.csa")):
             file.write(inside, inside.relative_to(tmp_path))
     bad: list[SourceError] = []
-    assert len(list(GAME.open_games(path, bad.append))) == 3
+    assert len(list(GAME.files.open_games(path, bad.append))) == 3
     assert len(bad) == 2
     assert any("floodgate.zip/floodgate/2016/01/wdoor+b.csa:6: " in str(error) for error in bad)
 
@@ -167,17 +167,17 @@ def test_an_archive(tmp_path) -> None:
 def test_paths_that_cannot_be_read(tmp_path, make, message) -> None:
     make(tmp_path / "x")
     with pytest.raises(SourceError, match=message):
-        GAME.source_kind(tmp_path / "x")
+        GAME.files.source_kind(tmp_path / "x")
 
 
 @pytest.mark.parametrize("name", ["a.csa.gz", "a.csa.zst"])
 def test_a_packed_file_that_is_cut_is_an_error(tmp_path, name) -> None:
     path = tmp_path / name
     for i in range(30):
-        GAME.write_game(path, random_game(i))
+        GAME.files.write_game(path, random_game(i))
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(SourceError, match=r"cannot be read .*cut short"):
-        list(GAME.open_games(path))
+        list(GAME.files.open_games(path))
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path) -> None:
@@ -186,7 +186,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path) -> None:
 
     def peak(count: int) -> int:
         tracemalloc.start()
-        for number, _ in enumerate(GAME.open_games(path)):
+        for number, _ in enumerate(GAME.files.open_games(path)):
             if number == count:
                 break
         _, found = tracemalloc.get_traced_memory()
@@ -204,22 +204,22 @@ def test_what_a_mac_adds_is_passed_over(tmp_path) -> None:
         archive.writestr("__MACOSX/2020/._a.csa", b"\0\5\26\7\0\2Mac OS X")
     with zipfile.ZipFile(tmp_path / "a.zip") as archive:
         archive.extractall(tmp_path / "a")
-    assert [game.game_id for game in GAME.open_games(tmp_path / "a.zip")] == ["a.csa:1"]
-    assert [game.game_id for game in GAME.open_games(tmp_path / "a")] == ["a.csa:1"]
+    assert [game.game_id for game in GAME.files.open_games(tmp_path / "a.zip")] == ["a.csa:1"]
+    assert [game.game_id for game in GAME.files.open_games(tmp_path / "a")] == ["a.csa:1"]
 
 
 def test_a_hidden_folder_may_be_named(tmp_path) -> None:
     folder = tmp_path / ".games"
     folder.mkdir()
     (folder / "a.csa").write_text(CSA)
-    assert len(list(GAME.open_games(folder))) == 1
+    assert len(list(GAME.files.open_games(folder))) == 1
 
 
 @pytest.mark.parametrize("name", ["a.csa", "a.kif", "a.ki2", "a.usi", "a.hcpe", "a.hcpe3", "a.psv", "a.csa.gz"])
 def test_an_empty_file_is_named(tmp_path, name) -> None:
     path = tmp_path / name
     path.write_bytes(b"")
-    read = GAME.open_games if GAME.source_kind(path) == "games" else GAME.open_positions
+    read = GAME.files.open_games if GAME.files.source_kind(path) == "games" else GAME.files.open_positions
     with pytest.raises(SourceError, match=rf"{name}: .*empty"):
         list(read(path))
     with pytest.raises(SourceError, match=rf"{name}: .*empty"):
@@ -236,5 +236,5 @@ def test_who_refuses_a_bad_game_is_told_once(tmp_path) -> None:
         raise SourceError("refused")
 
     with pytest.raises(SourceError, match=r"^refused$"):
-        list(GAME.open_games(tmp_path, refuse))
+        list(GAME.files.open_games(tmp_path, refuse))
     assert len(told) == 1

@@ -114,7 +114,7 @@ def write(folder: Path, rows: list[str], name: str = "mates.csv") -> Path:
 def test_a_file_of_problems(tmp_path) -> None:
     rows = ["id,sfen,moves,mate_length"]
     rows += [f"p{i},{sfen},{line},{len(line.split())}" for i, (sfen, line) in enumerate([*PROBLEMS, COOKED])]
-    puzzles = list(GAME.open_puzzles(write(tmp_path, rows)))
+    puzzles = list(GAME.files.open_puzzles(write(tmp_path, rows)))
     assert [p.mate_in for p in puzzles] == [1, 1, 1, 11, 11, 5]
     assert [[GAME.moves[move] for move in p.solution] for p in puzzles[:5]] == [line.split() for _, line in PROBLEMS]
     assert {p.rule for p in puzzles} == {"mate"}
@@ -126,7 +126,7 @@ def test_a_file_of_problems(tmp_path) -> None:
 
 def test_a_list_of_positions_alone(tmp_path) -> None:
     path = write(tmp_path, ["# mates", *(sfen for sfen, _ in PROBLEMS), f"sfen {PROBLEMS[0][0]}"], "mates.sfen")
-    assert [p.mate_in for p in GAME.open_puzzles(path)] == [1, 1, 1, 11, 11, 1]
+    assert [p.mate_in for p in GAME.files.open_puzzles(path)] == [1, 1, 1, 11, 11, 1]
 
 
 @pytest.mark.parametrize(
@@ -145,9 +145,9 @@ def test_bad_problems_name_the_line(tmp_path, row, message) -> None:
     good = f"y,{PROBLEMS[1][0]},{PROBLEMS[1][1]},1"
     path = write(tmp_path, ["id,sfen,moves,mate_length", row, good])
     with pytest.raises(SourceError, match=message):
-        list(GAME.open_puzzles(path))
+        list(GAME.files.open_puzzles(path))
     bad: list[SourceError] = []
-    assert [p.name for p in GAME.open_puzzles(path, bad.append)] == ["y"]
+    assert [p.name for p in GAME.files.open_puzzles(path, bad.append)] == ["y"]
     assert len(bad) == 1
 
 
@@ -161,9 +161,9 @@ def test_bad_problems_name_the_line(tmp_path, row, message) -> None:
 )
 def test_files_without_problems(tmp_path, name, rows, message) -> None:
     with pytest.raises(SourceError, match=message):
-        list(GAME.open_puzzles(write(tmp_path, rows, name)))
+        list(GAME.files.open_puzzles(write(tmp_path, rows, name)))
     with pytest.raises(SourceError, match="no such file"):
-        list(GAME.open_puzzles(tmp_path / "missing.csv"))
+        list(GAME.files.open_puzzles(tmp_path / "missing.csv"))
 
 
 # Lines of checks that end in mate and force nothing, since the defender helps: positions of the same collection.
@@ -182,9 +182,9 @@ def test_a_line_that_forces_nothing_is_a_bad_row(tmp_path, sfen, line, message) 
     assert board.is_game_over()
     path = write(tmp_path, ["id,sfen,moves,mate_length", f"x,{sfen},{line},3", f"y,{PROBLEMS[0][0]},3d2c,1"])
     with pytest.raises(SourceError, match=r"mates\.csv:2: " + message):
-        list(GAME.open_puzzles(path))
+        list(GAME.files.open_puzzles(path))
     bad: list[SourceError] = []
-    assert [(p.name, p.verified) for p in GAME.open_puzzles(path, bad.append)] == [("y", True)]
+    assert [(p.name, p.verified) for p in GAME.files.open_puzzles(path, bad.append)] == [("y", True)]
     assert len(bad) == 1
 
 
@@ -210,4 +210,4 @@ def test_a_line_that_nobody_verified_is_not_believed(sfen, line, message) -> Non
 def test_a_line_break_within_quotes_belongs_to_the_row(tmp_path) -> None:
     first, second = PROBLEMS[0][0], PROBLEMS[1][0]
     path = write(tmp_path, ["id,sfen,moves,mate_length", f'"two\nlines",{first},3d2c,1', f"y,{second},G*2d,1"])
-    assert [(p.name, p.where[-2:]) for p in GAME.open_puzzles(path)] == [("two\nlines", ":2"), ("y", ":4")]
+    assert [(p.name, p.where[-2:]) for p in GAME.files.open_puzzles(path)] == [("two\nlines", ":2"), ("y", ":4")]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from cshogi import dlshogi
 
+from genpolicy_play.drawing import board_of, board_svg
 from genpolicy_shogi import labels
 from genpolicy_shogi.evaluation import static_score
 from genpolicy_shogi.planes import features, planes
@@ -93,14 +94,14 @@ def test_labels_and_features_share_their_squares() -> None:
 
 
 def test_evaluation_is_material_for_the_side_to_move() -> None:
-    assert GAME.evaluate(GAME.parse()) == 0.0
+    assert GAME.hints.evaluate(GAME.parse()) == 0.0
     ahead = GAME.parse("lnsgkgsnl/7b1/ppppppppp/9/9/9/PPPPPPPPP/1B5R1/LNSGKGSNL b r 1".replace(" r ", " R "))
     behind = GAME.parse(GAME.format(ahead).replace(" b ", " w "))
-    assert GAME.evaluate(ahead) > 0.6
-    assert GAME.evaluate(behind) == -GAME.evaluate(ahead)
+    assert GAME.hints.evaluate(ahead) > 0.6
+    assert GAME.hints.evaluate(behind) == -GAME.hints.evaluate(ahead)
     in_hand = GAME.parse("4k4/9/9/9/9/9/9/9/4K4 b R 1")
     on_board = GAME.parse("4k4/9/9/9/9/9/9/R8/4K4 b - 1")
-    assert 0.5 < GAME.evaluate(on_board) <= GAME.evaluate(in_hand) < 1
+    assert 0.5 < GAME.hints.evaluate(on_board) <= GAME.hints.evaluate(in_hand) < 1
 
 
 def test_evaluation_is_the_same_for_both_colours_and_mirrored() -> None:
@@ -112,8 +113,8 @@ def test_evaluation_is_the_same_for_both_colours_and_mirrored() -> None:
 
 
 def test_evaluation_at_the_end_is_the_result() -> None:
-    assert GAME.evaluate(GAME.parse("8k/9/8G/9/9/9/9/9/4K2R1 w - 1")) == -1.0
-    assert GAME.evaluate(GAME.parse("+P+P+P+PK4/GGGSSS3/9/9/9/9/9/9/4k4 b 2R2B4P 1")) == 1.0
+    assert GAME.hints.evaluate(GAME.parse("8k/9/8G/9/9/9/9/9/4K2R1 w - 1")) == -1.0
+    assert GAME.hints.evaluate(GAME.parse("+P+P+P+PK4/GGGSSS3/9/9/9/9/9/9/4k4 b 2R2B4P 1")) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -129,14 +130,14 @@ def test_evaluation_at_the_end_is_the_result() -> None:
     ],
 )
 def test_quiet_positions(sfen: str, quiet: bool) -> None:
-    assert GAME.is_quiet(GAME.parse(sfen)) == quiet
+    assert GAME.hints.is_quiet(GAME.parse(sfen)) == quiet
 
 
 def test_board_text() -> None:
     state = play(
         GAME.parse("lnsgkgsnl/1r5b1/pppppp1pp/6p2/9/2P6/PP1PPPPPP/1B5R1/LNSGKGSNL b 18P".replace(" 18P", " -")), "8h2b+"
     )
-    lines = GAME.board_text(state).splitlines()
+    lines = GAME.view.board_text(state).splitlines()
     assert lines[0] == "White holds: -"
     assert lines[2].split() == list("987654321")
     assert lines[3].split() == [*"lnsgkgsnl", "a"]
@@ -145,19 +146,17 @@ def test_board_text() -> None:
     assert lines[11].split() == [*"LNSGKGSNL", "i"]
     assert lines[-2] == "Black holds: B"
     assert lines[-1] == "White to move"
-    eighteen = GAME.board_text(GAME.parse("4k4/9/9/9/9/9/9/9/4K4 w 8P10p 1")).splitlines()
+    eighteen = GAME.view.board_text(GAME.parse("4k4/9/9/9/9/9/9/9/4K4 w 8P10p 1")).splitlines()
     assert (eighteen[0], eighteen[-2]) == ("White holds: px10", "Black holds: Px8")
 
 
 def test_svg_is_well_formed_and_has_every_piece() -> None:
     for state in [*STATES[::100], *(GAME.parse(position["sfen"]) for position in POSITIONS[::20])]:
-        text = GAME.svg(state)
+        text = board_svg(GAME, board_of(GAME, state))
         root = ElementTree.fromstring(text)
         assert root.tag == "{http://www.w3.org/2000/svg}svg"
         pieces = sum(char.isalpha() for char in GAME.format(state).split()[0])
-        uses = [
-            use.attrib["{http://www.w3.org/1999/xlink}href"] for use in root.iter("{http://www.w3.org/2000/svg}use")
-        ]
-        assert sum(name.startswith(("#black", "#white")) for name in uses) == pieces
-    marked = GAME.svg(play(GAME.parse(), "7g7f"))
-    assert marked.count("<rect") == GAME.svg(GAME.parse()).count("<rect") + 2
+        held = sum(char.isalpha() for char in GAME.format(state).split()[2])
+        assert sum(each.tag.endswith("}use") for each in root.iter()) == pieces + held
+    marked = board_svg(GAME, board_of(GAME, play(GAME.parse(), "7g7f")), last=(56, 47))
+    assert marked.count("<rect") == board_svg(GAME, board_of(GAME, GAME.parse())).count("<rect") + 2

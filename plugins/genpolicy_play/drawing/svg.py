@@ -144,7 +144,7 @@ class BoardDrawing:
 
     def __init__(self, game: Game[Any], flipped: bool = False, palette: Palette = LIGHT) -> None:
         self.game, self.flipped, self.palette = game, flipped, palette
-        self.look: Drawing = game.drawing
+        self.look: Drawing = game.view.drawing
         tokens = game.tokens
         self.num_rows, self.num_cols = int(tokens.rows.max()) + 1, int(tokens.cols.max()) + 1
         self._hand_of = [self._holder(slot) for slot in range(int(tokens.hands.max()) + 1)]

@@ -363,8 +363,6 @@ def search_over(policy: Policy, simulations: int) -> Policy:
     if decision.policy is None:
         raise ValueError(f"policy {policy.label!r} gives no probabilities of its moves, which a search needs")
     value = prior if decision.value is not None else Heuristic(game)
-    if decision.value is None:
-        game.evaluate(start)
     return MctsPolicy(game, PolicyEvaluator(prior, value), MctsConfig(simulations=simulations), name=policy.label)
 
 

@@ -112,7 +112,7 @@ def _position(policy: Policy, arguments: argparse.Namespace) -> Any:
         state = game.play(state, game.move_from_text(state, typed))
     if game.outcome(state) is not None or not len(game.legal(state)):
         raise ValueError(
-            f"the game is over in {game.format(state)!r} ({game.ending(state)}): nothing is left to imagine"
+            f"the game is over in {game.format(state)!r} ({game.view.ending(state)}): nothing is left to imagine"
         )
     return state
 
@@ -160,7 +160,7 @@ def _write(
         game,
         dream,
         boards,
-        Caption(title, f"{game.title}: {game.format(state)}"),
+        Caption(title, f"{game.view.title}: {game.format(state)}"),
         flipped=arguments.flip,
         palette=DARK if arguments.theme == "dark" else LIGHT,
         num_top=arguments.top,

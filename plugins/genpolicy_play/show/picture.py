@@ -64,7 +64,7 @@ class Picture:
         self.game, self.dream, self.caption, self.palette = game, dream, caption, palette
         self.root = board_of(game, dream.state)
         self.player = game.player(dream.state)
-        self.check = game.check(dream.state)
+        self.check = game.view.check(dream.state)
         self.by_rules = tuple(boards)
         self.num_boards = len(boards)
         self.num_top = num_top
@@ -310,7 +310,7 @@ class Picture:
         protocol = self.game.moves[move]
         if state is None:
             return protocol
-        written = self.game.move_text(self.dream.state if state is ... else state, move)
+        written = self.game.view.move_text(self.dream.state if state is ... else state, move)
         # A picture must not depend on a font for other scripts.
         return written if written.isascii() else protocol
 

@@ -141,7 +141,7 @@ class Application:
             board_of(game, replay.state),
             flipped=flip,
             last=() if replay.last is None else replay.last,
-            check=game.check(replay.state),
+            check=game.view.check(replay.state),
         )
         return described(game, replay, drawing, flip=flip)
 

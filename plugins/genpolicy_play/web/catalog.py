@@ -9,6 +9,7 @@ from typing import Any
 
 from genpolicy import __version__, registry
 from genpolicy.errors import RegistryError
+from genpolicy.facets import gives_evaluation
 from genpolicy.game import Game
 from genpolicy.policies.base import Policy
 from genpolicy_play.engine.host import Facts, load_lightly, read_facts
@@ -106,10 +107,10 @@ def _game(game: Game[Any]) -> dict[str, Any]:
     return {
         "spec": game.spec,
         "name": game.name,
-        "title": game.title,
+        "title": game.view.title,
         "players": list(game.players),
         "protocol": game.protocol,
-        "file_suffixes": list(game.game_suffixes),
+        "file_suffixes": list(game.files.suffixes) if game.files is not None else [],
         "start": game.format(game.parse()),
     }
 
@@ -187,7 +188,7 @@ def _without_weights(games: dict[str, Game[Any]], device: str) -> Catalog:
     for game in games.values():
         for spec in NO_WEIGHTS:
             kind = spec.partition(":")[0].partition("?")[0]
-            if kind not in NEED_HEURISTIC or type(game).evaluate is not Game.evaluate:
+            if kind not in NEED_HEURISTIC or gives_evaluation(game):
                 policies.append(_loaded(spec, game, device))
     example = next(iter(found_policies(Path("runs"))), None)
     folder = "FOLDER" if example is None else str(example)

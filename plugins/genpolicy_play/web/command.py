@@ -88,7 +88,7 @@ def _serve(bound: socket.socket, arguments: argparse.Namespace) -> NoReturn:
             for note in catalog.notes:
                 print(note)
             for offer in catalog.policies.values():
-                print(f"  {offer.game.title}: {offer.label}")
+                print(f"  {offer.game.view.title}: {offer.label}")
             print(f"genpolicy web: {url}  (Ctrl-C ends it)", flush=True)
             if arguments.open:
                 threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()

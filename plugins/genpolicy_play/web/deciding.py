@@ -108,7 +108,7 @@ class DecisionRequest:
         likeliest = likeliest_of(game, state, decision.policy or {})
         return {
             "move": game.moves[decision.move],
-            "label": game.move_text(state, decision.move),
+            "label": game.view.move_text(state, decision.move),
             "value": decision.value,
             "win_probability": None if decision.value is None else value_to_probability(decision.value),
             "policy": likeliest,
@@ -205,7 +205,7 @@ def line_of(game: Game[Any], state: Any, line: Sequence[int]) -> list[dict[str, 
             source, target = move_places(game, position, move)
             places = {"source": source, "target": target}
             described.append(
-                {"move": game.moves[move], "label": game.move_text(position, move), "legal": True, **places}
+                {"move": game.moves[move], "label": game.view.move_text(position, move), "legal": True, **places}
             )
             position = game.play(position, move)
         else:
@@ -221,7 +221,7 @@ def _is_over(game: Game[Any], state: Any) -> bool:
 def likeliest_of(game: Game[Any], state: Any, policy: dict[int, float]) -> list[dict[str, Any]]:
     """The likeliest moves with their labels and probabilities."""
     ranked = list(likeliest_first(policy).items())[:NUM_LIKELIEST]
-    return [{"move": game.moves[m], "label": game.move_text(state, m), "probability": float(p)} for m, p in ranked]
+    return [{"move": game.moves[m], "label": game.view.move_text(state, m), "probability": float(p)} for m, p in ranked]
 
 
 def decision_svg(game: Game[Any], state: Any, decision: Decision, *, flip: bool) -> str:
@@ -235,7 +235,7 @@ def decision_svg(game: Game[Any], state: Any, decision: Decision, *, flip: bool)
         if move != decision.move and chance >= 0.01
     ]
     arrows = [*reversed(alternatives), *plan_arrows(plan, player)]
-    return board_svg(game, board_of(game, state), flipped=flip, check=game.check(state), arrows=arrows)
+    return board_svg(game, board_of(game, state), flipped=flip, check=game.view.check(state), arrows=arrows)
 
 
 def warm_up(offer: Offer) -> float:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from genpolicy.facets import writer
 from genpolicy.game import Game, PlayedGame
 from genpolicy_play.web.positions import POSITION_FIELDS, Replay, outcome_of
 from genpolicy_play.web.requests import Fields, RequestError, quoted
@@ -21,7 +22,7 @@ def exported(game: Game[Any], replay: Replay, fields: Fields) -> tuple[str, byte
         RequestError: a format that the game does not write, malformed names or result, or a result that contradicts
             the rules.
     """
-    suffixes = game.game_suffixes
+    suffixes = game.files.suffixes if game.files is not None else ()
     suffix = fields.text("format", suffixes[0] if suffixes else "none")
     if suffix not in suffixes:
         there = ", ".join(suffixes) or "none"
@@ -35,7 +36,7 @@ def exported(game: Game[Any], replay: Replay, fields: Fields) -> tuple[str, byte
     with tempfile.TemporaryDirectory(prefix="genpolicy-") as folder:
         path = Path(folder) / f"game{suffix}"
         try:
-            count = game.write_games(path, [played])
+            count = writer(game, path, "games").write_games(path, [played])
         except ValueError as error:
             raise RequestError(f"the game cannot be written as {suffix}: {error}") from error
         if count != 1:

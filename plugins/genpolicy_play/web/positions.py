@@ -134,7 +134,7 @@ class ReplayCache:
             except ValueError as error:
                 raise RequestError(f"move {number}: {error}") from error
             moves.append(move)
-            labels.append(game.move_text(state, move))
+            labels.append(game.view.move_text(state, move))
             state, previous = after, state
         last = move_places(game, previous, moves[-1])
         return Replay(state, before.start, tuple(moves), tuple(labels), last)
@@ -147,7 +147,7 @@ def outcome_of(game: Game[Any], state: Any) -> dict[str, Any] | None:
         return None
     player = game.player(state)
     winner = None if not outcome else player if outcome > 0 else 1 - player
-    return {"winner": winner, "reason": game.ending(state)}
+    return {"winner": winner, "reason": game.view.ending(state)}
 
 
 def position_of(fields: Fields, cache: ReplayCache) -> Replay:
@@ -187,7 +187,7 @@ def described(game: Game[Any], found: Replay, drawing: str, *, flip: bool) -> di
         legal.append(
             {
                 "move": game.moves[move],
-                "label": game.move_text(state, move),
+                "label": game.view.move_text(state, move),
                 "source": source,
                 "target": target,
                 "kind": int(game.moves.kind[move]),
@@ -204,7 +204,7 @@ def described(game: Game[Any], found: Replay, drawing: str, *, flip: bool) -> di
         "legal": legal,
         "outcome": outcome_of(game, state),
         "last": None if found.last is None else {"source": found.last[0], "target": found.last[1]},
-        "check": game.check(state),
+        "check": game.view.check(state),
         "flip": flip,
         "svg": drawing,
     }
