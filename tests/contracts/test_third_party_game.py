@@ -112,9 +112,7 @@ def test_a_game_with_flat_members_is_told_where_they_belong(monkeypatch: pytest.
     monkeypatch.setattr(EntryPoint, "load", lambda self: OldNim)
     monkeypatch.setattr(registry, "entry_points", lambda *, group: [point])
     registry.load_game.cache_clear()
-    with pytest.raises(
-        RegistryError, match=r"OldNim defines evaluate \(move .*Hints .* board_text \(move .*View"
-    ):
+    with pytest.raises(RegistryError, match=r"OldNim defines evaluate \(move .*Hints .* board_text \(move .*View"):
         load_game("nim")
 
 
