@@ -138,8 +138,8 @@ def with_network(rounds: int, device: str, simulations: int) -> None:
                 clock.setdefault(name, []).append(len(roots) / (time.perf_counter() - began))
                 own.setdefault(name, []).append(len(roots) / (time.process_time() - began_own))
     print(
-        f"\nChess, {simulations} simulations a move, S-A of {policy.learner.options.network.num_layers} layers, width "
-        f"{policy.learner.options.network.width} ({size:.1f} M parameters, float32) on {device}, "
+        f"\nChess, {simulations} simulations a move, S-A of {policy.learner.config.network.num_layers} layers, width "
+        f"{policy.learner.config.network.width} ({size:.1f} M parameters, float32) on {device}, "
         f"{torch.get_num_threads()} threads; moves/s of the process's time and of the clock, and times one by one"
     )
     for name in own:

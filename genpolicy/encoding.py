@@ -5,8 +5,9 @@ Views and axes as in ``genpolicy.game``: B batch, L tokens of a state, S state s
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, TypeVar
@@ -88,6 +89,18 @@ class MovePlanes:
     cells: NDArray[np.int64]
     """[M] cell ``(plane * rows + row) * columns + column`` of each move as its mover sees it
     (``MoveVocabulary.seen_by``); -1 for moves that no mover makes."""
+
+
+def ids_fingerprint(tokenizer: StateTokenizer[Any], moves: Iterable[str], *shape: str) -> str:
+    """Sixteen hex digits that differ where token ids would mean something else.
+
+    Args:
+        tokenizer: Its symbols, and where each may stand.
+        moves: Texts of the vocabulary in order.
+        shape: What else decides the ids.
+    """
+    text = "\n".join([*shape, *tokenizer.symbols, "|", *moves])
+    return hashlib.sha256(text.encode() + tokenizer.admitted.tobytes()).hexdigest()[:16]
 
 
 class StateTokenizer(ABC, Generic[StateT]):

@@ -12,7 +12,6 @@ Axes: N tokens of a sequence, n tokens of one kind, K symbols of the vocabulary,
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +20,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from genpolicy.encoding import ids_fingerprint
 from genpolicy.errors import ConfigError
 from genpolicy.game import Game
 
@@ -121,6 +121,7 @@ class Layout:
                 f"take at most {1 + (MOST_TOKENS - own) // more}"
             )
         self.paradigm, self.horizon, self.admit_pad = paradigm, horizon, admit_pad
+        self.tokenizer = game.tokens
         self.state_symbols = tuple(game.tokens.symbols)
         self.moves = game.moves
         self.state_length = game.tokens.length
@@ -247,5 +248,4 @@ class Layout:
     def fingerprint(self) -> str:
         """Sixteen hex digits that differ where token ids would mean something else."""
         shape = [self.paradigm, str(self.horizon), str(self.num_value_bins), str(self.state_length)]
-        text = "\n".join([*shape, *self.state_symbols, "|", *self.moves.texts])
-        return hashlib.sha256(text.encode() + self._state_admitted.tobytes()).hexdigest()[:16]
+        return ids_fingerprint(self.tokenizer, self.moves, *shape)

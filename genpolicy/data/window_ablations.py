@@ -12,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from genpolicy.data.counter_rng import draw
-from genpolicy.data.windows import Batch, WindowSource
+from genpolicy.data.window_source import CachedWindows
+from genpolicy.data.windows import TokenBatch, WindowSource
 
 _STREAM = 1 << 40  # apart from the streams of tied labels and symmetries
 
@@ -26,14 +27,14 @@ class UnrelatedFutures(WindowSource):
         seed: Of what is drawn; a draw depends on seed, epoch and index alone.
     """
 
-    def __init__(self, source: WindowSource, taken: NDArray[np.bool_], seed: int) -> None:
+    def __init__(self, source: CachedWindows, taken: NDArray[np.bool_], seed: int) -> None:
         self.source, self.seed = source, seed
         self._taken = torch.from_numpy(taken.copy())
 
     def __len__(self) -> int:
         return len(self.source)
 
-    def batch(self, indices: NDArray[np.int64], epoch: int) -> Batch:
+    def batch(self, indices: NDArray[np.int64], epoch: int) -> TokenBatch:
         """The windows of some indices."""
         own = self.source.batch(indices, epoch)
         count = np.full(len(indices), len(self.source))

@@ -16,7 +16,7 @@ from genpolicy.data.counter_rng import draw
 from genpolicy.data.records import Dataset
 from genpolicy.data.window_cache import HELD_OUT, WindowCache, open_cache
 from genpolicy.data.window_encoder import VIEWERS
-from genpolicy.data.windows import Batch, WindowSource
+from genpolicy.data.windows import TokenBatch, WindowSource
 from genpolicy.errors import ConfigError
 from genpolicy.game import Game
 from genpolicy.sequence import Layout
@@ -37,7 +37,7 @@ def build_windows(
     cache_dir: Path | None = None,
     limit: int | None = None,
     augment: bool = False,
-) -> WindowSource:
+) -> CachedWindows:
     """The labelled lines of a split as token windows, from a cache that is built when it is missing or damaged.
 
     Args:
@@ -100,7 +100,7 @@ class CachedWindows(WindowSource):
     def __len__(self) -> int:
         return len(self._cache)
 
-    def batch(self, indices: NDArray[np.int64], epoch: int) -> Batch:
+    def batch(self, indices: NDArray[np.int64], epoch: int) -> TokenBatch:
         """The windows of some indices [B], each in 0..len-1."""
         windows = np.asarray(indices, np.int64)
         if len(windows) and not 0 <= windows.min() <= windows.max() < len(self):
@@ -117,7 +117,9 @@ class CachedWindows(WindowSource):
         target = ~self._given & (tokens != self._layout.mask)
         if not self._train_pad:
             target &= tokens != self._layout.pad
-        return Batch(tokens, self._given.expand(len(windows), -1).clone(), target, torch.from_numpy(windows.copy()))
+        return TokenBatch(
+            tokens, self._given.expand(len(windows), -1).clone(), target, torch.from_numpy(windows.copy())
+        )
 
     def _with_a_move(self, rows: NDArray[np.int64], windows: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
         """Rows [B, N] of positions with one of their valued moves, drawn anew in each epoch, and its value."""

@@ -1,6 +1,7 @@
 """Windows: a view of the records as token tensors.
 
-A learner that needs more of a window (an image of the position) hands out a subclass of ``Batch`` with more tensors.
+``TokenBatch`` is what learners over tokens see. A learner that needs other tensors (an image of the position, a pair of
+positions) declares a dataclass of its own over ``Batch`` or ``TokenBatch``, and a ``WindowSource`` that makes it.
 
 Axes: B batch, N tokens of a sequence.
 """
@@ -8,16 +9,43 @@ Axes: B batch, N tokens of a sequence.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from typing import Self, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+BatchT = TypeVar("BatchT", bound="Batch")
+
 
 @dataclass(frozen=True)
 class Batch:
+    """Some windows: a frozen dataclass whose fields are tensors with B rows each."""
+
+    def __len__(self) -> int:
+        rows: Tensor = getattr(self, fields(self)[0].name)
+        return len(rows)
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Self:
+        """The batch with each of its tensors changed."""
+        return type(self)(**{f.name: change(getattr(self, f.name)) for f in fields(self)})
+
+    def to(self, device: torch.device | str) -> Self:
+        """The batch on another device."""
+        return self.map(lambda tensor: tensor.to(device, non_blocking=True))
+
+
+def concatenate(batches: Sequence[BatchT]) -> BatchT:
+    """Several batches of one kind as one."""
+    kind = type(batches[0])
+    return kind(**{f.name: torch.cat([getattr(batch, f.name) for batch in batches]) for f in fields(kind)})
+
+
+@dataclass(frozen=True)
+class TokenBatch(Batch):
     """Some windows, as the network's vocabulary sees them."""
 
     tokens: Tensor
@@ -28,10 +56,6 @@ class Batch:
     """[B, N] bool, tokens that are trained on: labelled, not given, and not PAD unless PAD is trained."""
     indices: Tensor
     """[B] int64, index of each window in its source."""
-
-    def to(self, device: torch.device | str) -> Batch:
-        """The batch on another device."""
-        return type(self)(**{f.name: getattr(self, f.name).to(device, non_blocking=True) for f in fields(self)})
 
 
 class WindowSource(ABC):

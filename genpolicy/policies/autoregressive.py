@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from genpolicy.data.windows import Batch
+from genpolicy.data.windows import TokenBatch
 from genpolicy.diffusion.process import nll_per_row
 from genpolicy.diffusion.random import uniforms
 from genpolicy.diffusion.ranking import draw_tokens
@@ -56,9 +56,9 @@ class AutoregressiveLearner(OneStepLearner):
 
     def make_network(self, layout: Layout, num_input_symbols: int | None) -> CausalTransformer:
         """The trunk, read from left to right."""
-        return CausalTransformer(layout, self.options.network, num_input_symbols)
+        return CausalTransformer(layout, self.config.network, num_input_symbols)
 
-    def _nll(self, batch: Batch) -> Tensor:
+    def _nll(self, batch: TokenBatch) -> Tensor:
         return nll_per_row(self.network, batch.tokens, first_time(batch.tokens), batch.tokens, batch.target)
 
 

@@ -25,6 +25,7 @@ from genpolicy.registry import spelled_pairs
 
 if TYPE_CHECKING:
     from genpolicy.policies.dream import Dream, OnStep
+    from genpolicy.policies.learner import Learner
 
 FORMAT_VERSION = 1
 """Raised when a folder written by this code could not be read by older code."""
@@ -62,6 +63,8 @@ class Policy(ABC):
     spelling: ClassVar[str] = "FOLDER[?key=value&...]"
     """How a command line writes it; for ``genpolicy policies``."""
     game: Game[Any]
+    learner: Learner | None = None
+    """The learner whose weights it plays with; None where it has none."""
 
     @abstractmethod
     def decide(self, states: Sequence[Any]) -> list[Decision]:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from genpolicy import registry
-from genpolicy.data.windows import Batch
+from genpolicy.data.windows import TokenBatch
 from genpolicy.diffusion.logits import Denoiser, TypedLogits
 from genpolicy.diffusion.process import Process
 from genpolicy.diffusion.random import uniforms
@@ -82,7 +82,7 @@ class DiffusionLearner(NetworkLearner):
     """
 
     Config: ClassVar[type[Any]] = DiffusionConfig
-    options: DiffusionConfig
+    config: DiffusionConfig
 
     def __init__(self, game: Game[Any], config: DiffusionConfig) -> None:
         layout = acting_layout(game, config.paradigm, config.horizon, admit_pad=config.train_pad)
@@ -92,17 +92,12 @@ class DiffusionLearner(NetworkLearner):
         for horizon in config.horizons:
             self.end_of(horizon)
 
-    @classmethod
-    def make(cls, game: Game[Any], config: Any) -> DiffusionLearner:
-        """The learner of some options."""
-        return cls(game, config)
-
-    def loss(self, batch: Batch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, batch: TokenBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
         """The process's loss at one random time a row, and with one random horizon where there are several."""
         model: Denoiser = self.network
-        if self.options.horizons:
+        if self.config.horizons:
             (drawn,) = uniforms(1, (1,), generator, batch.tokens.device)
-            end = self.end_of(self.options.horizons[int(float(drawn) * len(self.options.horizons))])
+            end = self.end_of(self.config.horizons[int(float(drawn) * len(self.config.horizons))])
             batch, model = self._cut(batch, end), Within(self.network, self.visible_until(end))
         return self.process.loss(model, batch, generator, admitted=self.admitted), {}
 
@@ -112,9 +107,9 @@ class DiffusionLearner(NetworkLearner):
         Raises:
             ConfigError: none, or more than the layout holds.
         """
-        if not 1 <= horizon <= self.options.horizon:
-            raise ConfigError(f"a horizon of this model is 1..{self.options.horizon} (learner.horizon), got {horizon}")
-        return Layout(self.game, self.options.paradigm, horizon).length
+        if not 1 <= horizon <= self.config.horizon:
+            raise ConfigError(f"a horizon of this model is 1..{self.config.horizon} (learner.horizon), got {horizon}")
+        return Layout(self.game, self.config.paradigm, horizon).length
 
     def visible_until(self, end: int) -> Tensor | None:
         """[N, N] bool, what tokens attend to where the sequence has ``end`` tokens; None where that is all."""
@@ -124,13 +119,13 @@ class DiffusionLearner(NetworkLearner):
         # What is hidden sees itself: a token that attends to nothing has no features.
         return seen[None, :] | torch.eye(self.layout.length, dtype=torch.bool, device=seen.device)
 
-    def _cut(self, batch: Batch, end: int) -> Batch:
+    def _cut(self, batch: TokenBatch, end: int) -> TokenBatch:
         hidden = torch.arange(self.layout.length, device=batch.tokens.device) >= end
         tokens = batch.tokens.masked_fill(hidden, self.layout.mask)
         return dataclasses.replace(batch, tokens=tokens, target=batch.target & ~hidden)
 
     @torch.no_grad()
-    def elbo(self, batch: Batch, generator: torch.Generator) -> Tensor:
+    def elbo(self, batch: TokenBatch, generator: torch.Generator) -> Tensor:
         """[B] bound on -log p(future | position) in nats, one random time a row: unbiased, so average many."""
         return self.process.elbo(self.network, batch, generator, admitted=self.admitted)
 
@@ -223,7 +218,7 @@ class DiffusionPolicy(NetworkPolicy):
         **options: Any,
     ) -> None:
         super().__init__(learner, seed=seed, legal_mask=legal_mask, batch_size=batch_size)
-        preset = learner.options.sampler
+        preset = learner.config.sampler
         # Another sampler does not take the options of the configured one.
         same = sampler in (None, preset.name)
         self.sampling = SamplerConfig(
@@ -234,7 +229,7 @@ class DiffusionPolicy(NetworkPolicy):
             horizon=preset.horizon if horizon is None else horizon,
             options={**(preset.options if same else {}), **options},
         )
-        self._end = learner.end_of(self.sampling.horizon or learner.options.horizon)
+        self._end = learner.end_of(self.sampling.horizon or learner.config.horizon)
         self._sampler = self._make_sampler()
         self._require_futures()
 
@@ -300,7 +295,7 @@ class DiffusionPolicy(NetworkPolicy):
     def _told_layout(self) -> Layout:
         if self._end == self.layout.length:
             return self.layout
-        options = self.learner.options
+        options = self.learner.config
         return Layout(self.game, options.paradigm, self.sampling.horizon or 1, admit_pad=self.layout.admit_pad)
 
     def _imagine(self, network: FirstAction, tokens: Tensor, seeds: Sequence[int]) -> Tensor:
@@ -369,7 +364,7 @@ class DiffusionPolicy(NetworkPolicy):
         return sampler
 
     def _saved_config(self) -> DiffusionConfig:
-        return dataclasses.replace(self.learner.options, sampler=self.sampling)
+        return dataclasses.replace(self.learner.config, sampler=self.sampling)
 
 
 DiffusionLearner.policy_class = DiffusionPolicy

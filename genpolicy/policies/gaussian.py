@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from genpolicy.data.windows import Batch
+from genpolicy.data.windows import TokenBatch
 from genpolicy.diffusion.gaussian_embedding import GaussianEmbedding
 from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.errors import ConfigError, did_you_mean
@@ -57,7 +57,7 @@ class GaussianLearner(NetworkLearner):
     """
 
     Config: ClassVar[type[Any]] = GaussianConfig
-    options: GaussianConfig
+    config: GaussianConfig
     network: EmbeddingTransformer
 
     def __init__(self, game: Game[Any], config: GaussianConfig) -> None:
@@ -68,24 +68,19 @@ class GaussianLearner(NetworkLearner):
     def make_network(self, layout: Layout, num_input_symbols: int | None) -> EmbeddingTransformer:
         """The trunk with the process's embeddings in it."""
         del num_input_symbols
-        return EmbeddingTransformer(layout, self.options.network, make_embedding(self.options.process, layout))
+        return EmbeddingTransformer(layout, self.config.network, make_embedding(self.config.process, layout))
 
     @property
     def process(self) -> GaussianEmbedding:
         """The noise, and the embeddings that it noises."""
         return self.network.process
 
-    @classmethod
-    def make(cls, game: Game[Any], config: Any) -> GaussianLearner:
-        """The learner of some options."""
-        return cls(game, config)
-
-    def loss(self, batch: Batch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, batch: TokenBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
         """The process's loss at one random time a row."""
         return self.process.loss(self.network.predict, batch, generator, admitted=self.admitted), {}
 
     @torch.no_grad()
-    def elbo(self, batch: Batch, generator: torch.Generator) -> Tensor:
+    def elbo(self, batch: TokenBatch, generator: torch.Generator) -> Tensor:
         """[B] bound on -log p(future | position) in nats, one random time a row: unbiased, so average many."""
         return self.process.elbo(self.network.predict, batch, generator, admitted=self.admitted)
 
@@ -169,9 +164,9 @@ class GaussianPolicy(NetworkPolicy):
         self, learner: GaussianLearner, *, scheduler: str | None = None, num_steps: int | None = None, **options: Any
     ) -> None:
         super().__init__(learner, **options)
-        self.scheduler = learner.options.scheduler if scheduler is None else scheduler
+        self.scheduler = learner.config.scheduler if scheduler is None else scheduler
         require_scheduler(self.scheduler)
-        steps = learner.options.num_steps if num_steps is None else num_steps
+        steps = learner.config.num_steps if num_steps is None else num_steps
         steps = learner.process.num_timesteps if steps is None else steps
         if not 1 <= steps <= 1000:
             raise ValueError(f"num_steps must be 1..1000, got {steps}")
@@ -237,7 +232,7 @@ class GaussianPolicy(NetworkPolicy):
         return read(logits)
 
     def _saved_config(self) -> GaussianConfig:
-        return dataclasses.replace(self.learner.options, scheduler=self.scheduler, num_steps=self.num_steps)
+        return dataclasses.replace(self.learner.config, scheduler=self.scheduler, num_steps=self.num_steps)
 
 
 GaussianLearner.policy_class = GaussianPolicy

@@ -1,21 +1,25 @@
-"""Learner: what the one training loop trains. The loop, checkpoints and evaluation know nothing more of a method.
+"""Learner: what the one training loop trains. The loop, saving and evaluation read only what is declared here.
 
 A learner is an ``nn.Module`` that its entry point of group ``genpolicy.learners`` makes as
-``LearnerClass(game, config)``. ``config`` is an instance of the dataclass ``LearnerClass.Config``, which composes the
-``learner:`` section of a configuration (its ``kind`` key, the entry-point name, is taken out before).
+``LearnerClass(game, config)``. ``config`` is an instance of the dataclass ``LearnerClass.Config``, which the
+``learner:`` section of a configuration fills in (without its ``kind`` key, the entry-point name). See
+``docs/your-own-learner.md`` for a complete one.
 
-Axes: B batch, N tokens.
+Axes: B batch.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from genpolicy.data.windows import Batch, WindowSource
+from genpolicy.data.windows import WindowSource
+from genpolicy.encoding import ids_fingerprint
+from genpolicy.errors import CheckpointError
 from genpolicy.game import Game
 from genpolicy.policies.base import Policy
 
@@ -23,31 +27,126 @@ if TYPE_CHECKING:
     from genpolicy.data.records import Dataset
 
 
-class Learner(nn.Module, ABC):
-    """Weights, a view of the records, and a loss."""
+@dataclass
+class NoOptions:
+    """The configuration of a learner that has no options."""
 
-    Config: ClassVar[type[Any]]
+
+class Learner(nn.Module, ABC):
+    """Weights, a view of the records, and a loss.
+
+    A subclass writes ``windows``, ``loss`` and ``policy``; everything else has a default.
+
+    Args:
+        game: The game.
+        config: An instance of ``Config``.
+    """
+
+    Config: ClassVar[type[Any]] = NoOptions
     """Dataclass of the learner's own options."""
     game: Game[Any]
+    config: Any
+    """What it was made with, an instance of ``Config``; saved with the weights, and made from again."""
+
+    def __init__(self, game: Game[Any], config: Any) -> None:
+        super().__init__()
+        self.game, self.config = game, config
+
+    @property
+    def network(self) -> nn.Module:
+        """What a policy saves: every weight and persistent buffer of the part called ``network``, or of all parts.
+
+        A learner that assigns ``self.network = ...`` saves that part alone, so that what only training needs (a target
+        network, say) stays out of the policy's folder. Checkpoints hold the whole learner.
+        """
+        network = self._modules.get("network")
+        return self if network is None else network
+
+    @property
+    def fingerprint(self) -> str:
+        """A short text that differs where weights would read or write other symbols; a saved policy is held to it."""
+        return ids_fingerprint(self.game.tokens, self.game.moves)
+
+    def flops_per_record(self) -> float | None:
+        """Floating-point operations of one record's forward and backward pass; None where they are not counted."""
+        return None
 
     @abstractmethod
     def windows(self, records: Dataset, split: str, *, seed: int) -> WindowSource:
         """A view of the records of one split, from which the loop draws batches (see ``genpolicy.data.windows``)."""
 
     @abstractmethod
-    def loss(self, batch: Batch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
-        """The trained loss (a scalar with a gradient) and detached numbers to log."""
+    def loss(self, batch: Any, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
+        """The trained loss (a scalar with a gradient) and detached scalars to log.
 
-    def elbo(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        Args:
+            batch: What ``windows`` gives, on the learner's device.
+            generator: Supplies all randomness but dropout's; it lies on the same device.
+        """
+
+    def elbo(self, batch: Any, generator: torch.Generator) -> Tensor:
         """[B] bound on -log p(imagined tokens | given tokens) in nats, as reported; NaN where the method has none."""
-        return torch.full((batch.tokens.shape[0],), float("nan"))
+        del generator
+        return torch.full((len(batch),), float("nan"))
+
+    def metrics(self, batch: Any, generator: torch.Generator) -> dict[str, Tensor]:
+        """Scalars that validation reports besides loss and ELBO, each the mean over a batch of validation windows."""
+        del batch, generator
+        return {}
+
+    def measure(self, records: Dataset, split: str, num: int) -> dict[str, float]:
+        """Figures that validation reports besides the policy's accuracy, for what needs more than one batch.
+
+        The main process alone calls it, without gradients.
+
+        Args:
+            records: The data set.
+            split: The validation split.
+            num: Most records to look at (``trainer.accuracy_records``).
+        """
+        del records, split, num
+        return {}
 
     @abstractmethod
     def policy(self) -> Policy:
         """A policy that plays with these weights (shared, not copied)."""
 
+    def at(self, progress: float) -> None:
+        """Called before each update, and before the last measurement.
+
+        Args:
+            progress: Part of the run's budget that is used, in [0, 1]; 1 after the last update.
+        """
+
+    def after_update(self, num_updates: int) -> None:
+        """Called when the optimisers have moved the weights, in every process.
+
+        Args:
+            num_updates: Updates made, this one among them.
+        """
+
+    def take_weights(self, source: Learner) -> None:
+        """Start from the weights of a policy's learner (``init_from``); a subclass may take a part of them.
+
+        Raises:
+            CheckpointError: the two do not have the same tensors; the message names one that differs.
+        """
+        theirs, ours = source.state_dict(), self.state_dict()
+        differing = [name for name in ours if name not in theirs or theirs[name].shape != ours[name].shape]
+        differing += [name for name in theirs if name not in ours]
+        if differing:
+            raise CheckpointError(
+                f"it and this learner differ in {len(differing)} tensors, such as {differing[0]!r}; "
+                "give the learner the same layout and network"
+            )
+        self.load_state_dict(theirs)
+
     def param_groups(self, weight_decay: float) -> list[dict[str, Any]]:
-        """Optimiser groups: weight decay on matrices only, as is usual for transformers."""
+        """Optimiser groups: weight decay on matrices only, as is usual for transformers.
+
+        A group may say under ``muon`` which of its ``params`` Muon moves where a run sets ``optim.name=muon``: the
+        matrices between hidden layers, neither embeddings nor heads. The default names none.
+        """
         decayed = [p for p in self.parameters() if p.requires_grad and p.ndim >= 2]
         others = [p for p in self.parameters() if p.requires_grad and p.ndim < 2]
         return [{"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]

@@ -92,32 +92,51 @@ class NetworkLearner(Learner):
 
     policy_class: ClassVar[type[WeightsPolicy]]
     """What plays with the weights."""
+    config: NetworkLearnerConfig
+    network: DenoisingTransformer
 
     def __init__(
         self, game: Game[Any], config: NetworkLearnerConfig, layout: Layout, num_input_symbols: int | None = None
     ) -> None:
-        super().__init__()
-        self.game, self.layout = game, layout
-        self.options = config
-        """What it was made with, an instance of ``Config``."""
+        super().__init__(game, config)
+        self.layout = layout
         self.network = self.make_network(layout, num_input_symbols)
         self.admitted: Tensor
         self.register_buffer("admitted", torch.from_numpy(layout.admitted.copy()), persistent=False)
 
     def make_network(self, layout: Layout, num_input_symbols: int | None) -> DenoisingTransformer:
         """The weights, drawn anew; called once, while the learner is made."""
-        return DenoisingTransformer(layout, self.options.network, num_input_symbols)
+        return DenoisingTransformer(layout, self.config.network, num_input_symbols)
 
-    @classmethod
-    @abstractmethod
-    def make(cls, game: Game[Any], config: Any) -> NetworkLearner:
-        """The learner of some options; what an entry point is called as."""
+    @property
+    def fingerprint(self) -> str:
+        """The layout's."""
+        return self.layout.fingerprint
+
+    def flops_per_record(self) -> float | None:
+        """Floating-point operations of one record's forward and backward pass through the blocks.
+
+        6 operations a weight of the blocks and a token, and 12 N^2 W a layer for attention of N tokens at width W: two
+        products of 2 N^2 W forward (queries by keys, weights by values), and twice that backward. The PaLM paper counts
+        the same (Chowdhery et al. 2022, arXiv:2204.02311); Kaplan et al. 2020 (arXiv:2001.08361) count half of it for
+        attention.
+        """
+        weights = sum(p.numel() for p in self.network.trunk.blocks.parameters())
+        shape = self.config.network
+        return float(6 * weights * self.layout.length + 12 * shape.num_layers * shape.width * self.layout.length**2)
+
+    def param_groups(self, weight_decay: float) -> list[dict[str, Any]]:
+        """As ``Learner.param_groups``; Muon gets the matrices outside embedding, attention bias and head."""
+        decayed, others = super().param_groups(weight_decay)
+        outer = (self.network.trunk.embedding, self.network.trunk.bias, self.network.head)
+        kept = {id(p) for part in outer if part is not None for p in part.parameters()}
+        return [{**decayed, "muon": [p for p in decayed["params"] if p.ndim == 2 and id(p) not in kept]}, others]
 
     def windows(self, records: Dataset, split: str, *, seed: int) -> WindowSource:
         """The labelled lines of a split as token windows; labels are redrawn and windows turned in training only."""
         from genpolicy.data.window_source import build_windows
 
-        options, training = self.options, split == "train"
+        options, training = self.config, split == "train"
         source = build_windows(
             records,
             split,
@@ -141,7 +160,7 @@ class NetworkLearner(Learner):
 
     def viewers(self, states: Sequence[Any]) -> NDArray[np.int64]:
         """[B] whose side each root is seen from."""
-        if self.options.viewer == "absolute":
+        if self.config.viewer == "absolute":
             return np.zeros(len(states), np.int64)
         return np.array([self.game.player(state) for state in states], np.int64)
 
@@ -267,6 +286,8 @@ class NetworkPolicy(WeightsPolicy):
         batch_size: Most positions in one network call.
     """
 
+    learner: NetworkLearner
+
     def __init__(
         self,
         learner: NetworkLearner,
@@ -276,6 +297,7 @@ class NetworkPolicy(WeightsPolicy):
         batch_size: int = 64,
     ) -> None:
         super().__init__(learner, seed=seed, batch_size=batch_size)
+        self.layout = learner.layout
         self.legal_mask = as_bool(legal_mask, "legal_mask")
 
     def unmasked(self) -> WeightsPolicy | None:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from genpolicy.data.windows import Batch
+from genpolicy.data.windows import TokenBatch
 from genpolicy.diffusion.process import nll_per_row
 from genpolicy.diffusion.random import uniforms
 from genpolicy.diffusion.ranking import draw_tokens
@@ -41,23 +41,18 @@ class OneStepLearner(NetworkLearner):
     def __init__(self, game: Game[Any], config: NetworkLearnerConfig, layout: Layout | None = None) -> None:
         super().__init__(game, config, layout or Layout(game, "s-a", 1, admit_pad=config.train_pad))
 
-    @classmethod
-    def make(cls, game: Game[Any], config: Any) -> OneStepLearner:
-        """The learner of some options."""
-        return cls(game, config)
-
-    def loss(self, batch: Batch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, batch: TokenBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
         """Mean over the rows of -log p(target | given), in nats; nothing is drawn."""
         del generator
         return self._nll(batch).sum() / batch.target.any(1).sum().clamp(min=1), {}
 
     @torch.no_grad()
-    def elbo(self, batch: Batch, generator: torch.Generator) -> Tensor:
+    def elbo(self, batch: TokenBatch, generator: torch.Generator) -> Tensor:
         """[B] -log p(target | given) in nats: exact, no bound."""
         del generator
         return self._nll(batch).double()
 
-    def _nll(self, batch: Batch) -> Tensor:
+    def _nll(self, batch: TokenBatch) -> Tensor:
         masked = torch.where(batch.frozen, batch.tokens, self.layout.mask)
         return nll_per_row(self.network, masked, first_time(batch.tokens), batch.tokens, batch.target)
 

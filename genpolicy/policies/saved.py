@@ -5,7 +5,6 @@ Axes: B batch.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import platform
 from abc import abstractmethod
@@ -27,11 +26,11 @@ from genpolicy.policies.simple import legal_of
 from genpolicy.policies.weights import find_device, load_weights, read_provenance, weights_of
 
 if TYPE_CHECKING:
-    from genpolicy.policies.neural import NetworkLearner, NetworkLearnerConfig
+    from genpolicy.policies.learner import Learner
 
 
 class WeightsPolicy(Policy):
-    """A policy over a ``NetworkLearner``'s weights.
+    """A policy over a learner's weights.
 
     Args:
         learner: Holds the weights, shared and not copied.
@@ -39,13 +38,14 @@ class WeightsPolicy(Policy):
         batch_size: Most positions in one network call.
     """
 
-    learner_class: ClassVar[type[NetworkLearner]]
-    learner: NetworkLearner
+    learner_class: ClassVar[type[Learner]]
+    """What a saved folder's weights are read into."""
+    learner: Learner
 
-    def __init__(self, learner: NetworkLearner, *, seed: int = 0, batch_size: int = 64) -> None:
+    def __init__(self, learner: Learner, *, seed: int = 0, batch_size: int = 64) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-        self.learner, self.game, self.layout = learner, learner.game, learner.layout
+        self.learner, self.game = learner, learner.game
         self.batch_size = int(batch_size)
         self.provenance: dict[str, Any] = {}
         """Where the weights come from; written to ``provenance.json``."""
@@ -74,8 +74,8 @@ class WeightsPolicy(Policy):
 
     @property
     def device(self) -> torch.device:
-        """Where the network lies."""
-        return next(self.learner.network.parameters()).device
+        """Where the weights are."""
+        return next((p.device for p in self.learner.parameters()), torch.device("cpu"))
 
     @property
     def label(self) -> str:
@@ -126,9 +126,9 @@ class WeightsPolicy(Policy):
             seeds: One for each row's own draws.
         """
 
-    def _saved_config(self) -> NetworkLearnerConfig:
-        """The learner's options, with what the policy was told since."""
-        return dataclasses.replace(self.learner.options)
+    def _saved_config(self) -> Any:
+        """The learner's configuration, with the options that this policy was given since."""
+        return self.learner.config
 
     def save_pretrained(self, folder: str | Path) -> Path:
         """Write ``config.yaml``, ``model.safetensors`` and ``provenance.json``.
@@ -149,7 +149,7 @@ class WeightsPolicy(Policy):
             "policy": self.kind,
             "format": FORMAT_VERSION,
             "game": self.game.spec,
-            "layout": self.layout.fingerprint,
+            "layout": self.learner.fingerprint,
             "weights_sha256": hashlib.sha256(data).hexdigest(),
             "learner": to_dict(self._saved_config()),
             "play": {key: value for key, value in self.own_options().items() if key not in ("seed", "batch_size")},
@@ -190,11 +190,11 @@ class WeightsPolicy(Policy):
             )
         except ConfigError as error:
             raise CheckpointError(f"{error} (the folder was written by other code, or changed by hand)") from error
-        learner = cls.learner_class.make(game, learner_config)
-        if learner.layout.fingerprint != config["layout"]:
+        learner = cls.learner_class(game, learner_config)
+        if learner.fingerprint != config["layout"]:
             raise CheckpointError(
                 f"{folder}: its tokens are not those of the installed {game.spec!r} (layout {config['layout']}, here "
-                f"{learner.layout.fingerprint}): install the version of the game that it was trained with, or train it "
+                f"{learner.fingerprint}): install the version of the game that it was trained with, or train it "
                 "again"
             )
         load_weights(learner.network, folder / "model.safetensors", config.get("weights_sha256"))

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from genpolicy.data.records import Dataset
-from genpolicy.data.windows import Batch, WindowSource
+from genpolicy.data.windows import TokenBatch, WindowSource
 from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.diffusion.process import nll_per_row
 from genpolicy.errors import ConfigError, DatasetError
@@ -78,11 +78,6 @@ class ValueLearner(NetworkLearner):
         self.centres = np.array([probability_to_value(bin_to_probability(i, bins)) for i in range(bins)])
         """[V] value in [-1, 1] of each bin's centre."""
 
-    @classmethod
-    def make(cls, game: Game[Any], config: Any) -> ValueLearner:
-        """The learner of some options."""
-        return cls(game, config)
-
     def windows(self, records: Dataset, split: str, *, seed: int) -> WindowSource:
         """Positions (with a move, for SA-V) and their values; turned by symmetries in training only, where asked for.
 
@@ -97,12 +92,12 @@ class ValueLearner(NetworkLearner):
             split,
             self.game,
             self.layout,
-            viewer=self.options.viewer,
+            viewer=self.config.viewer,
             redraw=False,  # tied moves have one value
             train_pad=False,
             seed=seed,
-            cache_dir=None if self.options.cache_dir is None else Path(self.options.cache_dir),
-            augment=self.options.augment and split == "train",
+            cache_dir=None if self.config.cache_dir is None else Path(self.config.cache_dir),
+            augment=self.config.augment and split == "train",
         )
 
     @abstractmethod
@@ -113,18 +108,18 @@ class ValueLearner(NetworkLearner):
             DatasetError: it has none.
         """
 
-    def loss(self, batch: Batch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, batch: TokenBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
         """Mean over the rows of -log p(bin), in nats; nothing is drawn."""
         del generator
         return self._nll(batch).sum() / batch.target.any(1).sum().clamp(min=1), {}
 
     @torch.no_grad()
-    def elbo(self, batch: Batch, generator: torch.Generator) -> Tensor:
+    def elbo(self, batch: TokenBatch, generator: torch.Generator) -> Tensor:
         """[B] -log p(bin) in nats: exact, no bound."""
         del generator
         return self._nll(batch).double()
 
-    def _nll(self, batch: Batch) -> Tensor:
+    def _nll(self, batch: TokenBatch) -> Tensor:
         masked = torch.where(batch.frozen, batch.tokens, self.layout.mask)
         return nll_per_row(self.network, masked, first_time(batch.tokens), batch.tokens, batch.target)
 
@@ -187,6 +182,7 @@ class ValuePolicy(WeightsPolicy):
         if not 0 < prior_temperature < math.inf:
             raise ValueError(f"prior_temperature must be above 0, got {prior_temperature}")
         super().__init__(learner, seed=seed, batch_size=batch_size)
+        self.layout = learner.layout
         self.readout, self.temperature = readout, float(temperature)
         self.prior_temperature = float(prior_temperature)
 

@@ -129,7 +129,8 @@ def check_learner(
     windows = learner.windows(records, split, seed=seed)
     indices = np.arange(min(num_records, len(windows)))
     positions = labelled_positions(records, learner.game, split)[: len(indices)]
-    optimiser = torch.optim.AdamW(learner.param_groups(0.0), lr=lr)
+    groups = [{**group, "muon": None} for group in learner.param_groups(0.0)]
+    optimiser = torch.optim.AdamW(groups, lr=lr)
     generator = torch.Generator().manual_seed(seed)
     policy = learner.policy()
     right = 0

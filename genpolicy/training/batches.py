@@ -11,14 +11,13 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Generator
-from dataclasses import fields
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from genpolicy.data.counter_rng import Shuffle
-from genpolicy.data.windows import Batch, WindowSource
+from genpolicy.data.windows import Batch, WindowSource, concatenate
 from genpolicy.errors import TrainingError
 
 
@@ -81,7 +80,7 @@ class BatchStream:
         batch = pieces[0] if len(pieces) == 1 else concatenate(pieces)
         if not self._pin:
             return batch
-        return type(batch)(**{f.name: getattr(batch, f.name).pin_memory() for f in fields(batch)})
+        return batch.map(Tensor.pin_memory)
 
     def starting_at(self, update: int) -> Generator[list[Batch], None, None]:
         """The parts of this update, of the next, and so on without end. Closing the iterator ends its thread."""
@@ -119,9 +118,3 @@ class BatchStream:
         finally:
             stop.set()
             thread.join()
-
-
-def concatenate(batches: list[Batch]) -> Batch:
-    """Several batches of one kind as one."""
-    kind = type(batches[0])
-    return kind(**{f.name: torch.cat([getattr(batch, f.name) for batch in batches]) for f in fields(kind)})

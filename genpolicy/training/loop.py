@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import torch
+from accelerate.utils import gather_object
 
 from genpolicy.config import to_yaml
 from genpolicy.data.windows import Batch
@@ -76,7 +77,9 @@ class Loop:
         try:
             while True:
                 seconds, stop = self._agree()
-                if (used := run.budget.progress(run.step, seconds)) >= 1.0 or stop:
+                used = run.budget.progress(run.step, seconds)
+                run.learner.at(min(1.0, used))
+                if used >= 1.0 or stop:
                     break
                 # The middle of the coming update, so that neither the first nor the last is lost to a rate of 0.
                 ahead = min(1.0, run.budget.progress(run.step + 0.5, seconds))
@@ -113,7 +116,7 @@ class Loop:
             with nullcontext() if i == last else run.accelerator.no_sync(run.module):
                 loss, metrics = run.module(batch, run.generator)
                 run.accelerator.backward(loss / len(parts))
-            self.recent.add_part(loss, metrics, len(batch.tokens) * run.num_processes)
+            self.recent.add_part(loss, metrics, len(batch) * run.num_processes)
         norm = torch.nn.utils.clip_grad_norm_(run.learner.parameters(), run.config.optim.grad_clip or math.inf)
         self.recent.end_update(run.step + 1, norm)
         if run.device.type == "cpu":  # elsewhere, looking at it would make the GPU wait
@@ -121,9 +124,10 @@ class Loop:
         for optimizer in run.optimizers.values():
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
+        run.step += 1
+        run.learner.after_update(run.step)
         if run.average is not None:
             run.average.update(run.learner)
-        run.step += 1
 
     def _refuse_nonsense(self) -> None:
         """Stop where a loss or gradient was no finite number, before such weights are measured or saved."""
@@ -155,10 +159,8 @@ class Loop:
         self._refuse_nonsense()
         self._measured = run.step
         with randomness.kept(run.generator), run.averaged(), run.accelerator.autocast():
-            sums = run.validation.sums(run.learner, run.device, run.config.trainer.seed)
-        if run.num_processes > 1:
-            sums = run.accelerator.reduce(sums.to(run.device), reduction="sum")
-        figures = averages(sums)
+            shares = [run.validation.sums(run.device)]
+        figures = averages(gather_object(shares))
         self.journal.write(run.step, figures)
         numbers = "  ".join(f"{name.removeprefix('validation/')} {value:.4f}" for name, value in figures.items())
         self.journal.say(f"update {run.step}, {run.records():,} records: validation {numbers}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +11,14 @@ import numpy as np
 import torch
 
 from genpolicy.data.records import Dataset, Record
-from genpolicy.data.windows import WindowSource
 from genpolicy.game import Game
 from genpolicy.policies.learner import Learner
+from genpolicy.training.config import TrainerConfig
 from genpolicy.values import score_to_value
+
+FIGURES = ("loss", "elbo_nats", "accuracy", "raw_legal")
+Sums = dict[str, tuple[float, float]]
+"""Total and weight by the name of a figure; their ratio is the figure."""
 
 
 @dataclass(frozen=True)
@@ -28,66 +33,86 @@ class Validation:
     """A fixed set of windows and positions, the same at every measurement.
 
     Args:
-        source: The windows of the validation split.
-        questions: Positions that the policy is asked.
-        num_windows: Windows that loss and ELBO are averaged over, spread over the split.
-        batch_size: Windows of one network call.
+        learner: Supplies the windows.
+        records: The data set.
+        split: Its validation split.
+        options: How many windows and positions, spread over the split.
         process, num_processes: Which share of them is ours.
     """
 
     def __init__(
-        self,
-        source: WindowSource,
-        questions: list[Question],
-        num_windows: int,
-        batch_size: int,
-        process: int,
-        num_processes: int,
+        self, learner: Learner, records: Dataset, split: str, options: TrainerConfig, process: int, num_processes: int
     ) -> None:
-        self._source = source
-        num_windows = min(num_windows, len(source))
-        chosen = np.linspace(0, len(source) - 1, num_windows).astype(np.int64) if num_windows else np.empty(0, np.int64)
+        self._learner, self._records, self._split, self._options = learner, records, split, options
+        self._source = learner.windows(records, split, seed=options.seed)
+        num_windows = min(options.eval_records, len(self._source))
+        chosen = np.linspace(0, len(self._source) - 1, num_windows).astype(np.int64)
         self._windows = chosen[process::num_processes]
-        self._questions = questions[process::num_processes]
-        self._batch_size = batch_size
+        self._questions = questions(records, split, learner.game, options.accuracy_records)[process::num_processes]
+        self._is_main = process == 0
+        self._batch_size = max(1, options.batch_size // options.accumulate // num_processes)
 
     @torch.no_grad()
-    def sums(self, learner: Learner, device: torch.device, seed: int) -> torch.Tensor:
-        """[6] float64 sums over our share: windows, loss, ELBO in nats; positions, best moves, legal without the mask.
+    def sums(self, device: torch.device) -> Sums:
+        """Total and weight of each figure over our share.
 
-        The noise is the same each time. The caller keeps the global generators as they were.
+        ``loss``, ``elbo_nats`` (nats) and the learner's ``metrics`` are over windows; ``accuracy`` (the part that is a
+        best move) and ``raw_legal`` (the part that is legal without the mask) are over positions. What the learner
+        measures itself is in the first process's share. The noise is the same each time, and metrics have noise of
+        their own. The caller keeps the global generators as they were.
+
+        Raises:
+            ValueError: the learner gives a figure the name of another.
         """
+        learner = self._learner
         learner.eval()
         try:
-            generator = torch.Generator(device).manual_seed(seed)
-            totals = torch.zeros(6, dtype=torch.float64)
+            noise, other_noise = (torch.Generator(device).manual_seed(self._options.seed) for _ in range(2))
+            sums: Sums = {}
             for start in range(0, len(self._windows), self._batch_size):
                 batch = self._source.batch(self._windows[start : start + self._batch_size], 0).to(device)
-                n = len(batch.tokens)
-                loss, _ = learner.loss(batch, generator)
-                elbo = learner.elbo(batch, generator).double().sum().cpu()
-                totals[:3] += torch.stack([torch.tensor(float(n)).double(), loss.double().cpu() * n, elbo])
+                loss, _ = learner.loss(batch, noise)
+                _add(sums, "loss", float(loss.double()) * len(batch), len(batch))
+                _add(sums, "elbo_nats", float(learner.elbo(batch, noise).double().sum()), len(batch))
+                metrics = learner.metrics(batch, other_noise)
+                _require_names(learner, metrics, FIGURES)
+                for name, value in metrics.items():
+                    _add(sums, name, float(value.double()) * len(batch), len(batch))
             if self._questions:
                 policy = learner.policy()
                 policy = policy.modes().get("one_call", policy)
                 decisions = policy.decide([question.state for question in self._questions])
                 hits = sum(d.move in q.best for d, q in zip(decisions, self._questions, strict=True))
-                raw = sum(d.stats.get("raw_legal", float("nan")) for d in decisions)
-                totals[3:] = torch.tensor([len(decisions), hits, raw], dtype=torch.float64)
-            return totals
+                _add(sums, "accuracy", hits, len(decisions))
+                _add(sums, "raw_legal", sum(d.stats.get("raw_legal", math.nan) for d in decisions), len(decisions))
+            if self._is_main:
+                more = learner.measure(self._records, self._split, self._options.accuracy_records)
+                _require_names(learner, more, {*FIGURES, *sums})
+                sums |= {name: (value, 1.0) for name, value in more.items()}
+            return sums
         finally:
             learner.train()
 
 
-def averages(sums: torch.Tensor) -> dict[str, float]:
-    """The figures that sums over all processes stand for; what was not measured is left out."""
-    windows, loss, elbo, positions, hits, raw = sums.tolist()
-    figures: dict[str, float] = {}
-    if windows:
-        figures |= {"validation/loss": loss / windows, "validation/elbo_nats": elbo / windows}
-    if positions:
-        figures |= {"validation/accuracy": hits / positions, "validation/raw_legal": raw / positions}
-    return {name: value for name, value in figures.items() if value == value}
+def _require_names(learner: Learner, names: Iterable[str], taken: Collection[str]) -> None:
+    for name in names:
+        if name in taken:
+            raise ValueError(f"{type(learner).__name__}: validation/{name} is measured already; rename this figure")
+
+
+def _add(sums: Sums, name: str, total: float, weight: float) -> None:
+    before, weight_before = sums.get(name, (0.0, 0.0))
+    sums[name] = (before + total, weight_before + weight)
+
+
+def averages(shares: Sequence[Sums]) -> dict[str, float]:
+    """The figures ``validation/...`` of the sums of all processes; NaN, which was not measured, is left out."""
+    together: Sums = {}
+    for share in shares:
+        for name, (total, weight) in share.items():
+            _add(together, name, total, weight)
+    figures = {f"validation/{name}": total / weight for name, (total, weight) in together.items()}
+    return {name: value for name, value in figures.items() if not math.isnan(value)}
 
 
 def questions(dataset: Dataset, split: str, game: Game[Any], count: int) -> list[Question]:

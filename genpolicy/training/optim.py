@@ -9,23 +9,31 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from genpolicy.errors import ConfigError
 from genpolicy.training.config import OptimConfig
 
 
-def make_optimizers(groups: list[dict[str, Any]], module: nn.Module, config: OptimConfig) -> dict[str, Any]:
-    """The optimisers of a run by name: ``adamw``, and ``muon`` where it is asked for and has a matrix to move.
+def make_optimizers(groups: list[dict[str, Any]], config: OptimConfig) -> dict[str, Any]:
+    """The optimisers of a run by name: ``adamw``, and ``muon`` (Jordan et al. 2024) where the run sets it.
 
     Args:
-        groups: A learner's parameter groups.
-        module: Owner of the parameters; Muon (Jordan et al. 2024) is for its hidden matrices, so an embedding or the
-            weight of a head (a name with ``embed`` or ``head`` in it) stays with AdamW.
-        config: Their options.
+        groups: A learner's parameter groups, which say what Muon gets (``Learner.param_groups``).
+        config: The optimisers' options.
+
+    Raises:
+        ConfigError: ``optim.name=muon``, and the learner names no parameter for it.
     """
     hidden: list[nn.Parameter] = []
     if config.name == "muon":
-        chosen = {id(p) for p in hidden_matrices(module)}
-        hidden = [p for group in groups for p in group["params"] if id(p) in chosen]
-        groups = [{**g, "params": [p for p in g["params"] if id(p) not in chosen]} for g in groups]
+        hidden = [p for group in groups for p in group.get("muon", ())]
+        if not hidden:
+            raise ConfigError(
+                "optim.name=muon: the learner names no matrix for it in param_groups; set optim.name=adamw"
+            )
+    chosen = {id(p) for p in hidden}
+    groups = [{**g, "params": [p for p in g["params"] if id(p) not in chosen]} for g in groups]
+    for group in groups:
+        group.pop("muon", None)
     optimizers: dict[str, Any] = {
         "adamw": torch.optim.AdamW(
             [g for g in groups if g["params"]],
@@ -48,20 +56,6 @@ def make_optimizers(groups: list[dict[str, Any]], module: nn.Module, config: Opt
         for group in optimizer.param_groups:
             group["peak_lr"] = group["lr"]
     return optimizers
-
-
-def hidden_matrices(module: nn.Module) -> list[nn.Parameter]:
-    """Matrices between hidden layers: neither embeddings nor heads, by module type and by name."""
-    embeddings = {id(p) for m in module.modules() if isinstance(m, nn.Embedding) for p in m.parameters(recurse=False)}
-    return [
-        p
-        for name, p in module.named_parameters()
-        if p.requires_grad and p.ndim == 2 and id(p) not in embeddings and not _is_outer(name)
-    ]
-
-
-def _is_outer(name: str) -> bool:
-    return any(word in part for part in name.lower().split(".") for word in ("embed", "head", "bias", "unembed"))
 
 
 def learning_rate_factor(progress: float, config: OptimConfig) -> float:

@@ -30,7 +30,7 @@ from genpolicy.training.batches import BatchStream
 from genpolicy.training.budget import Budget
 from genpolicy.training.checkpoint import Checkpoint
 from genpolicy.training.config import RunConfig, TrainerConfig
-from genpolicy.training.measure import Validation, questions
+from genpolicy.training.measure import Validation
 from genpolicy.training.metrics_log import METRICS_FILE
 from genpolicy.training.running_means import Recent
 
@@ -108,7 +108,7 @@ class Run:
             pin=self.device.type == "cuda",
         )
         groups = self.learner.param_groups(config.optim.weight_decay)
-        self.optimizers = optim.make_optimizers(groups, self.learner, config.optim)
+        self.optimizers = optim.make_optimizers(groups, config.optim)
         self.average = optim.WeightAverage(self.learner, config.optim.ema) if config.optim.ema else None
         # Each process has draws of its own; process 0 has the same ones however many there are.
         randomness.seed_all(options.seed + self.process)
@@ -226,14 +226,7 @@ class Run:
         if not self.dataset.splits.get(split):
             self.notes.append(f"{self.dataset.folder}: split {split!r} is empty, so nothing is measured on the way")
             return None
-        return Validation(
-            self.learner.windows(self.dataset, split, seed=options.seed),
-            questions(self.dataset, split, self.game, options.accuracy_records),
-            options.eval_records,
-            max(1, options.batch_size // options.accumulate // self.num_processes),
-            self.process,
-            self.num_processes,
-        )
+        return Validation(self.learner, self.dataset, split, options, self.process, self.num_processes)
 
     def _resume(self) -> None:
         """Take over the newest whole checkpoint."""

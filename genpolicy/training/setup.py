@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import platform
 from typing import Any
@@ -15,6 +14,7 @@ import genpolicy
 from genpolicy import registry
 from genpolicy.config import structured, to_dict
 from genpolicy.data.records import Dataset
+from genpolicy.encoding import ids_fingerprint
 from genpolicy.errors import CheckpointError, ConfigError, DatasetError, RegistryError
 from genpolicy.game import Game
 from genpolicy.machine import commit
@@ -76,7 +76,9 @@ def make_learner(game: Game[Any], section: dict[str, Any]) -> Learner:
     if not isinstance(kind, str):
         raise ConfigError(f"learner.kind must name a learner: {', '.join(registry.available('learners'))}")
     learner_class = registry.load("learners", kind)
-    learner: Learner = learner_class(game, structured(learner_class.Config, options, prefix="learner"))
+    learner = learner_class(game, structured(learner_class.Config, options, prefix="learner"))
+    if not isinstance(learner, Learner):
+        raise registry.wrong_thing("learners", kind, learner, "a Learner")
     return learner
 
 
@@ -84,27 +86,22 @@ def take_weights(learner: Learner, folder: str) -> None:
     """Start from the weights of a saved policy.
 
     Raises:
-        CheckpointError: it has no weights, or not the same tensors; the message names those that differ.
+        CheckpointError: it has no weights, or not those that the learner takes.
     """
     from genpolicy.policies.base import load_policy
 
     try:
-        source = getattr(load_policy(folder, game=learner.game), "learner", None)
+        source = load_policy(folder, game=learner.game).learner
     except (RegistryError, ValueError) as error:
         raise CheckpointError(f"init_from: {error}") from error
-    if not isinstance(source, Learner):
+    if source is None:
         raise CheckpointError(f"init_from: the policy {folder} has no weights to start from")
     if source.game.spec != learner.game.spec:
         raise CheckpointError(f"init_from: {folder} plays {source.game.spec!r}, this run {learner.game.spec!r}")
-    theirs, ours = source.state_dict(), learner.state_dict()
-    odd = [name for name in ours if name not in theirs or theirs[name].shape != ours[name].shape]
-    odd += [name for name in theirs if name not in ours]
-    if odd:
-        raise CheckpointError(
-            f"init_from: {folder} and this learner differ in {len(odd)} tensors, such as {odd[0]!r}; "
-            "give the learner the same layout and network"
-        )
-    learner.load_state_dict(theirs)
+    try:
+        learner.take_weights(source)
+    except CheckpointError as error:
+        raise CheckpointError(f"init_from: {folder}: {error}") from error
 
 
 def identity(config: RunConfig, dataset: Dataset, learner: Learner) -> dict[str, Any]:
@@ -116,7 +113,7 @@ def identity(config: RunConfig, dataset: Dataset, learner: Learner) -> dict[str,
     settings["game"] = learner.game.spec
     facts = {
         "tokenizer": tokenizer_fingerprint(learner.game),
-        "layout": getattr(getattr(learner, "layout", None), "fingerprint", None),
+        "layout": learner.fingerprint,
         "dataset": dataset.checksum,
         "config": settings,
     }
@@ -126,8 +123,7 @@ def identity(config: RunConfig, dataset: Dataset, learner: Learner) -> dict[str,
 
 def tokenizer_fingerprint(game: Game[Any]) -> str:
     """Sixteen hex digits of the state symbols, where each may stand, and the moves."""
-    text = "\n".join([*game.tokens.symbols, "|", *game.moves])
-    return hashlib.sha256(text.encode() + game.tokens.admitted.tobytes()).hexdigest()[:16]
+    return ids_fingerprint(game.tokens, game.moves)
 
 
 def provenance(config: RunConfig, dataset: Dataset, facts: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from genpolicy import registry
-from genpolicy.config import structured
+from genpolicy.config import structured, to_dict
 from genpolicy.data.records import Dataset
 from genpolicy.errors import ConfigError, DatasetError, RegistryError
 from genpolicy.game import Game
@@ -15,7 +15,6 @@ from genpolicy.training import setup
 from genpolicy.training.config import RunConfig
 from genpolicy_experiments import leaks
 from genpolicy_experiments.description import FLOPS, Experiment, PlannedRun, digest
-from genpolicy_experiments.worker import flops_per_record
 
 Plays = Mapping[str, Mapping[str, Any]]
 """Name of a measurement -> options of the policy."""
@@ -113,7 +112,7 @@ def _require_budget(cell: str, learner: Learner, run: PlannedRun) -> None:
     """See that a budget of FLOPs can be counted and is at least one update."""
     if FLOPS not in run.budget:
         return
-    per_record = flops_per_record(learner)
+    per_record = learner.flops_per_record()
     if per_record is None:
         raise ConfigError(
             f"{cell}: learner {run.config['learner'].get('kind')!r} does not say its cost: give the budget in records"
@@ -128,14 +127,13 @@ def _require_budget(cell: str, learner: Learner, run: PlannedRun) -> None:
 
 def _require_horizon(cell: str, learner: Learner, plays: Plays, dataset: Dataset) -> None:
     """See that no ply is played that the network has never been trained on."""
-    options: Any = getattr(learner, "options", None)
-    longest = getattr(options, "horizon", None)
+    settings = to_dict(learner.config)
+    longest = settings.get("horizon")
     if not isinstance(longest, int):
         return
-    horizons = list(getattr(options, "horizons", None) or [])
+    horizons = list(settings.get("horizons") or [])
     trained = max(horizons, default=longest)
-    network = getattr(options, "network", None)
-    if horizons and getattr(network, "positions", "") == "learned":
+    if horizons and settings["network"]["positions"] == "learned":
         for play in plays.values():
             asked = play.get("horizon") or longest
             if asked > trained:
@@ -148,7 +146,7 @@ def _require_horizon(cell: str, learner: Learner, plays: Plays, dataset: Dataset
     if not isinstance(labelled, int) or trained <= labelled:
         return
     # Lines may also be drawn anew from record to record, as far as those go.
-    if not getattr(options, "redraw", False) and leaks.has_cut_lines(dataset, labelled):
+    if not settings.get("redraw") and leaks.has_cut_lines(dataset, labelled):
         raise ConfigError(
             f"{cell}: learner.horizon {trained} goes beyond the {labelled} plies that {dataset.folder} is labelled "
             f"with, so the later ones would never be learnt: lower the horizon, or label with --horizon {trained}"

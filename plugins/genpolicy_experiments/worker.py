@@ -31,7 +31,6 @@ from genpolicy.errors import ConfigError
 from genpolicy.files import write_atomic
 from genpolicy.game import Game
 from genpolicy.policies.base import Policy, load_policy
-from genpolicy.policies.learner import Learner
 from genpolicy.training import setup
 from genpolicy.training.checkpoint import newest
 from genpolicy.training.config import RunConfig
@@ -104,7 +103,7 @@ def _train(
     dataset, game = setup.open_data(config)
     stored.require_version(dataset.folder, version, found=dataset.checksum)
     learner = setup.make_learner(game, config.learner)
-    per_record = flops_per_record(learner)
+    per_record = learner.flops_per_record()
     if FLOPS in budget:
         if per_record is None:
             raise ConfigError(f"learner {config.learner.get('kind')!r} does not say its cost: give budget in records")
@@ -161,8 +160,7 @@ def _say(message: str) -> None:
 def _bound(folder: Path, config: RunConfig, dataset: Any, game: Any) -> float | None:
     """Mean bound on -log p(future | position) over the validation split, in nats; None where the method has none."""
     split = config.data.validation
-    policy: Any = load_policy(folder / POLICY_FOLDER)
-    learner: Learner | None = getattr(policy, "learner", None)
+    learner = load_policy(folder / POLICY_FOLDER).learner
     if learner is None or split is None or not dataset.splits.get(split):
         return None
     windows = learner.windows(dataset, split, seed=0)
@@ -171,22 +169,6 @@ def _bound(folder: Path, config: RunConfig, dataset: Any, game: Any) -> float | 
     learner.eval()
     mean = float(torch.stack([learner.elbo(batch, generator) for _ in range(BOUND_DRAWS)]).mean())
     return mean if np.isfinite(mean) else None
-
-
-def flops_per_record(learner: Learner) -> float | None:
-    """Floating-point operations of one record's forward and backward pass through a transformer; None for others.
-
-    6 operations a weight of the blocks and a token, and 12 N^2 W a layer for attention of N tokens at width W: two
-    products of 2 N^2 W forward (queries by keys, weights by values), and twice that backward. So counts the PaLM paper
-    (Chowdhery et al. 2022, arXiv:2204.02311); Kaplan et al. 2020 (arXiv:2001.08361) count half of it for attention.
-    """
-    network, layout = getattr(learner, "network", None), getattr(learner, "layout", None)
-    if network is None or layout is None or not hasattr(network, "trunk"):
-        return None
-    weights = sum(p.numel() for p in network.trunk.blocks.parameters())
-    config = network.config
-    attention = 12 * config.num_layers * config.width * layout.length**2
-    return float(6 * weights * layout.length + attention)
 
 
 def measure(policy: Policy, positions: list[LabelledPosition], wanted: dict[str, Any]) -> tuple[dict[str, Any], Any]:

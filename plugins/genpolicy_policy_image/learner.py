@@ -6,17 +6,16 @@ Axes: B batch, K cells.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from genpolicy.data.records import Dataset
-from genpolicy.data.windows import Batch, WindowSource
+from genpolicy.data.windows import WindowSource
 from genpolicy.errors import ConfigError
 from genpolicy.game import Game
-from genpolicy.policies.base import Policy
 from genpolicy.policies.learner import Learner
 from genpolicy.sequence import Layout
 from genpolicy_policy_image.codes import Code
@@ -24,6 +23,9 @@ from genpolicy_policy_image.config import ImageConfig
 from genpolicy_policy_image.network import ImageNetwork
 from genpolicy_policy_image.schedulers import noise_scheduler
 from genpolicy_policy_image.windows import Cells, ImageBatch, ImageWindows
+
+if TYPE_CHECKING:
+    from genpolicy_policy_image.policy import ImagePolicy
 
 
 class ImageLearner(Learner):
@@ -38,10 +40,11 @@ class ImageLearner(Learner):
     """
 
     Config: ClassVar[type[Any]] = ImageConfig
+    config: ImageConfig
+    network: ImageNetwork
 
     def __init__(self, game: Game[Any], config: ImageConfig) -> None:
-        super().__init__()
-        self.game, self.options = game, config
+        super().__init__(game, config)
         self.layout = Layout(game, "s-a", 1)
         try:
             self.cells = Cells(game)
@@ -62,16 +65,23 @@ class ImageLearner(Learner):
         """[timesteps] alpha-bar: the part of an image's variance that is not noise."""
         self.register_buffer("signal", signal, persistent=False)
 
-    @classmethod
-    def make(cls, game: Game[Any], config: Any) -> ImageLearner:
-        """The learner of some options."""
-        return cls(game, config)
+    @property
+    def fingerprint(self) -> str:
+        """The layout's, of which the windows are made."""
+        return self.layout.fingerprint
+
+    def param_groups(self, weight_decay: float) -> list[dict[str, Any]]:
+        """As ``Learner.param_groups``; Muon gets the UNet's matrices but for the embeddings of time and of classes."""
+        decayed, others = super().param_groups(weight_decay)
+        # diffusers calls what turns a time or a class into a vector ``..._embedding``.
+        matrices = [p for name, p in self.network.named_parameters() if p.ndim == 2 and "embed" not in name]
+        return [{**decayed, "muon": matrices}, others]
 
     def windows(self, records: Dataset, split: str, *, seed: int) -> WindowSource:
         """Positions of a split as images, with the cell of the labelled move."""
         from genpolicy.data.window_source import build_windows
 
-        options, training = self.options, split == "train"
+        options, training = self.config, split == "train"
         windows = build_windows(
             records,
             split,
@@ -86,26 +96,25 @@ class ImageLearner(Learner):
         )
         return ImageWindows(windows, self.game, self.layout)
 
-    def loss(self, batch: Batch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, batch: ImageBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
         """The noise's mean squared error, or the cross-entropy of the labelled cell in nats, at a random time a row.
 
         Metrics: ``legal_mass``, the softmax's probability on legal moves; ``own``, the cross-entropy of the backbone's
         own head, which is part of the loss where the backbone is frozen.
         """
-        assert isinstance(batch, ImageBatch)
         kept = batch.label >= 0
         planes, label, legal = batch.planes[kept], batch.label[kept], batch.legal[kept]
         metrics: dict[str, Tensor] = {}
         images, timesteps, noise = self._noised(label, generator)
         features = self.network.features(planes)
         out = self.network(images, timesteps, features).float()
-        if self.options.prediction == "eps":
+        if self.config.prediction == "eps":
             loss = functional.mse_loss(out, noise)
         else:
             logits = out.flatten(1)
             loss = functional.cross_entropy(logits, label)
             metrics["legal_mass"] = (logits.detach().softmax(-1) * legal).sum(-1).mean()
-        if self.options.frozen_backbone:
+        if self.config.frozen_backbone:
             own = functional.cross_entropy(self.network.own_logits(features).float(), label)
             metrics["denoiser"], metrics["own"] = loss.detach(), own.detach()
             loss = loss + own
@@ -113,7 +122,7 @@ class ImageLearner(Learner):
 
     def _noised(self, label: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
         """Noised images of cells [B], their timesteps [B], and the noise."""
-        if self.options.prediction == "classify":
+        if self.config.prediction == "classify":
             return self.blank(len(label)), self.last_timestep(len(label)), self.blank(len(label))
         image = self.code.image(label)
         timesteps = torch.randint(len(self.signal), (len(label),), generator=generator, device=label.device)
@@ -130,17 +139,16 @@ class ImageLearner(Learner):
         return torch.full((count,), len(self.signal) - 1, device=self.signal.device)
 
     @torch.no_grad()
-    def elbo(self, batch: Batch, generator: torch.Generator) -> Tensor:
+    def elbo(self, batch: ImageBatch, generator: torch.Generator) -> Tensor:
         """[B] exact -log p(move | position) in nats of the classifier; NaN for the others, which bound nothing."""
-        assert isinstance(batch, ImageBatch)
-        if self.options.prediction != "classify":
+        if self.config.prediction != "classify":
             return super().elbo(batch, generator)
         features = self.network.features(batch.planes)
         logits = self.network(self.blank(len(features)), self.last_timestep(len(features)), features).flatten(1)
         nll = functional.cross_entropy(logits.double(), batch.label.clamp(min=0), reduction="none")
         return nll.masked_fill(batch.label < 0, 0.0)
 
-    def policy(self) -> Policy:
+    def policy(self) -> ImagePolicy:
         """A policy that plays with these weights (shared, not copied)."""
         from genpolicy_policy_image.policy import ImagePolicy
 

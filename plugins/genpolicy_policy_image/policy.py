@@ -18,6 +18,7 @@ from torch import Tensor
 
 from genpolicy.errors import ConfigError
 from genpolicy.policies.base import Decision, Policy, as_bool, as_whole, legal_probabilities
+from genpolicy.policies.learner import Learner
 from genpolicy.policies.saved import WeightsPolicy
 from genpolicy_policy_image.config import CHOICES, ImageConfig
 from genpolicy_policy_image.learner import ImageLearner
@@ -50,12 +51,12 @@ class ImagePolicy(WeightsPolicy):
     """
 
     kind: ClassVar[str] = "image"
-    learner_class: ClassVar[type[Any]] = ImageLearner
-    learner: Any  # an ImageLearner; the base class is written for learners over tokens
+    learner_class: ClassVar[type[Learner]] = ImageLearner
+    learner: ImageLearner
 
     def __init__(
         self,
-        learner: Any,
+        learner: ImageLearner,
         *,
         temperature: float | None = None,
         scheduler: str | None = None,
@@ -65,7 +66,7 @@ class ImagePolicy(WeightsPolicy):
         **options: Any,
     ) -> None:
         super().__init__(learner, **options)
-        config: ImageConfig = learner.options
+        config = learner.config
         self.temperature = float(config.temperature or 0.0) if temperature is None else float(temperature)
         self.scheduler = config.scheduler if scheduler is None else scheduler
         self.num_steps = as_whole(config.num_steps if num_steps is None else num_steps, "num_steps")
@@ -115,11 +116,11 @@ class ImagePolicy(WeightsPolicy):
 
     @property
     def _classifies(self) -> bool:
-        return bool(self.learner.options.prediction == "classify")
+        return self.learner.config.prediction == "classify"
 
     def _decide_batch(self, states: Sequence[Any], legal: list[list[int]], seeds: Sequence[int]) -> list[Decision]:
         began = time.perf_counter()
-        learner: ImageLearner = self.learner
+        learner = self.learner
         ids = [np.array(row, np.int64) for row in legal]
         allowed = torch.from_numpy(learner.cells.legal(list(states), ids)).to(self.device)
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
@@ -152,10 +153,9 @@ class ImagePolicy(WeightsPolicy):
         move = drawn if drawn >= 0 else max(policy, key=lambda each: (round(policy[each], 9), -each))
         return Decision(move, policy=policy, line=(drawn,), stats=stats)
 
-    def _saved_config(self) -> Any:
-        config: ImageConfig = self.learner.options
+    def _saved_config(self) -> ImageConfig:
         return dataclasses.replace(
-            config,
+            self.learner.config,
             temperature=self.temperature,
             scheduler=self.scheduler,
             num_steps=self.num_steps,
@@ -178,8 +178,7 @@ class _Draw:
     ) -> None:
         self._policy, self._features, self._legal = policy, features, legal
         self._generators = list(generators)
-        self._learner: ImageLearner = policy.learner
-        self._config: ImageConfig = policy.learner.options
+        self._learner, self._config = policy.learner, policy.learner.config
         self.calls = 0
         self.first_call = torch.empty(0)
         """[B, K] float64 log-probabilities of the cells, before the legal mask, by the first call."""

@@ -16,13 +16,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from genpolicy.data.windows import Batch, WindowSource
+from genpolicy.data.window_source import CachedWindows
+from genpolicy.data.windows import TokenBatch, WindowSource
 from genpolicy.game import Game
 from genpolicy.sequence import Layout
 
 
 @dataclass(frozen=True)
-class ImageBatch(Batch):
+class ImageBatch(TokenBatch):
     """Windows with images."""
 
     planes: Tensor
@@ -42,7 +43,7 @@ class ImageWindows(WindowSource):
         layout: Of the windows.
     """
 
-    def __init__(self, windows: WindowSource, game: Game[Any], layout: Layout) -> None:
+    def __init__(self, windows: CachedWindows, game: Game[Any], layout: Layout) -> None:
         self._windows, self._game, self._layout = windows, game, layout
         self._cells = Cells(game)
 

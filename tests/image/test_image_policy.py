@@ -196,7 +196,7 @@ def test_a_saved_folder_keeps_every_switch(tmp_path: Path) -> None:
     policy = learner(preset="published", condition="tokens").policy().with_options(scheduler="ddim", num_steps=2)
     folder = policy.save_pretrained(tmp_path / "policy")
     loaded: Any = load_policy(folder)
-    assert loaded.learner.options.condition == "tokens"
+    assert loaded.learner.config.condition == "tokens"
     assert (loaded.scheduler, loaded.num_steps, loaded.temperature) == ("ddim", 2, 1.0)
     assert not list(folder.glob("*.pt"))
     with pytest.raises(ValueError, match="takes no option 'sampler'"):

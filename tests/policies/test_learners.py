@@ -14,7 +14,7 @@ import torch
 import genpolicy
 from genpolicy.data.labelled import labelled_positions
 from genpolicy.data.records import Dataset, Record
-from genpolicy.data.windows import Batch
+from genpolicy.data.windows import TokenBatch
 from genpolicy.game import Game
 from genpolicy.networks import NetworkConfig
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
@@ -117,7 +117,7 @@ def test_seconds_of_training_beat_a_random_mover(
         assert figures.times_random_interval[0] > 1.0, (mode, figures)
 
 
-def one_batch(learner: Learner, data: Dataset, num: int) -> Batch:
+def one_batch(learner: Learner, data: Dataset, num: int) -> TokenBatch:
     return learner.windows(data, "train", seed=0).batch(np.arange(num), 0)
 
 

@@ -12,7 +12,7 @@ import torch
 
 import genpolicy
 from genpolicy.data.records import Dataset
-from genpolicy.data.windows import Batch
+from genpolicy.data.windows import TokenBatch
 from genpolicy.errors import ConfigError
 from genpolicy.networks import CausalTransformer, NetworkConfig
 from genpolicy.policies.autoregressive import AutoregressiveConfig, AutoregressiveLearner
@@ -138,7 +138,7 @@ def test_direct_trains_on_what_one_call_shows() -> None:
     layout = learner.layout
     tokens = rows(layout, 4, 2)
     given = torch.from_numpy(layout.given).expand_as(tokens)
-    batch = Batch(tokens=tokens, frozen=given, target=~given, indices=torch.arange(4))
+    batch = TokenBatch(tokens=tokens, frozen=given, target=~given, indices=torch.arange(4))
     logits = learner.network(torch.where(given, tokens, layout.mask), torch.ones(4))
     expected = -logits.log_prob(tokens)[~given].sum() / 4
     loss, _ = learner.loss(batch, torch.Generator())

@@ -231,7 +231,7 @@ def test_seconds_of_training_beat_a_random_mover(kind: type[ValueLearner], updat
     learner = make(kind, game, network=SMALL, augment=True)
     windows = learner.windows(connect_data, "train", seed=0)
     config = OptimConfig(name="muon", lr=4e-3, betas=(0.9, 0.98))
-    optimisers = list(make_optimizers(learner.param_groups(0.01), learner, config).values())
+    optimisers = list(make_optimizers(learner.param_groups(0.01), config).values())
     decays = [torch.optim.lr_scheduler.LinearLR(each, 1.0, 0.01, updates) for each in optimisers]
     random = np.random.default_rng(0)
     learner.train()

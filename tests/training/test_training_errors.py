@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from genpolicy import cli, load_game
 from genpolicy.data.records import Dataset, Record
-from genpolicy.data.windows import Batch, WindowSource
+from genpolicy.data.windows import TokenBatch, WindowSource
 from genpolicy.errors import TrainingError
 from genpolicy.training.batches import BatchStream
 from genpolicy.training.loop import Loop
@@ -153,9 +153,9 @@ class Rows(WindowSource):
     def __len__(self) -> int:
         return self.count
 
-    def batch(self, indices: NDArray[np.int64], epoch: int) -> Batch:
+    def batch(self, indices: NDArray[np.int64], epoch: int) -> TokenBatch:
         tokens = torch.from_numpy(indices.copy())[:, None]
-        return Batch(tokens, torch.zeros_like(tokens, dtype=torch.bool), torch.ones_like(tokens) > 0, tokens[:, 0])
+        return TokenBatch(tokens, torch.zeros_like(tokens, dtype=torch.bool), torch.ones_like(tokens) > 0, tokens[:, 0])
 
 
 def test_a_source_that_grows_is_an_error_and_not_an_endless_loop() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from genpolicy.data.records import Dataset
 from genpolicy.data.window_source import build_windows
-from genpolicy.data.windows import Batch, WindowSource
+from genpolicy.data.windows import TokenBatch, WindowSource
 from genpolicy.game import Game
 from genpolicy.policies.base import Policy
 from genpolicy.policies.learner import Learner
@@ -59,8 +59,7 @@ class ToyLearner(Learner):
     Config: ClassVar[type[Any]] = ToyConfig
 
     def __init__(self, game: Game[Any], config: ToyConfig) -> None:
-        super().__init__()
-        self.game, self.config = game, config
+        super().__init__(game, config)
         self.layout = Layout(game, "s-a", 1)
         self.embedding = nn.Embedding(len(game.tokens.symbols), config.width)
         self.hidden = nn.Linear(config.width * game.tokens.length, config.width)
@@ -72,7 +71,7 @@ class ToyLearner(Learner):
             records, split, self.game, self.layout, viewer="mover", redraw=True, train_pad=False, seed=seed
         )
 
-    def loss(self, batch: Batch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, batch: TokenBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
         x = self.embedding(batch.tokens[:, : self.layout.state_length])
         x = x + 0.01 * torch.randn(x.shape, generator=generator, device=x.device)
         x = nn.functional.dropout(x.flatten(1), self.config.dropout, self.training)
@@ -84,9 +83,13 @@ class ToyLearner(Learner):
             loss = loss * float("nan")
         return loss, {"accuracy": (logits.argmax(-1) == labels).float().mean()}
 
-    def elbo(self, batch: Batch, generator: torch.Generator) -> Tensor:
+    def elbo(self, batch: TokenBatch, generator: torch.Generator) -> Tensor:
         torch.rand(3)  # measuring may draw from the global generator, and training must not notice
         return super().elbo(batch, generator)
+
+    def param_groups(self, weight_decay: float) -> list[dict[str, Any]]:
+        decayed, others = super().param_groups(weight_decay)
+        return [{**decayed, "muon": [self.hidden.weight]}, others]
 
     def policy(self) -> Policy:
         made = ToyPolicy(self.game)

@@ -123,7 +123,7 @@ class DecisionSearcher:
         fitting = dict(wanted)
         learner: Any = getattr(self.policy, "learner", None)
         if "horizon" in fitting and learner is not None:
-            fitting["horizon"] = min(fitting["horizon"], int(getattr(learner.options, "horizon", fitting["horizon"])))
+            fitting["horizon"] = min(fitting["horizon"], int(getattr(learner.config, "horizon", fitting["horizon"])))
         most = getattr(getattr(learner, "process", None), "num_timesteps", None)
         if "num_steps" in fitting and most is not None:
             fitting["num_steps"] = min(fitting["num_steps"], int(most))
