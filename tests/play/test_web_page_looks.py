@@ -109,7 +109,7 @@ def test_a_look_does_not_stop_the_opponent(browser: Any, web_address: str, how: 
             if how == "seed":  # another question: it takes the place of the one that is being answered
                 web.page.fill("#seed", "77")
                 web.page.locator("#seed").blur()
-            column.get_by_role("button", name="Look again").click()
+            column.get_by_role("button", name="Analyse").click()
         if how != "seed":
             kept[0].continue_()
         web.wait_num_moves(2)
@@ -130,7 +130,7 @@ def test_undo_ends_the_thinking(browser: Any, web_address: str) -> None:
         expect(web.page.locator("#moves .later")).to_have_count(1)
         web.settle()
         assert column.get_attribute("aria-busy") == "false"
-        expect(column.locator(".note")).to_contain_text("Left off")
+        expect(column.locator(".note")).to_contain_text("Stopped")
         expect(column.locator(".about")).to_contain_text("after 1. e4, which was taken back")
         web.page.keyboard.press("r")  # the move again: now it answers
         web.page.click("#go")
@@ -147,13 +147,13 @@ def test_a_dream_does_not_stand_beside_another_decision(browser: Any, web_addres
         answer = {"status": 200, "content_type": "application/x-ndjson"}
         body = json.dumps({"decision": ONLY_A_DECISION}) + "\n"
         web.page.route("**/api/decide", lambda route: route.fulfill(**answer, body=body))
-        column.get_by_role("button", name="Look again").click()
+        column.get_by_role("button", name="Analyse").click()
         expect(column.locator(".note strong")).to_have_text("Bb5")
         expect(column.locator(".future")).to_have_count(0)
         expect(column.locator(".steps")).to_be_hidden()
         expect(column.get_by_role("button", name="Another dream")).to_be_hidden()
         web.page.unroute("**/api/decide")
-        column.get_by_role("button", name="Look again").click()
+        column.get_by_role("button", name="Analyse").click()
         web.settle()
         expect(column.locator(".steps")).to_be_visible()
         expect(column.locator(".future svg").first).to_be_visible()
@@ -166,7 +166,7 @@ def test_a_column_says_which_position_it_is_about_and_loses_no_move(browser: Any
         first, reply = web.wait_num_moves(2)
         web.settle()
         column = column_of(web, "dreamer")
-        expect(column.locator(".about")).to_have_text(f"A look at the position before 1… {reply}")
+        expect(column.locator(".about")).to_have_text(f"Analysis before 1… {reply}")
         expect(column.locator(".play")).to_be_hidden()
         web.shoot("about-an-earlier-position")
         other = column.locator(".bar:not(.chosen)").first
@@ -228,7 +228,7 @@ def test_an_unlikely_choice_is_explained(browser: Any, web_address: str) -> None
         answer = {"status": 200, "content_type": "application/x-ndjson"}
         body = "".join(json.dumps(line) + "\n" for line in lines)
         web.page.route("**/api/decide", lambda route: route.fulfill(**answer, body=body))
-        column.get_by_role("button", name="Look again").click()
+        column.get_by_role("button", name="Analyse").click()
         expect(column.locator(".why")).to_contain_text("the sampler settled on Bb5 at step 2, where p(a₀) gave it 25 %")
         web.page.keyboard.press("[")  # there it was the likeliest
         expect(column.locator(".why")).to_be_empty()

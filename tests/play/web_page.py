@@ -11,7 +11,7 @@ from typing import Any
 try:
     from playwright.sync_api import expect
 
-    expect.set_options(timeout=15_000)  # for machines that do other things as well
+    expect.set_options(timeout=60_000)  # tests wait for states: this only ends those that never come
 except ModuleNotFoundError:  # the fixture "browser" skips then
     expect = None
 
@@ -25,7 +25,7 @@ PHONE: Mapping[str, Any] = {
 SHOTS = os.environ.get("GENPOLICY_SCREENSHOTS")
 """Folder where the tests leave a picture of each page, for people to look at."""
 LAG_MS = int(os.environ.get("GENPOLICY_PAGE_LAG_MS", "0"))
-"""Holds every answer of the server back, to find tests that pass only where it is quick."""
+"""Delays every answer of the server, to find tests that pass only where it is fast."""
 SLOW_ANSWERS = """
 const quick = window.fetch;
 window.fetch = async (...request) => {
@@ -34,6 +34,28 @@ window.fetch = async (...request) => {
   return answer;
 };
 """
+
+HELD_STREAM = """
+const fetchAtOnce = window.fetch;
+const released = new Promise((go) => { window.release = go; });
+window.fetch = async (...request) => {
+  const answer = await fetchAtOnce(...request);
+  if (!String(request[0]).includes("/api/decide")) return answer;
+  let lines = 0;
+  const hold = async (chunk, output) => {
+    for (let at = 0; at < chunk.length;) {
+      if (lines >= %d) await released;
+      const end = chunk.indexOf(10, at) + 1 || chunk.length;
+      output.enqueue(chunk.slice(at, end));
+      lines += chunk[end - 1] === 10;
+      at = end;
+    }
+  };
+  const body = answer.body.pipeThrough(new TransformStream({ transform: hold }));
+  return new Response(body, { status: answer.status, headers: answer.headers });
+};
+"""
+"""Passes on so many lines of each decision; the others wait for ``release()``."""
 
 
 def chess_place(name: str) -> int:
@@ -155,7 +177,7 @@ class WebPage:
 def tab(browser: Any, address: str, look: Mapping[str, Any] = DESK) -> Iterator[WebPage]:
     """A page in a context of its own, which must have logged no error and asked nobody else."""
     context = browser.new_context(**look)
-    context.set_default_timeout(20_000)
+    context.set_default_timeout(60_000)
     if LAG_MS:
         context.add_init_script(SLOW_ANSWERS % ("/api/", LAG_MS))
     page = WebPage(context.new_page(), address)

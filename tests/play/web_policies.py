@@ -31,7 +31,7 @@ def save(folder: Path, game: str, num_steps: int, seed: int = 0) -> Path:
 def arguments(folder: Path) -> list[str]:
     """What ``genpolicy web`` is told on its command line."""
     folders = [save(folder / str(i) / "dreamer", game, steps) for i, (game, steps) in enumerate(STEPS.items())]
-    folders.append(save(folder / "slow", "chess", 60, seed=1))
+    folders.append(save(folder / "slow", "chess", 20, seed=1))
     folders.append(save(folder / NAUGHTY, "chess", 4, seed=2))
     policies = [str(each) for each in folders] + ["random"]
     return [part for policy in policies for part in ("--policy", policy)]

@@ -1,10 +1,10 @@
-/** Talks to the server: three questions with one answer, and one whose answer comes line by line. */
+/** Talks to the server: three requests with one answer each, and one that is answered line by line. */
 
-/** What went wrong, in words for people. */
+/** What went wrong, for people. */
 export class Trouble extends Error {
   /**
    * @param {string} message
-   * @param {"offline"|"refused"|"busy"|"broken"} kind "refused": the question is at fault, asking again will not help.
+   * @param {"offline"|"refused"|"busy"|"broken"} kind "refused": the request is wrong, so trying again does not help.
    */
   constructor(message, kind) {
     super(message);
@@ -36,10 +36,10 @@ async function ask(path, body, signal) {
 }
 
 async function refusal(response) {
-  const said = await response.json().then((answer) => String(answer.error ?? ""), () => "");
-  if (response.status === 503 || response.status === 429) return new Trouble(said || BUSY, "busy");
-  if (response.status >= 500) return new Trouble(said || `The server failed (status ${response.status}).`, "broken");
-  return new Trouble(said || `The server refused this (status ${response.status}).`, "refused");
+  const reason = await response.json().then((answer) => String(answer.error ?? ""), () => "");
+  if (response.status === 503 || response.status === 429) return new Trouble(reason || BUSY, "busy");
+  if (response.status >= 500) return new Trouble(reason || `The server failed (status ${response.status}).`, "broken");
+  return new Trouble(reason || `The server refused this (status ${response.status}).`, "refused");
 }
 
 /** The games and policies on offer. */
@@ -56,10 +56,10 @@ export async function exported(question) {
 }
 
 /**
- * A policy's answer, line by line as the server sends it: a step of the denoising at a time, the decision last.
+ * A policy's answer, line by line as the server sends it: each denoising step, then the decision.
  *
  * @yields {Object} a parsed line: `{step, ...}` or `{decision}`
- * @throws {Trouble} refused, busy, offline, or cut before the decision
+ * @throws {Trouble} refused, busy, offline, or broken off before the decision
  */
 export async function* decide(question, signal) {
   const response = await ask("/api/decide", question, signal);
@@ -78,10 +78,10 @@ export async function* decide(question, signal) {
     const lines = (rest + part.value).split("\n");
     rest = lines.pop();
     for (const line of lines.filter((text) => text.trim())) {
-      const told = JSON.parse(line);
-      if (told.error !== undefined) throw new Trouble(String(told.error), "broken");
-      decided ||= told.decision !== undefined;
-      yield told;
+      const parsed = JSON.parse(line);
+      if (parsed.error !== undefined) throw new Trouble(String(parsed.error), "broken");
+      decided ||= parsed.decision !== undefined;
+      yield parsed;
     }
   }
   if (!decided) throw new Trouble(CUT, "offline");

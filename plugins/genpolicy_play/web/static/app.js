@@ -1,4 +1,4 @@
-/** The page: one game on the board, policies that play in it or look on, and everything that turns the two. */
+/** The page: a game on the board, the policies that play or analyse it, and how they act on each other. */
 
 import * as server from "./api.js";
 import { Board } from "./board.js";
@@ -9,7 +9,7 @@ import { byId, canShow, el, percent } from "./dom.js";
 import { branch, swap, whence } from "./line.js";
 import { beginner, HUMAN, keep, restore, tidy } from "./store.js";
 
-const BETWEEN_POLICIES_MS = 700; // when two policies play each other, a person should be able to follow
+const BETWEEN_POLICIES_MS = 700; // when two policies play each other, so that a person can follow
 const COLUMNS = 4;
 
 class Page {
@@ -17,8 +17,8 @@ class Page {
     this.offers = offers;
     this.state = restore(offers);
     this.columns = new Map();
-    this.aims = new Map(); // protocol move -> {source, target}, learnt from the legal moves that were shown
-    this.turnNumber = 0; // raised by every change of the position: late answers know that they are late
+    this.aims = new Map(); // protocol move -> {source, target}, of all legal moves shown so far
+    this.turnNumber = 0; // raised by every change of the position, so that a late answer can be recognised
     this.board = new Board(byId("board"), {
       choose: (moves) => choosePromotion(moves.map((move) => ({ ...move, label: this.write(move) })), (move) => server.position(this.question([...this.played, move.move]))),
       move: (move) => this.play(move.move),
@@ -75,7 +75,7 @@ class Page {
 
   // ---- the position --------------------------------------------------------------------------------------------
 
-  /** Ask for the position that the state names, show it, and let who is to move, move. */
+  /** Fetch the position that the state names, show it, and let the player to move, move. */
   async refresh({ quiet = false, still = false } = {}) {
     const turn = ++this.turnNumber;
     keep(this.state);
@@ -97,7 +97,7 @@ class Page {
     if (!still || this.mover !== HUMAN) await this.proceed(turn);
   }
 
-  /** Keep start and moves as the server writes them; a text may have held moves itself. */
+  /** Store start and moves as the server writes them: a first position may have included moves. */
   adopt(position) {
     const { state } = this;
     if (state.start !== null) state.start = position.start;
@@ -122,7 +122,7 @@ class Page {
       side.querySelector(".turn").hidden = Boolean(position.outcome) || position.player !== player;
       fillPlayers(side.querySelector("select"), this.offers, this.state.game, this.state.sides[player]);
     }
-    byId("said").textContent = "";
+    byId("notice").textContent = "";
     complain("");
     byId("codes").checked = this.codes;
     byId("flip").hidden = this.fallsDown; // stones do not fall upwards
@@ -132,9 +132,9 @@ class Page {
     const waits = this.mover !== null && this.mover !== HUMAN;
     byId("go").hidden = !(waits && this.state.held);
     byId("hold").hidden = !(waits && !this.state.held && this.state.sides.every((side) => side !== HUMAN));
-    byId("move").placeholder = position.legal[0] ? `e.g. ${position.legal[0].move}` : "";
+    byId("move").placeholder = position.legal[0] ? `e.g. ${this.write(position.legal[0])}` : "";
     byId("copy").textContent = `Copy ${textName(this.game)}`;
-    byId("codes").parentNode.hidden = this.game.protocol === "none"; // people write those moves as they are
+    byId("codes").parentNode.hidden = this.game.protocol === "none"; // people write its moves as the protocol does
     this.showMoves();
     this.showColumns();
     this.drawPlan();
@@ -197,7 +197,7 @@ class Page {
     }
   }
 
-  /** One policy looks into the position on the board; its decision, or null. */
+  /** Let one policy analyse the position on the board; its decision, or null. */
   async look(id, { reseed = false } = {}) {
     const column = this.columns.get(id);
     if (!column || !this.position || this.position.outcome) return null;
@@ -208,8 +208,8 @@ class Page {
     }
     const question = { ...this.question(), dream: Boolean(this.policy(id).dreams), seed: this.state.seed };
     const { position } = this;
-    const decision = await this.told(column.look(question, position));
-    if (decision && position === this.position) { // else something newer has been said
+    const decision = await this.settled(column.look(question, position));
+    if (decision && position === this.position) { // else there is newer news
       const win = decision.win_probability;
       const hopes = typeof win === "number" ? `, ${percent(win)} for ${this.game.players[column.position.player]}` : "";
       this.say(`${this.policy(id).label} chooses ${this.write(decision)}${hopes}.`);
@@ -217,7 +217,7 @@ class Page {
     return decision;
   }
 
-  /** Another look; where a policy failed at its own turn, its move with it. */
+  /** Analyse again; a policy that failed at its own turn then plays as well. */
   lookAgain(id, reseed) {
     if (this.failed !== id || this.mover !== id) return this.look(id, { reseed });
     this.failed = null;
@@ -225,8 +225,8 @@ class Page {
     return this.refresh({ quiet: true });
   }
 
-  /** What something comes to; trouble is only said, for its column shows it. */
-  async told(promise) {
+  /** What a promise comes to, or null after trouble, which is announced and which its column shows. */
+  async settled(promise) {
     try {
       return await promise;
     } catch (error) {
@@ -240,7 +240,7 @@ class Page {
     return Promise.all(this.state.watched.map((id) => this.look(id)));
   }
 
-  /** Play a move on the position of the board; what had been taken back becomes the former line. */
+  /** Play a move on the board; moves taken back before become the former line. */
   play(move) {
     return this.playOn(this.played, move);
   }
@@ -251,12 +251,12 @@ class Page {
     return this.refresh();
   }
 
-  /** Play a move that a column proposed, on the position that it looked at. */
-  playFrom(move, asked) {
-    if (asked.game === this.state.game && asked.start === this.state.start) this.playOn(asked.moves, move);
+  /** Play a move that a column proposed, on the position that it analysed. */
+  playFrom(move, question) {
+    if (question.game === this.state.game && question.start === this.state.start) this.playOn(question.moves, move);
   }
 
-  /** Go back to the line that a move has cut off; again: to this one. */
+  /** Restore the line that a move replaced; again, to swap back. */
   former() {
     swap(this.state);
     return this.goTo(this.state.ply);
@@ -269,7 +269,7 @@ class Page {
     return this.refresh();
   }
 
-  /** One move back; against a policy as far as the last position in which the person was to move. */
+  /** One move back; against a policy, back to the last position in which the person was to move. */
   undo() {
     return this.goTo(this.stop(-1));
   }
@@ -312,7 +312,7 @@ class Page {
 
   // ---- columns -----------------------------------------------------------------------------------------------------
 
-  /** Before another policy is watched, one that does not play makes room where all places are taken. */
+  /** Remove a policy that does not play, where there is no room for another column. */
   makeRoom(id) {
     if (id === HUMAN || this.state.watched.includes(id) || this.state.watched.length < COLUMNS) return;
     const idle = this.state.watched.findLast((other) => !this.state.sides.includes(other));
@@ -339,10 +339,10 @@ class Page {
     for (const [id, column] of this.columns) {
       const sides = this.state.sides.flatMap((side, player) => (side === id ? [this.game.players[player]] : []));
       column.mark({ pointing: id === this.pointing && this.state.arrows, plays: sides.length ? `plays ${sides.join(" and ")}` : "",
-        ...whence(column.asked, this.state, name) });
+        ...whence(column.question, this.state, name) });
     }
     const free = this.offers.policies.filter((policy) => policy.game === this.state.game && !watched.includes(policy.id));
-    byId("add").replaceChildren(el("option", { value: "", text: free.length ? "another policy …" : "all are shown" }),
+    byId("add").replaceChildren(el("option", { value: "", text: free.length ? "another policy …" : "all policies are shown" }),
       ...free.map((policy) => el("option", { value: policy.id, text: policy.label })));
     byId("add").disabled = !free.length;
     byId("look").disabled = !watched.length || Boolean(this.position?.outcome);
@@ -362,7 +362,7 @@ class Page {
       close: () => this.watch(this.state.watched.filter((other) => other !== id)),
       touched: () => { this.touched = id; },
       again: (reseed = false) => this.lookAgain(id, reseed),
-      play: (move, asked) => this.playFrom(move, asked),
+      play: (move, question) => this.playFrom(move, question),
       point: () => {
         const on = id !== this.pointing || !this.state.arrows;
         this.state.arrows = on;
@@ -375,14 +375,14 @@ class Page {
     });
   }
 
-  /** The column that a person used last, else the one whose plan lies on the board. */
+  /** The column that a person used last, else the one whose plan is on the board. */
   get attended() {
     return this.columns.get(this.touched) ?? this.columns.get(this.pointing);
   }
 
-  /** Say what came of turning the steps of that column. */
+  /** Go through the steps of that column, and announce what happened. */
   turnSteps(act) {
-    this.say(this.attended ? act(this.attended) : "No policy is being looked into.");
+    this.say(this.attended ? act(this.attended) : "No policy is shown.");
   }
 
   watch(ids) {
@@ -393,21 +393,21 @@ class Page {
     this.drawPlan();
   }
 
-  /** Lay the plan of the column that points over the board, as far as it still holds for what is on the board. */
+  /** Draw the plan of the pointing column over the board, as far as the game has followed it. */
   drawPlan() {
     const column = this.columns.get(this.pointing);
-    const asked = column?.asked;
+    const question = column?.question;
     let lines = [];
-    if (this.state.arrows && asked && asked.game === this.state.game && asked.start === this.state.start) {
-      const since = this.played.slice(asked.moves.length);
-      const behind = asked.moves.every((move, index) => move === this.played[index]) && this.state.ply >= asked.moves.length;
+    if (this.state.arrows && question && question.game === this.state.game && question.start === this.state.start) {
+      const since = this.played.slice(question.moves.length);
+      const behind = question.moves.every((move, index) => move === this.played[index]) && this.state.ply >= question.moves.length;
       const plan = column.plan().map((line) => ({ ...this.aims.get(line.move), ...line }));
       if (behind && since.every((move, index) => plan[index]?.move === move)) lines = plan.slice(since.length);
     }
     this.board.arrows(lines.filter((line) => line.target >= 0));
   }
 
-  // ---- what the controls ask for ---------------------------------------------------------------------------------
+  // ---- for the controls -------------------------------------------------------------------------------------------
 
   async newGame() {
     const made = await askNewGame(this.offers, this.state);
@@ -421,11 +421,11 @@ class Page {
     await this.refresh({ quiet: true, still: true });
     if (this.mover !== null && this.mover !== HUMAN && !this.state.held) return;
     await Promise.all([...this.columns].map(([id, column]) =>
-      (column.abort ? this.look(id) : this.told(column.turnRound(this.state.flip)))));
+      (column.abort ? this.look(id) : this.settled(column.turnRound(this.state.flip)))));
   }
 }
 
-/** Scroll a list, and nothing around it, until one of its lines is seen. */
+/** Scroll a list, and nothing around it, until one of its lines is visible. */
 function showWithin(list, line) {
   if (!line) return;
   const [frame, box] = [list.getBoundingClientRect(), line.getBoundingClientRect()];

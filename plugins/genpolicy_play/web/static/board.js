@@ -1,21 +1,21 @@
-/** The board that is played on: picking up and putting down with mouse, finger, pen or keys; markers; arrows. */
+/** The board: moves by mouse, finger, pen or keys; markers and arrows. */
 
-import { drawn, placeName, places, shape, spot, stackHands } from "./svg.js";
+import { parseSvg, placeName, places, shape, spot, stackHands } from "./svg.js";
 
-const DRAG_PIXELS = 6; // less than this is a click with an unsteady hand
-const NARROW_PIXELS = 520; // of the board; below, hands lie above and below it
+const DRAG_PIXELS = 6; // below, it is a click of an unsteady hand
+const NARROW_PIXELS = 520; // width of the board; below, the hands are drawn above and below it
 const DIRECTIONS = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };
 
 export class Board {
   /**
    * @param {HTMLElement} root Where the drawing goes.
-   * @param {Object} told `choose(moves, anchor) -> Promise<move|null>` asks which of several moves is meant;
-   *   `move(move)` is told what was played; `say(text)` what to read out.
+   * @param {Object} page `choose(moves, anchor) -> Promise<move|null>` asks which of several moves is meant;
+   *   `move(move)` receives the move that was made, `say(text)` what to announce.
    */
-  constructor(root, told) {
+  constructor(root, page) {
     this.root = root;
-    this.told = told;
-    this.focused = null; // number of the place that the Tab key comes to
+    this.page = page;
+    this.focused = null; // number of the place that the Tab key reaches
     this.picked = null;
     this.drag = null;
     this.lines = [];
@@ -23,8 +23,8 @@ export class Board {
     root.addEventListener("pointermove", (event) => this.#pull(event));
     root.addEventListener("pointerup", (event) => this.#release(event));
     root.addEventListener("pointercancel", () => this.#drop());
-    // A finger on something that moves drags it; anywhere else on the board it scrolls the page. Browsers do not heed
-    // touch-action within a drawing.
+    // A finger on a piece that can move drags it; elsewhere on the board it scrolls the page. Browsers ignore
+    // touch-action inside a drawing.
     root.addEventListener("touchstart", (event) => {
       if (event.target.closest(".can-move")) event.preventDefault();
     }, { passive: false });
@@ -33,15 +33,15 @@ export class Board {
     root.addEventListener("focusout", () => this.#mark());
   }
 
-  /** Show a position as `/api/position` answers it; `playable`: whether its moves may be made here. */
+  /** Show a position of `/api/position`; `playable` says whether its moves may be made here. */
   show(position, { playable, fallsDown }) {
     const held = this.root.contains(document.activeElement);
     this.#drop();
     this.position = position;
     this.fallsDown = fallsDown;
     this.moves = playable ? position.legal : [];
-    this.svg = drawn(position.svg);
-    this.svg.setAttribute("role", "presentation"); // what a picture holds would be hidden from those who listen
+    this.svg = parseSvg(position.svg);
+    this.svg.setAttribute("role", "presentation"); // screen readers skip the content of an image
     if (this.root.clientWidth < NARROW_PIXELS) stackHands(this.svg);
     this.root.replaceChildren(this.svg);
     this.places = places(this.svg);
@@ -54,7 +54,7 @@ export class Board {
     if (held && this.focused !== null) this.places.get(this.focused)?.focus({ preventScroll: true });
   }
 
-  /** Lay a plan over the board: `{source, target, strength 0..1, number, hue}` for each imagined move. */
+  /** Draw a plan over the board: `{source, target, strength 0..1, number, hue}` for each imagined move. */
   arrows(lines) {
     this.lines = lines;
     if (!this.svg) return;
@@ -62,14 +62,14 @@ export class Board {
     this.above.replaceChildren(...lines.flatMap((line) => this.#arrow(line, unit)));
   }
 
-  /** Pick up what stands at a place (null: put it back) and show where it can go. */
+  /** Pick up the piece at a place (null puts it back) and show where it can go. */
   pick(number) {
     this.picked = number;
     this.root.classList.toggle("holding", number !== null);
     this.#mark();
   }
 
-  /** Put the reader on the board, where the Tab key would come to. */
+  /** Move the focus to the board, to the place that the Tab key reaches. */
   focus() {
     this.places?.get(this.focused)?.focus();
   }
@@ -99,8 +99,7 @@ export class Board {
     return this.moves.filter((move) => move.source === source);
   }
 
-  /** Moves that bring something new to a place: a stone that was never picked up. In a game where stones fall, any
-   * place of a column means the column. */
+  /** Moves that put a new stone on a place. In a game where stones fall, any place stands for its column. */
   #onto(number) {
     const straight = this.moves.filter((move) => move.source < 0 && move.target === number);
     if (straight.length || !this.fallsDown) return straight;
@@ -220,9 +219,9 @@ export class Board {
     this.drag = null;
   }
 
-  // ---- choosing, however the hand did it --------------------------------------------------------------------------
+  // ---- choosing ----------------------------------------------------------------------------------------------------
 
-  /** Click or Enter on a place: finish a move, pick something up, put a new stone down, or let go. */
+  /** Click or Enter on a place: finish a move, pick a piece up, put a new stone down, or let go. */
   #choose(number) {
     const finished = this.picked === null ? [] : this.#from(this.picked).filter((move) => move.target === number);
     if (finished.length) return this.#play(finished, number);
@@ -232,20 +231,20 @@ export class Board {
     }
     const placed = this.#onto(number);
     if (placed.length) return this.#play(placed, number);
-    if (this.picked !== null) this.told.say("Put back.");
-    else if (this.moves.length) this.told.say(`Nothing can move from ${placeName(this.places.get(number))}.`);
+    if (this.picked !== null) this.page.say("Put back.");
+    else if (this.moves.length) this.page.say(`Nothing can move from ${placeName(this.places.get(number))}.`);
     this.pick(null);
   }
 
   #hold(number) {
     const count = this.#targets().length;
-    this.told.say(`${placeName(this.places.get(number))} picked up, ${count} ${count === 1 ? "place" : "places"} to go.`);
+    this.page.say(`${placeName(this.places.get(number))} picked up, ${count} ${count === 1 ? "place" : "places"} to go.`);
   }
 
   async #play(moves, number) {
-    const move = moves.length === 1 ? moves[0] : await this.told.choose(moves, this.places.get(number));
+    const move = moves.length === 1 ? moves[0] : await this.page.choose(moves, this.places.get(number));
     this.pick(null);
-    if (move) this.told.move(move);
+    if (move) this.page.move(move);
   }
 
   // ---- keys --------------------------------------------------------------------------------------------------------
@@ -277,7 +276,7 @@ export class Board {
     event.stopPropagation();
   }
 
-  /** The nearest place in a direction; hands are reached like squares, for they lie beside the board. */
+  /** The nearest place in a direction; hands are reached like squares, as they lie beside the board. */
   #neighbour(number, [dx, dy]) {
     const here = this.spots.get(number);
     let best = null;

@@ -1,38 +1,38 @@
-/** One policy looking at one position: its dream step by step, its alternatives, its value. */
+/** One policy analysing one position: its dream step by step, its alternatives, its value. */
 
 import { decide } from "./api.js";
 import { calm, el, percent } from "./dom.js";
 import { optionFields } from "./options.js";
-import { drawn, places, trim } from "./svg.js";
+import { parseSvg, places, trim } from "./svg.js";
 
-const STEP_MS = 380; // a replay that the eye can follow
+const STEP_MS = 380; // slow enough for the eye to follow
 
 export class Column {
   /**
-   * @param {Object} policy As offered.
+   * @param {Object} policy As `/api/offers` describes it.
    * @param {number} hue 0..3, the column's colour.
-   * @param {Object} told `write(move)` its text for people, `options() -> {name: value}`, `setOption(name, value)`, `changed()` when the plan to draw over
-   *   the board changed, `close()`, `again()`, `play(move)`, `point()` to lay this column's plan over the board, `touched()` when a person uses it.
+   * @param {Object} page `write(move)`: its text for people; `options() -> {name: value}`; `setOption(name, value)`; `players()`: names of the sides;
+   *   `changed()`: the plan has changed; `close()`; `again()`; `play(move, question)`; `point()`: draw this plan over the board; `touched()`: a person uses it.
    */
-  constructor(policy, hue, told) {
+  constructor(policy, hue, page) {
     this.policy = policy;
     this.hue = hue;
-    this.told = told;
+    this.page = page;
     this.steps = [];
     this.at = -1;
     this.decision = null;
-    this.asked = null; // the question that is shown
+    this.question = null; // whose answer is shown
     this.#build();
   }
 
   /**
-   * Ask the policy about a position and show the answer as it comes. Who asks again what is being answered gets that
-   * answer; who is overtaken by another question about the same position gets the answer to that one.
+   * Ask the policy about a position and show the answer as it arrives. A question that is being answered already shares
+   * that answer; one that another question about the same position overtakes gets the answer to the other one.
    *
-   * @returns {Promise<Object|null>} the decision; null if it was stopped, or another position was asked about
+   * @returns {Promise<Object|null>} the decision; null if it was stopped or another position was asked about
    */
   look(question, position) {
-    const used = { policy: this.policy.id, options: { ...this.told.options() } };
+    const used = { policy: this.policy.id, options: { ...this.page.options() } };
     const key = JSON.stringify([question, used]);
     if (this.abort && this.key === key) return this.answer;
     this.stop();
@@ -44,10 +44,10 @@ export class Column {
   async #ask(question, position) {
     const abort = new AbortController();
     this.abort = this.latest = abort;
-    Object.assign(this, { failed: false, steps: [], at: -1, decision: null, asked: question, position, following: true });
+    Object.assign(this, { failed: false, steps: [], at: -1, decision: null, question, position, following: true });
     this.names = new Map(position.legal.map(({ move, label }) => [move, label]));
     const { used } = this;
-    const overtaken = () => (this.latest !== abort && sameMoves(this.asked, question) ? this.answer : null);
+    const overtaken = () => (this.latest !== abort && sameMoves(this.question, question) ? this.answer : null);
     this.#begin();
     try {
       for await (const line of decide({ ...question, ...used }, abort.signal)) {
@@ -62,16 +62,16 @@ export class Column {
       throw error;
     } finally {
       if (this.abort === abort) {
-        this.#drawNow(); // before its place is given up: a page that is shorter for a moment scrolls away
+        this.#drawNow(); // while the column keeps its height: a page that is shorter for a moment scrolls away
         this.#idle();
       }
     }
   }
 
-  /** Have the steps on show drawn from the other side: the same question again, quietly, with the same seed. */
+  /** Draw the steps from the other side: asks the same question again, quietly and with the same seed. */
   async turnRound(flip) {
-    if (!this.decision || !this.steps.length || this.asked.flip === flip) return;
-    const before = this.asked;
+    if (!this.decision || !this.steps.length || this.question.flip === flip) return;
+    const before = this.question;
     const steps = [];
     try {
       for await (const line of decide({ ...before, ...this.used, flip })) if (line.step) steps.push(line);
@@ -79,25 +79,25 @@ export class Column {
       this.#failed(error);
       throw error;
     }
-    if (this.asked !== before) return;
-    Object.assign(this, { steps, asked: { ...before, flip } });
+    if (this.question !== before) return;
+    Object.assign(this, { steps, question: { ...before, flip } });
     this.#show(this.at, true);
   }
 
-  /** Leave off looking and replaying; what was seen stays. */
+  /** Stop analysing and replaying; what is shown stays. */
   stop() {
     if (this.abort) {
       this.abort.abort();
       this.#idle();
       this.slider.max = Math.max(0, this.steps.length - 1);
-      if (!this.decision) this.note.replaceChildren(this.steps.length ? `Left off after step ${this.steps.length} of ${this.steps[0].of}.` : "Left off before it had chosen.");
+      if (!this.decision) this.note.replaceChildren(this.steps.length ? `Stopped after step ${this.steps.length} of ${this.steps[0].of}.` : "Stopped before a decision.");
     }
     if (this.frame) cancelAnimationFrame(this.frame);
     this.frame = null;
     this.#pause();
   }
 
-  /** What the step on show plans: `{move, source, target, strength}` for each imagined move; a masked one is a guess. */
+  /** The plan of the step shown: `{move, source, target, strength}` for each imagined move; a masked one is a guess. */
   plan() {
     return this.#actions().map((action, index) => ({
       ...action, number: index + 1, hue: this.hue, strength: action.probability ?? 0.6, guess: Boolean(action.masked), reply: index % 2 === 1, wrong: isWrong(action),
@@ -105,14 +105,14 @@ export class Column {
   }
 
   /**
-   * Mark whether this column's plan lies over the board, which side it plays, and what its look was about.
+   * Mark whether this column's plan is on the board, which side it plays, and which position it analysed.
    *
-   * @param {Object} marks `about`: a phrase such as "before 2. Nf3" where another position stands on the board, else
-   *   ""; `next`: the move that the line goes on with where the column looked, or null.
+   * @param {Object} marks `about`: a phrase such as "before 2. Nf3" where another position is on the board, else
+   *   ""; `next`: the move that was played in the analysed position, or null.
    */
   mark({ pointing, plays, about, next }) {
     this.pointer.setAttribute("aria-pressed", String(pointing));
-    this.about.textContent = about ? `A look at the position ${about}` : "";
+    this.about.textContent = about ? `Analysis ${about}` : "";
     this.next = next;
     this.#markPlayed();
     this.badge.textContent = plays;
@@ -126,18 +126,18 @@ export class Column {
     if (this.decision) this.#decided(this.decision);
   }
 
-  /** Show another step: -1 the one before, +1 the one after; what is then to be said. */
+  /** Show another step: -1 the previous one, +1 the next one. Returns what to announce. */
   turn(by) {
     if (this.steps.length < 2) return this.#nothing();
     this.#show(Math.max(0, Math.min(this.steps.length - 1, this.at + by)), true);
     return this.slider.getAttribute("aria-valuetext");
   }
 
-  /** Replay the steps from the beginning, or from where the slider stands; again: hold. What is then to be said. */
+  /** Replay the steps from the slider's place, or from the beginning; again, to pause. Returns what to announce. */
   replay() {
     if (this.playing) {
       this.#pause();
-      return "Held.";
+      return "Paused.";
     }
     if (this.steps.length < 2) return this.#nothing();
     if (this.at >= this.steps.length - 1) this.#show(0, true);
@@ -149,11 +149,11 @@ export class Column {
     return "Replaying.";
   }
 
-  /** Say beside the name that there are no steps to go through. */
+  /** Show that there are no steps to go through. */
   #nothing() {
-    const said = this.asked ? "There are no denoising steps to go through." : "It has not looked yet: there are no steps.";
-    this.hint.textContent = said;
-    return `${this.policy.label}: ${said}`;
+    const text = this.question ? "There are no denoising steps to go through." : "Not analysed yet, so there are no steps.";
+    this.hint.textContent = text;
+    return `${this.policy.label}: ${text}`;
   }
 
   // ---- building ------------------------------------------------------------------------------------------------
@@ -164,8 +164,8 @@ export class Column {
     const tool = (text, label, click, more = {}) =>
       el("button", { type: "button", class: "tool", text, title: label, "aria-label": `${text.length > 2 ? text : label}: ${name}`, on: { click }, ...more });
     this.badge = el("span", { class: "badge", hidden: true });
-    this.pointer = tool("⇗", "Show its plan on the board", () => this.told.point(), { "aria-pressed": "false" });
-    this.closer = tool("×", "Take this policy away", () => this.told.close());
+    this.pointer = tool("⇗", "Show its plan on the board", () => this.page.point(), { "aria-pressed": "false" });
+    this.closer = tool("×", "Remove this policy", () => this.page.close());
     this.about = el("p", { class: "hint about" });
     this.note = el("p", { class: "note" });
     this.hint = el("p", { class: "hint" });
@@ -180,31 +180,31 @@ export class Column {
     this.futures = el("div", { class: "futures" });
     this.bars = el("ol", { class: "bars", "aria-label": `Alternatives of ${name}` });
     this.facts = el("p", { class: "facts" });
-    const again = tool("Look again", "Look at the position again", () => this.told.again());
-    this.another = tool("Another dream", "Dream again with another seed", () => this.told.again(true), { hidden: true });
+    const again = tool("Analyse", "Analyse the position", () => this.page.again());
+    this.another = tool("Another dream", "Dream again with the next seed", () => this.page.again(true), { hidden: true });
     this.strength = el("details", { class: "strength" }, el("summary", { text: "Strength and settings" }),
-      el("p", { class: "hint", text: "They hold from its next look or move on." }),
-      optionFields(policy, this.told.options(), this.told.setOption));
+      el("p", { class: "hint", text: "Takes effect from the next move." }),
+      optionFields(policy, this.page.options(), this.page.setOption));
     this.body = el("div", { class: "body", hidden: true }, this.value, this.steprow, this.line, this.futures,
       el("section", { class: "choices-by-share" }, el("h4", { text: "Alternatives" }), this.bars, this.why), this.facts);
-    const touched = () => this.told.touched();
+    const touched = () => this.page.touched();
     this.node = el("article", { class: `column hue-${this.hue}`, "aria-label": name, "aria-busy": "false", "data-policy": policy.id, tabIndex: -1, on: { pointerdown: touched, focusin: touched } },
       el("header", {}, el("h3", { text: policy.label }), this.badge, el("span", { class: "spring" }), this.pointer, this.closer),
       this.about, this.note, this.hint, this.body, el("footer", {}, again, this.another), this.strength);
     this.clear();
   }
 
-  /** Forget what was seen. */
+  /** Forget the last analysis. */
   clear() {
     this.stop();
-    Object.assign(this, { steps: [], at: -1, decision: null, asked: null });
-    this.note.replaceChildren("Has not looked at this position yet.");
+    Object.assign(this, { steps: [], at: -1, decision: null, question: null });
+    this.note.replaceChildren("Not analysed yet.");
     this.note.classList.remove("bad");
     this.another.hidden = true;
     this.#empty();
   }
 
-  /** Show nothing of an earlier look. */
+  /** Show nothing of the last analysis. */
   #empty() {
     this.body.hidden = this.value.hidden = this.steprow.hidden = true;
     for (const text of [this.about, this.hint, this.why, this.facts]) text.textContent = "";
@@ -221,19 +221,19 @@ export class Column {
   }
 
   #begin() {
-    this.node.style.minHeight = `${this.node.offsetHeight}px`; // a page that shrank meanwhile would scroll away
+    this.node.style.minHeight = `${this.node.offsetHeight}px`; // a page that shrinks for a moment scrolls away
     this.node.classList.add("busy");
     this.node.setAttribute("aria-busy", "true");
     this.note.replaceChildren(this.policy.dreams ? "Dreaming …" : "Thinking …");
     this.note.classList.remove("bad");
-    if (this.body.contains(document.activeElement)) this.node.focus({ preventScroll: true }); // what had it goes
+    if (this.body.contains(document.activeElement)) this.node.focus({ preventScroll: true }); // the focused element goes
     this.#empty();
-    this.told.changed();
+    this.page.changed();
   }
 
   #failed(error) {
     this.failed = true;
-    const retry = el("button", { type: "button", text: "Try again", on: { click: () => this.told.again() } });
+    const retry = el("button", { type: "button", text: "Try again", on: { click: () => this.page.again() } });
     this.note.replaceChildren(el("span", { text: error.message }), ...(error.retryable === false ? [] : [" ", retry]));
     this.note.classList.add("bad");
   }
@@ -251,7 +251,7 @@ export class Column {
     this.frame ??= requestAnimationFrame(() => this.#drawNow());
   }
 
-  /** Draw the newest step, if that waits to be done. */
+  /** Draw the newest step now, if it is waiting to be drawn. */
   #drawNow() {
     if (!this.frame) return;
     cancelAnimationFrame(this.frame);
@@ -262,8 +262,8 @@ export class Column {
   #decided(decision) {
     this.decision = decision;
     this.body.hidden = false;
-    this.note.replaceChildren(el("span", { text: "Chooses " }), el("strong", { text: this.told.write(decision) }), " ",
-      el("button", { type: "button", class: "play", text: "Play it", on: { click: () => this.told.play(decision.move, this.asked) } }));
+    this.note.replaceChildren(el("span", { text: "Chooses " }), el("strong", { text: this.page.write(decision) }), " ",
+      el("button", { type: "button", class: "play", text: "Play it", on: { click: () => this.page.play(decision.move, this.question) } }));
     this.#markPlayed();
     this.slider.max = Math.max(0, this.steps.length - 1);
     this.slider.disabled = this.player.disabled = this.steps.length < 2;
@@ -279,9 +279,9 @@ export class Column {
     this.facts.textContent = [
       calls ? `${Math.round(calls)} network ${Math.round(calls) === 1 ? "call" : "calls"}` : "",
       decision.ms ? `${Math.round(decision.ms)} ms` : "",
-      legality.length > 1 ? `imagined line: ${sound < 0 ? "all" : sound} of ${legality.length} moves legal in turn` : "",
+      legality.length > 1 ? `imagined line: ${legalWords(sound < 0 ? legality.length : sound, legality.length)}` : "",
     ].filter(Boolean).join(" · ");
-    this.told.changed();
+    this.page.changed();
   }
 
   // ---- showing one step -----------------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ export class Column {
     this.#showLine();
     this.#showFutures(step.boards ?? [], before?.boards ?? []);
     this.#showBars(step.policy ?? []);
-    this.told.changed();
+    this.page.changed();
   }
 
   #showValue(decision) {
@@ -308,21 +308,21 @@ export class Column {
     this.value.hidden = typeof win !== "number";
     if (this.value.hidden) return;
     const first = this.position.player === 0 ? win : 1 - win;
-    const [white, black] = this.told.players();
+    const [white, black] = this.page.players();
     this.value.replaceChildren(
       el("span", { text: `${white} ${percent(first)}` }),
       el("div", { class: "balance", role: "img", "aria-label": `${white} wins with ${percent(first)}`, vars: { "--share": String(first) } }),
       el("span", { text: `${black} ${percent(1 - first)}` }));
   }
 
-  /** The imagined moves of the step on show, as people write them where that is known. */
+  /** The imagined moves of the step shown, as people write them where that is known. */
   #actions() {
     const line = this.decision?.line ?? [];
     const actions = this.steps[this.at]?.actions;
     if (!actions?.length) return line;
     return actions.map((action, index) => {
-      const told = line[index]?.move === action.move ? line[index].label : index === 0 ? this.names.get(action.move) : undefined;
-      return { ...action, label: told ?? action.label };
+      const label = line[index]?.move === action.move ? line[index].label : index === 0 ? this.names.get(action.move) : undefined;
+      return { ...action, label: label ?? action.label };
     });
   }
 
@@ -332,13 +332,13 @@ export class Column {
       const wrong = !masked && isWrong(action);
       const share = action.probability ?? 0;
       const sure = action.probability === undefined ? "" : `, ${percent(share)}`;
-      const written = this.told.write(action);
-      const said = `${masked ? "still masked, perhaps " : ""}${written}${sure}${wrong ? ", illegal there" : ""}`;
-      return el("li", { class: `chip${masked ? " masked" : ""}${wrong ? " illegal" : ""}`, vars: { "--share": share.toFixed(3) }, title: said },
+      const written = this.page.write(action);
+      const title = `${masked ? "still masked, perhaps " : ""}${written}${sure}${wrong ? ", illegal there" : ""}`;
+      return el("li", { class: `chip${masked ? " masked" : ""}${wrong ? " illegal" : ""}`, vars: { "--share": share.toFixed(3) }, title },
         el("span", { text: masked ? `${written}?` : written }),
         action.probability === undefined ? null : el("small", { text: percent(share) }));
     }), ...(this.steps[this.at]?.values ?? []).map((value) => {
-      const side = this.told.players()[(this.position.player + value.ply) % 2];
+      const side = this.page.players()[(this.position.player + value.ply) % 2];
       return el("li", { class: `chip${value.masked ? " masked" : ""}`, vars: { "--share": value.probability.toFixed(3) },
         title: `imagined value after ${value.ply} plies` }, el("span", { text: `${side} wins ${percent(value.win_probability)}` }));
     }));
@@ -351,9 +351,9 @@ export class Column {
       if (!figure) figure = this.futures.appendChild(el("figure", {}, el("div", { class: "future" }), el("figcaption")));
       figure.lastChild.textContent = board.caption ?? "";
       if (figure.shown === board.svg) return;
-      const svg = drawn(board.svg);
+      const svg = parseSvg(board.svg);
       trim(svg);
-      svg.setAttribute("role", "img"); // told as a whole, not square by square
+      svg.setAttribute("role", "img"); // one picture for screen readers, not one for each square
       for (const place of places(svg).values()) place.removeAttribute("aria-label");
       svg.setAttribute("aria-label", board.caption ?? "imagined position");
       if (before[index] && !calm()) fade(figure.firstChild.firstChild, svg);
@@ -366,35 +366,35 @@ export class Column {
     const top = alternatives.slice(0, 5);
     const { move: chosen, label: written } = this.decision ?? {};
     if (chosen && top.length && top.every(({ move }) => move !== chosen)) {
-      const told = alternatives.find(({ move }) => move === chosen) ?? this.steps[this.at]?.actions?.[0];
-      if (told?.move === chosen) top.push({ move: chosen, label: written, probability: told.probability });
+      const found = alternatives.find(({ move }) => move === chosen) ?? this.steps[this.at]?.actions?.[0];
+      if (found?.move === chosen) top.push({ move: chosen, label: written, probability: found.probability });
     }
     this.bars.replaceChildren(...top.map(({ move, label, probability }) => {
-      const written = this.told.write({ move, label: label ?? this.names.get(move) });
+      const written = this.page.write({ move, label: label ?? this.names.get(move) });
       return el("li", {}, el("button", {
         type: "button", class: `bar${move === this.decision?.move ? " chosen" : ""}`, title: "Play this move", "aria-label": `${written}, ${percent(probability)}: play it`,
-        vars: { "--share": probability.toFixed(4) }, on: { click: () => this.told.play(move, this.asked) },
+        vars: { "--share": probability.toFixed(4) }, on: { click: () => this.page.play(move, this.question) },
       }, el("span", { class: "move", text: written }), el("span", { class: "share", text: percent(probability) })));
     }));
     this.why.textContent = this.#unlikely(top);
   }
 
-  /** Why the move that was chosen is not the likeliest of the last step: a sentence, or "". */
+  /** A sentence that says why the chosen move is not the likeliest of the last step, or "". */
   #unlikely(top) {
     const chosen = this.decision?.move;
     if (!chosen || !this.steps.length || this.at < this.steps.length - 1) return "";
     if (!top.length || top.some(({ move, probability }) => move === chosen && probability >= top[0].probability)) return "";
-    const name = this.told.write(this.decision);
+    const name = this.page.write(this.decision);
     const open = this.steps.findLastIndex(({ actions }) => !actions?.[0] || actions[0].masked || actions[0].move !== chosen);
     const settled = this.steps[open + 1];
-    if (!settled) return `The bars are p(a₀), the network's probabilities of the first move at this step; the choice of ${name} goes by more than these.`;
+    if (!settled) return `The bars are p(a₀), the network's probabilities of the first move at this step; ${name} was chosen by more than these.`;
     const share = settled.policy?.find(({ move }) => move === chosen)?.probability;
     const then = typeof share === "number" ? `, where p(a₀) gave it ${percent(share)}` : "";
     if (this.steps.length < 2) return `The bars are p(a₀), the network's probabilities of the first move; the sampler drew ${name} from them.`;
     return `The bars are p(a₀), the network's probabilities of the first move at this step; the sampler settled on ${name} at step ${open + 2}${then}.`;
   }
 
-  /** Offer to play only what has not been played there. */
+  /** Offer to play the move, unless it was played there. */
   #markPlayed() {
     const button = this.note.querySelector(".play");
     if (button) button.hidden = this.decision?.move === this.next;
@@ -411,13 +411,16 @@ export class Column {
   }
 }
 
+/** "both moves legal", "all 4 moves legal", "1 of 4 moves legal". */
+const legalWords = (legal, all) => `${legal < all ? `${legal} of ${all}` : all === 2 ? "both" : `all ${all}`} moves legal`;
+
 /** Whether two questions are about the same position of the same game. */
 const sameMoves = (one, other) => ["game", "start", "moves"].every((part) => JSON.stringify(one[part]) === JSON.stringify(other[part]));
 
-/** Whether an imagined move cannot be played there; after one that cannot, nobody knows. */
+/** Whether an imagined move is illegal; of the moves after an illegal one this is not known. */
 const isWrong = (action) => action.legal === false && action.known !== false && Boolean(action.move);
 
-/** Let what changed between two drawings of one board fade in: its places with other content than before. */
+/** Fade in the places that differ between two drawings of a board. */
 function fade(old, svg) {
   if (!old) return;
   const past = places(old);

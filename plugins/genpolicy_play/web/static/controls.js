@@ -1,13 +1,11 @@
-/** Buttons, fields and switches of the page: bringing them to what the state says, and hearing them. */
+/** Buttons, fields and switches of the page: showing the state in them, and listening to them. */
 
 import * as server from "./api.js";
 import { byId, el } from "./dom.js";
 import { listenToKeys } from "./keys.js";
 import { HUMAN, keep } from "./store.js";
 
-const THEMES = ["auto", "light", "dark"];
-
-/** Bring every control to what the state says. */
+/** Show the state in every control. */
 export function dress(page) {
   const { state } = page;
   document.documentElement.dataset.theme = state.theme;
@@ -23,17 +21,17 @@ export function dress(page) {
   page.showColumns();
 }
 
-/** Say what went wrong with the position, and offer the way out; null: all is well. */
+/** Show what went wrong with the position and offer a way out; null hides it. */
 export function showTrouble(page, error) {
   byId("trouble").hidden = !error;
   if (!error) return;
   if (!(error instanceof server.Trouble)) throw error;
   byId("trouble").querySelector("span").textContent = error.message;
-  byId("trouble").querySelector("button").textContent = error.retryable ? "Try again" : "Start anew";
+  byId("trouble").querySelector("button").textContent = error.retryable ? "Try again" : "Start over";
   page.refused = !error.retryable;
 }
 
-/** Hear every control. */
+/** Listen to every control. */
 export function wire(page) {
   const click = (id, act) => byId(id).addEventListener("click", act);
   const change = (id, act) => byId(id).addEventListener("change", act);
@@ -79,11 +77,11 @@ export function wire(page) {
   change("shortcuts", (event) => { page.state.shortcuts = event.target.checked; keep(page.state); });
   change("seed", (event) => { if (event.target.checkValidity()) { page.state.seed = Number(event.target.value); keep(page.state); } });
   for (const button of document.querySelectorAll("[data-close]")) button.addEventListener("click", () => button.closest("dialog").close());
-  addEventListener("hashchange", () => location.reload()); // somebody put another position into the address
+  addEventListener("hashchange", () => location.reload()); // another position was put into the address
   listenToKeys(page);
 }
 
-/** Play what was typed, in any notation that the server reads; a sentence beside the field where it is no move. */
+/** Play the typed move, in any notation that the server reads; what is wrong with it is shown beside the field. */
 async function typeMove(page, event) {
   event.preventDefault();
   const text = byId("move").value.trim();
@@ -102,18 +100,18 @@ async function typeMove(page, event) {
   complain(wrong);
 }
 
-/** Say beside the field what is wrong with a typed move: in one sentence, the moves that can be played folded away. */
+/** Show what is wrong with a typed move in one sentence, with the legal moves folded away. */
 export function complain(wrong) {
-  const [said, moves] = wrong.split("; legal: ");
+  const [sentence, moves] = wrong.split("; legal: ");
   const short = moves === undefined ? wrong
-    : `${said.split(" in '")[0].replace(/^move/, "Move")} here${/ambiguous/.test(said) ? ": it may mean several moves" : ""}.`;
+    : `${sentence.split(" in '")[0].replace(/^move/, "Move")} here${/ambiguous/.test(sentence) ? ": it may mean several moves" : ""}.`;
   byId("move-error").replaceChildren(el("span", { text: short }),
-    moves ? el("details", {}, el("summary", { text: "What can be played" }), el("p", { text: moves })) : "");
+    moves ? el("details", {}, el("summary", { text: "Legal moves" }), el("p", { text: moves })) : "");
   byId("move-error").hidden = !wrong;
   byId("move").setAttribute("aria-invalid", String(wrong !== ""));
 }
 
-/** Hand the game over as a file. */
+/** Save the game as a file. */
 async function save(page) {
   const { outcome } = page.position;
   const result = outcome ? { 0: 1, 1: -1 }[outcome.winner] ?? 0 : null;
@@ -123,25 +121,28 @@ async function save(page) {
     const link = el("a", { href: URL.createObjectURL(blob), download: name });
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
-    byId("said").textContent = `Saved as ${name}.`;
+    byId("notice").textContent = `Saved as ${name}.`;
   } catch (error) {
     if (!(error instanceof server.Trouble)) throw error;
-    byId("said").textContent = error.message;
+    byId("notice").textContent = error.message;
   }
 }
 
 async function copy(page) {
   try {
     await navigator.clipboard.writeText(page.position.text);
-    byId("said").textContent = `Copied: ${page.position.text}`;
+    byId("notice").textContent = `Copied: ${page.position.text}`;
   } catch (error) {
-    byId("said").textContent = `The position: ${page.position.text}`; // no clipboard: there it stands, to be selected
+    byId("notice").textContent = `The position: ${page.position.text}`; // without a clipboard it can be selected there
     console.info("no clipboard:", error.message);
   }
 }
 
+/** Change to the next theme; the first one after "auto" differs from the system's. */
 function turnTheme(page) {
-  page.state.theme = THEMES[(THEMES.indexOf(page.state.theme) + 1) % THEMES.length];
+  const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
+  const themes = isDark ? ["auto", "light", "dark"] : ["auto", "dark", "light"];
+  page.state.theme = themes[(themes.indexOf(page.state.theme) + 1) % themes.length];
   dress(page);
   page.say(`Colours: ${page.state.theme}`);
   keep(page.state);

@@ -1,14 +1,14 @@
-/** The windows that ask: which of several moves, which new game. */
+/** The dialogs: which of several moves, which new game. */
 
 import { position, Trouble } from "./api.js";
 import { byId, el } from "./dom.js";
 import { HUMAN } from "./store.js";
-import { drawn, places, spot } from "./svg.js";
+import { parseSvg, places, spot } from "./svg.js";
 
 const TEXTS = { uci: "FEN", usi: "SFEN" };
 const ENDINGS = { q: "Queen", r: "Rook", b: "Bishop", n: "Knight", "+": "Promote" };
 
-/** What the game calls the text of a position. */
+/** The game's name for the text of a position. */
 export const textName = (game) => TEXTS[game?.protocol] ?? "position";
 
 /**
@@ -16,7 +16,7 @@ export const textName = (game) => TEXTS[game?.protocol] ?? "position";
  *
  * @param {Object[]} moves Legal moves of one source and target.
  * @param {(move: Object) => Promise<Object>} after The position after a move, for its picture.
- * @returns {Promise<Object|null>} null: none of them
+ * @returns {Promise<Object|null>} null if none was chosen
  */
 export function choosePromotion(moves, after) {
   const dialog = byId("choose");
@@ -36,7 +36,7 @@ export function choosePromotion(moves, after) {
     answer(moves.find((move) => move.move === dialog.returnValue) ?? null), { once: true }));
 }
 
-/** A move's own part of its protocol text, in words: e7e8q is a queen, 8h2b+ a promotion. */
+/** What a move's protocol text says beyond its squares, in words: e7e8q is a queen, 8h2b+ a promotion. */
 function ending(moves, move) {
   const shortest = Math.min(...moves.map((other) => other.move.length));
   if (move.move.length > 4) return ENDINGS[move.move.slice(4)] ?? move.label;
@@ -45,7 +45,7 @@ function ending(moves, move) {
 
 /** Show one place of a drawn position. */
 function crop(picture, text, target) {
-  const svg = drawn(text);
+  const svg = parseSvg(text);
   picture.replaceChildren(svg);
   const place = places(svg).get(target);
   if (!place) return;

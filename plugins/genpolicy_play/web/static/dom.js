@@ -1,4 +1,4 @@
-/** Builds and finds elements. Text from outside only ever becomes text: nothing here parses HTML. */
+/** Builds and finds elements. Text from outside only becomes text: nothing here parses HTML. */
 
 /**
  * An element with properties, attributes and children.
@@ -23,7 +23,7 @@ export function el(tag, props = {}, ...children) {
   return node;
 }
 
-/** The one element with this id; the page's own mistake if there is none. */
+/** The element with this id; a missing one is a bug of the page. */
 export function byId(id) {
   const found = document.getElementById(id);
   if (!found) throw new Error(`the page has no element #${id}`);
@@ -38,7 +38,7 @@ export function percent(share) {
 
 const shown = new Map();
 
-/** Whether this browser has letters for a text: where a font lacks two letters, it draws the same box for both. */
+/** Whether this browser can draw a text: a font draws the same box for all letters that it lacks. */
 export function canShow(text) {
   const far = [...text].filter((letter) => letter >= "\u2e80").slice(0, 1).join("");
   if (!far) return true;
@@ -55,5 +55,5 @@ function picture(letter) {
   return canvas.toDataURL();
 }
 
-/** Whether the reader asked the system for less motion. */
+/** Whether the system is set to less motion. */
 export const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;

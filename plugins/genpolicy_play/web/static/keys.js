@@ -1,10 +1,10 @@
-/** Single-letter keys for the whole page, where nobody is typing. */
+/** Single-letter keys for the whole page, except while somebody is typing. */
 
 import { byId } from "./dom.js";
 
-const FROM_SELECTS = ["l", "p", "[", "]"]; // where the focus stays after a choice; other letters find entries there
+const FROM_SELECTS = ["l", "p", "[", "]"]; // which keep the focus after a choice; other letters find entries in them
 
-/** @param {Object} page What the keys turn. */
+/** @param {Object} page What the keys act on. */
 export function listenToKeys(page) {
   const acts = {
     u: () => page.undo(),

@@ -1,8 +1,8 @@
-/** The moves of the game: what is played on them, what was played before, where another position stands to them. */
+/** The line of moves on the page: playing on from it, the line before it, and where another position stands to it. */
 
 /**
- * Play a move after `moves`. Where the line goes on with that very move it stays as it is; what is cut off otherwise is
- * kept as the former line, so that a slip loses nothing.
+ * Play a move after `moves`. If the line continues with this move, it stays as it is; otherwise the old line is kept as
+ * the former line, so that a slip loses nothing.
  */
 export function branch(state, moves, move) {
   const line = [...moves, move];
@@ -14,24 +14,24 @@ export function branch(state, moves, move) {
   state.ply = line.length;
 }
 
-/** Put the former line on the board, and keep this one in its place. */
+/** Swap the line with the former one. */
 export function swap(state) {
   const { former, moves, labels, ply } = state;
   if (former) Object.assign(state, { ...former, former: { moves, labels, ply } });
 }
 
 /**
- * Where the position that was asked about stands to the one on the board, and how the line goes on there.
+ * Where an analysed position stands to the one on the board, and which move was played in it.
  *
- * @param {Object} asked A question: game, start, moves.
- * @param {(index: number) => string} name What people call the move of that index, with its number.
+ * @param {Object} question Names the analysed position: game, start, moves.
+ * @param {(index: number) => string} name The move of an index with its number, as people write it.
  * @returns {{about: string, next: string|null}} `about` is "" for the position on the board
  */
-export function whence(asked, state, name) {
-  if (!asked) return { about: "", next: null };
-  if (asked.game !== state.game || asked.start !== state.start) return { about: "of another game", next: null };
-  if (!begins(asked.moves, state.moves)) return { about: "of a line that is no longer here", next: null };
-  const at = asked.moves.length;
+export function whence(question, state, name) {
+  if (!question) return { about: "", next: null };
+  if (question.game !== state.game || question.start !== state.start) return { about: "of another game", next: null };
+  if (!begins(question.moves, state.moves)) return { about: "of a line that has been dropped", next: null };
+  const at = question.moves.length;
   const about = at < state.ply ? `before ${name(at)}` : at > state.ply ? `after ${name(at - 1)}, which was taken back` : "";
   return { about, next: at < state.ply ? state.moves[at] : null };
 }

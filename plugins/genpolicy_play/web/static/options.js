@@ -1,17 +1,17 @@
-/** Fields for a policy's options, built from what the server says of them. */
+/** Fields for a policy's options, as the server describes them. */
 
 import { el } from "./dom.js";
 
 /**
- * A list of labelled fields; an option that nobody touched is not sent, so the policy's own setting holds.
+ * A list of labelled fields. An option that nobody changed is not sent, so the policy's own setting holds.
  *
- * @param {Object} policy As offered: `options: [{name, kind, choices, min, max, default, help}]`.
- * @param {Object} chosen Values by name that were chosen before.
- * @param {(name: string, value: any) => void} changed Told of each valid change; `undefined` is back to the default.
+ * @param {Object} policy As `/api/offers` describes it: `options: [{name, kind, choices, min, max, default, help}]`.
+ * @param {Object} chosen Earlier choices by name.
+ * @param {(name: string, value: any) => void} changed Called with each valid change; `undefined` restores the default.
  */
 export function optionFields(policy, chosen, changed) {
   const offered = policy.options ?? [];
-  if (!offered.length) return el("p", { class: "hint", text: "This policy has nothing to set." });
+  if (!offered.length) return el("p", { class: "hint", text: "This policy has no settings." });
   const fields = (options) => el("div", { class: "options" },
     ...options.map((option) => field(policy, option, chosen[option.name], changed)));
   const [usual, rare] = [offered.filter((option) => !option.advanced), offered.filter((option) => option.advanced)];
@@ -23,18 +23,18 @@ function field(policy, option, value, changed) {
   const id = `option-${policy.id}-${option.name}`.replace(/[^\w-]/g, "_");
   const standard = option.default ?? "";
   const wrong = el("p", { class: "error", id: `${id}-error`, role: "alert" });
-  const said = { id, "aria-describedby": `${id}-help ${id}-error` };
+  const labels = { id, "aria-describedby": `${id}-help ${id}-error` };
   let input;
   if (option.kind === "choice") {
     const choices = option.choices.map((choice) => el("option", { value: String(choice), text: String(choice) }));
-    input = el("select", said, ...choices);
+    input = el("select", labels, ...choices);
     input.value = String(value ?? standard);
   } else if (option.kind === "bool") {
-    input = el("input", { ...said, type: "checkbox", checked: Boolean(value ?? standard) });
+    input = el("input", { ...labels, type: "checkbox", checked: Boolean(value ?? standard) });
   } else {
     input = el("input", {
-      ...said, type: "number", step: option.kind === "int" ? "1" : "any", min: option.min, max: option.max,
-      value: value ?? standard, placeholder: standard === "" ? "its own" : String(standard),
+      ...labels, type: "number", step: option.kind === "int" ? "1" : "any", min: option.min, max: option.max,
+      value: value ?? standard, placeholder: standard === "" ? "default" : String(standard),
     });
   }
   input.addEventListener("change", () => {

@@ -1,4 +1,4 @@
-/** What the page remembers: the game, who plays, what is looked at. It survives a reload of the tab. */
+/** What the page remembers over a reload of the tab: the game, who plays, which policies are shown. */
 
 const KEY = "genpolicy.page";
 
@@ -17,11 +17,11 @@ export function fresh(offers) {
     watched: dreaming ? [dreaming.id] : [],
     options: {}, // policy id -> {option: value}
     seed: 1,
-    always: false, // look into positions in which a person moves, too
-    held: false, // policies wait until they are told to go on
-    former: null, // the line that a move has cut off: {moves, labels, ply}
+    always: false, // analyse on a person's turn too
+    held: false, // policies wait until "Let it move"
+    former: null, // the line that the last move replaced: {moves, labels, ply}
     arrows: true,
-    codes: null, // moves in protocol notation: true, false, or null for "where the usual one cannot be shown"
+    codes: null, // moves in protocol notation: true, false, or null for where the browser cannot show the usual one
     shortcuts: true,
     theme: "auto",
   };
@@ -29,26 +29,26 @@ export function fresh(offers) {
 
 export const HUMAN = "human";
 
-/** What is looked into where nobody has chosen: the game's first policy that dreams, else its first one. */
+/** The policy shown where nobody has chosen: the game's first one that dreams, else its first one. */
 export function beginner(offers, game) {
   const own = offers.policies.filter((policy) => policy.game === game);
   const first = own.find((policy) => policy.dreams) ?? own[0];
   return first ? [first.id] : [];
 }
 
-/** The session of this tab, or the position that the address names, or a fresh one. What is no longer offered is dropped. */
+/** The session of this tab, the position that the address names, or a fresh session, without what is not offered. */
 export function restore(offers) {
   const state = { ...fresh(offers), ...saved() };
-  const told = addressed(offers);
-  Object.assign(state, told);
+  const named = addressed(offers);
+  Object.assign(state, named);
   const games = new Set(offers.games.map((game) => game.spec));
   if (!games.has(state.game)) Object.assign(state, { ...fresh(offers), theme: state.theme });
   tidy(state, offers);
-  if (told.game && !state.watched.length) state.watched = beginner(offers, state.game);
+  if (named.game && !state.watched.length) state.watched = beginner(offers, state.game);
   return state;
 }
 
-/** The state with nothing in it that its game or the offers lack. */
+/** Remove from the state what its game does not offer. */
 export function tidy(state, offers) {
   const ids = new Set(offers.policies.filter((policy) => policy.game === state.game).map((policy) => policy.id));
   state.watched = [...new Set(state.watched)].filter((id) => ids.has(id));
@@ -58,12 +58,12 @@ export function tidy(state, offers) {
   return state;
 }
 
-/** Keep the state for a reload, and the position in the address, so that it can be sent to somebody. */
+/** Store the state for a reload, and the position in the address, so that it can be shared. */
 export function keep(state) {
   try {
     sessionStorage.setItem(KEY, JSON.stringify(state));
   } catch (error) {
-    console.warn("this browser keeps no session:", error); // the page works on; only a reload forgets
+    console.warn("this browser stores no session:", error); // the page works, but forgets at a reload
   }
   const parts = new URLSearchParams({ game: state.game });
   if (state.start) parts.set("start", state.start);
@@ -73,15 +73,15 @@ export function keep(state) {
 
 function saved() {
   try {
-    const told = JSON.parse(sessionStorage.getItem(KEY) ?? "{}");
-    return told && typeof told === "object" && Array.isArray(told.moves) ? told : {};
+    const stored = JSON.parse(sessionStorage.getItem(KEY) ?? "{}");
+    return stored && typeof stored === "object" && Array.isArray(stored.moves) ? stored : {};
   } catch (error) {
-    console.warn("the kept session cannot be read and is left out:", error);
+    console.warn("the stored session cannot be read and is ignored:", error);
     return {};
   }
 }
 
-/** What the address says of the position; nothing where it is the saved session's own. */
+/** The state that the address names; {} where it names the stored session's position. */
 function addressed(offers) {
   const parts = new URLSearchParams(location.hash.slice(1));
   const game = parts.get("game");

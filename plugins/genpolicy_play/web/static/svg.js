@@ -1,16 +1,15 @@
-/** Server-drawn SVG: turning its text into elements, and where its squares lie. */
+/** SVG drawn by the server: parsing it, and where its squares are. */
 
 export const SVG = "http://www.w3.org/2000/svg";
 const UNWANTED = new Set(["script", "foreignobject", "iframe", "image", "style", "animate", "set"]);
 
 /**
- * The elements of an SVG text, without anything that could run, load or restyle the page.
- *
- * The server escapes what it draws; this is the second lock on the same door.
+ * The elements of an SVG text, without anything that could run, load or restyle the page. The server escapes what it
+ * draws; this is a second line of defence.
  */
-export function drawn(text) {
+export function parseSvg(text) {
   const root = new DOMParser().parseFromString(text, "image/svg+xml").documentElement;
-  if (root.nodeName !== "svg") throw new Error("the server sent a drawing that is no SVG");
+  if (root.nodeName !== "svg") throw new Error("the server sent a drawing that is not an SVG");
   for (const node of [root, ...root.querySelectorAll("*")]) {
     if (UNWANTED.has(node.localName.toLowerCase())) {
       node.remove();
@@ -44,7 +43,7 @@ export function places(svg) {
   return found;
 }
 
-/** Where a place lies, in the units of the drawing's viewBox: its middle, width and height. */
+/** Middle, width and height of a place, in units of the drawing's viewBox. */
 export function spot(svg, place) {
   const body = place.matches("rect") ? place : place.querySelector("rect") ?? place;
   const box = body.getBBox();
@@ -69,7 +68,7 @@ export function trim(svg) {
   if (all) svg.setAttribute("viewBox", `${all.left - 3} ${all.top - 3} ${all.right - all.left + 6} ${all.bottom - all.top + 6}`);
 }
 
-/** For narrow screens: lay the hands above and below the board, where they take no width from the squares. */
+/** For narrow screens: move the hands above and below the board, where they take no width from the squares. */
 export function stackHands(svg) {
   const board = edges(svg, ".gp-square");
   const slots = [...svg.querySelectorAll(".gp-place:has(> .gp-slot)")];
@@ -88,7 +87,7 @@ export function stackHands(svg) {
   svg.setAttribute("viewBox", `${board.left - 4} ${board.top - name - size} ${width} ${height}`);
 }
 
-/** What a place is called, for people who do not see it. */
+/** The name of a place, for screen readers. */
 export function placeName(place) {
   const title = place.querySelector(":scope > title")?.textContent;
   return place.getAttribute("aria-label") ?? title ?? `place ${place.dataset.place}`;
