@@ -27,11 +27,11 @@ import torch
 import genpolicy
 from genpolicy.config import compose
 from genpolicy.data.records import Dataset, DatasetInfo, Record
+from genpolicy.data.stream import Share, ShuffledWindows
 from genpolicy.data.window_source import build_windows
 from genpolicy.data.windows import WindowSource
 from genpolicy.sequence import Layout
 from genpolicy.training import setup
-from genpolicy.training.batches import BatchStream
 from genpolicy.training.config import RunConfig
 from genpolicy.training.run import Run
 from genpolicy_labelling.writer import DatasetWriter
@@ -74,7 +74,8 @@ def windows(folder: Path, paradigm: str = "s-asa", horizon: int = 4) -> WindowSo
 
 def loader_rates(source: WindowSource, updates: int = UPDATES) -> list[float]:
     """Records per second of each batch after three to warm up."""
-    stream, rates = BatchStream(source, BATCH, seed=0), list[float]()
+    stream, rates = ShuffledWindows(source, seed=0), list[float]()
+    stream.begin(Share(BATCH))
     for update in range(updates + 3):
         start = time.perf_counter()
         stream.parts(update)
@@ -96,7 +97,8 @@ def load_only(folder: Path) -> None:
     source = windows(folder)
     before = memory_mib("VmRSS")
     highest = before
-    stream = BatchStream(source, BATCH, seed=0)
+    stream = ShuffledWindows(source, seed=0)
+    stream.begin(Share(BATCH))
     for update in range(-(-len(source) // BATCH)):
         stream.parts(update)
         highest = max(highest, memory_mib("VmRSS"))
@@ -111,7 +113,7 @@ def trainer_rate(config_file: Path, folder: Path, updates: int, scratch: Path) -
         config.trainer.batch_size = min(config.trainer.batch_size, 64)
     run = Run(setup.filled_in(config), resume=False, overwrite=True)
     rates = []
-    for parts in islice(run.stream.starting_at(0), updates + 2):
+    for parts in islice(run.updates.starting_at(0), updates + 2):
         start = time.perf_counter()
         for part in parts:
             loss, _ = run.module(part.to(run.device), run.generator)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from genpolicy.data.stream import Stream
 from genpolicy.data.windows import WindowSource
 from genpolicy.encoding import ids_fingerprint
 from genpolicy.errors import CheckpointError
@@ -72,8 +73,32 @@ class Learner(nn.Module, ABC):
         return None
 
     @abstractmethod
-    def windows(self, records: Dataset, split: str, *, seed: int) -> WindowSource:
-        """A view of the records of one split, from which the loop draws batches (see ``genpolicy.data.windows``)."""
+    def windows(self, records: Dataset, split: str, *, seed: int) -> WindowSource | Stream:
+        """A view of the records of one split.
+
+        Args:
+            records: The data set.
+            split: Which of its splits.
+            seed: Of everything drawn.
+
+        Returns:
+            A source, from which the loop draws batches in a seeded order, or for training a stream that says itself
+            which batches an update has (``genpolicy.data.stream``). What is measured is a source.
+        """
+
+    def source(self, records: Dataset, split: str, *, seed: int) -> WindowSource:
+        """``windows`` of a split that is measured.
+
+        Raises:
+            TypeError: they are a stream.
+        """
+        windows = self.windows(records, split, seed=seed)
+        if isinstance(windows, Stream):
+            raise TypeError(
+                f"{type(self).__name__}.windows gave the stream {type(windows).__name__} for split {split!r}; what is "
+                "measured must be a WindowSource"
+            )
+        return windows
 
     @abstractmethod
     def loss(self, batch: Any, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:

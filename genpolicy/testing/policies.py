@@ -126,7 +126,7 @@ def check_learner(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         learner = make()
-    windows = learner.windows(records, split, seed=seed)
+    windows = learner.source(records, split, seed=seed)
     indices = np.arange(min(num_records, len(windows)))
     positions = labelled_positions(records, learner.game, split)[: len(indices)]
     groups = [{**group, "muon": None} for group in learner.param_groups(0.0)]

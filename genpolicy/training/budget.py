@@ -18,14 +18,19 @@ class Budget:
     seconds: float | None
 
     @staticmethod
-    def of(config: TrainerConfig, num_windows: int) -> Budget:
-        """The budget of a configuration over so many training windows.
+    def of(config: TrainerConfig, num_windows: int | None) -> Budget:
+        """The budget of a configuration over so many training windows; None where they have no fixed number.
 
         Raises:
-            ConfigError: no limit is set.
+            ConfigError: no limit is set, or ``max_epochs`` without a number of windows.
         """
         limits = [] if config.max_steps is None else [config.max_steps]
         if config.max_epochs is not None:
+            if num_windows is None:
+                raise ConfigError(
+                    f"trainer.max_epochs={config.max_epochs:g}: the learner's stream does not say how many records an "
+                    "epoch has (num_records); set trainer.max_records, trainer.max_steps or trainer.max_minutes"
+                )
             limits.append(math.ceil(config.max_epochs * num_windows / config.batch_size))
         if config.max_records is not None:
             limits.append(math.ceil(config.max_records / config.batch_size))

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ class Checkpoint:
     step: int
     """Updates made."""
     tensors: dict[str, dict[str, Tensor]]
-    """File (without suffix) -> name -> tensor: ``model``, ``optimizer``, ``random``, and ``ema`` where there is one."""
+    """File (without suffix) -> name -> tensor: ``model``, ``optimizer``, ``random``, maybe ``ema`` and ``stream``."""
     state: dict[str, Any]
     """Everything else, plain values that JSON can hold."""
     folder: Path | None = None
@@ -232,6 +232,30 @@ def pack_optimizer(state: Mapping[str, Any], name: str) -> tuple[dict[str, Tenso
             else:
                 plain["values"][key] = value
     return tensors, plain
+
+
+def pack_streams(states: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
+    """Each process's ``Stream.state_dict`` as tensors (keys ``process.name``) and plain values.
+
+    Raises:
+        CheckpointError: a value that is neither a tensor nor plain.
+    """
+    tensors = {f"{i}.{k}": v for i, state in enumerate(states) for k, v in state.items() if isinstance(v, Tensor)}
+    plain = [{k: v for k, v in state.items() if not isinstance(v, Tensor)} for state in states]
+    try:
+        json.dumps(plain)
+    except TypeError as error:
+        raise CheckpointError(f"the stream's state_dict holds what a checkpoint cannot ({error})") from error
+    return tensors, plain
+
+
+def unpack_streams(tensors: Mapping[str, Tensor], plain: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The states that ``pack_streams`` took apart."""
+    states = [dict(state) for state in plain]
+    for key, tensor in tensors.items():
+        process, name = key.split(".", 1)
+        states[int(process)][name] = tensor
+    return states
 
 
 def unpack_optimizer(tensors: Mapping[str, Tensor], plain: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -69,11 +69,11 @@ class Loop:
         run, options = self.run, self.run.config.trainer
         num_weights = sum(p.numel() for p in run.learner.parameters() if p.requires_grad)
         precision = run.accelerator.mixed_precision.replace("no", "float32")
-        self.journal.say(
-            f"{run.game.spec}: {len(run.source):,} windows, {num_weights:,} weights, {run.device}, {precision}"
-        )
+        stream = run.updates.stream
+        windows = type(stream).__name__ if stream.num_records is None else f"{stream.num_records:,} windows"
+        self.journal.say(f"{run.game.spec}: {windows}, {num_weights:,} weights, {run.device}, {precision}")
         run.start_clock()
-        batches = run.stream.starting_at(run.step)
+        batches = run.updates.starting_at(run.step)
         try:
             while True:
                 seconds, stop = self._agree()
@@ -146,7 +146,9 @@ class Loop:
         run = self.run
         figures, speed = self.recent.take()
         figures["train/lr"] = run.optimizers["adamw"].param_groups[0]["lr"]
-        figures |= {"records": float(run.records()), "epoch": run.records() / len(run.source)}
+        figures["records"] = float(run.records())
+        if (epochs := run.epochs()) is not None:
+            figures["epoch"] = epochs
         self.journal.write(run.step, {**figures, "records_per_s": speed, "seconds": seconds})
         numbers = f"update {run.step}  loss {figures['train/loss']:.3f}  {speed:,.0f} records/s"
         self.journal.show(run.budget.progress(run.step, seconds), numbers)

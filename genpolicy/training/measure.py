@@ -44,7 +44,7 @@ class Validation:
         self, learner: Learner, records: Dataset, split: str, options: TrainerConfig, process: int, num_processes: int
     ) -> None:
         self._learner, self._records, self._split, self._options = learner, records, split, options
-        self._source = learner.windows(records, split, seed=options.seed)
+        self._source = learner.source(records, split, seed=options.seed)
         num_windows = min(options.eval_records, len(self._source))
         chosen = np.linspace(0, len(self._source) - 1, num_windows).astype(np.int64)
         self._windows = chosen[process::num_processes]

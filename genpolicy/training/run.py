@@ -12,21 +12,22 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, PartialState
-from accelerate.utils import DistributedDataParallelKwargs
+from accelerate.utils import DistributedDataParallelKwargs, gather_object
 from torch import Tensor, nn
 
 from genpolicy.config import read_yaml, to_dict
+from genpolicy.data.stream import Share, Updates
 from genpolicy.data.windows import Batch
 from genpolicy.errors import CheckpointError, ConfigError
 from genpolicy.policies.base import write_provenance
 from genpolicy.policies.learner import Learner
 from genpolicy.training import checkpoint as checkpoints
 from genpolicy.training import optim, randomness, setup
-from genpolicy.training.batches import BatchStream
 from genpolicy.training.budget import Budget
 from genpolicy.training.checkpoint import Checkpoint
 from genpolicy.training.config import RunConfig, TrainerConfig
@@ -89,24 +90,22 @@ class Run:
             setup.take_weights(self.learner, config.init_from)
         self.learner.to(self.device)
         with self.accelerator.main_process_first():  # the others then find the windows in the cache
-            self.source = self.learner.windows(self.dataset, config.data.train, seed=options.seed)
+            stream = setup.make_stream(self.learner, self.dataset, config.data.train, options.seed)
             self.validation = self._make_validation()
-        self.budget = Budget.of(options, len(self.source))
-        if options.batch_size > len(self.source):
-            self.notes.append(
-                f"trainer.batch_size={options.batch_size:,} is more than the {len(self.source):,} windows of split "
-                f"{config.data.train!r}: an update takes some of them several times"
-            )
-        self.stream = BatchStream(
-            self.source,
-            options.batch_size,
-            options.seed,
-            accumulate=options.accumulate,
-            process=self.process,
-            num_processes=self.num_processes,
+        self.updates = Updates(
+            stream,
+            Share(options.batch_size, options.accumulate, self.process, self.num_processes),
+            type(self.learner).__name__,
             prefetch=options.prefetch,
             pin=self.device.type == "cuda",
         )
+        num_windows = self.updates.num_records
+        self.budget = Budget.of(options, num_windows)
+        if num_windows is not None and options.batch_size > num_windows:
+            self.notes.append(
+                f"trainer.batch_size={options.batch_size:,} is more than the {num_windows:,} windows of split "
+                f"{config.data.train!r}: an update takes some of them several times"
+            )
         groups = self.learner.param_groups(config.optim.weight_decay)
         self.optimizers = optim.make_optimizers(groups, config.optim)
         self.average = optim.WeightAverage(self.learner, config.optim.ema) if config.optim.ema else None
@@ -143,6 +142,10 @@ class Run:
         """Windows drawn so far."""
         return self.step * self.config.trainer.batch_size
 
+    def epochs(self) -> float | None:
+        """Passes over the training windows so far; None where they have no fixed number."""
+        return self.records() / self.updates.num_records if self.updates.num_records else None
+
     @contextmanager
     def averaged(self) -> Iterator[None]:
         """Inside, the learner has the averaged weights, where there are some."""
@@ -162,6 +165,7 @@ class Run:
             CheckpointError: it cannot be written; the earlier ones are untouched.
         """
         randoms = self._gather_random_states()
+        streams: list[dict[str, Any]] = gather_object([self.updates.stream.state_dict()])
         if self.is_main:
             tensors: dict[str, dict[str, Tensor]] = {"model": self.learner.state_dict(), "random": randoms}
             tensors["optimizer"], plain = {}, {}
@@ -177,12 +181,14 @@ class Run:
                 "best": {"loss": self.best_loss, "step": self.best_step} if self.best_step else None,
                 "ema_updates": self.average.num_updates if self.average else 0,
                 "records": self.records(),
-                "epoch": self.records() / len(self.source),
+                "epoch": self.epochs(),
                 "num_processes": self.num_processes,
                 "recent": self.recent.state(),
                 "versions": setup.versions(),
                 "run": to_dict(self.config),
             }
+            if any(streams):
+                tensors["stream"], state["streams"] = checkpoints.pack_streams(streams)
             folder = self.out / CHECKPOINTS
             checkpoints.save_checkpoint(folder, Checkpoint(self.step, tensors, state))
             checkpoints.prune(folder, self.config.trainer.keep, self.best_step)
@@ -200,7 +206,7 @@ class Run:
             facts = {
                 "step": self.step,
                 "records_seen": self.records(),
-                "epochs": self.records() / len(self.source),
+                "epochs": self.epochs(),
                 "seconds": self.seconds,
                 "averaged_weights": self.average is not None,
             }
@@ -242,6 +248,7 @@ class Run:
         if self.average is not None:
             self.average.load(found.tensors["ema"], found.state["ema_updates"])
         self._restore_random_states(found)
+        self._restore_stream(found)
         best = found.state["best"] or {"loss": math.inf, "step": 0}
         self.step, self._seconds_before = found.step, found.state["seconds"]
         if "recent" in found.state:  # older checkpoints lack it; the next line then averages fewer updates
@@ -273,6 +280,17 @@ class Run:
                 f"{found.folder}: made on other devices ({num_saved} processes there, {self.num_processes} here), so "
                 "what is drawn from here on differs from an uninterrupted run"
             )
+
+    def _restore_stream(self, found: Checkpoint) -> None:
+        streams = checkpoints.unpack_streams(found.tensors.get("stream", {}), found.state.get("streams", []))
+        if not streams:
+            return
+        if len(streams) != self.num_processes:
+            raise CheckpointError(
+                f"{found.folder}: holds the streams of {len(streams)} processes, and this run has "
+                f"{self.num_processes}; resume with as many processes"
+            )
+        self.updates.stream.load_state_dict(streams[self.process])
 
 
 def _accelerator(options: TrainerConfig) -> Accelerator:

@@ -14,6 +14,8 @@ import genpolicy
 from genpolicy import registry
 from genpolicy.config import structured, to_dict
 from genpolicy.data.records import Dataset
+from genpolicy.data.stream import ShuffledWindows, Stream
+from genpolicy.data.windows import WindowSource
 from genpolicy.encoding import ids_fingerprint
 from genpolicy.errors import CheckpointError, ConfigError, DatasetError, RegistryError
 from genpolicy.game import Game
@@ -80,6 +82,20 @@ def make_learner(game: Game[Any], section: dict[str, Any]) -> Learner:
     if not isinstance(learner, Learner):
         raise registry.wrong_thing("learners", kind, learner, "a Learner")
     return learner
+
+
+def make_stream(learner: Learner, dataset: Dataset, split: str, seed: int) -> Stream:
+    """Where a learner's updates come from: its own stream, or its windows in a seeded order.
+
+    Raises:
+        TypeError: ``Learner.windows`` gave neither.
+    """
+    windows: object = learner.windows(dataset, split, seed=seed)
+    if isinstance(windows, WindowSource):
+        return ShuffledWindows(windows, seed)
+    if not isinstance(windows, Stream):
+        raise TypeError(f"{type(learner).__name__}.windows gave {type(windows).__name__}, not a WindowSource or Stream")
+    return windows
 
 
 def take_weights(learner: Learner, folder: str) -> None:

@@ -163,7 +163,7 @@ def _bound(folder: Path, config: RunConfig, dataset: Any, game: Any) -> float | 
     learner = load_policy(folder / POLICY_FOLDER).learner
     if learner is None or split is None or not dataset.splits.get(split):
         return None
-    windows = learner.windows(dataset, split, seed=0)
+    windows = learner.source(dataset, split, seed=0)
     batch = windows.batch(np.arange(min(len(windows), BOUND_WINDOWS)), 0)
     generator = torch.Generator().manual_seed(0)
     learner.eval()

@@ -12,10 +12,10 @@ import torch
 
 import genpolicy
 from genpolicy.data.records import Dataset
+from genpolicy.data.stream import Share, ShuffledWindows
 from genpolicy.errors import CheckpointError, ConfigError
 from genpolicy.policies.base import load_policy
 from genpolicy.testing import check_learner, check_policy
-from genpolicy.training.batches import BatchStream
 from genpolicy_policy_image import ImageConfig, ImageLearner
 from genpolicy_policy_image.windows import ImageBatch
 
@@ -125,7 +125,8 @@ def test_windows_hold_the_image_and_the_cell_of_the_recorded_move(shogi_data: Da
 
 def test_batches_keep_their_images_on_their_way_to_the_loop(shogi_data: Dataset) -> None:
     windows = learner().windows(shogi_data, "test", seed=0)
-    stream = BatchStream(windows, 24, 0)
+    stream = ShuffledWindows(windows, 0)
+    stream.begin(Share(24))
     at_the_end = len(windows) // 24  # this update takes the last windows of an epoch and the first of the next
     (part,) = stream.parts(at_the_end)
     moved = part.to("cpu")

@@ -9,16 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
-from numpy.typing import NDArray
 
 from genpolicy import cli, load_game
 from genpolicy.data.records import Dataset, Record
-from genpolicy.data.windows import TokenBatch, WindowSource
-from genpolicy.errors import TrainingError
-from genpolicy.training.batches import BatchStream
 from genpolicy.training.loop import Loop
 from tests.small_datasets import solved_connect, write_dataset
 
@@ -142,29 +136,6 @@ def test_more_records_of_an_update_than_there_are_are_told(
     few = write_dataset(tmp_path / "few", data.game_spec, list(data.records("train"))[:5])
     assert cli.main(["train", *SMALL, f"data.folder={few.folder}", "--out", str(tmp_path / "run")]) == 0
     assert "trainer.batch_size=8 is more than the 5 windows of split 'train'" in capsys.readouterr().err
-
-
-class Rows(WindowSource):
-    """Windows of one token each, which may be appended to."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def __len__(self) -> int:
-        return self.count
-
-    def batch(self, indices: NDArray[np.int64], epoch: int) -> TokenBatch:
-        tokens = torch.from_numpy(indices.copy())[:, None]
-        return TokenBatch(tokens, torch.zeros_like(tokens, dtype=torch.bool), torch.ones_like(tokens) > 0, tokens[:, 0])
-
-
-def test_a_source_that_grows_is_an_error_and_not_an_endless_loop() -> None:
-    source = Rows(8)
-    stream = BatchStream(source, 4, 0)
-    assert sorted(torch.cat([stream.parts(u)[0].indices for u in (0, 1)]).tolist()) == list(range(8))
-    source.count = 64
-    with pytest.raises(TrainingError, match=r"Rows had 8 windows when training began and has 64 now"):
-        stream.parts(2)
 
 
 def test_folders_that_cannot_hold_a_run(

@@ -7,6 +7,7 @@ import json
 import re
 import sys
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,7 +20,10 @@ from torch import nn
 import genpolicy
 from genpolicy import cli, registry
 from genpolicy.config import compose
+from genpolicy.data.counter_rng import draw
 from genpolicy.data.records import Dataset
+from genpolicy.data.stream import Share, Stream
+from genpolicy.data.windows import concatenate
 from genpolicy.encoding import ids_fingerprint
 from genpolicy.errors import CheckpointError, ConfigError, RegistryError
 from genpolicy.policies.learner import Learner
@@ -134,6 +138,27 @@ def test_weights_of_another_game_are_refused(linear: ModuleType, data: Dataset, 
     config.write_text(config.read_text().replace("gravity=false", "gravity=true"))
     with pytest.raises(CheckpointError, match="its tokens are not those"):
         genpolicy.load_policy(folder)
+
+
+def test_the_pages_replay_grows(linear: ModuleType) -> None:
+    names: dict[str, Any] = {
+        **vars(linear),
+        "draw": draw,
+        "Stream": Stream,
+        "concatenate": concatenate,
+        "Mapping": Mapping,
+    }
+    exec(block("python", "# replay.py"), names)
+    first, more = (linear.Positions(torch.full((4, 2), i), torch.full((4,), i)) for i in range(2))
+    replay, again = (names["Replay"](first, 3) for _ in range(2))
+    replay.append(more)
+    again.load_state_dict(replay.state_dict())
+    for stream in (replay, again):
+        stream.begin(Share(64, accumulate=2))
+    (one, two), other = replay.parts(0), again.parts(0)
+    assert len(one) == len(two) == 32
+    assert set(one.moves.tolist()) == {0, 1}
+    assert torch.equal(two.tokens, other[1].tokens)
 
 
 @pytest.fixture
