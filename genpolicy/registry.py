@@ -157,9 +157,8 @@ def load_point(group: Group, point: EntryPoint | Registered) -> Any:
 
 def wrong_thing(group: Group, name: str, thing: Any, expected: str) -> RegistryError:
     """The error of an entry that is, or that made, something else than its group asks for."""
-    return RegistryError(
-        f"{ONE_OF[group]} {name!r} ({origin(group, name)}) made a {type(thing).__name__}, not {expected}"
-    )
+    got = f"is the class {thing.__name__}" if isinstance(thing, type) else f"made a {type(thing).__name__}"
+    return RegistryError(f"{ONE_OF[group]} {name!r} ({origin(group, name)}) {got}, not {expected}")
 
 
 def split_spec(spec: str) -> tuple[str, dict[str, str]]:

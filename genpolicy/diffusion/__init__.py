@@ -1,4 +1,14 @@
-"""Diffusion over discrete tokens: schedules, processes, samplers. Samplers load diffusers, and only when asked for."""
+"""Diffusion over discrete tokens.
+
+- ``Process``, ``Absorbing``, ``Multinomial``: how clean tokens become noise, what is trained and what is reported;
+  ``SCHEDULES``, ``get_schedule``, ``alpha_table``: how fast.
+- ``Denoiser``: the network as processes and samplers see it. ``TypedLogits``, ``LogitGroup``: its predictions, in
+  groups of tokens that hold the same symbols; ``token_nll``: their negative log-likelihood at some tokens.
+- ``Sampler`` and its subclasses: the way from noise back to clean tokens. ``make_sampler`` makes one by its name,
+  ``sample`` runs it; ``Step`` and ``SamplerOutput`` are what one of its steps is given and returns.
+
+Samplers load diffusers, and only when one of their names is first used.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +20,6 @@ from genpolicy.diffusion.schedules import SCHEDULES, alpha_table, get_schedule
 
 if TYPE_CHECKING:
     from genpolicy.diffusion.samplers import (
-        SAMPLERS,
         A0LastSampler,
         AncestralSampler,
         EasyFirstSampler,
@@ -18,25 +27,12 @@ if TYPE_CHECKING:
         RemaskingSampler,
         Sampler,
         SamplerOutput,
+        Step,
         make_sampler,
         sample,
     )
 
-_OF_SAMPLERS = (
-    "SAMPLERS",
-    "A0LastSampler",
-    "AncestralSampler",
-    "EasyFirstSampler",
-    "OneCallSampler",
-    "RemaskingSampler",
-    "Sampler",
-    "SamplerOutput",
-    "make_sampler",
-    "sample",
-)
-
 __all__ = [
-    "SAMPLERS",
     "SCHEDULES",
     "A0LastSampler",
     "Absorbing",
@@ -50,6 +46,7 @@ __all__ = [
     "RemaskingSampler",
     "Sampler",
     "SamplerOutput",
+    "Step",
     "TypedLogits",
     "alpha_table",
     "get_schedule",
@@ -60,7 +57,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _OF_SAMPLERS:
+    if name in __all__:  # a name of the samplers: the others are here already
         from genpolicy.diffusion import samplers
 
         return getattr(samplers, name)

@@ -16,9 +16,6 @@ from torch import Tensor
 from genpolicy.diffusion.logits import LogitGroup, TypedLogits
 from genpolicy.diffusion.random import categorical
 
-RATES = ("linear", "cosine", "even")
-SCORES = ("log_prob", "entropy", "margin")
-
 
 def usable_logits(logits: Tensor | TypedLogits, num_symbols: int, admitted: Tensor | None) -> TypedLogits:
     """Logits without what cannot be produced: the mask, were a head to have it, and what is not admitted."""

@@ -234,10 +234,10 @@ class DiffusionPolicy(NetworkPolicy):
         self._require_futures()
 
     def _require_futures(self) -> None:
-        number, sampling = self.sampling.num_futures, self.sampling
+        number = self.sampling.num_futures
         if number < 1:
             raise ValueError(f"num_futures must be at least 1, got {number}")
-        if number > 1 and (sampling.name != "a0_last" or not self._sampler.config.temperature):
+        if number > 1 and not (self._sampler.decides_last and self._sampler.config.temperature):
             raise ConfigError(
                 f"num_futures={number} averages over futures that are drawn before the move is decided: take "
                 "sampler=a0_last and a temperature above 0"
@@ -352,12 +352,12 @@ class DiffusionPolicy(NetworkPolicy):
         )
 
     def _make_sampler(self) -> Sampler:
-        from genpolicy.diffusion import make_sampler
+        from genpolicy.diffusion.samplers import make_sampler, sampler_class
 
         own = dict(self.sampling.options)
         if self.sampling.temperature is not None:
             own["temperature"] = self.sampling.temperature
-        if self.sampling.name == "a0_last":
+        if sampler_class(self.sampling.name).decides_last:
             own.setdefault("last", [self.layout.first_action])
         sampler = make_sampler(self.sampling.name, self.learner.process, **own)
         sampler.set_timesteps(self.sampling.num_steps)

@@ -2,11 +2,28 @@
 
 import pytest
 import torch
+from torch import Tensor
 
 from genpolicy.diffusion import Absorbing, make_sampler
-from genpolicy.diffusion.remasking import remasking_posterior, sigma_cap, sigma_rescale
+from genpolicy.diffusion.samplers.remasking import sigma_cap, sigma_rescale
 
 NUM_DRAWS = 40_000
+
+
+def remasking_posterior(
+    xt: Tensor, x0: Tensor, alpha_t: Tensor, alpha_s: Tensor, sigma: Tensor, num_symbols: int
+) -> Tensor:
+    """q_sigma(x_s | x_t, x_0), [..., K+1], with sigma the probability that a decided token returns to the mask.
+
+    A masked token becomes x_0 with probability (alpha_s - (1 - sigma) alpha_t) / (1 - alpha_t).
+    """
+    masked = xt == num_symbols
+    clean = torch.where(masked, (alpha_s - (1 - sigma) * alpha_t) / (1 - alpha_t), 1 - sigma)
+    held = torch.where(masked, x0, xt)
+    out = torch.zeros((*clean.shape, num_symbols + 1), dtype=clean.dtype)
+    out.scatter_(-1, held.expand(clean.shape)[..., None], clean[..., None])
+    out[..., num_symbols] += 1 - clean
+    return out
 
 
 @pytest.mark.parametrize("sigma", ["cap", "rescale"])

@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 
 from genpolicy import load_game, registry
-from genpolicy.diffusion.ranking import RATES, SCORES
-from genpolicy.diffusion.remasking_sampler import SIGMAS
-from genpolicy.diffusion.samplers import SAMPLERS
+from genpolicy.declared_samplers import NEED_VISIBLE_NOISE, RATES, SCORES, SIGMAS
 from genpolicy.errors import ConfigError
 from genpolicy.networks import NetworkConfig
 from genpolicy.policies.base import Decision
@@ -57,7 +55,7 @@ def test_tables_of_options_are_those_of_the_policies() -> None:
     known = options._KNOWN
     assert set().union(*options.POLICY_OPTIONS.values()) <= set(known)
     for key, members in [
-        ("sampler", SAMPLERS),
+        ("sampler", registry.available("samplers")),
         ("scheduler", SCHEDULERS),
         ("rate", RATES),
         ("score", SCORES),
@@ -82,7 +80,7 @@ def test_samplers_are_offered_where_they_work() -> None:
             DiffusionLearner(game, config).policy().with_options(sampler=sampler)
         except ConfigError:
             refused.append(sampler)
-    assert set(options.SAMPLERS) - set(options.SAMPLERS_WITHOUT_MASK) == set(refused)
+    assert set(options.SAMPLERS) - set(options.SAMPLERS_WITHOUT_MASK) == set(refused) == set(NEED_VISIBLE_NOISE)
 
 
 def test_a_folder_tells_what_can_be_chosen(tmp_path: Path) -> None:

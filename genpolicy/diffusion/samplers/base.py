@@ -1,0 +1,294 @@
+"""What samplers share: their options, their grid of times, the arguments and the result of a step.
+
+Axes: B batch, N tokens, K symbols.
+"""
+
+from __future__ import annotations
+
+import itertools
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from diffusers.configuration_utils import ConfigMixin
+from diffusers.schedulers.scheduling_utils import SchedulerMixin
+from diffusers.utils import BaseOutput
+from torch import Tensor
+
+from genpolicy import registry
+from genpolicy.diffusion.logits import Denoiser, TypedLogits
+from genpolicy.diffusion.process import Process
+from genpolicy.diffusion.random import Generators, uniforms
+from genpolicy.diffusion.ranking import AdmittedParts, usable_logits
+from genpolicy.errors import ConfigError, did_you_mean
+from genpolicy.options import Option, read_options
+
+
+@dataclass
+class SamplerOutput(BaseOutput):  # type: ignore[misc]  # diffusers is untyped
+    """The result of one step."""
+
+    prev_sample: Tensor
+    """[B, N] int64 tokens at time s."""
+    sampled: Tensor
+    """[B, N] int64 the clean tokens that the step imagined; decided and frozen tokens as they were."""
+    scores: Tensor
+    """[B, N] float64 confidence in ``sampled``, higher is surer; without ranking noise."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """The arguments of ``Sampler.step``, checked."""
+
+    logits: TypedLogits
+    """The network's prediction, restricted to admitted symbols."""
+    clean: TypedLogits
+    """Logits of p(x_0 | x_t); other than ``logits`` where a network predicts something else."""
+    t: int
+    s: int
+    xt: Tensor
+    """[B, N] int64 tokens at time t."""
+    frozen: Tensor
+    """[B, N] bool."""
+    admitted: Tensor | None
+    """[N, K] or [B, N, K] bool."""
+    generator: Generators
+
+    def draws(self, num: int) -> Tensor:
+        """[num, B, N] float64 uniforms in [0, 1), each row's from its own generator where there is one a row."""
+        return uniforms(num, tuple(self.xt.shape), self.generator, self.xt.device)
+
+
+class Sampler(SchedulerMixin, ConfigMixin):  # type: ignore[misc]  # diffusers is untyped
+    """The base of samplers: a subclass lists its ``options`` and writes ``_advance``.
+
+    Args:
+        process: The process whose noise is undone, or its ``config()``; None until a call needs it.
+        last: Places in the sequence, which a sampler with ``decides_last`` decides last.
+        options: Values of the declared options, which are then in ``self.config``.
+
+    Raises:
+        ConfigError: an option that does not exist or is out of range, or a process that the sampler cannot work with.
+    """
+
+    options: ClassVar[tuple[Option, ...]] = ()
+    """What may be set, each option once, with its type, default and range."""
+    decides_last: ClassVar[bool] = False
+    """Whether it takes ``last``, places that it decides by the last network call."""
+    order = 1
+    timesteps: Tensor
+    """[n+1] int64 grid from T down to 0; step i goes from ``timesteps[i]`` to ``timesteps[i+1]``."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        names = [option.name for option in cls.options]
+        if len(set(names)) < len(names):
+            raise TypeError(f"{cls.__name__}.options names an option twice: {', '.join(names)}")
+
+    def __init__(
+        self, process: Process | Mapping[str, Any] | None = None, last: Sequence[int] = (), **options: Any
+    ) -> None:
+        values = _read(type(self).__name__, options, self.options)
+        values = {option.name: values.get(option.name, option.default) for option in self.options}
+        if self.decides_last != bool(last):
+            way_out = "give the places to decide last, e.g. last=[layout.first_action]"
+            raise ConfigError(f"{type(self).__name__}: {'takes no last' if last else way_out}")
+        if last:
+            values["last"] = [int(place) for place in last]
+        made = process_of(process) if isinstance(process, Mapping) else process
+        self.register_to_config(process=None if made is None else made.config(), **values)
+        self._process: Process | None = None
+        if made is not None:
+            self.adopt(made)
+            self.set_timesteps()
+
+    @staticmethod
+    def _get_init_keys(input_class: type[Sampler]) -> set[str]:
+        # diffusers reads the constructor's signature here, which does not name the declared options.
+        return {"self", "process", "last", *(option.name for option in input_class.options)}
+
+    @property
+    def process(self) -> Process:
+        """The process whose noise is undone.
+
+        Raises:
+            ConfigError: the sampler was made without one.
+        """
+        if self._process is None:
+            raise ConfigError("a sampler needs a process: make_sampler(name, process), or process=process.config()")
+        return self._process
+
+    @property
+    def needs_visible_noise(self) -> bool:
+        """Whether it must tell a noised token from a clean one (``Process.noise_is_visible``)."""
+        return False
+
+    def adopt(self, process: Process) -> None:
+        """Undo the noise of ``process``.
+
+        Raises:
+            ConfigError: the sampler cannot work with its noise.
+        """
+        if self.needs_visible_noise and not process.noise_is_visible:
+            raise ConfigError(
+                f"{type(self).__name__} with these options needs noise that differs from data, such as a mask, and the "
+                f"noise of process {process.kind!r} looks like data; take ancestral, or easy_first with commit=False"
+            )
+        self._process = process
+
+    def set_timesteps(self, num_steps: int | None = None) -> None:
+        """Lay the grid: ``num_steps`` network calls from T to 0, evenly spread and rounded.
+
+        Raises:
+            ValueError: not 1..T; None means T.
+        """
+        last = self.process.num_timesteps
+        num = last if num_steps is None else num_steps
+        if not 1 <= num <= last:
+            raise ValueError(f"num_steps must be 1..{last} (the process's timesteps), got {num_steps}")
+        # Integers throughout: points at least one apart stay apart when rounded half up.
+        grid = [(2 * last * (num - i) + num) // (2 * num) for i in range(num + 1)]
+        self.timesteps = torch.tensor(grid)
+        self.num_inference_steps = num
+
+    def step(
+        self,
+        logits: Tensor | TypedLogits,
+        t: int,
+        s: int,
+        xt: Tensor,
+        *,
+        frozen: Tensor,
+        admitted: Tensor | None = None,
+        generator: Generators = None,
+    ) -> SamplerOutput:
+        """Tokens at time ``s`` from tokens at time ``t``.
+
+        Args:
+            logits: The network's prediction of x_0 at (xt, t).
+            t: 1..T.
+            s: 0..t-1.
+            xt: [B, N] int64.
+            frozen: [B, N] bool.
+            admitted: [N, K] or [B, N, K] bool, the symbols that each token can hold.
+            generator: One stream, or one for each row: then a row's result does not depend on the others.
+
+        Raises:
+            ValueError: a time out of range, or s not before t.
+        """
+        t, s = int(t), int(s)
+        if not 0 <= s < t <= self.process.num_timesteps:
+            raise ValueError(f"a step goes from t to s with 0 <= s < t <= {self.process.num_timesteps}, got {t} to {s}")
+        typed = usable_logits(logits, self.process.num_symbols, admitted)
+        clean = self.process.clean_logits(typed, xt, t, admitted=admitted)
+        return self._advance(Step(typed, clean, t, s, xt, frozen, admitted, generator))
+
+    @abstractmethod
+    def _advance(self, step: Step) -> SamplerOutput:
+        """Take a step whose arguments are checked."""
+        raise NotImplementedError(f"{type(self).__name__} has no _advance")
+
+
+def _read(owner: str, values: Mapping[str, Any], options: Sequence[Option]) -> dict[str, Any]:
+    """Values as their options' types; the errors of ``read_options`` as ``ConfigError``."""
+    try:
+        return read_options(f"sampler {owner!r}", values, options)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def process_of(config: Mapping[str, Any]) -> Process:
+    """The process that ``Process.config`` describes.
+
+    Raises:
+        RegistryError: no process of that kind is installed.
+        ConfigError: an argument out of range.
+    """
+    arguments = {key: value for key, value in config.items() if key != "kind"}
+    made: Process = registry.load("processes", config["kind"])(**arguments)
+    return made
+
+
+def sampler_class(name: str) -> type[Sampler]:
+    """The class of a sampler's name.
+
+    Raises:
+        ConfigError: no such sampler; the message names the near one, and all.
+        RegistryError: it cannot be imported, or is not a ``Sampler``; the message names its package.
+    """
+    known = registry.available("samplers")
+    if name not in known:
+        hint = did_you_mean(name, known)
+        raise ConfigError(f"sampler {name!r} does not exist.{hint} There are: {', '.join(known)}")
+    found = registry.load("samplers", name)
+    if not (isinstance(found, type) and issubclass(found, Sampler)):
+        raise registry.wrong_thing("samplers", name, found, "a subclass of genpolicy.diffusion.Sampler")
+    return found
+
+
+def make_sampler(name: str, process: Process, last: Sequence[int] = (), **options: Any) -> Sampler:
+    """A sampler of a process by its name, its grid laid with T steps.
+
+    Args:
+        name: Entry-point name in group ``genpolicy.samplers``.
+        process: The process whose noise is undone.
+        last: As in ``Sampler``.
+        options: Values of the sampler's options.
+
+    Raises:
+        ConfigError: no such sampler or option (with the near one), an option out of range, or a process that the
+            sampler cannot work with.
+        RegistryError: the sampler cannot be imported, or is not a ``Sampler``.
+    """
+    made = sampler_class(name)
+    return made(process, last, **_read(name, options, made.options))
+
+
+@torch.no_grad()
+def sample(
+    model: Denoiser,
+    process: Process,
+    sampler: Sampler,
+    xT: Tensor,
+    frozen: Tensor,
+    *,
+    admitted: Tensor | None = None,
+    generator: Generators = None,
+    num_steps: int | None = None,
+    callback: Callable[[int, Tensor, SamplerOutput], None] | None = None,
+) -> Tensor:
+    """Clean tokens [B, N]: one network call and one sampler step from each time of the grid to the next.
+
+    Args:
+        model: Predicts x_0.
+        process: As the sampler's.
+        sampler: From ``make_sampler``.
+        xT: [B, N] frozen tokens and pure noise (``process.prior_sample``).
+        frozen: [B, N] bool.
+        admitted: [N, K] or [B, N, K] bool.
+        generator: One stream, or one for each row.
+        num_steps: Network calls, 1..T; None means T.
+        callback: Called after each step with its t, the tokens before it, and its output.
+
+    Raises:
+        ValueError: ``num_steps`` out of range, or a process other than the sampler's.
+    """
+    if (process.kind, process.num_symbols, process.num_timesteps) != (
+        sampler.process.kind,
+        sampler.process.num_symbols,
+        sampler.process.num_timesteps,
+    ):
+        raise ValueError(f"the sampler was made for {sampler.process.config()}, not for {process.config()}")
+    sampler.set_timesteps(num_steps)
+    parts = AdmittedParts(admitted) if admitted is not None and admitted.ndim == 2 else TypedLogits.of
+    xt = xT
+    grid = sampler.timesteps.tolist()
+    for t, s in itertools.pairwise(grid):
+        times = torch.full((xt.shape[0],), t, device=xt.device)
+        out = sampler.step(parts(model(xt, times)), t, s, xt, frozen=frozen, admitted=admitted, generator=generator)
+        if callback is not None:
+            callback(t, xt, out)
+        xt = out.prev_sample
+    return xt
