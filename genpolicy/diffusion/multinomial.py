@@ -259,18 +259,9 @@ def observed_gain(alpha_t: Tensor, num_admitted: Tensor) -> Tensor:
 
 def to_leave_one_out(logits: Tensor, xt: Tensor, alpha_t: Tensor, num_admitted: Tensor) -> Tensor:
     """Leave-one-out logits [..., K] from denoiser logits [..., K] at observed tokens ``xt`` [...]."""
-    return _shifted(logits, xt, -observed_gain(alpha_t, num_admitted))
-
-
-def to_denoiser(logits: Tensor, xt: Tensor, alpha_t: Tensor, num_admitted: Tensor) -> Tensor:
-    """Denoiser logits [..., K] from leave-one-out logits [..., K] at observed tokens ``xt`` [...]."""
-    return _shifted(logits, xt, observed_gain(alpha_t, num_admitted))
-
-
-def _shifted(logits: Tensor, xt: Tensor, shift: Tensor) -> Tensor:
-    xt, shift = broadcast(xt, shift)
+    xt, gain = broadcast(xt, observed_gain(alpha_t, num_admitted))
     shape = (*xt.shape, logits.shape[-1])
-    return logits.expand(shape).scatter_add(-1, xt[..., None], shift[..., None].to(logits.dtype))
+    return logits.expand(shape).scatter_add(-1, xt[..., None], -gain[..., None].to(logits.dtype))
 
 
 def _num_admitted(noise: Tensor) -> Tensor:

@@ -71,8 +71,10 @@ class Process(ABC):
 
     kind: ClassVar[str]
     """Entry-point name in group ``genpolicy.processes``."""
-    noise_is_visible: ClassVar[bool] = False
-    """Whether a noised token can be told from a clean one, as a mask can."""
+    noise_is_visible: bool = False
+    """Whether a noised token differs from every clean one, as a mask does; a constructor may set it."""
+    markov: bool = True
+    """Whether it is a Markov chain, with ``transition``, ``posterior`` and ``elbo_term``; a constructor may set it."""
 
     def __init__(
         self,
@@ -109,9 +111,13 @@ class Process(ABC):
     def input_symbols(self) -> int:
         """S, how many token ids a network may see; data 0..K-1 first."""
 
-    @abstractmethod
     def transition(self, t: int) -> Tensor:
-        """[S, S] float64 one-step matrix, q(x_t = column | x_{t-1} = row)."""
+        """[S, S] float64 one-step matrix, q(x_t = column | x_{t-1} = row).
+
+        Raises:
+            NotImplementedError: the process is not a Markov chain.
+        """
+        raise NotImplementedError(f"process {self.kind!r} has no one-step matrix")
 
     @abstractmethod
     def marginal(self, x0: Tensor, t: int | Tensor, *, admitted: Tensor | None = None) -> Tensor:
@@ -126,15 +132,16 @@ class Process(ABC):
             ValueError: a time or an id out of range.
         """
 
-    @abstractmethod
     def posterior(
         self, xt: Tensor, x0: Tensor, t: int | Tensor, s: int | Tensor, *, admitted: Tensor | None = None
     ) -> Tensor:
         """q(x_s | x_t, x_0), float64 [..., S], for 0 <= s < t <= T.
 
         Raises:
+            NotImplementedError: the process is not a Markov chain.
             ValueError: a time or an id out of range, or s not before t.
         """
+        raise NotImplementedError(f"process {self.kind!r} has no posterior")
 
     @abstractmethod
     def reverse(
@@ -295,7 +302,6 @@ class Process(ABC):
         scale = self.num_timesteps if self.weighting == "linear" else 1
         return scale * (weight * per_row).sum() / count.sum().clamp(min=1)
 
-    @abstractmethod
     def elbo_term(
         self,
         logits: Tensor | TypedLogits,
@@ -305,7 +311,12 @@ class Process(ABC):
         *,
         admitted: Tensor | None = None,
     ) -> Tensor:
-        """KL( q(x_{t-1} | x_t, x_0) || p(x_{t-1} | x_t) ), float64 [B, N] nats; at t = 1 it is -log p(x_0 | x_1)."""
+        """KL( q(x_{t-1} | x_t, x_0) || p(x_{t-1} | x_t) ), float64 [B, N] nats; at t = 1 it is -log p(x_0 | x_1).
+
+        NaN where the process has no bound, which only one that is not a Markov chain may lack.
+        """
+        del logits, x0, t, admitted
+        return torch.full(xt.shape, float("nan"), dtype=torch.float64, device=xt.device)
 
     def prior_term(self, x0: Tensor, *, admitted: Tensor | None = None) -> Tensor:
         """KL( q(x_T | x_0) || p(x_T) ), float64 [B, N] nats: 0 where alpha_T is 0."""

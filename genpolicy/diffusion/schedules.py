@@ -1,8 +1,8 @@
 """Schedules: alpha(t), the probability that a token is still clean at time t.
 
-Three different functions are called "cosine" in the literature, so each is named in full. Every schedule exists twice:
-as a table over the integer times 0..T, which processes use, and as a function of t in [0, 1] with its derivative, which
-the continuous-time bounds use. alpha(0) = 1; alpha at the end is 0, but for the clipped table of ``cosine_hoogeboom``.
+Three different functions are called "cosine" in the literature, so each is named in full here. A schedule is a function
+of t in [0, 1]; processes use its table over the integer times 0..T. alpha(0) is 1 and alpha(1) is 0, except in the
+clipped table of ``cosine_hoogeboom``.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ class Schedule:
     name: str
     alpha: Callable[[Tensor], Tensor]
     """alpha for float64 times in [0, 1], of any shape."""
-    derivative: Callable[[Tensor], Tensor]
-    """d alpha / dt, at most 0, for float64 times in [0, 1]."""
     max_beta: float = 1.0
     """Largest 1 - alpha_t / alpha_{t-1} in the table."""
 
@@ -54,37 +52,21 @@ def _maskgit(t: Tensor) -> Tensor:
     return 2 * torch.sin(math.pi / 4 * (1 - t)) ** 2
 
 
-def _maskgit_derivative(t: Tensor) -> Tensor:
-    return -math.pi / 2 * torch.sin(math.pi / 2 * (1 - t))
-
-
-_ANGLE_RATE = math.pi / 2 / (1 + COSINE_OFFSET)
-_COS_AT_0 = math.cos(COSINE_OFFSET * _ANGLE_RATE)
-
-
-def _angle(t: Tensor) -> Tensor:
-    return (t + COSINE_OFFSET) * _ANGLE_RATE
+def _nichol(t: Tensor) -> Tensor:
+    rate = math.pi / 2 / (1 + COSINE_OFFSET)
+    return torch.cos((t + COSINE_OFFSET) * rate) / math.cos(COSINE_OFFSET * rate)
 
 
 SCHEDULES: dict[str, Schedule] = {
     schedule.name: schedule
     for schedule in (
-        Schedule("linear", lambda t: 1 - t, lambda t: -torch.ones_like(t)),
+        Schedule("linear", lambda t: 1 - t),
         # Chang et al. 2022 (arXiv:2202.04200): the mask ratio cos(pi/2 r) with r = 1 - t.
-        Schedule("cosine_maskgit", _maskgit, _maskgit_derivative),
+        Schedule("cosine_maskgit", _maskgit),
         # Nichol & Dhariwal 2021 (arXiv:2102.09672), without their clip: alpha_T is 0.
-        Schedule(
-            "cosine_squared",
-            lambda t: (torch.cos(_angle(t)) / _COS_AT_0) ** 2,
-            lambda t: -_ANGLE_RATE * torch.sin(2 * _angle(t)) / _COS_AT_0**2,
-        ),
-        # The square root of the former, as in Hoogeboom et al. 2021 (arXiv:2102.05379), clipped.
-        Schedule(
-            "cosine_hoogeboom",
-            lambda t: torch.cos(_angle(t)) / _COS_AT_0,
-            lambda t: -_ANGLE_RATE * torch.sin(_angle(t)) / _COS_AT_0,
-            max_beta=MAX_BETA,
-        ),
+        Schedule("cosine_squared", lambda t: _nichol(t) ** 2),
+        # Its square root, as in Hoogeboom et al. 2021 (arXiv:2102.05379), clipped.
+        Schedule("cosine_hoogeboom", _nichol, max_beta=MAX_BETA),
     )
 }
 

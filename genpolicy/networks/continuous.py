@@ -10,8 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from genpolicy.diffusion.gaussian import alpha_sigma
-from genpolicy.diffusion.gaussian_embedding import GaussianEmbedding
+from genpolicy.diffusion.gaussian import GaussianEmbedding, alpha_sigma
 from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.networks.config import NetworkConfig
 from genpolicy.networks.linear import Linear

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from genpolicy.data.windows import TokenBatch
-from genpolicy.diffusion.gaussian_embedding import GaussianEmbedding
+from genpolicy.diffusion.gaussian import GaussianEmbedding
 from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.errors import ConfigError, did_you_mean
 from genpolicy.game import Game

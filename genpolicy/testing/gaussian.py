@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from genpolicy.diffusion.gaussian import alpha_sigma, ancestral_step
-from genpolicy.diffusion.gaussian_embedding import GaussianEmbedding
+from genpolicy.diffusion.gaussian import GaussianEmbedding, alpha_sigma, ancestral_step
 
 TOLERANCE = 1e-9
 SIGMAS = 5.0

@@ -1,6 +1,7 @@
 """Our processes keep the laws, and a process that breaks one is caught."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,6 +9,9 @@ import torch
 from torch import Tensor
 
 from genpolicy.diffusion import SCHEDULES, Absorbing, Multinomial, Process
+from genpolicy.diffusion.process import log_probabilities
+from genpolicy.diffusion.random import admitted_uniform
+from genpolicy.diffusion.ranking import draw_tokens
 from genpolicy.testing import check_process
 
 
@@ -119,9 +123,88 @@ class AnyTime(Absorbing):
         return super().times(torch.as_tensor(t).clamp(0, self.num_timesteps), like, 0, name)
 
 
+class OneJump(Process):
+    """Each token takes noise once and keeps it, so that x_t depends on more than x_{t-1}; it has no bound."""
+
+    kind = "one_jump"
+    markov = False
+
+    @property
+    def input_symbols(self) -> int:
+        return self.num_symbols
+
+    def marginal(self, x0: Tensor, t: Any, *, admitted: Tensor | None = None) -> Tensor:
+        alpha, x0 = torch.broadcast_tensors(self.alpha[self.times(t, x0, first=0)], x0)
+        point = torch.nn.functional.one_hot(x0, self.num_symbols)
+        return alpha[..., None] * point + (1 - alpha)[..., None] * self.prior(admitted=admitted)
+
+    def prior(self, *, admitted: Tensor | None = None) -> Tensor:
+        weight = torch.ones(self.num_symbols) if admitted is None else admitted
+        return weight.double() / weight.sum(-1, keepdim=True)
+
+    def pure_noise(self, uniform: Tensor, *, admitted: Tensor | None = None) -> Tensor:
+        return admitted_uniform(admitted, self.num_symbols, uniform)
+
+    def jump(self, t: Any, s: Any) -> Tensor:
+        return (self.alpha[s] - self.alpha[t]) / (1 - self.alpha[t])
+
+    def reverse(self, logits: Any, xt: Tensor, t: Any, s: Any, *, admitted: Tensor | None = None) -> Tensor:
+        f = log_probabilities(logits, self.num_symbols, admitted).exp()
+        jump = self.jump(t, s)
+        return jump * f + (1 - jump) * torch.nn.functional.one_hot(xt, self.num_symbols)
+
+    def draw_previous(self, logits: Any, xt: Tensor, t: int, s: int, uniform: Tensor, **options: Any) -> Tensor:
+        coin, symbol = uniform
+        jumps = coin < self.jump(t, s)
+        return torch.where(jumps, draw_tokens(logits, symbol, jumps), xt)
+
+
+class BoundedOneJump(OneJump):
+    """The same with its bound: the divergence of (1-r) d(x_t) + r d(x_0) from (1-r) d(x_t) + r f."""
+
+    scale = 1.0
+
+    def elbo_term(self, logits: Any, xt: Tensor, x0: Tensor, t: Any, *, admitted: Tensor | None = None) -> Tensor:
+        f = log_probabilities(logits, self.num_symbols, admitted).exp()
+        r = self.jump(t, t - 1)
+        r = r[:, None].expand(xt.shape) if r.ndim else r.expand(xt.shape)
+        at_xt, at_x0 = (f.gather(-1, ids[..., None])[..., 0] for ids in (xt, x0))
+        stays = 1 - r + r * at_xt
+        moved = torch.xlogy(r, 1 / at_x0) + torch.xlogy(1 - r, (1 - r) / stays)
+        return self.scale * torch.where(xt == x0, -stays.log(), moved)
+
+
+class HalfBound(BoundedOneJump):
+    scale = 0.5
+
+
+def test_a_process_that_is_not_a_chain_needs_no_chain_quantities() -> None:
+    process = OneJump(4, 6)
+    check_process(process)
+    for missing in (lambda: process.transition(1), lambda: process.posterior(torch.zeros(1), torch.zeros(1), 2, 1)):
+        with pytest.raises(NotImplementedError, match="process 'one_jump' has no"):
+            missing()
+    tokens = torch.zeros(3, 2).long()
+    windows = SimpleNamespace(tokens=tokens, frozen=tokens > 0, target=tokens == 0)
+    assert process.elbo(lambda xt, t: torch.zeros(3, 2, 4), windows).isnan().all()
+
+
+def test_a_bound_is_checked_wherever_there_is_one() -> None:
+    check_process(BoundedOneJump(4, 6))
+    with pytest.raises(AssertionError, match="bound not below"):
+        check_process(HalfBound(4, 6))
+
+
+class ChainWithoutBound(Absorbing):
+    """A Markov chain must have the bound that its quantities give."""
+
+    elbo_term = Process.elbo_term
+
+
 @pytest.mark.parametrize(
     ("make", "law"),
     [
+        (ChainWithoutBound, "bound's term"),
         (LateMarginal, "product of one-step matrices"),
         (WrongPosterior, "Bayes"),
         (UnnormalisedKernel, "reverse kernel .* sums to 1"),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from genpolicy.diffusion.gaussian_embedding import GaussianEmbedding
+from genpolicy.diffusion.gaussian import GaussianEmbedding
 from genpolicy.errors import ConfigError
 from genpolicy.testing import check_process
 from genpolicy.testing.gaussian import _is_resolved, check_gaussian

@@ -12,7 +12,7 @@ import torch
 
 import genpolicy
 from genpolicy.data.records import Dataset
-from genpolicy.diffusion.gaussian_embedding import GaussianEmbedding
+from genpolicy.diffusion.gaussian import GaussianEmbedding
 from genpolicy.errors import ConfigError
 from genpolicy.networks import NetworkConfig
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
