@@ -34,7 +34,7 @@ import genpolicy
 from genpolicy.diffusion import Absorbing
 from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.networks import DenoisingTransformer, NetworkConfig
-from genpolicy.networks.attention import SelfAttention
+from genpolicy.networks.transformer import SelfAttention
 from genpolicy.sequence import Layout
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}

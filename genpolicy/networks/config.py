@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from genpolicy.errors import ConfigError
 
@@ -37,6 +38,11 @@ class NetworkConfig:
     positions: str = "learned"
     """``learned`` or ``rotary`` (Su et al. 2021, arXiv:2104.09864): by the token's place in the sequence, in ``board``
     geometry by its ply. With rotary positions a model may be asked for a horizon that it was not trained on."""
+    bias: str = "auto"
+    """What is added to the scores of attention: an entry point in group ``genpolicy.biases``, of which ``relative`` and
+    ``none`` come with genpolicy. ``auto`` is ``relative`` in ``board`` geometry and ``none`` in ``sequence``."""
+    bias_options: dict[str, Any] = field(default_factory=dict)
+    """What the bias takes itself."""
     time_conditioning: bool = False
     """Whether the network is told the timestep. Off as in the paper: the number of masks says it already."""
     head: str = "unified"

@@ -13,7 +13,7 @@ from torch import Tensor
 from genpolicy.diffusion.gaussian import GaussianEmbedding, alpha_sigma
 from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.networks.config import NetworkConfig
-from genpolicy.networks.linear import Linear
+from genpolicy.networks.cpu import Linear
 from genpolicy.networks.transformer import DenoisingTransformer
 from genpolicy.sequence import Layout
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from genpolicy.networks.linear import Linear
+from genpolicy.networks.cpu import Linear
 from genpolicy.sequence import KINDS, Layout
 
 

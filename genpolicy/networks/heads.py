@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from genpolicy.diffusion.logits import NEGATIVE_INFINITY, LogitGroup, TypedLogits
+from genpolicy.networks.cpu import linear
 from genpolicy.networks.embedding import index_buffer
-from genpolicy.networks.linear import linear
 from genpolicy.networks.moves import MoveHead
 from genpolicy.sequence import Layout
 

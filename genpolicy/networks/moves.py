@@ -21,8 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from genpolicy.errors import ConfigError
+from genpolicy.networks.cpu import Linear
 from genpolicy.networks.embedding import index_buffer
-from genpolicy.networks.linear import Linear
 from genpolicy.sequence import KINDS, Layout
 
 

@@ -7,8 +7,9 @@ Axes: B batch, N tokens, W width, H heads.
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -16,16 +17,62 @@ from torch.nn import functional as F
 
 from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.errors import ConfigError
-from genpolicy.networks.attention import Rotary, SelfAttention
+from genpolicy.networks.biases import make_bias
 from genpolicy.networks.config import NetworkConfig
-from genpolicy.networks.dropout import Dropout
+from genpolicy.networks.cpu import Dropout, Linear, attend
 from genpolicy.networks.embedding import BoardEmbedding, SequenceEmbedding, index_buffer
 from genpolicy.networks.heads import TypedHead, UnifiedHead
-from genpolicy.networks.linear import Linear
-from genpolicy.networks.relations import RelativeBias
 from genpolicy.sequence import Layout
 
 TIME_FEATURES = 64
+
+
+class Rotary(nn.Module):
+    """Rotates queries and keys by their positions (Su et al. 2021, arXiv:2104.09864, base 10000).
+
+    Args:
+        positions: [N] of each token: its place in the sequence, or its ply.
+        head_width: D, even.
+    """
+
+    cos: Tensor
+    sin: Tensor
+
+    def __init__(self, positions: Tensor, head_width: int) -> None:
+        super().__init__()
+        half = head_width // 2
+        frequencies = 10000.0 ** (-torch.arange(half, dtype=torch.float64) / half)
+        angles = positions.to(torch.float64)[:, None] * frequencies
+        self.register_buffer("cos", angles.cos().float(), persistent=False)
+        self.register_buffer("sin", angles.sin().float(), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, N, ..., H, D] in, the same shape out; features i and i + D/2 form a pair."""
+        first, second = x.chunk(2, dim=-1)
+        shape = (x.shape[1],) + (1,) * (x.ndim - 3) + (-1,)
+        cos, sin = self.cos.to(x.dtype).view(shape), self.sin.to(x.dtype).view(shape)
+        return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+
+
+class SelfAttention(nn.Module):
+    """Multi-head self-attention with GPT-2's projections and biases."""
+
+    def __init__(self, width: int, num_heads: int, dropout: float, rotary: Rotary | None) -> None:
+        super().__init__()
+        self.num_heads, self.dropout = num_heads, dropout
+        self.qkv = Linear(width, 3 * width)
+        self.out = Linear(width, width)
+        self.rotary = rotary
+
+    def forward(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """[B, N, W] in and out; ``bias`` [H, N, N], [B, H, N, N] or None."""
+        b, n, w = x.shape
+        qkv = self.qkv(x).view(b, n, 3, self.num_heads, -1)
+        if self.rotary is not None:
+            qkv = torch.cat([self.rotary(qkv[:, :, :2]), qkv[:, :, 2:]], dim=2)
+        mixed = attend(qkv, bias, self.dropout if self.training else 0.0)
+        out: Tensor = self.out(mixed.reshape(b, n, w))
+        return out
 
 
 class FeedForward(nn.Module):
@@ -57,7 +104,7 @@ class Block(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        """[B, N, W] in and out; ``bias`` [H, N, N] or None."""
+        """[B, N, W] in and out; ``bias`` [H, N, N], [B, H, N, N] or None."""
         x = x + self.dropout(self.attention(self.norm_attention(x), bias))
         out: Tensor = x + self.dropout(self.mlp(self.norm_mlp(x)))
         return out
@@ -88,15 +135,14 @@ class Trunk(nn.Module):
         super().__init__()
         self.num_heads = config.num_heads
         self.embedding: SequenceEmbedding | BoardEmbedding
-        self.bias: RelativeBias | None = None
         learned = config.positions == "learned"
         if config.geometry == "board":
             positions = index_buffer(layout.plies)
             self.embedding = BoardEmbedding(layout, num_input_symbols, config.width, learned)
-            self.bias = RelativeBias(layout, config.num_layers, config.num_heads, differences=learned)
         else:
             positions = torch.arange(layout.length)
             self.embedding = SequenceEmbedding(layout, num_input_symbols, config.width, learned)
+        self.bias = make_bias(layout, config)
         rotary = None if learned else Rotary(positions, config.width // config.num_heads)
         self.time = TimeEmbedding(config.width) if config.time_conditioning else None
         self.dropout = Dropout(config.dropout)
@@ -125,11 +171,10 @@ class Trunk(nn.Module):
                 raise ConfigError("this network has time_conditioning: true, so it needs the timesteps t")
             x = x + self.time(t)
         x = self.dropout(x)
-        biases = None if self.bias is None else self.bias()
+        static = self.bias.static()
         hidden = None if visible is None else self._hidden_bias(visible, x.dtype)
         for i, block in enumerate(self.blocks):
-            bias = hidden if biases is None else biases[i] if hidden is None else biases[i] + hidden
-            x = block(x, bias)
+            x = block(x, _total(None if static is None else static[i], self.bias.of_layer(i, x), hidden))
         out: Tensor = self.norm(x)
         return out
 
@@ -178,17 +223,8 @@ class DenoisingTransformer(nn.Module):
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator | None = None) -> None:
-        """Draw all weights anew, as GPT-2: normal matrices, zero biases, smaller projections into the residual."""
-        std = self.config.init_std
-        for module in self.modules():
-            if isinstance(module, nn.LayerNorm):
-                module.reset_parameters()
-                continue
-            for name, parameter in module.named_parameters(recurse=False):
-                if isinstance(module, RelativeBias) or name == "bias":
-                    parameter.zero_()
-                else:
-                    parameter.normal_(0.0, std, generator=generator)
+        """Draw all weights anew, as GPT-2: see ``draw_weights``; projections into the residual stream are smaller."""
+        draw_weights(self, self.config.init_std, generator)
         scale = 1.0 / math.sqrt(2 * self.config.num_layers)
         for block in self.trunk.blocks:
             assert isinstance(block, Block)
@@ -221,3 +257,40 @@ class DenoisingTransformer(nn.Module):
     def num_parameters(self) -> int:
         """Trained weights; a tied table counts once."""
         return sum(p.numel() for p in self.parameters() if p.requires_grad)
+
+
+@runtime_checkable
+class DrawsOwnWeights(Protocol):
+    """A module, such as an attention bias, that draws its own initial weights and those of everything in it."""
+
+    def draw_weights(self, std: float, generator: torch.Generator | None) -> None:
+        """Set every weight; called without gradients.
+
+        Args:
+            std: ``NetworkConfig.init_std``.
+            generator: Source of all draws; torch's default generator if None.
+        """
+        ...
+
+
+def draw_weights(module: nn.Module, std: float, generator: torch.Generator | None) -> None:
+    """Draw the weights of a module and of those in it: normal matrices, zero biases, norms that change nothing."""
+    if isinstance(module, DrawsOwnWeights):
+        module.draw_weights(std, generator)
+        return
+    if isinstance(module, nn.LayerNorm):
+        module.reset_parameters()
+        return
+    for name, parameter in module.named_parameters(recurse=False):
+        if name == "bias":
+            parameter.zero_()
+        else:
+            parameter.normal_(0.0, std, generator=generator)
+    for child in module.children():
+        draw_weights(child, std, generator)
+
+
+def _total(*parts: Tensor | None) -> Tensor | None:
+    """The sum of what there is; None for nothing."""
+    there = [part for part in parts if part is not None]
+    return functools.reduce(torch.add, there) if there else None

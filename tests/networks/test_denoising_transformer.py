@@ -16,9 +16,9 @@ from genpolicy.diffusion.logits import NEGATIVE_INFINITY, TypedLogits, token_nll
 from genpolicy.errors import ConfigError
 from genpolicy.game import MoveVocabulary
 from genpolicy.networks import DenoisingTransformer, NetworkConfig
+from genpolicy.networks.biases import RelativeBias, ply_relations, token_classes
 from genpolicy.networks.embedding import BoardEmbedding
 from genpolicy.networks.heads import TypedHead, clusters_of
-from genpolicy.networks.relations import RelativeBias, ply_relations, token_classes
 from genpolicy.networks.transformer import Block
 from genpolicy.sequence import KINDS, Layout
 
@@ -212,7 +212,7 @@ def test_moves_that_cannot_be_told_apart_are_an_error() -> None:
 def test_board_bias_equals_a_loop_over_pairs_of_tokens(positions: str) -> None:
     layout = layout_of("s-avsav", 3)
     bias = cast(RelativeBias, network(layout, geometry="board", positions=positions).trunk.bias)
-    built = bias()
+    built = bias.static()
     seen: dict[tuple[Any, ...], Tensor] = {}
     by_space: dict[Any, int] = {}
     by_time: dict[Any, int] = {}
@@ -244,15 +244,15 @@ def test_bias_without_gradients_follows_the_tables() -> None:
     net = network(layout_of(), geometry="board")
     bias = cast(RelativeBias, net.trunk.bias)
     with torch.no_grad():
-        first = bias()
-        assert bias() is first
+        first = bias.static()
+        assert bias.static() is first
         bias.space.add_(1.0)
-        torch.testing.assert_close(bias(), first + 1.0)
+        torch.testing.assert_close(bias.static(), first + 1.0)
         net.load_state_dict(network(layout_of(), seed=3, geometry="board").state_dict())
-        assert (bias() - first).abs().max() > 1.0e-3
+        assert (bias.static() - first).abs().max() > 1.0e-3
         net.float()
-        assert bias().dtype == torch.float32
-    assert bias().requires_grad
+        assert bias.static().dtype == torch.float32
+    assert bias.static().requires_grad
 
 
 def test_a_square_has_one_code_in_every_ply() -> None:

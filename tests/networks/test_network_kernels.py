@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from genpolicy.networks.attention import Rotary, attend
-from genpolicy.networks.dropout import dropout, keep_probability
-from genpolicy.networks.linear import Linear, linear
-from genpolicy.networks.threads import in_parallel
+from genpolicy.networks.cpu import Linear, attend, linear
+from genpolicy.networks.cpu.dropout import dropout, keep_probability
+from genpolicy.networks.cpu.threads import in_parallel
+from genpolicy.networks.transformer import Rotary
 
 
 @pytest.fixture(params=[1, 2], ids=["one thread", "two threads"])
@@ -26,25 +26,30 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def qkv_and_bias(b: int, n: int, h: int, d: int, dtype: torch.dtype = torch.float64):
+def qkv_and_bias(b: int, n: int, h: int, d: int, dtype: torch.dtype = torch.float64, *, each_row: bool = False):
     g = generator()
     qkv = torch.randn(b, n, 3, h, d, generator=g, dtype=dtype, requires_grad=True)
-    bias = torch.randn(h, n, n, generator=g, dtype=dtype, requires_grad=True)
+    shape = (b, h, n, n) if each_row else (h, n, n)
+    bias = torch.randn(shape, generator=g, dtype=dtype, requires_grad=True)
     return qkv, bias
 
 
-@pytest.mark.parametrize("with_bias", [False, True])
-@pytest.mark.parametrize("shape", [(3, 5, 2, 4), (5, 210, 2, 4), (1, 1, 1, 2)])
-def test_attention_and_its_gradients_equal_the_formula(num_threads: int, shape, with_bias: bool) -> None:
-    qkv, bias = qkv_and_bias(*shape)
-    b = bias if with_bias else None
+def plain_attention(qkv: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
-    scores = query @ key.mT / math.sqrt(shape[3])
-    expected = ((scores + b if b is not None else scores).softmax(-1) @ value).transpose(1, 2)
+    scores = query @ key.mT / math.sqrt(qkv.shape[-1])
+    return ((scores if bias is None else scores + bias).softmax(-1) @ value).transpose(1, 2)
+
+
+@pytest.mark.parametrize("bias", ["none", "shared", "each row"])
+@pytest.mark.parametrize("shape", [(3, 5, 2, 4), (5, 210, 2, 4), (1, 1, 1, 2)])
+def test_attention_and_its_gradients_equal_the_formula(num_threads: int, shape, bias: str) -> None:
+    qkv, added = qkv_and_bias(*shape, each_row=bias == "each row")
+    b = None if bias == "none" else added
+    expected = plain_attention(qkv, b)
     got = attend(qkv, b, 0.0)
     torch.testing.assert_close(got, expected)
     weights = torch.randn(expected.shape, generator=generator(1), dtype=torch.float64)
-    wrt = [qkv, bias] if with_bias else [qkv]
+    wrt = [qkv] if b is None else [qkv, b]
     for mine, theirs in zip(
         torch.autograd.grad((got * weights).sum(), wrt),
         torch.autograd.grad((expected * weights).sum(), wrt),
@@ -53,15 +58,48 @@ def test_attention_and_its_gradients_equal_the_formula(num_threads: int, shape, 
         torch.testing.assert_close(mine, theirs)
 
 
-def test_attention_without_gradients_equals_attention_with_them() -> None:
-    qkv, bias = qkv_and_bias(2, 6, 2, 4)
+@pytest.mark.parametrize("each_row", [False, True])
+def test_a_bias_may_have_a_gradient_where_the_rest_has_none_and_the_other_way_round(each_row: bool) -> None:
+    qkv, bias = qkv_and_bias(3, 6, 2, 4, each_row=each_row)
+    expected = plain_attention(qkv, bias)
+    for wrt, got in ((bias, attend(qkv.detach(), bias, 0.0)), (qkv, attend(qkv, bias.detach(), 0.0))):
+        torch.testing.assert_close(got, expected)
+        weights = torch.arange(got.numel(), dtype=torch.float64).view(got.shape)
+        (mine,) = torch.autograd.grad((got * weights).sum(), wrt)
+        (theirs,) = torch.autograd.grad((expected * weights).sum(), wrt, retain_graph=True)
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_a_bias_of_each_row_that_is_the_same_is_a_shared_one() -> None:
+    qkv, bias = qkv_and_bias(5, 7, 2, 4, torch.float32)
+    each = bias.expand(5, -1, -1, -1)
+    outs = attend(qkv, bias, 0.0), attend(qkv, each, 0.0)
+    assert torch.equal(*outs)
+    shared, summed = (torch.autograd.grad(out.square().sum(), bias)[0] for out in outs)
+    torch.testing.assert_close(shared, summed)
+    with torch.no_grad():
+        torch.testing.assert_close(attend(qkv, bias, 0.0), attend(qkv, each, 0.0))
+
+
+@pytest.mark.parametrize("shape", [(2, 7, 6), (1, 2, 7, 7), (4, 2, 7, 7), (7, 7)])
+@pytest.mark.parametrize("with_gradient", [False, True])
+def test_a_bias_of_another_shape_is_refused(shape: tuple[int, ...], with_gradient: bool) -> None:
+    qkv = torch.zeros(3, 7, 3, 2, 4, requires_grad=with_gradient)
+    with pytest.raises(ValueError, match=r"an attention bias is \[2, 7, 7\] or \[3, 2, 7, 7\], got \["):
+        attend(qkv, torch.zeros(shape), 0.0)
+
+
+@pytest.mark.parametrize("each_row", [False, True])
+def test_attention_without_gradients_equals_attention_with_them(each_row: bool) -> None:
+    qkv, bias = qkv_and_bias(2, 6, 2, 4, each_row=each_row)
     with torch.no_grad():
         torch.testing.assert_close(attend(qkv, bias, 0.0), attend(qkv.detach().requires_grad_(), bias, 0.0))
     torch.testing.assert_close(attend(qkv.detach(), bias.detach(), 0.0), attend(qkv, bias, 0.0).detach())
 
 
-def test_gradcheck_of_attention_with_dropout(num_threads: int) -> None:
-    qkv, bias = qkv_and_bias(3, 4, 2, 2)
+@pytest.mark.parametrize("each_row", [False, True])
+def test_gradcheck_of_attention_with_dropout(num_threads: int, each_row: bool) -> None:
+    qkv, bias = qkv_and_bias(3, 4, 2, 2, each_row=each_row)
 
     def same_draws(qkv: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         with torch.random.fork_rng(devices=[]):

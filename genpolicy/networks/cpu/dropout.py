@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from genpolicy.networks.threads import in_parallel
+from genpolicy.networks.cpu.threads import in_parallel
 
 _LEVELS = 1 << 16
 """A choice compares 16 random bits with a threshold, so the keep probability is a multiple of 1/65536."""

@@ -1,23 +1,51 @@
-"""Full (bidirectional) self-attention with an optional additive bias and rotary positions.
+"""Attention with an additive bias: torch's, or in training on a CPU a form that keeps its scores in the cache.
 
-Axes: B batch, H heads, N tokens, D features of a head, W width = H D.
+Axes: B batch, b some rows of it, H heads, N tokens, D features of a head.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from einops import rearrange
+from torch import Tensor
 from torch.nn import functional as F
 
-from genpolicy.networks.dropout import draw_keep, draw_seeds, keep_probability, uses_own_kernels
-from genpolicy.networks.linear import Linear
-from genpolicy.networks.threads import in_parallel
+from genpolicy.networks.cpu.dropout import draw_keep, draw_seeds, keep_probability, uses_own_kernels
+from genpolicy.networks.cpu.threads import in_parallel
 
 _SCRATCH_SCORES = 400_000
 """Scores that one piece of work holds at a time: 1.6 MB in float32, about what a core has for itself."""
+
+
+def attend(qkv: Tensor, bias: Tensor | None, dropout: float) -> Tensor:
+    """softmax(query key^T / sqrt(D) + bias) value, every token seeing every token.
+
+    Args:
+        qkv: Queries, keys and values, [B, N, 3, H, D].
+        bias: Added to the scores: [H, N, N] for every row of the batch, or [B, H, N, N]; None for no bias.
+        dropout: Probability of dropping an attention probability; 0 outside training.
+
+    Returns:
+        [B, N, H, D].
+
+    Raises:
+        ValueError: a bias of another shape.
+    """
+    if bias is not None:
+        b, n, _, h, _ = qkv.shape
+        if tuple(bias.shape) not in ((h, n, n), (b, h, n, n)):
+            raise ValueError(f"an attention bias is [{h}, {n}, {n}] or [{b}, {h}, {n}, {n}], got {list(bias.shape)}")
+        bias = bias.to(qkv.dtype)
+    if torch.is_grad_enabled() and qkv.requires_grad and uses_own_kernels(qkv):
+        out: Tensor = _CachedAttention.apply(qkv, bias, dropout)  # type: ignore[no-untyped-call]
+        return out
+    query, key, value = rearrange(qkv, "b n three h d -> three b h n d")
+    mask = bias[None] if bias is not None and bias.ndim == 3 else bias
+    mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
+    return rearrange(mixed, "b h n d -> b n h d")
 
 
 class _CachedAttention(torch.autograd.Function):
@@ -35,13 +63,13 @@ class _CachedAttention(torch.autograd.Function):
         kept = torch.empty((b, h, n, n) if p > 0.0 else (0,), dtype=torch.uint8)
         seeds = draw_seeds(b) if p > 0.0 else [0] * b
         keep = keep_probability(p)
-        repeated = _repeated(bias, n)
+        bias_of = _bias_of_rows(bias, n)
 
         def work(rows: range) -> None:
             for start, stop in _pieces(rows, h * n * n):
                 count = stop - start
                 query, key, value = _heads(qkv[start:stop])
-                probabilities = _probabilities(query, key, repeated)
+                probabilities = _probabilities(query, key, bias_of(start, stop))
                 if p > 0.0:
                     for i, row in enumerate(range(start, stop)):
                         bits = draw_keep(kept[row], p, seeds[row])
@@ -61,16 +89,19 @@ class _CachedAttention(torch.autograd.Function):
         b, n, _, h, d = qkv.shape
         grad_out, keep, scale = grads[0], keep_probability(ctx.p), d**-0.5
         grad_qkv = torch.empty_like(qkv, memory_format=torch.contiguous_format)
-
-        repeated = _repeated(bias, n)
+        bias_of = _bias_of_rows(bias, n)
+        wants_bias = ctx.needs_input_grad[1]
+        is_shared = wants_bias and bias.ndim == 3
+        # The gradient of a bias for each row is that of its scores; one that the rows share is summed thread by thread.
+        grad_bias = qkv.new_empty(bias.shape) if wants_bias and not is_shared else None
 
         def work(rows: range) -> Tensor | None:
-            of_bias = None if bias is None else torch.zeros_like(bias)
+            of_bias = torch.zeros_like(bias) if is_shared else None
             for start, stop in _pieces(rows, h * n * n):
                 count = stop - start
                 query, key, value = _heads(qkv[start:stop])
                 of_out = grad_out[start:stop].transpose(1, 2).reshape(count * h, n, d)
-                probabilities = _probabilities(query, key, repeated)
+                probabilities = _probabilities(query, key, bias_of(start, stop))
                 of_scores = torch.bmm(of_out, value.mT)
                 if ctx.p > 0.0:
                     mask = kept[start:stop].view(count * h, n, n).to(qkv.dtype)
@@ -83,6 +114,8 @@ class _CachedAttention(torch.autograd.Function):
                 if of_bias is not None:
                     for i in range(count):
                         of_bias.add_(of_scores[i * h : (i + 1) * h])
+                if grad_bias is not None:
+                    grad_bias[start:stop].copy_(of_scores.view(count, h, n, n))
                 of_query = torch.baddbmm(query, of_scores, key, beta=0, alpha=scale)
                 of_key = torch.baddbmm(key, of_scores.mT, query, beta=0, alpha=scale)
                 for part, grad in enumerate((of_query, of_key, of_value)):
@@ -90,12 +123,18 @@ class _CachedAttention(torch.autograd.Function):
             return of_bias
 
         parts = [part for part in in_parallel(work, b) if part is not None]
-        return grad_qkv, sum(parts[1:], start=parts[0]) if parts else None, None
+        return grad_qkv, sum(parts[1:], start=parts[0]) if parts else grad_bias, None
 
 
-def _repeated(bias: Tensor | None, n: int) -> Tensor | None:
-    """The bias [H, N, N] once for each row of the largest piece, [b H, N, N]."""
-    return None if bias is None else bias.repeat(max(1, _SCRATCH_SCORES // (len(bias) * n * n)), 1, 1)
+def _bias_of_rows(bias: Tensor | None, n: int) -> Callable[[int, int], Tensor | None]:
+    """A function of ``start`` and ``stop`` that gives the bias of these rows of the batch, [b H, N, N]."""
+    if bias is None:
+        return lambda start, stop: None
+    if bias.ndim == 4:
+        return lambda start, stop: bias[start:stop].flatten(0, 1)
+    h = len(bias)
+    repeated = bias.repeat(max(1, _SCRATCH_SCORES // (h * n * n)), 1, 1)  # once for each row of the largest piece
+    return lambda start, stop: repeated[: (stop - start) * h]
 
 
 def _pieces(rows: range, scores: int) -> Iterator[tuple[int, int]]:
@@ -113,77 +152,10 @@ def _heads(qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _probabilities(query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
-    """softmax(query key^T / sqrt(D) + bias), shape [b H, N, N]; ``bias`` is repeated for at least b rows."""
+    """softmax(query key^T / sqrt(D) + bias), shape [b H, N, N], of queries, keys [b H, N, D] and bias [b H, N, N]."""
     scale = query.shape[-1] ** -0.5
     if bias is None:
         scores = torch.baddbmm(query.new_zeros(()).expand(1, 1, 1), query, key.mT, beta=0, alpha=scale)
     else:
-        scores = torch.baddbmm(bias[: len(query)], query, key.mT, alpha=scale)
+        scores = torch.baddbmm(bias, query, key.mT, alpha=scale)
     return scores.softmax(-1)
-
-
-def attend(qkv: Tensor, bias: Tensor | None, dropout: float) -> Tensor:
-    """softmax(query key^T / sqrt(D) + bias) value, every token seeing every token.
-
-    Args:
-        qkv: Queries, keys and values, [B, N, 3, H, D].
-        bias: [H, N, N], added to the scores of every row of the batch; None for no bias.
-        dropout: Probability of dropping an attention probability; 0 outside training.
-
-    Returns:
-        [B, N, H, D].
-    """
-    if torch.is_grad_enabled() and qkv.requires_grad and uses_own_kernels(qkv):
-        out: Tensor = _CachedAttention.apply(qkv, bias, dropout)  # type: ignore[no-untyped-call]
-        return out
-    query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
-    mask = None if bias is None else bias[None].to(query.dtype)
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout).transpose(1, 2)
-
-
-class Rotary(nn.Module):
-    """Rotates queries and keys by their positions (Su et al. 2021, arXiv:2104.09864, base 10000).
-
-    Args:
-        positions: [N] of each token: its place in the sequence, or its ply.
-        head_width: D, even.
-    """
-
-    cos: Tensor
-    sin: Tensor
-
-    def __init__(self, positions: Tensor, head_width: int) -> None:
-        super().__init__()
-        half = head_width // 2
-        frequencies = 10000.0 ** (-torch.arange(half, dtype=torch.float64) / half)
-        angles = positions.to(torch.float64)[:, None] * frequencies
-        self.register_buffer("cos", angles.cos().float(), persistent=False)
-        self.register_buffer("sin", angles.sin().float(), persistent=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[B, N, ..., H, D] in, the same shape out; features i and i + D/2 form a pair."""
-        first, second = x.chunk(2, dim=-1)
-        shape = (x.shape[1],) + (1,) * (x.ndim - 3) + (-1,)
-        cos, sin = self.cos.to(x.dtype).view(shape), self.sin.to(x.dtype).view(shape)
-        return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
-
-
-class SelfAttention(nn.Module):
-    """Multi-head self-attention with GPT-2's projections and biases."""
-
-    def __init__(self, width: int, num_heads: int, dropout: float, rotary: Rotary | None) -> None:
-        super().__init__()
-        self.num_heads, self.dropout = num_heads, dropout
-        self.qkv = Linear(width, 3 * width)
-        self.out = Linear(width, width)
-        self.rotary = rotary
-
-    def forward(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        """[B, N, W] in and out; ``bias`` [H, N, N] or None."""
-        b, n, w = x.shape
-        qkv = self.qkv(x).view(b, n, 3, self.num_heads, -1)
-        if self.rotary is not None:
-            qkv = torch.cat([self.rotary(qkv[:, :, :2]), qkv[:, :, 2:]], dim=2)
-        mixed = attend(qkv, bias, self.dropout if self.training else 0.0)
-        out: Tensor = self.out(mixed.reshape(b, n, w))
-        return out

@@ -1,0 +1,158 @@
+"""Attention biases: what is added to the scores of attention, by layer and head, and if need be by row of the batch.
+
+A bias is found by its name in the entry-point group ``genpolicy.biases`` and chosen by ``NetworkConfig.bias``;
+``docs/your-own-sampler.md`` shows how to add one. ``RelativeBias`` is learned from how two tokens lie to each other:
+
+    bias[h, i, j] = space[h, relation(i, j)] + time[h, ply_j - ply_i, whether i and j are the same place]
+
+without the difference of plies where positions are rotary and attention sees it anyway. Two squares relate by
+(row_j - row_i, column_j - column_i), every difference with its own entry. Where one of the two tokens is not a square,
+they relate by their classes: all squares are one class, every other place of a state (side to move, a hand slot, ...)
+is one, actions and values are one each.
+
+Axes: B batch, N tokens, W width, H heads, R relations of places.
+"""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import torch
+from einops import rearrange
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from genpolicy import registry
+from genpolicy.errors import ConfigError, did_you_mean
+from genpolicy.networks.config import NetworkConfig
+from genpolicy.networks.embedding import index_buffer
+from genpolicy.sequence import KINDS, Layout
+
+
+class AttentionBias(nn.Module):
+    """The base of attention biases, which adds nothing; a subclass overrides ``static``, ``of_layer``, or both.
+
+    Initial weights are drawn as those of the rest of the network; a subclass whose weights begin otherwise has
+    ``draw_weights`` (see ``genpolicy.networks.transformer.DrawsOwnWeights``).
+
+    Args:
+        layout: The tokens of a sequence.
+        config: The network's shape. A subclass takes the keys of ``config.bias_options`` as further arguments.
+    """
+
+    def __init__(self, layout: Layout, config: NetworkConfig) -> None:
+        super().__init__()
+
+    def static(self) -> Tensor | None:
+        """[layers, H, N, N] the part that is the same for every input; None for none. Computed once in a call."""
+        return None
+
+    def of_layer(self, i: int, x: Tensor) -> Tensor | None:
+        """[B, H, N, N] the part of layer ``i`` (from 0) that depends on the features ``x`` [B, N, W] that enter it."""
+        del i, x
+        return None
+
+
+def make_bias(layout: Layout, config: NetworkConfig) -> AttentionBias:
+    """The bias that ``config.bias`` names.
+
+    Raises:
+        ConfigError: no such bias or option (with the near one).
+        RegistryError: the bias cannot be imported, or is not an ``AttentionBias``.
+    """
+    name = config.bias
+    if name == "auto":
+        name = "relative" if config.geometry == "board" else "none"
+    known = registry.available("biases")
+    if name not in known:
+        hint = did_you_mean(name, known)
+        raise ConfigError(f"network.bias {name!r} does not exist.{hint} There are: auto, {', '.join(known)}")
+    made = registry.load("biases", name)
+    if not (isinstance(made, type) and issubclass(made, AttentionBias)):
+        raise registry.wrong_thing("biases", name, made, "a subclass of genpolicy.networks.AttentionBias")
+    takes = list(inspect.signature(made).parameters)[2:]
+    for key in config.bias_options:
+        if key not in takes:
+            hint = did_you_mean(key, takes)
+            raise ConfigError(
+                f"network.bias_options.{key}: bias {name!r} takes no option {key!r}.{hint} "
+                f"It takes: {', '.join(takes) or 'none'}"
+            )
+    return made(layout, config, **config.bias_options)
+
+
+def token_classes(layout: Layout) -> NDArray[np.int64]:
+    """[N] 0 for squares, 1 for actions, 2 for values, 3 + place for the other places of a state."""
+    classes = np.where(layout.kinds == KINDS.index("action"), 1, 2)
+    is_state = layout.places >= 0
+    classes = np.where(is_state, 3 + layout.places, classes)
+    return np.where(is_state & (layout.rows >= 0) & (layout.cols >= 0), 0, classes).astype(np.int64)
+
+
+def place_relations(layout: Layout) -> tuple[NDArray[np.int64], int]:
+    """[N, N] index of the relation between two tokens' places, and the number R of relations that occur."""
+    classes = token_classes(layout)
+    square = classes == 0
+    rows, cols = layout.rows, layout.cols
+    num_rows, num_cols = int(rows.max()) + 1, int(cols.max()) + 1
+    row_step = rows[None, :] - rows[:, None] + num_rows - 1
+    col_step = cols[None, :] - cols[:, None] + num_cols - 1
+    num_classes = int(classes.max()) + 1
+    by_square = row_step * max(1, 2 * num_cols - 1) + col_step
+    by_class = max(1, 2 * num_rows - 1) * max(1, 2 * num_cols - 1) + classes[:, None] * num_classes + classes[None, :]
+    raw = np.where(square[:, None] & square[None, :], by_square, by_class)
+    found, index = np.unique(raw, return_inverse=True)
+    return index.reshape(raw.shape), len(found)
+
+
+def ply_relations(layout: Layout, differences: bool = True) -> tuple[NDArray[np.int64], int]:
+    """[N, N] index of (ply_j - ply_i, or 0 without differences; same place or not), and how many there can be."""
+    plies = layout.plies if differences else np.zeros_like(layout.plies)
+    num_steps = 2 * int(plies.max()) + 1
+    step = plies[None, :] - plies[:, None] + int(plies.max())
+    same = (layout.places[:, None] == layout.places[None, :]) & (layout.places >= 0)[:, None]
+    return step + num_steps * same.astype(np.int64), 2 * num_steps
+
+
+class RelativeBias(AttentionBias):
+    """The bias of every layer and head by relative row, column and ply, from tables that start at zero."""
+
+    index: Tensor
+    space_of: Tensor
+    time_of: Tensor
+
+    def __init__(self, layout: Layout, config: NetworkConfig) -> None:
+        super().__init__(layout, config)
+        self.num_layers, self.num_tokens = config.num_layers, layout.length
+        space, num_space = place_relations(layout)
+        time, num_time = ply_relations(layout, differences=config.positions == "learned")
+        pairs, index = np.unique(np.stack([space.reshape(-1), time.reshape(-1)]), axis=1, return_inverse=True)
+        self.register_buffer("index", index_buffer(index.reshape(-1)), persistent=False)
+        self.register_buffer("space_of", index_buffer(pairs[0]), persistent=False)
+        self.register_buffer("time_of", index_buffer(pairs[1]), persistent=False)
+        self.space = nn.Parameter(torch.zeros(num_space, config.num_layers * config.num_heads))
+        self.time = nn.Parameter(torch.zeros(num_time, config.num_layers * config.num_heads))
+        self._cache: tuple[tuple[object, ...], Tensor] | None = None
+
+    def draw_weights(self, std: float, generator: torch.Generator | None) -> None:
+        """Zeros: attention begins without a bias."""
+        del std, generator
+        self.space.zero_()
+        self.time.zero_()
+
+    def static(self) -> Tensor:
+        """[layers, H, N, N]; built again only when the tables have changed where no gradient is needed."""
+        if torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return self._build()
+        key = tuple((p.data_ptr(), p._version, p.dtype, p.device) for p in (self.space, self.time))
+        if self._cache is None or self._cache[0] != key:
+            self._cache = (key, self._build())
+        return self._cache[1]
+
+    def _build(self) -> Tensor:
+        of_pair = F.embedding(self.space_of, self.space) + F.embedding(self.time_of, self.time)
+        flat = F.embedding(self.index, of_pair)
+        size = {"layer": self.num_layers, "n": self.num_tokens}
+        return rearrange(flat, "(n m) (layer h) -> layer h n m", **size).contiguous()
