@@ -240,7 +240,7 @@ class Run:
         if found is None:
             self.notes.append(f"{self.out}: no checkpoint yet, so the run begins at the beginning")
             return
-        checkpoints.forbid_differences(found.state["identity"], self.identity, found.folder)
+        checkpoints.forbid_differences(setup.completed(found.state["identity"]), self.identity, found.folder)
         self.learner.load_state_dict(found.tensors["model"])
         for name, optimizer in self.optimizers.items():
             plain = found.state["optimizer"][name]

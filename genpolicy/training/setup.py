@@ -121,12 +121,8 @@ def take_weights(learner: Learner, folder: str) -> None:
 
 
 def identity(config: RunConfig, dataset: Dataset, learner: Learner) -> dict[str, Any]:
-    """What a checkpoint and the run that goes on from it must agree in."""
-    settings = to_dict(config)
-    for section, keys in FREE_KEYS.items():
-        for key in keys:
-            (settings[section] if section else settings).pop(key)
-    settings["game"] = learner.game.spec
+    """What a checkpoint and the run that resumes from it must agree in."""
+    settings = {**_compared(config), "game": learner.game.spec}
     facts = {
         "tokenizer": tokenizer_fingerprint(learner.game),
         "layout": learner.fingerprint,
@@ -134,6 +130,28 @@ def identity(config: RunConfig, dataset: Dataset, learner: Learner) -> dict[str,
         "config": settings,
     }
     plain: dict[str, Any] = json.loads(json.dumps(facts))  # as a checkpoint gives it back: tuples are lists
+    return plain
+
+
+def _compared(config: RunConfig) -> dict[str, Any]:
+    """The settings without those that a resumed run may change."""
+    settings = to_dict(config)
+    for section, keys in FREE_KEYS.items():
+        for key in keys:
+            (settings[section] if section else settings).pop(key)
+    return settings
+
+
+def completed(saved: dict[str, Any]) -> dict[str, Any]:
+    """A checkpoint's ``identity`` with the keys that the configuration has gained since, at their defaults.
+
+    The default of a new key means what the code did before there was one.
+    """
+    try:
+        settings = _compared(filled_in(structured(RunConfig, saved["config"])))
+    except (ConfigError, RegistryError):
+        return saved  # it names keys or a learner that are gone, so it differs anyway and the message says in what
+    plain: dict[str, Any] = json.loads(json.dumps({**saved, "config": settings}))
     return plain
 
 

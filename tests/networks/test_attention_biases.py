@@ -187,9 +187,7 @@ def test_a_bias_draws_its_own_weights_and_the_others_of_the_network_follow(
 
 
 def test_wrong_biases_are_named(pooled: None, layout: Layout) -> None:
-    with pytest.raises(
-        ConfigError, match=r"network\.bias 'relativ' does not exist.*'relative'.*auto, none, pooled"
-    ):
+    with pytest.raises(ConfigError, match=r"network\.bias 'relativ' does not exist.*'relative'.*auto, none, pooled"):
         made(layout, bias="relativ")
     with pytest.raises(ConfigError, match=r"network\.bias_options\.scal:.*Did you mean: 'scale'.*takes: scale, shared"):
         made(layout, bias="pooled", bias_options={"scal": 1})

@@ -251,6 +251,19 @@ class TestInProcess:
         with pytest.raises(CheckpointError, match=re.escape(named)):
             train(configuration(data, finished, override), resume=True)
 
+    def test_a_checkpoint_from_before_a_key_existed_is_resumed(self, data: Dataset, finished: Path) -> None:
+        whole = weights(finished / "policy")
+        shutil.rmtree(finished / "checkpoints" / "step-00000012")
+        for file in (finished / "checkpoints").glob("*/state.json"):
+            state = json.loads(file.read_text())
+            config = state["identity"]["config"]
+            assert config["learner"].pop("poison_at") is not None
+            assert config["optim"].pop("momentum")
+            file.write_text(json.dumps(state))
+        assert weights(train(configuration(data, finished), resume=True)) == whole
+        with pytest.raises(CheckpointError, match=r"config\.optim\.momentum was 0\.95 and is 0\.5"):
+            train(configuration(data, finished, "optim.momentum=0.5"), resume=True)
+
     def test_other_data_and_another_game_are_refused_by_name(
         self, data: Dataset, finished: Path, tmp_path: Path
     ) -> None:
