@@ -26,6 +26,14 @@ class DatasetError(ValueError):
     """A data set is damaged, truncated, empty or of another game."""
 
 
+class StoreError(ValueError):
+    """A store of unfinished work is damaged, of another form, or holds something else."""
+
+
+class LockedError(ValueError):
+    """Another process works in the folder."""
+
+
 class EngineError(RuntimeError):
     """An engine is missing, is not an engine, hangs, dies, or answers nonsense."""
 

@@ -133,7 +133,7 @@ def _of_tournament(path: Path) -> list[RatedGame]:
             row = json.loads(line)
             games.append(RatedGame(row["first"], row["second"], row["result"], f"{path}|{row['pair']}"))
         except (ValueError, KeyError, TypeError) as error:
-            raise SourceError(f"{path}:{number}: damaged ({error}); go on with the tournament to mend it") from error
+            raise SourceError(f"{path}:{number}: damaged ({error}); resume the tournament to repair it") from error
     return games
 
 

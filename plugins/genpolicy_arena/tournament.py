@@ -1,4 +1,4 @@
-"""Round robins and gauntlets: who plays whom from which opening, played by several processes, kept in a journal.
+"""Round robins and gauntlets: who plays whom from which opening, played by several processes, kept in a folder.
 
 A game's number says everything of it: round (its opening), pairing, colours. Games are played in groups of consecutive
 numbers (see ``match``), which processes take one after the other, so results do not depend on how many there are; after
@@ -18,7 +18,7 @@ from genpolicy_arena.adjudication import Adjudication
 from genpolicy_arena.match import GameResult, GameTask
 from genpolicy_arena.openings import Opening
 from genpolicy_arena.ratings import RatedGame
-from genpolicy_arena.results import Journal
+from genpolicy_arena.results import TournamentFolder
 from genpolicy_arena.sprt import SprtConfig, SprtState, state_of
 from genpolicy_arena.workers import Setup, run_groups
 
@@ -153,19 +153,19 @@ class SprtWatch:
             self.state = state_of(self.test, self._counts)
 
 
-def _check_known(journal: Journal, tasks: Sequence[GameTask]) -> None:
-    """See that the games that are known are games of this tournament.
+def _check_known(played: TournamentFolder, tasks: Sequence[GameTask]) -> None:
+    """Check that the games played so far are games of this tournament.
 
     Raises:
         ValueError: one of them began from another opening, as when a book was changed.
     """
-    moves = journal.game.moves
-    for number, known in journal.results.items():
+    moves = played.game.moves
+    for number, known in played.results.items():
         planned = tasks[number].opening if number < len(tasks) else None
-        played = (known.start, known.moves[: known.opening_plies])
-        if planned is None or played != (planned.start, tuple(moves[move] for move in planned.moves)):
+        opening = (known.start, known.moves[: known.opening_plies])
+        if planned is None or opening != (planned.start, tuple(moves[move] for move in planned.moves)):
             raise ValueError(
-                f"{journal.folder}: game {number + 1} began from another opening than this one's: were --openings, "
+                f"{played.folder}: game {number + 1} began from another opening than this one's: were --openings, "
                 "their file or --random-plies changed? Name a new folder with --out"
             )
 
@@ -185,7 +185,7 @@ def run_tournament(
     Args:
         config: What is played.
         game: Its game.
-        folder: Where games are kept (see ``journal``); a tournament that was stopped goes on.
+        folder: Where games are kept (``TournamentFolder``); a tournament that was stopped is resumed.
         workers: Processes; 1 plays in this one.
         threads: Threads that each process gives a network. Another number may change the last digits of its outputs.
         progress: Called with the games known, those planned and the test, at the beginning and after each game.
@@ -203,30 +203,30 @@ def run_tournament(
         if warnings[text] == 1:
             note(text)
 
-    with Journal(folder, game, config.manifest(), config.players) as journal:
-        _check_known(journal, tasks)
+    with TournamentFolder(folder, game, config.manifest(), config.players) as played:
+        _check_known(played, tasks)
         watch = SprtWatch(config) if config.sprt is not None else None
-        for result in journal.results.values():
+        for result in played.results.values():
             if watch is not None:
                 watch.add(result)
-        size = int(journal.manifest["games_at_once"])
+        size = int(played.manifest["games_at_once"])
         groups = [tasks[start : start + size] for start in range(0, len(tasks), size)]
-        missing = [group for group in groups if any(task.number not in journal.results for task in group)]
-        progress(len(journal.results), len(tasks), None if watch is None else watch.state)
+        missing = [group for group in groups if any(task.number not in played.results for task in group)]
+        progress(len(played.results), len(tasks), None if watch is None else watch.state)
 
         def finished(result: GameResult) -> bool:
             """Keep a game; False to stop."""
-            if journal.add(result):
+            if played.add(result):
                 if result.ended == "forfeit":
                     note(f"game {result.number + 1}: {result.reason}")
                 if watch is not None:
                     watch.add(result)
-                progress(len(journal.results), len(tasks), None if watch is None else watch.state)
+                progress(len(played.results), len(tasks), None if watch is None else watch.state)
             return watch is None or watch.state.verdict is None
 
         if missing and (watch is None or watch.state.verdict is None):
             setup = Setup(config.game, config.players, config.rules, config.seed, config.device, threads)
             run_groups(setup, game, missing, workers=workers, finished=finished, warn=warn)
-        results = [journal.results[number] for number in sorted(journal.results)]
+        results = [played.results[number] for number in sorted(played.results)]
     counted = [text if times == 1 else f"{text} ({times} times)" for text, times in warnings.items()]
     return TournamentOutcome(results, len(tasks), None if watch is None else watch.state, counted)

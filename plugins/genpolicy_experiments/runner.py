@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import itertools
 import json
 import os
@@ -31,6 +30,7 @@ from genpolicy.data.records import INFO_FILE, DatasetInfo
 from genpolicy.errors import ConfigError, DatasetError
 from genpolicy.files import write_atomic
 from genpolicy.machine import num_cores
+from genpolicy.store import FolderLock
 from genpolicy_experiments import possible, stored
 from genpolicy_experiments.description import Cell, Experiment, PlannedRun, digest
 
@@ -199,12 +199,15 @@ class Runner:
         """Make what is missing; the jobs that failed.
 
         Raises:
-            ConfigError: another process runs this experiment in the same folder.
+            LockedError: another process runs an experiment in the same folder.
             KeyboardInterrupt: interrupted; the runs have saved where they were.
         """
         self.require_folders()
-        shared = _locked(self.runs / ".lock") if self._is_shared else contextlib.nullcontext()
-        with _locked(self.out / ".lock"), shared, self._stopping():
+        folders = [(self.out, "--out"), *([(self.runs, "--runs")] if self._is_shared else [])]
+        with contextlib.ExitStack() as stack:
+            for folder, option in folders:
+                stack.enter_context(FolderLock(folder, "runs an experiment", f"choose another {option}"))
+            stack.enter_context(self._stopping())
             jobs = self.jobs()
             for job in jobs:
                 self._mend(job)
@@ -364,18 +367,6 @@ def _asked(folder: Path) -> str | None:
         return _but_for_the_version(job["config"], job["budget"], job["evaluate"]["folder"])
     except (OSError, stored.DamagedError, KeyError, TypeError):
         return None
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(
-                f"{path.parent}: another process runs an experiment there; wait for it, or take another --out"
-            ) from None
-        yield
 
 
 def _is_complete(folder: str) -> bool:

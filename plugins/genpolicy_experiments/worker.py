@@ -8,8 +8,6 @@ the data is not the version that the run is keyed by.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import io
 import json
@@ -17,7 +15,6 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +28,7 @@ from genpolicy.errors import ConfigError
 from genpolicy.files import write_atomic
 from genpolicy.game import Game
 from genpolicy.policies.base import Policy, load_policy
+from genpolicy.store import FolderLock
 from genpolicy.training import setup
 from genpolicy.training.checkpoint import newest
 from genpolicy.training.config import RunConfig
@@ -49,16 +47,9 @@ def main(arguments: list[str]) -> int:
     """Run a job file."""
     job = json.loads(Path(arguments[0]).read_text())
     stored.follow_parent(job.get("parent", os.getppid()))
-    with _alone(Path(job["results"])):
+    # The process of a command that was killed may still be saving its last checkpoint.
+    with FolderLock(Path(job["results"]), "makes a run", "choose another folder", wait=True):
         return _work(job)
-
-
-@contextlib.contextmanager
-def _alone(results: Path) -> Iterator[None]:
-    """Wait for the process of a command that was killed: it may be saving its last checkpoint still."""
-    with (results / ".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _work(job: dict[str, Any]) -> int:

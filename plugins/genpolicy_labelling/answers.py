@@ -19,7 +19,8 @@ from typing import Any, TypeVar
 from genpolicy.data.oracle import Line
 from genpolicy.errors import DatasetError, EngineError
 from genpolicy.game import Game
-from genpolicy_labelling.writer import JOURNAL_FILE, DatasetWriter
+from genpolicy_labelling.journal import JOURNAL_FILE
+from genpolicy_labelling.writer import DatasetWriter
 
 T = TypeVar("T")
 MAX_UNLABELLED = 8

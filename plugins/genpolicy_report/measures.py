@@ -17,10 +17,10 @@ from typing import Any
 import genpolicy
 from genpolicy.data.labelled import LabelledPosition
 from genpolicy.errors import EngineError
-from genpolicy.files import write_atomic
 from genpolicy.machine import commit
 from genpolicy.policies.base import Policy
 from genpolicy.report import plain_figures
+from genpolicy.store import Store
 from genpolicy_arena.match import GameResult
 from genpolicy_arena.results import LINES, MANIFEST
 from genpolicy_evaluation.accuracy import measure_accuracy
@@ -28,6 +28,8 @@ from genpolicy_evaluation.latency import measure_latency
 from genpolicy_evaluation.provenance import now
 from genpolicy_evaluation.puzzle_tables import BAND, PuzzleResult
 from genpolicy_evaluation.puzzles import PuzzleFile, attempt_puzzles
+
+PARTS_FILE, PURPOSE = "parts.sqlite", "parts of a report"
 
 
 @dataclass(frozen=True)
@@ -41,43 +43,52 @@ class Part:
 
 
 class PartStore:
-    """Keeps parts in a folder, one JSON file each.
+    """Keeps parts in a folder, in a store (``genpolicy.store``).
+
+    genpolicy 0.1 kept a JSON file for each part; such files are still read.
 
     Args:
-        folder: Made when the first part is kept.
+        folder: Created when the first part is asked for.
         again: Measure everything anew.
     """
 
     def __init__(self, folder: Path, *, again: bool = False) -> None:
         self.folder, self._again = folder, again
         self.num_kept = 0
-        """Parts that were there already."""
+        """Parts that had been measured before."""
 
     def get(self, measure: str, key: Mapping[str, Any], make: Callable[[], Mapping[str, Any]]) -> Part:
-        """The part of a key: the kept one, or else ``make``'s figures, which are then kept.
+        """The part of a key: the kept one, or else one of the figures that ``make`` returns, which is then kept.
 
         Raises:
-            ValueError: the kept file is damaged.
+            StoreError: the store is damaged or of another form.
+            ValueError: a part's file of the old form is damaged.
         """
         full = {"measure": measure, "version": genpolicy.__version__, **key}
         digest = hashlib.sha256(json.dumps(full, sort_keys=True).encode()).hexdigest()[:20]
-        path = self.folder / f"{measure}-{digest}.json"
-        if path.is_file() and not self._again:
-            try:
-                kept = json.loads(path.read_text())
-                part = Part(kept["figures"], kept["made"])
-            except (ValueError, KeyError, TypeError) as error:
-                raise ValueError(f"{path}: damaged ({error}); delete it, and it is measured again") from error
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with Store(self.folder / PARTS_FILE, PURPOSE) as store:
+            kept = None if self._again else store.get(measure, digest) or self._old(f"{measure}-{digest}.json")
+        if kept is not None:
             self.num_kept += 1
-            return part
+            return Part(kept["figures"], kept["made"])
         began = time.perf_counter()
         figures = plain_figures(make())
         seconds = round(time.perf_counter() - began, 1)
         made = {"time": now(), "version": genpolicy.__version__, "commit": commit(), "seconds": seconds}
-        self.folder.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"key": full, "figures": figures, "made": made}, indent=1, allow_nan=False)
-        write_atomic(path, (text + "\n").encode())
+        with Store(self.folder / PARTS_FILE, PURPOSE) as store:
+            store.put(measure, digest, {"key": full, "figures": figures, "made": made})
         return Part(figures, made)
+
+    def _old(self, name: str) -> dict[str, Any] | None:
+        path = self.folder / name
+        if not path.is_file():
+            return None
+        try:
+            kept = json.loads(path.read_text())
+            return {"figures": kept["figures"], "made": kept["made"]}
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path}: damaged ({error}); delete it, and it is measured again") from error
 
 
 @dataclass

@@ -1,6 +1,8 @@
+import os
 import stat
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -40,3 +42,17 @@ def stockfish() -> str:
         return find_engine("stockfish")
     except EngineError as error:
         pytest.skip(f"needs Stockfish: {error}")
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MiB; only root can make one."""
+    if os.name != "posix" or os.geteuid() != 0:
+        pytest.skip("only root can mount a tiny disk")
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], capture_output=True, text=True)
+    if made.returncode != 0:
+        pytest.skip(f"cannot mount a tiny disk: {made.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", folder], check=True)

@@ -20,6 +20,7 @@ from genpolicy.data.records import Dataset, DatasetInfo, Record
 from genpolicy.errors import DatasetError
 from genpolicy_labelling import commands, importing, writer
 from genpolicy_labelling.writer import DatasetWriter
+from tests.data.journal_files import num_answered
 
 TIC_TAC_TOE = "connect:rows=3,cols=3,k=3,gravity=false"
 
@@ -256,12 +257,12 @@ def test_a_failed_import_leaves_nothing_behind(tmp_path, capsys) -> None:
 
 
 def test_what_a_kill_left_before_anything_was_finished_is_no_obstacle(tmp_path, capsys) -> None:
-    for journal in (None, b""):
+    for journal in (None, "journal.jsonl", "journal.sqlite"):
         (tmp_path / "d").mkdir()
         info = DatasetInfo(game="chess", made_by="label", options={"horizon": 3})
         (tmp_path / "d" / "dataset.yaml").write_bytes(info.to_yaml())
         if journal is not None:
-            (tmp_path / "d" / "journal.jsonl").write_bytes(journal)
+            (tmp_path / "d" / journal).write_bytes(b"")
         assert cli.main(["data", *map(str, SELFPLAY[:-1]), str(tmp_path / "d")]) == 0
         for path in (tmp_path / "d").iterdir():
             path.unlink()
@@ -324,8 +325,7 @@ def test_a_signal_ends_the_work_and_says_how_to_go_on(tmp_path, fake_engine, num
         str(tmp_path / "d"),
     ]
     process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
-    journal = tmp_path / "d" / "journal.jsonl"
-    while process.poll() is None and not (journal.exists() and journal.stat().st_size):
+    while process.poll() is None and not num_answered(tmp_path / "d"):
         time.sleep(0.01)
     process.send_signal(number)
     _, said = process.communicate(timeout=30)
@@ -335,7 +335,7 @@ def test_a_signal_ends_the_work_and_says_how_to_go_on(tmp_path, fake_engine, num
     assert "Traceback" not in said
     if number != signal.SIGINT:
         assert f"stopped by {signal.Signals(number).name}" in said
-    assert journal.stat().st_size
+    assert num_answered(tmp_path / "d")
     for pid in (engine.parent / "starts").read_text().split():
         assert not Path(f"/proc/{pid}").exists()
 
@@ -345,8 +345,7 @@ def test_nohup_stays_in_force(tmp_path, fake_engine) -> None:
     words = ["data", "selfplay", "--game", "chess", "--games", "1", "--max-plies", "20", "--horizon", "1"]
     words = [sys.executable, "-m", "genpolicy", *words, "--oracle", f"{engine}?nodes=5", "--out", str(tmp_path / "d")]
     process = subprocess.Popen(["nohup", *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    journal = tmp_path / "d" / "journal.jsonl"
-    while process.poll() is None and not (journal.exists() and journal.stat().st_size):
+    while process.poll() is None and not num_answered(tmp_path / "d"):
         time.sleep(0.01)
     process.send_signal(signal.SIGHUP)
     assert process.wait(60) == 0

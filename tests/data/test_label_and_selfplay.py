@@ -9,7 +9,6 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import chess
 import pytest
@@ -19,6 +18,7 @@ from genpolicy import cli
 from genpolicy.data.records import Dataset
 from genpolicy.values import score_to_value
 from genpolicy_labelling.selfplay import SelfplayConfig
+from tests.data.journal_files import entries_of, num_answered
 
 GAME = genpolicy.load_game("chess")
 TIC_TAC_TOE = "connect:rows=3,cols=3,k=3,gravity=false"
@@ -44,10 +44,12 @@ def roots_of(log: Path) -> list[str]:
     return [line.removeprefix("position fen ") for line in lines]
 
 
-def entries_of(folder: Path) -> list[dict[str, Any]]:
-    """What the journal of a data set holds."""
-    lines = (folder / "journal.jsonl").read_bytes().splitlines(keepends=True)
-    return [json.loads(line)["entry"] for line in lines if line.endswith(b"\n")]
+def answered_in(folder: Path) -> set[str]:
+    """Marks of the positions that the journal of a data set holds an answer to."""
+    answers = {value["position"] for table, _, value in entries_of(folder) if table == "answers"}
+    return answers | {
+        mark(row["state"]) for table, _, unit in entries_of(folder) if table == "units" for row in unit["rows"]
+    }
 
 
 def mark(fen: str) -> str:
@@ -56,15 +58,15 @@ def mark(fen: str) -> str:
 
 
 def run_with_kills(words: list[object], folder: Path, every: int, log: Path) -> int:
-    """Run a command, kill -9 each time ``every`` more entries stand in the journal; how many kills it took.
+    """Run a command, kill -9 each time ``every`` more answers stand in the journal; how many kills it took.
 
     Nothing that the journal held an answer to at a kill may be searched after it.
     """
     answered: list[tuple[int, set[str]]] = []
     while True:
         process = subprocess.Popen(command(*words), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        before = lines_of(folder / "journal.jsonl")
-        while process.poll() is None and lines_of(folder / "journal.jsonl") < before + every:
+        before = num_answered(folder)
+        while process.poll() is None and num_answered(folder) < before + every:
             time.sleep(0.002)
         if process.poll() is not None:
             assert process.returncode == 0, process.stderr.read()
@@ -72,10 +74,7 @@ def run_with_kills(words: list[object], folder: Path, every: int, log: Path) -> 
         process.kill()
         process.wait()
         time.sleep(0.1)  # the engines end with it
-        entries = entries_of(folder)
-        done = {entry["answer"]["position"] for entry in entries if "answer" in entry}
-        done |= {mark(row["state"]) for entry in entries for row in entry.get("rows", [])}
-        answered.append((len(roots_of(log)), done))
+        answered.append((len(roots_of(log)), answered_in(folder)))
         assert len(answered) < 40, "it does not get on"
     searched = [mark(fen) for fen in roots_of(log)]
     for start, done in answered:
@@ -153,8 +152,8 @@ def test_stockfish_killed_at_random_moments_answers_nothing_twice(tmp_path, posi
     asked, draw, kills = logged_stockfish.with_name("asked"), random.Random(verb), []
     for number in range(40):
         process = subprocess.Popen(command(*words), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        before, wanted = lines_of(tmp_path / "d" / "journal.jsonl"), draw.randint(0, 30)
-        while process.poll() is None and number < 8 and lines_of(tmp_path / "d" / "journal.jsonl") < before + wanted:
+        before, wanted = num_answered(tmp_path / "d"), draw.randint(0, 30)
+        while process.poll() is None and number < 8 and num_answered(tmp_path / "d") < before + wanted:
             time.sleep(0.002)
         time.sleep(draw.random() * 0.05)
         if number == 8 or process.poll() is not None:
@@ -163,9 +162,7 @@ def test_stockfish_killed_at_random_moments_answers_nothing_twice(tmp_path, posi
         process.kill()
         process.wait()
         time.sleep(0.3)
-        entries = entries_of(tmp_path / "d") if (tmp_path / "d" / "journal.jsonl").exists() else []
-        done = {entry["answer"]["position"] for entry in entries if "answer" in entry}
-        kills.append((len(roots_of(asked)), done | {mark(row["state"]) for e in entries for row in e.get("rows", [])}))
+        kills.append((len(roots_of(asked)), answered_in(tmp_path / "d")))
     assert len(kills) >= 4
     searched = [mark(fen) for fen in roots_of(asked)]
     for start, done in kills:
@@ -186,7 +183,7 @@ def test_an_interrupt_says_how_to_go_on(tmp_path, fake_engine) -> None:
     engine = fake_engine(sleep_s=0.02)
     words = ["data", "selfplay", "--game", "chess", "--oracle", f"{engine}?nodes=5", "--games", 40, "--out"]
     process = subprocess.Popen(command(*words, tmp_path / "d"), stderr=subprocess.PIPE, text=True)
-    while process.poll() is None and not lines_of(tmp_path / "d" / "journal.jsonl"):
+    while process.poll() is None and not num_answered(tmp_path / "d"):
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=20)
@@ -194,7 +191,7 @@ def test_an_interrupt_says_how_to_go_on(tmp_path, fake_engine) -> None:
     assert "what is finished is safe" in said
     assert f"genpolicy data selfplay --game chess --oracle '{engine}?nodes=5' --games 40" in said
     assert "Traceback" not in said
-    assert lines_of(tmp_path / "d" / "journal.jsonl") >= 1
+    assert num_answered(tmp_path / "d") >= 1
 
 
 def check_games(records, max_plies: int) -> None:

@@ -1,10 +1,11 @@
 """Data sets on the disk: round trips, damage, full disks, kills between any two writes."""
 
+import contextlib
 import errno
-import json
 import os
+import sqlite3
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,11 +15,12 @@ import yaml
 
 from genpolicy import files as storage
 from genpolicy.data.records import SCHEMA, Dataset, DatasetInfo, Record
-from genpolicy.errors import DatasetError
+from genpolicy.errors import DatasetError, LockedError, StoreError
 from genpolicy.files import DiskFullError, write_atomic
-from genpolicy_labelling import journal, writer
-from genpolicy_labelling.journal import Journal
+from genpolicy.store import Store
+from genpolicy_labelling import writer
 from genpolicy_labelling.writer import DatasetWriter
+from tests.data.journal_files import old_journal
 
 
 def make_info(**changes) -> DatasetInfo:
@@ -175,15 +177,17 @@ def killed_after(monkeypatch, number: int) -> None:
         write_atomic(path, data)
         die(b"", lambda data: None)
 
-    append = Journal.append
+    def dying(method):
+        def changed(self, *arguments) -> None:
+            die(b"", lambda data: None)
+            method(self, *arguments)
+            die(b"", lambda data: None)
 
-    def dying_append(self, entry) -> None:
-        die(json.dumps(entry).encode(), self._file.write)
-        append(self, entry)
+        return changed
 
-    for module in (writer, journal):
-        monkeypatch.setattr(module, "write_atomic", dying_atomic)
-    monkeypatch.setattr(Journal, "append", dying_append)
+    monkeypatch.setattr(writer, "write_atomic", dying_atomic)
+    for name in ("put", "delete"):
+        monkeypatch.setattr(Store, name, dying(getattr(Store, name)))
 
 
 def test_a_kill_at_any_write_loses_and_repeats_nothing(tmp_path, monkeypatch) -> None:
@@ -191,7 +195,7 @@ def test_a_kill_at_any_write_loses_and_repeats_nothing(tmp_path, monkeypatch) ->
     expected = write(tmp_path / "expected", records, rows_per_shard=3)
     order = sorted(range(12), key=lambda unit: unit * 7 % 12)
     num_killed = 0
-    for number in range(1, 60):
+    for number in range(1, 150):
         folder = tmp_path / f"killed {number}"
         finished: list[int] = []
         with monkeypatch.context() as patch:
@@ -256,36 +260,6 @@ def test_what_follows_a_dropped_answer_goes_with_it(tmp_path) -> None:
     assert kept == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1)]
 
 
-@pytest.mark.parametrize("cut", [1, 7, 20, 60])
-def test_a_torn_last_line_is_ignored(tmp_path, cut) -> None:
-    with DatasetWriter(tmp_path / "d", make_info()) as out:
-        for question in range(3):
-            out.add_answer(0, 0, question, "x" * 50)
-    path = tmp_path / "d" / "journal.jsonl"
-    path.write_bytes(path.read_bytes()[:-cut])
-    for _ in range(2):
-        with DatasetWriter(tmp_path / "d", make_info()) as out:
-            assert [out.answer(0, 0, question) is None for question in range(3)] == [False, False, True]
-    with path.open("ab") as file:
-        file.write(b"\0" * 100 + b"\n")  # what a power cut may leave
-    with DatasetWriter(tmp_path / "d", make_info()) as out:
-        out.add_answer(0, 0, 2, "y")
-    with DatasetWriter(tmp_path / "d", make_info()) as out:
-        assert out.answer(0, 0, 2) == "y"
-
-
-def test_any_changed_byte_of_the_journal_is_noticed(tmp_path) -> None:
-    with DatasetWriter(tmp_path / "d", make_info()) as out:
-        for question in range(2):
-            out.add_answer(0, 0, question, {"line": "e2e4"})
-    path = tmp_path / "d" / "journal.jsonl"
-    whole = path.read_bytes()
-    for at in range(whole.index(b"\n")):
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-        with pytest.raises(DatasetError, match=r"journal\.jsonl:1: damaged"):
-            DatasetWriter(tmp_path / "d", make_info())
-
-
 @pytest.mark.parametrize("order", [(3, 0, 2, 1), (0, 1, 2, 3)])
 @pytest.mark.parametrize("rows_per_shard", [2, 50])
 def test_max_rows_keeps_whole_games_and_drops_later_ones(tmp_path, order, rows_per_shard) -> None:
@@ -318,7 +292,7 @@ def test_other_data_sets_are_never_mixed(tmp_path) -> None:
 
 
 def test_two_writers_at_once(tmp_path) -> None:
-    with DatasetWriter(tmp_path / "d", make_info()), pytest.raises(DatasetError, match="another process"):
+    with DatasetWriter(tmp_path / "d", make_info()), pytest.raises(LockedError, match="another process"):
         DatasetWriter(tmp_path / "d", make_info())
 
 
@@ -332,11 +306,107 @@ def test_a_damaged_shard_stops_the_resuming(tmp_path) -> None:
         DatasetWriter(tmp_path / "d", make_info(), 2)
 
 
-def test_damage_inside_the_journal_is_named_by_line(tmp_path) -> None:
-    with DatasetWriter(tmp_path / "d", make_info()) as out:
-        for unit, record in enumerate(make_records(4)):
+def test_a_damaged_journal_is_named_with_the_way_out(tmp_path) -> None:
+    records = make_records(7)
+    with DatasetWriter(tmp_path / "d", make_info(), 4) as out:
+        for unit, record in enumerate(records[:6]):
             out.add(unit, [record])
-    path = tmp_path / "d" / "journal.jsonl"
+    path = tmp_path / "d" / "journal.sqlite"
+    path.write_bytes(path.read_bytes().replace(b'"s4"', b'"s9"'))
+    with pytest.raises(
+        StoreError, match=r"journal\.sqlite: damaged .*units '4'.*; delete it to have its work done again"
+    ):
+        DatasetWriter(tmp_path / "d", make_info(), 4)
+    path.unlink()
+    with DatasetWriter(tmp_path / "d", make_info(), 4) as out:
+        assert [out.is_done(unit) for unit in range(7)] == [True] * 4 + [False] * 3
+        for unit in range(4, 7):
+            out.add(unit, [records[unit]])
+        out.finish()
+    assert list(Dataset.open(tmp_path / "d").records()) == records
+
+
+def test_a_journal_of_newer_code_is_refused(tmp_path) -> None:
+    with DatasetWriter(tmp_path / "d", make_info()) as out:
+        out.add(0, make_records(2))
+    with contextlib.closing(sqlite3.connect(tmp_path / "d" / "journal.sqlite")) as database:
+        database.execute("PRAGMA user_version = 9")
+    before = (tmp_path / "d" / "journal.sqlite").read_bytes()
+    with pytest.raises(StoreError, match=r"journal\.sqlite: is of a newer form .*update genpolicy"):
+        DatasetWriter(tmp_path / "d", make_info())
+    assert (tmp_path / "d" / "journal.sqlite").read_bytes() == before
+
+
+def test_a_journal_of_another_data_set_is_refused(tmp_path) -> None:
+    for name, nodes in (("d", 5), ("e", 6)):
+        with DatasetWriter(tmp_path / name, make_info(oracle={"name": "none", "nodes": nodes})) as out:
+            out.add_answer(0, 0, 0, name)
+    (tmp_path / "e" / "journal.sqlite").replace(tmp_path / "d" / "journal.sqlite")
+    with pytest.raises(DatasetError, match=r"journal\.sqlite: belongs to another data set; delete it"):
+        DatasetWriter(tmp_path / "d", make_info(oracle={"name": "none", "nodes": 5}))
+
+
+# Journals of genpolicy 0.1: JSON lines.
+
+
+def old_entries(records: list[Record], order: Iterable[int]) -> list[dict]:
+    return [{"unit": unit, "rows": [records[unit].to_row()], "tallies": {"odd": unit % 2}} for unit in order]
+
+
+def test_work_of_the_old_form_is_resumed(tmp_path) -> None:
+    """Two shards, finished units with a gap, answers; what a kill left behind of units in shards is passed over."""
+    records = make_records(9)
+    expected = write(tmp_path / "expected", records)
+    with DatasetWriter(tmp_path / "d", make_info(), 4, journal=False) as out:
+        for unit in range(4):
+            out.add(unit, [records[unit]])
+    info = DatasetInfo.read(tmp_path / "d")
+    answers = [{"unit": unit, "task": 0, "question": 1, "answer": f"a{unit}"} for unit in (2, 4, 5, 7)]
+    path = old_journal(tmp_path / "d", info, [*answers, *old_entries(records, (2, 5, 6))])
+    whole = path.read_bytes()
+    for _ in range(3):
+        with DatasetWriter(tmp_path / "d", make_info(), 4) as out:
+            assert [out.is_done(unit) for unit in range(9)] == [True] * 4 + [False, True, True, False, False]
+            assert [out.answer(unit, 0, 1) for unit in (2, 4, 5, 7)] == [None, "a4", None, "a7"]
+            assert out.num_rows == 6
+        assert not path.exists()
+        path.write_bytes(whole)  # as if killed before it was deleted
+    with DatasetWriter(tmp_path / "d", make_info(), 4) as out:
+        for unit in (8, 7, 4):
+            out.add(unit, [records[unit]])
+        out.finish()
+        assert out.tallies == {"odd": 1}
+    assert Dataset.open(tmp_path / "d").checksum == expected.checksum
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("cut", [1, 7, 20, 60])
+@pytest.mark.parametrize("more", [b"", b"\0" * 100 + b"\n"], ids=["", "zeros"])
+def test_a_torn_last_line_of_the_old_form_is_ignored(tmp_path, cut, more) -> None:
+    entries = [{"unit": 0, "task": 0, "question": question, "answer": "x" * 50} for question in range(3)]
+    path = old_journal(tmp_path / "d", make_info(), entries)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:2]) + (more or lines[2][:-cut]))
+    for _ in range(2):
+        with DatasetWriter(tmp_path / "d", make_info()) as out:
+            assert [out.answer(0, 0, question) is None for question in range(3)] == [False, False, True]
+
+
+def test_any_changed_byte_of_the_old_form_is_noticed(tmp_path) -> None:
+    entries = [{"unit": 0, "task": 0, "question": question, "answer": {"line": "e2e4"}} for question in range(2)]
+    path = old_journal(tmp_path / "d", make_info(), entries)
+    whole = path.read_bytes()
+    for at in range(whole.index(b"\n")):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(DatasetError, match=r"journal\.jsonl:1: damaged"):
+            DatasetWriter(tmp_path / "d", make_info())
+    path.write_bytes(whole)
+    with DatasetWriter(tmp_path / "d", make_info()) as out:
+        assert out.answer(0, 0, 1) == {"line": "e2e4"}
+
+
+def test_damage_inside_a_journal_of_the_old_form_is_named_by_line(tmp_path) -> None:
+    path = old_journal(tmp_path / "d", make_info(), old_entries(make_records(4), range(4)))
     lines = path.read_text().splitlines()
     path.write_text("\n".join([lines[0], lines[1][:-5], *lines[2:]]) + "\n")
     with pytest.raises(DatasetError, match=r"journal\.jsonl:2: damaged.*delete the line"):
@@ -354,7 +424,6 @@ def test_a_full_disk_by_a_failing_write(tmp_path, monkeypatch) -> None:
             out.add(unit, [records[unit]])
         with monkeypatch.context() as patch:
             patch.setattr(writer, "write_atomic", full)
-            patch.setattr(journal, "write_atomic", full)
             with pytest.raises(DiskFullError, match="free some space"):
                 out.add(3, [records[3]])
     with DatasetWriter(tmp_path / "d", make_info(), 4) as out:
@@ -365,22 +434,8 @@ def test_a_full_disk_by_a_failing_write(tmp_path, monkeypatch) -> None:
     assert list(Dataset.open(tmp_path / "d").records()) == records
 
 
-@pytest.fixture
-def tiny_disk(tmp_path) -> Iterator[Path]:
-    """A file system of 64 KiB; only root can make one."""
-    if os.name != "posix" or os.geteuid() != 0:
-        pytest.skip("only root can mount a tiny disk")
-    folder = tmp_path / "tiny"
-    folder.mkdir()
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder], capture_output=True, text=True)
-    if made.returncode != 0:
-        pytest.skip(f"cannot mount a tiny disk: {made.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", folder], check=True)
-
-
 def test_a_disk_that_is_full(tiny_disk) -> None:
-    records = [Record(state=os.urandom(200).hex(), line=str(i)) for i in range(400)]
+    records = [Record(state=os.urandom(2000).hex(), line=str(i)) for i in range(400)]
     finished = -1
     with DatasetWriter(tiny_disk / "d", make_info(), 20) as out:
         try:
@@ -391,12 +446,12 @@ def test_a_disk_that_is_full(tiny_disk) -> None:
             assert "free some space" in str(error)  # noqa: PT017
     assert 20 < finished < 399
     (tiny_disk / "d" / "records-00000.parquet").read_bytes()
-    subprocess.run(["mount", "-o", "remount,size=4m", tiny_disk], check=True)
+    subprocess.run(["mount", "-o", "remount,size=64m", tiny_disk], check=True)
     continue_here(tiny_disk / "d", records, finished)
 
 
 def test_a_disk_that_is_full_for_a_while(tiny_disk) -> None:
-    records = [Record(state=os.urandom(200).hex(), line=str(i)) for i in range(400)]
+    records = [Record(state=os.urandom(2000).hex(), line=str(i)) for i in range(400)]
     finished = -1
     with DatasetWriter(tiny_disk / "d", make_info(), 1000) as out:  # the journal alone fills the disk
         try:
@@ -404,7 +459,7 @@ def test_a_disk_that_is_full_for_a_while(tiny_disk) -> None:
                 out.add(unit, [record])
                 finished = unit
         except DiskFullError:
-            subprocess.run(["mount", "-o", "remount,size=4m", tiny_disk], check=True)
+            subprocess.run(["mount", "-o", "remount,size=64m", tiny_disk], check=True)
             out.add(finished + 1, [records[finished + 1]])
     assert 20 < finished < 399
     continue_here(tiny_disk / "d", records, finished + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import math
@@ -18,10 +19,11 @@ import pytest
 import genpolicy
 from genpolicy.cli import main
 from genpolicy.data.labelled import LabelledPosition, labelled_positions
-from genpolicy.errors import EngineError
+from genpolicy.errors import EngineError, StoreError
 from genpolicy.game import Game
 from genpolicy.machine import commit
 from genpolicy.policies.base import Decision, Policy
+from genpolicy.store import Store
 from genpolicy_evaluation.latency import measure_latency
 from genpolicy_evaluation.provenance import policy_fingerprint, source_fingerprint
 from genpolicy_report import measures as report_parts
@@ -177,10 +179,25 @@ def test_part_is_made_once_for_a_key(tmp_path: Path) -> None:
     assert store.get("other", {"a": 1}, make).figures["n"] == 3
     assert PartStore(tmp_path / "parts", again=True).get("m", {"a": 1}, make).figures["n"] == 4
     assert PartStore(tmp_path / "parts").get("m", {"a": 1}, make).figures["n"] == 4
-    for file in (tmp_path / "parts").iterdir():
-        file.write_text("{")
-    with pytest.raises(ValueError, match=r"m-.*json: damaged .* delete it"):
+    (tmp_path / "parts" / "parts.sqlite").write_text("{" * 5000)
+    with pytest.raises(StoreError, match=r"parts\.sqlite: damaged .* delete it"):
         PartStore(tmp_path / "parts").get("m", {"a": 1}, make)
+
+
+def test_parts_of_the_old_form_are_read(tmp_path: Path) -> None:
+    """A file as genpolicy 0.1 wrote it, its name and text copied from there."""
+    key = {"measure": "m", "version": genpolicy.__version__, "a": 1}
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:20]
+    path = tmp_path / f"m-{digest}.json"
+    path.write_text(json.dumps({"key": key, "figures": {"n": 7}, "made": {"seconds": 1.5}}, indent=1) + "\n")
+    store = PartStore(tmp_path)
+    part = store.get("m", {"a": 1}, lambda: pytest.fail("measured again"))
+    assert (part, store.num_kept) == (Part({"n": 7}, {"seconds": 1.5}), 1)
+    path.write_text("{")
+    with pytest.raises(ValueError, match=r"m-.*json: damaged .* delete it"):
+        PartStore(tmp_path).get("m", {"a": 1}, dict)
+    assert PartStore(tmp_path, again=True).get("m", {"a": 1}, lambda: {"n": 8}).figures == {"n": 8}
+    assert PartStore(tmp_path).get("m", {"a": 1}, dict).figures == {"n": 8}
 
 
 def test_fingerprint_follows_the_content_of_every_folder_named(tmp_path: Path) -> None:
@@ -320,7 +337,8 @@ def test_command_makes_a_page_and_goes_on(
         report_parts, "measure_latency", lambda *args, **options: (_ for _ in ()).throw(KeyboardInterrupt)
     )
     assert main(command) == 130
-    assert len(list((tmp_path / "page_files" / "parts").glob("accuracy-*.json"))) == 1
+    with Store(tmp_path / "page_files" / "parts" / "parts.sqlite", "parts of a report") as parts:
+        assert len(parts.keys("accuracy")) == 1
     monkeypatch.setattr(report_parts, "measure_latency", measure_latency)
     capsys.readouterr()
     assert main(command) == 0

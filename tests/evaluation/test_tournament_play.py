@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import math
+import os
 import random
+import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -22,12 +26,12 @@ import pytest
 
 from genpolicy import cli
 from genpolicy.data.oracle import Line, Oracle
-from genpolicy.errors import EngineError, SourceError
+from genpolicy.errors import EngineError, LockedError, SourceError, StoreError
 from genpolicy.policies.base import Decision, Policy
 from genpolicy_arena.adjudication import Adjudication
 from genpolicy_arena.match import GameResult, GameTask, Match
 from genpolicy_arena.openings import Opening, draw_from_book, draw_random, read_book
-from genpolicy_arena.results import Journal
+from genpolicy_arena.results import TournamentFolder
 from genpolicy_arena.sprt import SprtConfig
 from genpolicy_arena.tournament import SprtWatch, TournamentConfig, run_tournament
 from tests.evaluation.tournament_games import CHESS, FOUR, PLAYERS, TTT, config
@@ -230,8 +234,8 @@ def test_torn_lines_and_games_that_no_line_knows_are_cut(tmp_path: Path) -> None
     good_lines, good_games = lines.read_bytes(), written.read_bytes()
     kept = good_lines.splitlines(keepends=True)[:5]
     lines.write_bytes(b"".join(kept) + good_lines.splitlines()[5][:40])
-    with Journal(folder, FOUR, settings.manifest(), settings.players) as journal:
-        assert len(journal.results) == 5
+    with TournamentFolder(folder, FOUR, settings.manifest(), settings.players) as played:
+        assert len(played.results) == 5
     assert lines.read_bytes() == b"".join(kept)
     assert written.read_bytes() == good_games[: json.loads(kept[-1])["games_file_bytes"]]
     written.unlink()  # somebody tidied up
@@ -253,10 +257,86 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="began from another opening"):
         run_tournament(other, FOUR, tmp_path / "t")
     with (
-        Journal(tmp_path / "u", FOUR, {"rounds": 1}, {}),
-        pytest.raises(ValueError, match="another process plays this tournament"),
+        TournamentFolder(tmp_path / "u", FOUR, {"rounds": 1}, {}),
+        pytest.raises(LockedError, match=f"another process plays a tournament there .process {os.getpid()} on .*--out"),
     ):
-        Journal(tmp_path / "u", FOUR, {"rounds": 1}, {})
+        TournamentFolder(tmp_path / "u", FOUR, {"rounds": 1}, {})
+
+
+class Stopped(Exception):
+    """Ends a tournament after some games."""
+
+
+def stop_after(num_games: int, folder: Path) -> None:
+    """Play so many games of ``config(rounds=2)``, which leaves the store of an unfinished tournament."""
+
+    def progress(done: int, planned: int, sprt: Any) -> None:
+        if done == num_games:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        run_tournament(config(rounds=2), FOUR, folder, progress=progress)
+
+
+def test_the_files_of_an_unfinished_tournament_are_made_from_its_store(tmp_path: Path) -> None:
+    """As after a kill between the store and the files, and after somebody cut or deleted them."""
+    folder, settings = tmp_path / "t", config(rounds=2)
+    stop_after(7, folder)
+    assert (folder / "journal.sqlite").exists()
+    lines, written = folder / "games.jsonl", folder / "games.games"
+    good = lines.read_bytes(), written.read_bytes()
+    kept = good[0].splitlines(keepends=True)
+    cuts = [
+        (b"".join(kept[:5]), good[1]),  # killed before the line, after the game
+        (b"".join(kept[:5]) + kept[5][:30], good[1][:-3]),
+        (good[0], b""),
+        (b"", b""),
+    ]
+    for number, (some_lines, some_games) in enumerate(cuts):
+        copy = tmp_path / f"copy {number}"
+        shutil.copytree(folder, copy)
+        (copy / "games.jsonl").write_bytes(some_lines)
+        (copy / "games.games").write_bytes(some_games)
+        with TournamentFolder(copy, FOUR, settings.manifest(), settings.players) as played:
+            assert len(played.results) == 7
+        assert (copy / "games.games").read_bytes() == good[1]
+        rows = [json.loads(line) for line in (copy / "games.jsonl").read_bytes().splitlines()]
+        wanted = [json.loads(line) for line in kept]
+        assert [{**row, "games_file_bytes": 0} for row in rows] == [{**row, "games_file_bytes": 0} for row in wanted]
+        assert rows[-1] == wanted[-1]
+        assert not (copy / "journal.sqlite").exists()
+    assert len(run_tournament(settings, FOUR, folder).results) == 12
+    assert not (folder / "journal.sqlite").exists()
+
+
+def test_games_of_the_old_form_are_added_to_the_store(tmp_path: Path) -> None:
+    """genpolicy 0.1 kept lines alone; here it resumed a tournament that has a store."""
+    folder = tmp_path / "t"
+    whole = run_tournament(config(rounds=2), FOUR, tmp_path / "whole")
+    stop_after(3, folder)
+    more = (tmp_path / "whole" / "games.jsonl").read_bytes().splitlines(keepends=True)[3:6]
+    shutil.copy(tmp_path / "whole" / "games.games", folder / "games.games")
+    with (folder / "games.jsonl").open("ab") as file:
+        file.write(b"".join(more))
+    stop_after(8, folder)
+    done = run_tournament(config(rounds=2), FOUR, folder)
+    assert games_of(done.results) == games_of(whole.results)
+    written = list(FOUR.files.open_games(folder / "games.games"))
+    assert len({game.game_id for game in written}) == len(written) == 12
+
+
+def test_a_store_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    stop_after(3, tmp_path)
+    path = tmp_path / "journal.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA user_version = 2")
+    with pytest.raises(StoreError, match=r"journal\.sqlite: is of a newer form"):
+        run_tournament(config(rounds=2), FOUR, tmp_path)
+    path.write_bytes(path.read_bytes()[:5000])
+    with pytest.raises(StoreError, match=r"journal\.sqlite: damaged .*delete it to have its work done again"):
+        run_tournament(config(rounds=2), FOUR, tmp_path)
+    path.unlink()
+    assert len(run_tournament(config(rounds=2), FOUR, tmp_path).results) == 12
 
 
 # Players that fail, judges, limits.

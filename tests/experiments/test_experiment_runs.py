@@ -19,6 +19,7 @@ import yaml
 from genpolicy.cli import main
 from genpolicy.data.records import Dataset
 from genpolicy.machine import num_cores
+from genpolicy.store import FolderLock
 from genpolicy_experiments import commands, stored, worker
 from genpolicy_experiments import runner as runners
 from genpolicy_experiments.description import Experiment
@@ -311,3 +312,17 @@ def test_a_process_whose_parent_is_gone_already_ends() -> None:
     """Its parent was killed before it could ask who that is."""
     code = "import time; from genpolicy_experiments.stored import follow_parent; follow_parent(1 << 22); time.sleep(60)"
     assert subprocess.run([sys.executable, "-c", code], timeout=30).returncode < 0
+
+
+@pytest.mark.parametrize("option", ["--out", "--runs"])
+def test_a_folder_in_which_an_experiment_runs_is_refused(
+    option: str, copied: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out, _ = copied
+    (tmp_path / "shared").mkdir()
+    folder = {"--out": out, "--runs": tmp_path / "shared"}[option]
+    with FolderLock(folder, "tests", ""):
+        assert main(["experiment", str(path), "--out", str(out), "--runs", str(tmp_path / "shared")]) == 2
+    said = capsys.readouterr().err
+    assert f"{folder}: another process runs an experiment there (process {os.getpid()} on " in said
+    assert f"choose another {option}" in said

@@ -1,0 +1,56 @@
+"""Every module can be imported where Python has no POSIX modules and functions, as on Windows."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+POSIX_MODULES = ["fcntl", "grp", "pwd", "pty", "readline", "resource", "syslog", "termios", "tty"]
+CODE = """
+import importlib, json, os, signal, sys
+
+modules, blocked = json.loads(sys.argv[1]), set(json.loads(sys.argv[2]))
+libraries = ("accelerate", "diffusers", "filelock", "matplotlib", "omegaconf", "pyarrow.parquet", "rich", "safetensors",
+             "starlette", "tensorboard", "torch", "torch.utils.tensorboard", "uvicorn", "yaml", "chess", "cshogi")
+for name in libraries:  # whose own ways out are theirs
+    importlib.import_module(name)
+
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name in blocked:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+for name in blocked:
+    sys.modules.pop(name, None)
+sys.meta_path.insert(0, Blocked())
+for name in ("fork", "forkpty", "geteuid", "getuid", "getloadavg", "killpg", "sched_getaffinity", "setsid", "uname"):
+    if hasattr(os, name):
+        delattr(os, name)
+for name in ("SIGALRM", "SIGHUP", "SIGKILL", "SIGPIPE", "SIGUSR1", "SIGUSR2", "SIGCHLD", "setitimer", "alarm"):
+    if hasattr(signal, name):
+        delattr(signal, name)
+for name in modules:
+    importlib.import_module(name)
+print(len(modules))
+"""
+
+
+def modules() -> list[str]:
+    folders = [ROOT / "genpolicy", *(p for top in ("games", "plugins") for p in (ROOT / top).iterdir() if p.is_dir())]
+    files = [(folder.parent, path) for folder in folders for path in folder.rglob("*.py") if path.stem != "__main__"]
+    names = [".".join(path.relative_to(parent).with_suffix("").parts) for parent, path in files]
+    return sorted(name.removesuffix(".__init__") for name in names)
+
+
+def test_every_module_can_be_imported_without_posix() -> None:
+    names = modules()
+    assert {"genpolicy.store", "genpolicy_labelling.writer", "genpolicy_experiments.worker"} <= set(names)
+    words = [sys.executable, "-c", CODE, json.dumps(names), json.dumps(POSIX_MODULES)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.split()[-1] == str(len(names))
