@@ -86,10 +86,17 @@ def register(group: Group, name: str) -> Callable[[ThingT], ThingT]:
         raise RegistryError(f"{ONE_OF[group]} {name!r} is installed already ({origin(group, name)}); take another name")
 
     def keep(thing: ThingT) -> ThingT:
+        unregister(group, name)
         _registered.setdefault(group, {})[name] = Registered(name, thing)
         return thing
 
     return keep
+
+
+def unregister(group: Group, name: str) -> None:
+    """Forget what ``register`` kept; nothing happens where there is nothing of this name."""
+    _registered.get(group, {}).pop(name, None)
+    load_game.cache_clear()  # it may have made a game of an earlier class
 
 
 def entry_points(*, group: str) -> Iterable[EntryPoint]:
