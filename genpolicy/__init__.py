@@ -5,9 +5,10 @@ Importing this package imports no game, no torch model and no plugin; each is fo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # importing typing would take as long as all else that ``genpolicy --help`` does
 if TYPE_CHECKING:
+    from typing import Any
+
     from genpolicy.game import Game
     from genpolicy.policies.base import Policy
 

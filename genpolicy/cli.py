@@ -1,8 +1,9 @@
 """The command ``genpolicy``: one parser, whose subcommands are entry points and imported only when they are run.
 
-``genpolicy --help`` and ``--version`` import neither torch nor a game. An error that a user can meet is one message on
-stderr and exit status 2; ``--traceback`` anywhere on the line shows all of it. Ctrl-C is 130, a closed pipe is quiet.
-What a user can get wrong is seen before the work where it can be: empty arguments, and files that cannot be written.
+``genpolicy --help`` and ``--version`` import neither torch nor a game, nor anything else that is slow to import. An
+error that a user can meet is one message on stderr and exit status 2; ``--traceback`` anywhere on the line shows the
+traceback. Ctrl-C exits with 130, a closed pipe quietly. What can be checked before the work is checked before it: empty
+arguments, and files that cannot be written.
 """
 
 from __future__ import annotations
@@ -11,19 +12,17 @@ import argparse
 import importlib
 import os
 import sys
-import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from genpolicy import __version__, registry
 from genpolicy.errors import EngineError, RegistryError, did_you_mean
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
+    from pathlib import Path
+    from typing import Any
 
-    from genpolicy.registry import Registered
+    from genpolicy.registry import Entry
 
 OUTPUT_OPTIONS = ("json", "markdown", "plot")
 """Options of any subcommand that name a file of results; one with others lists them as ``output_options``."""
@@ -32,20 +31,21 @@ EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells count
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 
-@dataclass(frozen=True)
 class Command:
     """A subcommand; an entry point of group ``genpolicy.commands`` names one.
 
     The entry point ``evaluate.accuracy`` adds the verb ``accuracy`` to the subcommand ``evaluate``, whose own
     ``add_parser`` calls ``add_verbs``. A package that lists its subcommands should not import anything large where it
     makes them: ``genpolicy --help`` loads them all.
+
+    Args:
+        help: The line that ``genpolicy --help`` shows.
+        parser: ``add_parser(subparsers)``, or where to import it from, as ``package.module:add_parser``. It adds a
+            parser that sets ``run``, a function of the parsed arguments that returns an exit status or None for 0.
     """
 
-    help: str
-    """The line that ``genpolicy --help`` shows."""
-    parser: str | Callable[[Any], None]
-    """``add_parser(subparsers)``, or where to import it from, as ``package.module:add_parser``. It adds a parser that
-    sets ``run``, a function of the parsed arguments that returns an exit status or None for 0."""
+    def __init__(self, help: str, parser: str | Callable[[Any], None]) -> None:
+        self.help, self.parser = help, parser
 
     def add_parser(self, subparsers: Any) -> None:
         """Add the parser; imports what ``parser`` names."""
@@ -56,7 +56,7 @@ class Command:
         add_parser(subparsers)
 
 
-def _load(point: EntryPoint | Registered) -> Command:
+def _load(point: Entry) -> Command:
     """The subcommand of an entry of the group ``commands``.
 
     Raises:
@@ -66,6 +66,22 @@ def _load(point: EntryPoint | Registered) -> Command:
     if not isinstance(command, Command):
         raise registry.wrong_thing("commands", point.name, command, "a genpolicy.cli.Command")
     return command
+
+
+def _add(point: Entry, subparsers: Any) -> None:
+    """Add the parser of an entry of the group ``commands``.
+
+    Raises:
+        RegistryError: as ``_load``, or the parser cannot be added.
+    """
+    command = _load(point)
+    try:
+        command.add_parser(subparsers)
+    except Exception as error:  # a third party's function may raise anything
+        where = registry.origin("commands", point.name)
+        raise RegistryError(
+            f"subcommand {point.name!r} ({where}) cannot add its parser: {type(error).__name__}: {error}"
+        ) from error
 
 
 def add_verbs(verbs: Any, command: str) -> None:
@@ -78,7 +94,7 @@ def add_verbs(verbs: Any, command: str) -> None:
     for name, point in registry.available("commands").items():
         if name.startswith(f"{command}."):
             try:
-                _load(point).add_parser(verbs)
+                _add(point, verbs)
             except RegistryError as error:
                 print(f"genpolicy: warning: {error}", file=sys.stderr)
 
@@ -89,8 +105,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: Arguments without the program's name; None takes the process's.
     """
-    # OpenMP's threads spin at their meeting points; where something else wants the core, that made training ten times
-    # slower. It is read when torch is loaded, which is later.
+    # OpenMP's threads spin while they wait for each other; where another process wants the core, that made training
+    # ten times slower. OpenMP reads this when torch is loaded, which is later.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     arguments = list(sys.argv[1:] if argv is None else argv)
     show_traceback = "--traceback" in arguments
@@ -105,11 +121,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("\ngenpolicy: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader left (| head). Python flushes stdout once more at exit, which must not complain either.
+        # The reader is gone (| head). Python flushes stdout once more at exit, which must not complain either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
     except Exception as error:
         if show_traceback:
+            import traceback
+
             traceback.print_exc()
             return EXIT_ERROR
         if not _is_users(error):
@@ -138,7 +156,7 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _refuse_empty(arguments: Sequence[str]) -> None:
-    """See that no argument is empty: as a path it would be the present folder, and it was never meant.
+    """Refuse empty arguments: as a path, one would mean the current folder, which nobody meant.
 
     Raises:
         ValueError: one is; the message names the option before it.
@@ -156,6 +174,8 @@ def check_outputs(parsed: argparse.Namespace) -> None:
     Raises:
         ValueError: as ``check_output``.
     """
+    from pathlib import Path
+
     for option in (*OUTPUT_OPTIONS, *getattr(parsed, "output_options", ())):
         given = getattr(parsed, option, None)
         for path in given if isinstance(given, list) else [given]:
@@ -164,7 +184,7 @@ def check_outputs(parsed: argparse.Namespace) -> None:
 
 
 def check_output(option: str, path: Path) -> None:
-    """See, before the work, that a file of results can be written; nothing is made.
+    """Check before the work that a file of results can be written; nothing is created.
 
     Raises:
         ValueError: its folder does not exist, or it or its folder may not be written to.
@@ -172,12 +192,12 @@ def check_output(option: str, path: Path) -> None:
     if path.is_dir():
         raise ValueError(f"{option} {path}: is a folder; name a file in it")
     if not path.parent.is_dir():
-        raise ValueError(f"{option} {path}: no folder {path.parent}; make it first, or name another file")
+        raise ValueError(f"{option} {path}: there is no folder {path.parent}; make it first, or name another file")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise ValueError(f"{option} {path}: may not be written to; name another file")
+        raise ValueError(f"{option} {path}: you may not write to it; name another file")
 
 
-def _parser(known: Mapping[str, EntryPoint | Registered], name: str | None) -> argparse.ArgumentParser:
+def _parser(known: Mapping[str, Entry], name: str | None) -> argparse.ArgumentParser:
     """The parser with one subcommand built in full, or, without a name, all of them by their help line alone."""
     parser = argparse.ArgumentParser(
         prog="genpolicy",
@@ -186,14 +206,18 @@ def _parser(known: Mapping[str, EntryPoint | Registered], name: str | None) -> a
     )
     parser.add_argument("--version", action="version", version=f"genpolicy {__version__}")
     # ``main`` takes it out wherever it stands; here it is for --help.
-    parser.add_argument("--traceback", action="store_true", help="show all of an error and not one message alone")
+    parser.add_argument("--traceback", action="store_true", help="show the traceback of an error, not just a message")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
     if name is not None:
-        _load(known[name]).add_parser(subparsers)
+        _add(known[name], subparsers)
         return parser
-    for each, point in known.items():
+    for each, point in registry.available("commands").items():
+        base = each.partition(".")[0]
         try:
-            subparsers.add_parser(each, help=_load(point).help)
+            if each in known:
+                subparsers.add_parser(each, help=_load(point).help)
+            elif base not in known:
+                raise RegistryError(f"there is no subcommand {base!r} ({registry.origin('commands', each)})")
         except RegistryError as error:
             # argparse formats help texts with %.
             subparsers.add_parser(each, help=f"(not usable: {error})".replace("%", "%%"))
@@ -208,7 +232,7 @@ def _exit_status(stop: SystemExit) -> int:
 
 
 def _is_users(error: Exception) -> bool:
-    """Whether a user can trip it and one message is enough; anything else is our bug and shows its traceback."""
+    """Whether one message is enough, because a user can cause it; anything else is our bug and shows its traceback."""
     return isinstance(error, ValueError | OSError | EngineError | RegistryError)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
-from typing import Any
-
 from genpolicy.cli import Command
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any
 
 GAMES = Command("list the installed games", "genpolicy.commands:add_games")
 POLICIES = Command("list the installed policies and how to write them", "genpolicy.commands:add_policies")
@@ -15,6 +16,8 @@ PERFT = Command("count the positions a game reaches in so many moves", "genpolic
 
 def add_games(subparsers: Any) -> None:
     """Add ``games`` to the command line."""
+    from pathlib import Path
+
     parser = subparsers.add_parser("games", help=GAMES.help)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the list there")
     parser.set_defaults(run=_games)
@@ -44,12 +47,16 @@ def _games(arguments: argparse.Namespace) -> int:
 
 def add_policies(subparsers: Any) -> None:
     """Add ``policies`` to the command line."""
+    from pathlib import Path
+
     parser = subparsers.add_parser("policies", help=POLICIES.help)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the list there")
     parser.set_defaults(run=_policies)
 
 
 def _policies(arguments: argparse.Namespace) -> int:
+    from typing import cast
+
     from genpolicy import registry
     from genpolicy.report import Report, write_json
 
@@ -62,9 +69,15 @@ def _policies(arguments: argparse.Namespace) -> int:
             rows.append({"policy": name, "error": str(error)})
             table.add(name, "-", str(error))
             continue
-        about = (policy.__doc__ or "").strip().splitlines()[0]
+        about = next(iter((policy.__doc__ or "").strip().splitlines()), "")
         rows.append({"policy": name, "spelling": policy.spelling, "about": about})
         table.add(name, policy.spelling, about)
+    for name in registry.available("options"):
+        group, _, owner = name.partition(".")
+        if group not in registry.ONE_OF or owner not in registry.available(cast("registry.Group", group)):
+            orphan = f"declares options of something that is not installed ({registry.origin('options', name)})"
+            rows.append({"options": name, "error": orphan})
+            table.add(name, "-", orphan)
     table.print()
     write_json(arguments.json, {"policies": rows})
     return 0
@@ -72,6 +85,8 @@ def _policies(arguments: argparse.Namespace) -> int:
 
 def add_perft(subparsers: Any) -> None:
     """Add ``perft`` to the command line."""
+    from pathlib import Path
+
     parser = subparsers.add_parser("perft", help=PERFT.help)
     parser.add_argument("--game", required=True, metavar="SPEC", help="e.g. chess or connect:rows=3,cols=3,k=3")
     parser.add_argument("--depth", type=int, required=True, metavar="N", help="moves to go down, at least 1")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -11,7 +10,7 @@ class ConfigError(ValueError):
 
 
 class RegistryError(LookupError):
-    """No game, policy, learner, process or oracle of that name is installed."""
+    """A game, policy, learner or other plugin is not installed, or not what its group asks for."""
 
 
 class IllegalMoveError(ValueError):
@@ -43,10 +42,12 @@ class CheckpointError(ValueError):
 
 
 class TrainingError(ValueError):
-    """Training cannot go on: the loss or its gradient is not a finite number any more."""
+    """Training cannot continue: the loss or its gradient is not a finite number."""
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
     """The part of a message that names what was meant, `` Did you mean: 'linear'?``; "" where nothing known is near."""
+    import difflib  # needed for errors alone
+
     near = difflib.get_close_matches(str(name), list(known), n=1)
     return f" Did you mean: {near[0]!r}?" if near else ""

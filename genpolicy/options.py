@@ -13,11 +13,13 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from genpolicy import registry
 from genpolicy.errors import RegistryError, did_you_mean
-from genpolicy.registry import Group
+
+if TYPE_CHECKING:
+    from genpolicy.registry import Group
 
 
 @dataclass(frozen=True)

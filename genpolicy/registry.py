@@ -1,36 +1,46 @@
 """Finds games, learners, policies and other plugins by entry point or by registration, ours and third parties' alike.
 
 A package names its plugins in the entry-point groups ``genpolicy.games``, ``genpolicy.learners`` and so on; a notebook
-or a script registers them with the decorator ``register``. A plugin is imported when it is loaded, not before, and
-importing this module imports neither torch nor numpy.
+or a script registers them with the decorator ``register``. A plugin is imported when it is loaded, not before.
+
+Every start of the command reads the entry points, so this module imports nothing that is slow to import: neither torch
+nor numpy, and not ``importlib.metadata``, which takes as long as all the rest of ``genpolicy --help``.
 """
 
 from __future__ import annotations
 
+import importlib
+import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from itertools import accumulate
 
 from genpolicy.errors import RegistryError, did_you_mean
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
+    from importlib.metadata import Distribution
+    from typing import Any, Literal, TypeVar
 
     from genpolicy.game import Game
 
-Group = Literal[
-    "games",
-    "learners",
-    "policies",
-    "processes",
-    "oracles",
-    "oracle_fallbacks",
-    "samplers",
-    "biases",
-    "commands",
-    "options",
-]
+    ThingT = TypeVar("ThingT")
+    Group = Literal[
+        "games",
+        "learners",
+        "policies",
+        "processes",
+        "oracles",
+        "oracle_fallbacks",
+        "samplers",
+        "biases",
+        "commands",
+        "options",
+    ]
+else:
+    Group = str  # importing typing takes as long as reading all entry points
+
 ONE_OF: Mapping[str, str] = {
     "games": "game",
     "learners": "learner",
@@ -44,28 +54,45 @@ ONE_OF: Mapping[str, str] = {
     "options": "list of options of",
 }
 """What a member of each group is called."""
-ThingT = TypeVar("ThingT")
+_BASES: Mapping[str, str] = {
+    "learners": "genpolicy.policies.learner:Learner",
+    "policies": "genpolicy.policies.base:Policy",
+}
+"""The class of which every member of a group is a subclass."""
 
 
-@dataclass(frozen=True)
-class Registered:
-    """What ``register`` keeps; it is loaded like an ``EntryPoint``."""
+class Entry:
+    """A plugin that can be loaded: a line of a package's ``entry_points.txt``, or what ``register`` keeps.
 
-    name: str
-    thing: Any
-    dist = None
+    Args:
+        name: What configurations and the command line call it.
+        value: ``module:object``.
+        metadata: Folder of the package's metadata; "" for what was registered in this process.
+        thing: What was registered; None for an installed one, which ``load`` imports.
+    """
+
+    def __init__(self, name: str, value: str, metadata: str = "", thing: Any = None) -> None:
+        self.name, self.value, self._metadata, self._thing = name, value, metadata, thing
 
     @property
-    def value(self) -> str:
-        """Where it was defined."""
-        return f"{self.thing.__module__}:{getattr(self.thing, '__qualname__', self.name)}"
+    def dist(self) -> Distribution | None:
+        """The package that it comes from; None for what was registered in this process."""
+        from importlib.metadata import Distribution
+
+        return Distribution.at(self._metadata) if self._metadata else None
 
     def load(self) -> Any:
         """The object itself."""
-        return self.thing
+        if self._thing is not None:
+            return self._thing
+        module, _, attributes = self.value.partition("[")[0].strip().partition(":")
+        thing = importlib.import_module(module)
+        for attribute in filter(None, attributes.split(".")):
+            thing = getattr(thing, attribute)
+        return thing
 
 
-_registered: dict[str, dict[str, Registered]] = {}
+_registered: dict[str, dict[str, Entry]] = {}
 
 
 def register(group: Group, name: str) -> Callable[[ThingT], ThingT]:
@@ -86,8 +113,9 @@ def register(group: Group, name: str) -> Callable[[ThingT], ThingT]:
         raise RegistryError(f"{ONE_OF[group]} {name!r} is installed already ({origin(group, name)}); take another name")
 
     def keep(thing: ThingT) -> ThingT:
+        defined = getattr(thing, "__module__", type(thing).__module__), getattr(thing, "__qualname__", name)
         unregister(group, name)
-        _registered.setdefault(group, {})[name] = Registered(name, thing)
+        _registered.setdefault(group, {})[name] = Entry(name, ":".join(defined), thing=thing)
         return thing
 
     return keep
@@ -96,24 +124,60 @@ def register(group: Group, name: str) -> Callable[[ThingT], ThingT]:
 def unregister(group: Group, name: str) -> None:
     """Forget what ``register`` kept; nothing happens where there is nothing of this name."""
     _registered.get(group, {}).pop(name, None)
-    load_game.cache_clear()  # it may have made a game of an earlier class
+    load_game.cache_clear()  # it may hold a game of an earlier class
 
 
-def entry_points(*, group: str) -> Iterable[EntryPoint]:
-    """The installed entry points of a group."""
-    from importlib.metadata import entry_points as installed  # it takes as long to import as all else here
+def entry_points(*, group: str) -> Iterable[Entry]:
+    """The installed entry points of a group; of two packages of one name the first on the path counts."""
+    if any(os.path.isfile(path) for path in sys.path):  # a zip of packages
+        from importlib.metadata import entry_points as installed
 
-    return installed(group=group)
+        return installed(group=group)  # type: ignore[return-value]  # the same attributes
+    folders = tuple(path or "." for path in sys.path if os.path.isdir(path or "."))
+    return _read_path(tuple((path, os.stat(path).st_mtime_ns) for path in folders)).get(group, ())
 
 
-def _installed(group: str) -> dict[str, EntryPoint]:
+@lru_cache(maxsize=4)
+def _read_path(folders: tuple[tuple[str, int], ...]) -> Mapping[str, list[Entry]]:
+    """Entry points by group of the packages in some folders, whose times of change make the answer outdated.
+
+    It reads the format of the Python packaging guide's "Entry points specification", as ``importlib.metadata`` does.
+    """
+    groups: dict[str, list[Entry]] = {}
+    seen: set[str] = set()
+    for folder, _ in folders:
+        for name in sorted(os.listdir(folder)):
+            package, suffix = os.path.splitext(name)
+            key = package.partition("-")[0].replace("_", "-").replace(".", "-").lower()
+            if suffix not in (".dist-info", ".egg-info") or key in seen:
+                continue
+            seen.add(key)
+            _read_package(os.path.join(folder, name), groups)
+    return groups
+
+
+def _read_package(metadata: str, groups: dict[str, list[Entry]]) -> None:
+    try:
+        with open(os.path.join(metadata, "entry_points.txt"), encoding="utf-8") as file:
+            lines = [line.strip() for line in file]
+    except OSError:  # most packages have none
+        return
+    group = ""
+    for line in lines:
+        if line.startswith("["):
+            group = line.strip("[]")
+        elif "=" in line and line[0] not in "#;":
+            name, _, value = line.partition("=")
+            groups.setdefault(group, []).append(Entry(name.strip(), value.strip(), metadata))
+
+
+def _installed(group: str) -> dict[str, Entry]:
     return {point.name: point for point in entry_points(group=f"genpolicy.{group}")}
 
 
-def available(group: Group) -> dict[str, EntryPoint | Registered]:
-    """Entry points and registered objects of a group by name, in alphabetical order; nothing is imported."""
-    found: dict[str, EntryPoint | Registered] = {**_installed(group), **_registered.get(group, {})}
-    return dict(sorted(found.items()))
+def available(group: Group) -> dict[str, Entry]:
+    """Installed and registered plugins of a group by name, in alphabetical order; nothing is imported."""
+    return dict(sorted({**_installed(group), **_registered.get(group, {})}.items()))
 
 
 def origin(group: Group, name: str) -> str:
@@ -121,7 +185,7 @@ def origin(group: Group, name: str) -> str:
     return _origin(group, available(group)[name])
 
 
-def _origin(group: str, point: EntryPoint | Registered) -> str:
+def _origin(group: str, point: Entry) -> str:
     where = f"{point.name} = {point.value!r} in group 'genpolicy.{group}'"
     return f"{where} of {point.dist.name} {point.dist.version}" if point.dist is not None else where
 
@@ -130,7 +194,8 @@ def load(group: Group, name: str) -> Any:
     """The object that an entry point names.
 
     Raises:
-        RegistryError: no such entry, or it cannot be imported; the message names the package and the way out.
+        RegistryError: no such entry, it cannot be imported, or it is not what its group asks for; the message names
+            the package and the way out.
     """
     points = available(group)
     if name not in points:
@@ -140,15 +205,11 @@ def load(group: Group, name: str) -> Any:
     return load_point(group, points[name])
 
 
-def load_point(group: Group, point: EntryPoint | Registered) -> Any:
-    """The object that one of ``available(group)`` names.
-
-    Raises:
-        RegistryError: it cannot be imported; the message names the package and the way out.
-    """
+def load_point(group: Group, point: Entry) -> Any:
+    """The object that one of ``available(group)`` names. Errors as ``load``."""
     name = point.name
     try:
-        return point.load()
+        thing = point.load()
     except ModuleNotFoundError as error:
         dist = point.dist
         extras = dist.metadata.get_all("Provides-Extra") or [] if dist else []
@@ -156,10 +217,17 @@ def load_point(group: Group, point: EntryPoint | Registered) -> Any:
         raise RegistryError(
             f"{ONE_OF[group]} {name!r} needs the module {error.name!r}: {way_out} ({_origin(group, point)})"
         ) from error
-    except Exception as error:  # a stranger's module may raise anything while it is imported
+    except (Exception, SystemExit) as error:  # a third party's module may raise anything while it is imported
         raise RegistryError(
             f"{ONE_OF[group]} {name!r} cannot be imported ({_origin(group, point)}): {type(error).__name__}: {error}"
         ) from error
+    if group in _BASES:
+        module, _, base = _BASES[group].partition(":")
+        if not (isinstance(thing, type) and issubclass(thing, getattr(importlib.import_module(module), base))):
+            raise RegistryError(
+                f"{ONE_OF[group]} {name!r} ({_origin(group, point)}) is {thing!r}, not a subclass of {module}.{base}"
+            )
+    return thing
 
 
 def wrong_thing(group: Group, name: str, thing: Any, expected: str) -> RegistryError:
@@ -184,24 +252,31 @@ def split_spec(spec: str) -> tuple[str, dict[str, str]]:
         if not equals or key.strip() in arguments:
             raise ValueError(f"in {spec!r}: {part!r} is not one key=value (each key once)")
         value = value.strip()
-        nested = value.startswith("[") and value.endswith("]")
+        nested = value.startswith("[") and value.endswith("]") and _is_balanced(value[1:-1])
         arguments[key.strip()] = value[1:-1] if nested else value
     return name.strip(), arguments
 
 
 def _split_outside_brackets(spec: str, text: str) -> list[str]:
-    parts, depth = [""], 0
-    for character in text:
-        depth += (character == "[") - (character == "]")
-        if depth < 0:
-            break
+    if not _is_balanced(text):
+        raise ValueError(f"in {spec!r}: the square brackets do not match")
+    parts = [""]
+    for character, depth in zip(text, _depths(text), strict=True):
         if character == "," and depth == 0:
             parts.append("")
         else:
             parts[-1] += character
-    if depth != 0:
-        raise ValueError(f"in {spec!r}: the square brackets do not match")
     return parts
+
+
+def _depths(text: str) -> list[int]:
+    """How many brackets are open behind each character."""
+    return list(accumulate((character == "[") - (character == "]") for character in text))
+
+
+def _is_balanced(text: str) -> bool:
+    depths = _depths(text)
+    return min(depths, default=0) >= 0 and depths[-1:] in ([], [0])
 
 
 def spelled_pairs(query: str) -> list[tuple[str, str]]:
@@ -217,7 +292,7 @@ def load_game(spec: str) -> Game[Any]:
     """The game of a specification ``name[:key=value,...]``; arguments go to the game's constructor as text.
 
     Raises:
-        RegistryError: no such game, its library is not installed, or it was written for an older ``Game``.
+        RegistryError: no such game, its library is not installed, or it does not supply what a ``Game`` must.
         ValueError: an argument that the game does not take, or out of range.
     """
     from genpolicy.facets import misplaced_members
@@ -227,13 +302,23 @@ def load_game(spec: str) -> Game[Any]:
     game = load("games", name)
     try:
         made = game(**arguments)
+    except (ValueError, LookupError):
+        raise
     except TypeError as error:
         _check_arguments(spec, game, arguments)
         raise ValueError(f"game {spec!r}: {error}; see the documentation of {game.__module__}") from error
+    except Exception as error:  # a third party's constructor may raise anything
+        raise RegistryError(
+            f"game {spec!r} cannot be made ({origin('games', name)}): {type(error).__name__}: {error}"
+        ) from error
     if not isinstance(made, Game):
         raise wrong_thing("games", name, made, "a Game")
+    needed = ("name", "spec", "moves", "tokens", "protocol", "players")
+    wrong = [f"{type(made).__name__} does not set {member}" for member in needed if not hasattr(made, member)]
     if misplaced := misplaced_members(made):
-        raise RegistryError(f"game {name!r} ({origin('games', name)}): {misplaced}")
+        wrong.append(misplaced)
+    if wrong:
+        raise RegistryError(f"game {name!r} ({origin('games', name)}): {'; '.join(wrong)}")
     return made
 
 

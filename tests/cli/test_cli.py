@@ -277,19 +277,21 @@ def test_files_of_results_are_looked_at_before_the_work(
     monkeypatch.setattr(accuracy, "measure_accuracy", lambda *args, **options: pytest.fail("the work began"))
     base = ["evaluate", "accuracy", "--policy", "random", "--data", str(data), option]
     missing = tmp_path / "new" / "figures"
-    assert f"{option} {missing}: no folder {missing.parent}; make it first" in fails(capsys, *base, str(missing))
+    assert f"{option} {missing}: there is no folder {missing.parent}; make it first" in fails(
+        capsys, *base, str(missing)
+    )
     assert not missing.parent.exists()
     assert f"{option} {tmp_path}: is a folder; name a file in it" in fails(capsys, *base, str(tmp_path))
     access = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path and access(path, mode))
-    assert "may not be written to; name another file" in fails(capsys, *base, str(tmp_path / "figures"))
+    assert "you may not write to it; name another file" in fails(capsys, *base, str(tmp_path / "figures"))
     assert not list(tmp_path.iterdir())
 
 
 def test_options_that_take_several_files_are_looked_at_too(tmp_path: Path) -> None:
     pictures = [tmp_path / "a.png", tmp_path / "new" / "b.png"]
     cli.check_output("--plot", pictures[0])
-    with pytest.raises(ValueError, match=r"--plot \S+b\.png: no folder"):
+    with pytest.raises(ValueError, match=r"--plot \S+b\.png: there is no folder"):
         cli.check_outputs(argparse.Namespace(plot=pictures, json=None))
 
 
