@@ -57,6 +57,8 @@ ONE_OF: Mapping[str, str] = {
 _BASES: Mapping[str, str] = {
     "learners": "genpolicy.policies.learner:Learner",
     "policies": "genpolicy.policies.base:Policy",
+    "samplers": "genpolicy.diffusion:Sampler",
+    "biases": "genpolicy.networks:AttentionBias",
 }
 """The class of which every member of a group is a subclass."""
 
@@ -224,8 +226,9 @@ def load_point(group: Group, point: Entry) -> Any:
     if group in _BASES:
         module, _, base = _BASES[group].partition(":")
         if not (isinstance(thing, type) and issubclass(thing, getattr(importlib.import_module(module), base))):
+            got = f"the class {thing.__name__}" if isinstance(thing, type) else repr(thing)
             raise RegistryError(
-                f"{ONE_OF[group]} {name!r} ({_origin(group, point)}) is {thing!r}, not a subclass of {module}.{base}"
+                f"{ONE_OF[group]} {name!r} ({_origin(group, point)}) is {got}, not a subclass of {module}.{base}"
             )
     return thing
 

@@ -15,7 +15,9 @@ import pytest
 
 import genpolicy
 from genpolicy import registry
+from genpolicy.diffusion import Sampler
 from genpolicy.errors import RegistryError
+from genpolicy.networks import AttentionBias
 from genpolicy.policies.base import Policy
 from genpolicy.policies.learner import Learner
 from genpolicy.registry import Group, available, load, split_spec
@@ -135,7 +137,8 @@ def test_the_first_package_of_a_name_on_the_path_counts(tmp_path: Path, monkeypa
 
 @pytest.mark.parametrize("group", sorted(registry.ONE_OF))
 def test_every_group_takes_what_a_notebook_registers(group: Group) -> None:
-    thing: Any = type("Thing", (Learner if group == "learners" else Policy,), {})
+    bases = {"learners": Learner, "samplers": Sampler, "biases": AttentionBias}
+    thing: Any = type("Thing", (bases.get(group, Policy),), {})
     for _ in range(2):  # a cell that is run again
         assert registry.register(group, "of_a_notebook")(thing) is thing
     assert load(group, "of_a_notebook") is thing
@@ -158,7 +161,7 @@ def test_a_game_that_is_registered_again_is_made_anew() -> None:
     registry.unregister("games", "mine")
 
 
-@pytest.mark.parametrize("group", ["learners", "policies"])
+@pytest.mark.parametrize("group", ["learners", "policies", "samplers", "biases"])
 def test_a_thing_of_another_kind_is_refused(group: Group) -> None:
     registry.register(group, "wrong")(int)
     with pytest.raises(RegistryError, match=r"'wrong' \(.*'builtins:int'.* not a subclass of"):
