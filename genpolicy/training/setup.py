@@ -77,10 +77,8 @@ def make_learner(game: Game[Any], section: dict[str, Any]) -> Learner:
     kind = options.pop("kind", None)
     if not isinstance(kind, str):
         raise ConfigError(f"learner.kind must name a learner: {', '.join(registry.available('learners'))}")
-    learner_class = registry.load("learners", kind)
+    learner_class: type[Learner] = registry.load("learners", kind)
     learner = learner_class(game, structured(learner_class.Config, options, prefix="learner"))
-    if not isinstance(learner, Learner):
-        raise registry.wrong_thing("learners", kind, learner, "a Learner")
     return learner
 
 
