@@ -1,8 +1,8 @@
 """Absorbing noise: a token survives to time t with probability alpha_t, else it is the mask, id K.
 
 q(x_t | x_0) = alpha_t d(x_0) + (1 - alpha_t) d(mask), with d a point mass (Austin et al. 2021, arXiv:2107.03006). A
-masked token is revealed between t and s with probability (alpha_s - alpha_t) / (1 - alpha_t), by Bayes' rule. Hence
-each term of the bound is a weighted cross-entropy at masked tokens, and only there.
+masked token is revealed between t and s with probability (alpha_s - alpha_t) / (1 - alpha_t), by Bayes' rule. Each
+term of the bound is therefore a weighted cross-entropy at masked tokens alone.
 
 Axes: B batch, N tokens, K symbols.
 """
@@ -21,8 +21,8 @@ from genpolicy.diffusion.ranking import draw_tokens
 class Absorbing(Process):
     """Masked diffusion; arguments as in ``Process``. The network sees K + 1 ids, the mask last.
 
-    Where the schedule's alpha_T is not 0 (``cosine_hoogeboom``), ``prior`` leaves a mass of alpha_T spread over the
-    symbols, so that the bound stays finite; samplers begin with every token masked all the same.
+    Where the schedule's alpha_T is not 0 (``cosine_hoogeboom``), ``prior`` spreads a mass of alpha_T over the symbols,
+    so that the bound stays finite. Samplers still start with every token masked.
     """
 
     kind = "absorbing"
@@ -56,7 +56,7 @@ class Absorbing(Process):
     def posterior(
         self, xt: Tensor, x0: Tensor, t: int | Tensor, s: int | Tensor, *, admitted: Tensor | None = None
     ) -> Tensor:
-        """q(x_s | x_t, x_0), float64 [..., K+1]; an unmasked token stays, whatever x_0 says."""
+        """q(x_s | x_t, x_0), float64 [..., K+1]; an unmasked token stays, whatever x_0 is."""
         del admitted
         xt, x0 = torch.as_tensor(xt), torch.as_tensor(x0)
         times = self.times(t, xt, first=1)
@@ -78,7 +78,7 @@ class Absorbing(Process):
         *,
         admitted: Tensor | None = None,
     ) -> Tensor:
-        """p(x_s | x_t), float64 [..., K+1]; plug-in and mixture are the same here."""
+        """p(x_s | x_t), float64 [..., K+1]; the plug-in and the mixture of posteriors are the same here."""
         times = self.times(t, xt, first=1)
         reveal = self._reveal(times, self.earlier(s, times, xt))
         self.require_symbols(xt, self.mask, "xt")
@@ -89,7 +89,7 @@ class Absorbing(Process):
         return out.scatter_add_(-1, xt[..., None], 1 - reveal)
 
     def prior(self, *, admitted: Tensor | None = None) -> Tensor:
-        """p(x_T), float64 [..., K+1]: the mask, but for what alpha_T leaves."""
+        """p(x_T), float64 [..., K+1]: the mask, except for a mass of alpha_T."""
         usable = torch.ones(self.num_symbols, dtype=torch.bool) if admitted is None else admitted
         symbols = usable.double() / usable.sum(-1, keepdim=True).clamp(min=1)
         alpha_last = float(self.alpha[-1])
@@ -107,29 +107,16 @@ class Absorbing(Process):
         return torch.full(uniform.shape, self.mask, dtype=torch.int64, device=uniform.device)
 
     def draw_previous(
-        self,
-        logits: TypedLogits,
-        xt: Tensor,
-        t: int,
-        s: int,
-        uniform: Tensor,
-        *,
-        admitted: Tensor | None = None,
+        self, logits: TypedLogits, xt: Tensor, t: int, s: int, uniform: Tensor, *, admitted: Tensor | None = None
     ) -> Tensor:
-        """A draw of x_s: the coin that unmasks and the symbol that appears are two draws."""
+        """A draw of x_s; one uniform decides whether a token is unmasked, the other which symbol appears."""
         del admitted
         coin, symbol = uniform
         revealed = (xt == self.mask) & (coin < self._reveal(torch.tensor(t), torch.tensor(s)).to(xt.device))
         return torch.where(revealed, draw_tokens(logits, symbol, revealed), xt)
 
     def elbo_term(
-        self,
-        logits: Tensor | TypedLogits,
-        xt: Tensor,
-        x0: Tensor,
-        t: int | Tensor,
-        *,
-        admitted: Tensor | None = None,
+        self, logits: Tensor | TypedLogits, xt: Tensor, x0: Tensor, t: int | Tensor, *, admitted: Tensor | None = None
     ) -> Tensor:
         """lambda_t times -log p(x_0) at masked tokens, float64 [B, N] nats; 0 elsewhere."""
         times = self.times(t, xt, first=1)
@@ -140,7 +127,7 @@ class Absorbing(Process):
     def elbo(
         self, model: Denoiser, batch: WindowBatch, generator: Generators = None, *, admitted: Tensor | None = None
     ) -> Tensor:
-        """[B] unbiased estimate of the bound in nats; asks the network for the masked targets alone."""
+        """[B] unbiased estimate of the bound in nats; the network computes the masked targets alone."""
         x0, counted = batch.tokens, self._counted(batch)
         t = self.sample_times(x0.shape[0], generator, x0.device, "low_discrepancy")
         xt, noised = self.corrupt(x0, t, frozen=batch.frozen, admitted=admitted, generator=generator)

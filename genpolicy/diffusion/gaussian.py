@@ -1,16 +1,18 @@
 """Gaussian diffusion of token embeddings: the continuous twin of the discrete processes.
 
-A token x has an embedding e(x) of norm sqrt(E). z_t = alpha_t e(x) + sigma_t eps, variance preserving, with the
-schedule of Kingma et al. 2021 (VDM, arXiv:2107.00630), fixed or learned. What the network predicts is a choice:
+A token x has an embedding e(x) of norm sqrt(E), and z_t = alpha_t e(x) + sigma_t eps. The schedule is that of Kingma et
+al. 2021 (VDM, arXiv:2107.00630): gamma, the negative log signal-to-noise ratio, rises with t, linearly or by a learned
+monotone network, with alpha_t^2 = sigmoid(-gamma_t) and sigma_t^2 = sigmoid(gamma_t), so that variance is preserved.
+The network predicts one of two things:
 
 - ``x0_ce``: logits of x, trained by cross-entropy; the estimate of e(x) is the expected embedding (CDCD, Dieleman et
   al. 2022, arXiv:2211.15089);
 - ``eps``: the noise, trained by squared error plus the reconstruction term that keeps learned embeddings apart (VDM).
 
-Frozen tokens have no z. Unlabelled ones are pure noise at every time; neither carries a loss.
+Frozen tokens have no z. Unlabelled tokens are pure noise at every time. Neither carries a loss.
 
-Time is continuous in training and sampling, t in (0, 1] with 1 the noisiest; the reported bound takes ``num_timesteps``
-equal steps of it. At t = 1 a little of x is left (alpha_1^2 = sigmoid(-gamma_max)).
+Time is continuous in training and sampling, t in (0, 1] with 1 the noisiest; the reported bound divides it into
+``num_timesteps`` equal parts. At t = 1 a little of x is left (alpha_1^2 = sigmoid(-gamma_max)).
 
 Axes: B batch, N tokens, K symbols, E numbers of an embedding.
 """
@@ -76,10 +78,10 @@ class MonotoneGamma(nn.Module):
     """A learned gamma: a line plus a small network whose weights are used through abs(), so that it rises everywhere.
 
     Args:
-        gamma_min: gamma at 0, exactly where ``pinned``.
-        gamma_max: gamma at 1, exactly where ``pinned``.
+        gamma_min: gamma at 0, exactly so with ``pinned``.
+        gamma_max: gamma at 1, exactly so with ``pinned``.
         num_features: Hidden width.
-        pinned: Rescale so that the ends are gamma_min and gamma_max; in the released VDM code they drift.
+        pinned: Rescale so that the ends stay at gamma_min and gamma_max; in the released VDM code they drift.
     """
 
     def __init__(
@@ -134,7 +136,7 @@ class NoisyEmbeddings:
     eps: Tensor
     """[B, N, E] the noise in it."""
     noised: Tensor
-    """[B, N] bool, tokens that z stands for: all that are not frozen."""
+    """[B, N] bool, the tokens that have a z: all that are not frozen."""
 
 
 class GaussianEmbedding(nn.Module):
@@ -193,7 +195,7 @@ class GaussianEmbedding(nn.Module):
             raise ConfigError(f"gamma must rise: gamma_min {gamma_min} is not below gamma_max {gamma_max}")
         if prediction == "x0_ce" and (schedule == "learned" or weighting == "elbo"):
             raise ConfigError(
-                "prediction x0_ce is trained by cross-entropy, which is no likelihood: take schedule linear and "
+                "prediction x0_ce is trained by cross-entropy, which is not a likelihood: take schedule linear and "
                 "weighting constant, reciprocal or linear; or prediction eps"
             )
         self.num_symbols, self.num_timesteps, self.schedule = num_symbols, num_timesteps, schedule
@@ -264,7 +266,7 @@ class GaussianEmbedding(nn.Module):
             raise ValueError(f"x0 must hold token ids 0..{self.mask}, got {int(x0.min())}..{int(x0.max())}")
         if t.numel() and (float(t.min()) < 0 or float(t.max()) > 1):
             raise ValueError(f"t must be in [0, 1], got {t.tolist()}")
-        e = F.pad(self.embeddings(), (0, 0, 0, 1))[x0]  # nothing of an unlabelled token is left
+        e = F.pad(self.embeddings(), (0, 0, 0, 1))[x0]  # an unlabelled token leaves no trace
         eps = normals(tuple(e.shape), generator, x0.device).to(e.dtype)
         alpha, sigma = (x[:, None, None].to(e.dtype) for x in alpha_sigma(self.gamma(t)))
         scale = torch.where((x0 == self.mask)[..., None], torch.ones_like(sigma), sigma)
@@ -272,7 +274,7 @@ class GaussianEmbedding(nn.Module):
         return NoisyEmbeddings(alpha * e + scale * eps, eps, noised)
 
     def prior_sample(self, shape: tuple[int, int], generator: Generators = None) -> Tensor:
-        """z_1 [B, N, E], standard normal, where a sampler begins."""
+        """z_1 [B, N, E], standard normal, from which a sampler starts."""
         return normals((*shape, self.width), generator, self.table.device).to(self._dtype)
 
     def expected(self, logits: Tensor | TypedLogits, admitted: Tensor | None = None) -> Tensor:
@@ -284,7 +286,7 @@ class GaussianEmbedding(nn.Module):
         return out
 
     def estimate(self, prediction: Tensor | TypedLogits, z: Tensor, t: Tensor, admitted: Tensor | None) -> Tensor:
-        """[B, N, E] what a prediction at times [B] says of e(x)."""
+        """[B, N, E] the estimate of e(x) in a prediction at times [B]."""
         if self.prediction == "x0_ce":
             return self.expected(prediction, admitted)
         assert isinstance(prediction, Tensor)
@@ -294,7 +296,7 @@ class GaussianEmbedding(nn.Module):
     def read_out(self, estimate: Tensor, t: Tensor, admitted: Tensor | None = None) -> TypedLogits:
         """Logits of x from an estimate of e(x): -SNR_t / 2 times the squared distance to each embedding.
 
-        All embeddings have one norm, so the inner product says the same. The nearest embedding is the likeliest; at
+        All embeddings have one norm, so the inner product gives the same. The nearest embedding is the likeliest; at
         t = 0 this is VDM's decoder p(x | z_0).
         """
         inner = estimate @ self.embeddings().mT
@@ -356,8 +358,8 @@ class GaussianEmbedding(nn.Module):
         (VDM, equations 11 to 14).
         """
         x0, where = batch.tokens, self._counted(batch)
-        step = (unit_times(len(x0), generator, x0.device, "low_discrepancy") * self.num_timesteps).long()
-        t, s = (step + 1).double() / self.num_timesteps, step.double() / self.num_timesteps
+        part = (unit_times(len(x0), generator, x0.device, "low_discrepancy") * self.num_timesteps).long()
+        t, s = (part + 1).double() / self.num_timesteps, part.double() / self.num_timesteps
         draw = self.noise(x0, t.to(self._dtype), batch.frozen, generator)
         t, s = t.to(self._dtype), s.to(self._dtype)
         prediction = model(self._shown(x0, batch.frozen), t, draw.z)
@@ -400,7 +402,7 @@ class GaussianEmbedding(nn.Module):
         return 0.5 * self.gamma_slope(t)
 
     def sample_times(self, num: int, generator: Generators, device: torch.device) -> Tensor:
-        """[num] float times in (0, 1], each uniform there but for ``beta``."""
+        """[num] float times in (0, 1], each of them uniform except with ``beta``."""
         return (1 - unit_times(num, generator, device, self.time_sampling)).to(self._dtype)
 
 

@@ -1,9 +1,9 @@
 """Per-token predictions whose symbols may differ from token to token.
 
-A network with one softmax over the whole vocabulary gives one group with every token in it. A network with one softmax
-per kind gives a group for the states, one for the actions, one for the values: far less memory, and no probability on
-symbols that a token cannot hold. Processes and samplers see ``TypedLogits`` only; a plain tensor [B, N, K] is the case
-of one group.
+A network with one softmax over the whole vocabulary gives one group that holds every token. A network with one softmax
+per kind gives a group for the states, one for the actions and one for the values, which takes far less memory and gives
+no probability to symbols that a token cannot hold. Processes and samplers see ``TypedLogits`` only; a plain tensor
+[B, N, K] is one group.
 
 Axes: B batch, N tokens, K symbols of the vocabulary, n tokens of a group, G symbols of a group.
 """
@@ -40,7 +40,7 @@ class TypedLogits:
     num_tokens: int
     num_symbols: int
     admitted: Tensor | None = None
-    """The sets that the groups are known to keep to, so that ``restrict`` to these very sets has nothing to do."""
+    """Sets that the groups respect already, so that ``restrict`` to this very tensor has nothing to do."""
 
     @staticmethod
     def of(logits: Tensor | TypedLogits) -> TypedLogits:
@@ -117,10 +117,10 @@ class TypedLogits:
 
 
 class Denoiser(Protocol):
-    """What a process trains and a sampler asks: noised tokens and a time in, a prediction of the clean tokens out.
+    """What a process trains and a sampler calls: noised tokens and a time in, a prediction of the clean tokens out.
 
     A module may also have ``token_nll(tokens, t, targets, where)``, which computes -log p(targets) only where ``where``
-    [B, N] is set, flattened in row-major order; the function ``token_nll`` uses it, and is the slow way without it.
+    [B, N] is set, flattened in row-major order. The function ``token_nll`` uses it; without it all logits are computed.
     """
 
     def __call__(self, tokens: Tensor, t: Tensor) -> Tensor | TypedLogits:

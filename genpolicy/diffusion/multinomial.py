@@ -1,16 +1,16 @@
 """Multinomial noise: a token survives to time t with probability alpha_t, else it is a uniform admitted symbol.
 
 q(x_t | x_0) = alpha_t d(x_0) + (1 - alpha_t) / K (Hoogeboom et al. 2021, arXiv:2102.05379), with K the number of
-symbols that the token can hold: a board square, an action and a value each have their own. Noise cannot be told from
-data, so two predictions must be kept apart:
+symbols that the token can hold: a board square, an action and a value each have their own. Noise looks like data, so
+two predictions have to be kept apart:
 
-- ``denoiser``: p(x_0^n | x_t), what cross-entropy over all tokens trains. Its reverse kernel is the mixture
+- ``denoiser``: p(x_0^n | x_t), which cross-entropy over all tokens trains. Its reverse kernel is the mixture
   sum_x0 f(x_0) q(x_s | x_t, x_0).
-- ``leave_one_out``: p(x_0^n | x_t without its n-th token), what the plug-in bound and cross-entropy over the redrawn
+- ``leave_one_out``: p(x_0^n | x_t without its n-th token), which the plug-in bound and cross-entropy over the redrawn
   tokens train. Its reverse kernel is the plug-in q(x_s | x_t, x_0 := f).
 
 By Bayes' rule the denoiser is the leave-one-out prediction times q(x_t^n | x_0^n): the observed token's logit gains
-log(1 + K alpha / (1 - alpha)). The mixture of the one is the plug-in of the other, so one kernel serves both.
+log(1 + K alpha / (1 - alpha)). The mixture of the one equals the plug-in of the other, so one kernel serves both.
 
 Axes: B batch, N tokens, K symbols, G symbols of a group.
 """
@@ -33,18 +33,18 @@ TRAINED_ON = ("all", "redrawn", "corrupted")
 class Multinomial(Process):
     """Uniform noise; arguments as in ``Process``, and two more.
 
-    With logits of several groups (a typed head) ``admitted`` should be given: without it noise is uniform over the
-    whole vocabulary, and the groups are spread out into one.
+    Logits of several groups (a typed head) should come with ``admitted``. Without it noise is uniform over the whole
+    vocabulary, and the groups are expanded into one.
 
     Args:
         num_symbols: K.
         num_timesteps: T.
         schedule: A key of ``SCHEDULES``.
         prediction_type: What the network's logits are, ``denoiser`` or ``leave_one_out``.
-        trained_on: Which target tokens the cross-entropy is taken at. ``all`` trains a denoiser; ``redrawn``, those
-            that took noise, whatever symbol it gave them, trains a leave-one-out prediction; ``corrupted``, those
-            with x_t != x_0, is the surrogate of RDM (Zheng et al. 2023, arXiv:2302.05737) and of DiffuSearch: its
-            optimum puts nothing on the observed symbol, and it is no bound. None: the one that trains
+        trained_on: The target tokens whose cross-entropy is trained. ``all`` trains a denoiser. ``redrawn``, those that
+            took noise, whatever symbol it gave them, trains a leave-one-out prediction. ``corrupted``, those with
+            x_t != x_0, is the surrogate of RDM (Zheng et al. 2023, arXiv:2302.05737) and of DiffuSearch; its optimum
+            gives the observed symbol no probability, and it is not a bound. None takes the one that trains
             ``prediction_type``.
         weighting: As in ``Process``.
         reduction: As in ``Process``.
@@ -70,12 +70,7 @@ class Multinomial(Process):
         time_sampling: str = "low_discrepancy",
     ) -> None:
         super().__init__(
-            num_symbols,
-            num_timesteps,
-            schedule,
-            weighting=weighting,
-            reduction=reduction,
-            time_sampling=time_sampling,
+            num_symbols, num_timesteps, schedule, weighting=weighting, reduction=reduction, time_sampling=time_sampling
         )
         require_known("prediction_type", prediction_type, PREDICTION_TYPES)
         self.prediction_type = prediction_type
@@ -128,7 +123,7 @@ class Multinomial(Process):
         *,
         admitted: Tensor | None = None,
     ) -> Tensor:
-        """p(x_s | x_t), float64 [..., K]: the kernel that belongs to ``prediction_type``."""
+        """p(x_s | x_t), float64 [..., K], by the kernel of ``prediction_type``."""
         self.require_symbols(xt, self.num_symbols - 1, "xt")
         times = self.times(t, xt, first=1)
         alpha_t, alpha_s, xt = broadcast(*self._alphas(times, self.earlier(s, times, xt)), xt.long())
@@ -139,7 +134,7 @@ class Multinomial(Process):
         return _plug_in(log_f.softmax(-1), xt, noise, alpha_t, alpha_s)
 
     def prior(self, *, admitted: Tensor | None = None) -> Tensor:
-        """p(x_T), float64 [K] or [..., K]: uniform over what is admitted."""
+        """p(x_T), float64 [K] or [..., K]: uniform over the admitted symbols."""
         if admitted is None:
             return torch.full((self.num_symbols,), 1 / self.num_symbols, dtype=torch.float64)
         return admitted.double() / admitted.sum(-1, keepdim=True).clamp(min=1)
@@ -172,14 +167,7 @@ class Multinomial(Process):
         return self._shift_observed(logits, xt, self.times(t, xt, first=1), admitted, sign=1)
 
     def draw_previous(
-        self,
-        logits: TypedLogits,
-        xt: Tensor,
-        t: int,
-        s: int,
-        uniform: Tensor,
-        *,
-        admitted: Tensor | None = None,
+        self, logits: TypedLogits, xt: Tensor, t: int, s: int, uniform: Tensor, *, admitted: Tensor | None = None
     ) -> Tensor:
         """A draw of x_s from ``reverse``, group by group."""
         out = xt.clone()
@@ -191,13 +179,7 @@ class Multinomial(Process):
         return out
 
     def elbo_term(
-        self,
-        logits: Tensor | TypedLogits,
-        xt: Tensor,
-        x0: Tensor,
-        t: int | Tensor,
-        *,
-        admitted: Tensor | None = None,
+        self, logits: Tensor | TypedLogits, xt: Tensor, x0: Tensor, t: int | Tensor, *, admitted: Tensor | None = None
     ) -> Tensor:
         """KL of the posterior from the model's kernel, float64 [B, N] nats; 0 where x_0 is unlabelled."""
         times = self.times(t, xt, first=1)
@@ -253,7 +235,7 @@ class Multinomial(Process):
 
 
 def observed_gain(alpha_t: Tensor, num_admitted: Tensor) -> Tensor:
-    """log(1 + K alpha / (1 - alpha)), what the observed token's logit gains from leave-one-out to denoiser."""
+    """log(1 + K alpha / (1 - alpha)): a denoiser's logit of the observed symbol minus the leave-one-out one."""
     return torch.log1p(num_admitted * alpha_t / (1 - alpha_t))
 
 
@@ -279,7 +261,7 @@ def _plug_in(
     Args:
         f: [..., G] probabilities.
         xt: [...] index of the observed symbol.
-        noise: [..., G] pi, uniform over what is admitted.
+        noise: [..., G] pi, uniform over the admitted symbols.
         alpha_t: [...].
         alpha_s: [...], above alpha_t.
         unlabelled: [...] bool, tokens that are noise at every time, whose f is ignored.
@@ -288,7 +270,7 @@ def _plug_in(
     ratio = alpha_t / alpha_s
     if unlabelled is not None:
         alpha_t, alpha_s = (torch.where(unlabelled, 0.0, a) for a in (alpha_t, alpha_s))
-    # pi(x_t) as if x_t were admitted: a frozen or foreign token must not divide by 0, its result is not used.
+    # pi(x_t) as if x_t were admitted: the result of a frozen or foreign token is not used, but must not divide by 0.
     pi = noise.amax(-1)
     before = alpha_s[..., None] * f + (1 - alpha_s)[..., None] * noise
     observed = xt[..., None]

@@ -1,11 +1,11 @@
-"""Process: how clean tokens become noise, and what is trained and reported in consequence.
+"""Process: how clean tokens become noise, which loss is trained, and which bound is reported.
 
 Time is an integer: 0 is clean, ``num_timesteps`` (T) is pure noise. alpha_t is the probability that a token is still
-clean. Frozen tokens are clean at every time. Unlabelled ones (id ``mask``) are pure noise at every time, and neither of
-the two carries a loss.
+clean at time t. Frozen tokens are clean at every time. Unlabelled tokens (id ``mask``) are pure noise at every time.
+Neither of the two carries a loss.
 
-Two numbers are kept apart: ``loss`` is what is trained, its weight over time and its reduction free to choose; ``elbo``
-is the bound in nats that is reported, whatever was trained.
+``loss`` is what training minimises, with a choice of weights over time and of the reduction. ``elbo`` is the bound in
+nats that is reported, whichever loss was trained.
 
 Axes: B batch, N tokens, K symbols (``num_symbols``), S states of a token (``input_symbols``).
 """
@@ -60,10 +60,10 @@ class Process(ABC):
         reduction: ``sum`` over a row's trained tokens, mean over rows (the paper's); ``mean`` over a row's trained
             tokens, mean over rows; ``batch`` sum over everything, divided by the trained tokens of the batch, a
             ``linear`` weight times T (the paper's released code).
-        time_sampling: Of the trained loss. ``low_discrepancy`` spreads the times of a batch evenly by one draw;
-            ``stratified`` draws one in each n-th; ``uniform`` draws each by itself; ``beta`` spreads them evenly over
-            Beta(2, 2), which has more times in the middle: with ``constant`` and ``mean``, on the linear schedule with
-            many tokens, the gradient that ``linear`` and ``batch`` have in expectation, at lower variance.
+        time_sampling: How the times of the trained loss are drawn. ``low_discrepancy`` spreads those of a batch evenly
+            with one draw; ``stratified`` draws one in each n-th; ``uniform`` draws each by itself; ``beta`` spreads
+            them evenly over Beta(2, 2), which favours the middle. On the linear schedule with many tokens, ``beta``
+            with ``constant`` and ``mean`` has the expected gradient of ``linear`` and ``batch``, at lower variance.
 
     Raises:
         ConfigError: a value that does not exist or is out of range.
@@ -109,7 +109,7 @@ class Process(ABC):
     @property
     @abstractmethod
     def input_symbols(self) -> int:
-        """S, how many token ids a network may see; data 0..K-1 first."""
+        """S, the number of token ids that a network may see; ids 0..K-1 are data."""
 
     def transition(self, t: int) -> Tensor:
         """[S, S] float64 one-step matrix, q(x_t = column | x_{t-1} = row).
@@ -124,8 +124,8 @@ class Process(ABC):
         """q(x_t | x_0), float64 [..., S].
 
         Args:
-            x0: [...] int64 ids 0..K-1, or ``mask`` for unlabelled; plain numbers and lists are taken too.
-            t: 0..T; a tensor is one time a row (its axes are the first of x0's) or broadcasts with x0.
+            x0: [...] int64 ids 0..K-1, or ``mask`` for unlabelled; a plain number or list will do.
+            t: 0..T; a tensor holds one time a row (its axes are the first of x0's) or broadcasts with x0.
             admitted: [..., K] bool, the symbols that each token can hold; None admits all.
 
         Raises:
@@ -168,19 +168,12 @@ class Process(ABC):
         """A fully noised token for each ``uniform`` [B, N] in [0, 1): the mask, or a uniform symbol."""
 
     def undecided(self, xt: Tensor) -> Tensor:
-        """[B, N] bool, tokens that hold noise for certain; all of them where noise cannot be told from data."""
+        """[B, N] bool, tokens that hold noise for certain; all of them where noise looks like data."""
         return xt == self.mask if self.noise_is_visible else torch.ones_like(xt, dtype=torch.bool)
 
     @abstractmethod
     def draw_previous(
-        self,
-        logits: TypedLogits,
-        xt: Tensor,
-        t: int,
-        s: int,
-        uniform: Tensor,
-        *,
-        admitted: Tensor | None = None,
+        self, logits: TypedLogits, xt: Tensor, t: int, s: int, uniform: Tensor, *, admitted: Tensor | None = None
     ) -> Tensor:
         """[B, N] a draw of x_s from ``reverse``, without its [B, N, S] table.
 
@@ -196,16 +189,16 @@ class Process(ABC):
     def clean_logits(
         self, logits: TypedLogits, xt: Tensor, t: int | Tensor, *, admitted: Tensor | None = None
     ) -> TypedLogits:
-        """Logits of p(x_0 | x_t); other than the prediction where a model predicts something else."""
+        """Logits of p(x_0 | x_t), from those of the network, which may predict something else."""
         del xt, t, admitted
         return logits
 
     def corrupt(
         self, x0: Tensor, t: int | Tensor, *, frozen: Tensor | None, admitted: Tensor | None, generator: Generators
     ) -> tuple[Tensor, Tensor]:
-        """x_t [B, N] and the tokens [B, N] (bool) that took noise in it. Times are not checked.
+        """x_t [B, N], and which of its tokens took noise, [B, N] bool. Times are not checked.
 
-        A token that took noise may still hold its own symbol (uniform noise can draw it).
+        A token that took noise may still hold its own symbol, which uniform noise can draw.
         """
         keep, symbol = uniforms(2, tuple(x0.shape), generator, x0.device)
         alpha_t = self.alpha.to(x0.device)[t if isinstance(t, int) else _rows_first(t, x0)]
@@ -225,10 +218,10 @@ class Process(ABC):
         """A draw of x_t [B, N] given x_0.
 
         Args:
-            x0: [B, N] int64 ids 0..K-1; ``mask`` (unlabelled) becomes pure noise at every time.
+            x0: [B, N] int64 ids 0..K-1, or ``mask`` (unlabelled), which becomes pure noise at every time.
             t: 1..T, one for all rows or [B].
             frozen: [B, N] bool, tokens that stay clean.
-            admitted: [N, K] or [B, N, K] bool, what noise may draw.
+            admitted: [N, K] or [B, N, K] bool, the symbols that noise may draw.
             generator: One stream, or one for each row.
 
         Raises:
@@ -239,14 +232,9 @@ class Process(ABC):
         return self.corrupt(x0, times, frozen=frozen, admitted=admitted, generator=generator)[0]
 
     def prior_sample(
-        self,
-        tokens: Tensor,
-        frozen: Tensor,
-        *,
-        admitted: Tensor | None = None,
-        generator: Generators = None,
+        self, tokens: Tensor, frozen: Tensor, *, admitted: Tensor | None = None, generator: Generators = None
     ) -> Tensor:
-        """x_T [B, N], where a sampler begins: ``tokens`` where frozen, pure noise elsewhere."""
+        """x_T [B, N], from which a sampler starts: ``tokens`` where frozen, pure noise elsewhere."""
         (uniform,) = uniforms(1, tuple(tokens.shape), generator, tokens.device)
         return torch.where(frozen, tokens, self.pure_noise(uniform, admitted=admitted))
 
@@ -259,13 +247,13 @@ class Process(ABC):
         return self._weight(self.times(t, None, first=1))
 
     def _weight(self, t: Tensor) -> Tensor:
-        steps = t.double()
+        times = t.double()
         if self.weighting == "constant":
-            return torch.ones_like(steps)
+            return torch.ones_like(times)
         if self.weighting == "reciprocal":
-            return 1 / steps
+            return 1 / times
         if self.weighting == "linear":
-            return 1 - (steps - 1) / self.num_timesteps
+            return 1 - (times - 1) / self.num_timesteps
         return self.elbo_weight(t)
 
     def elbo_weight(self, t: Tensor) -> Tensor:
@@ -274,7 +262,7 @@ class Process(ABC):
         return (alpha[t - 1] - alpha[t]) / (1 - alpha[t])
 
     def trained_tokens(self, xt: Tensor, x0: Tensor, noised: Tensor) -> Tensor:
-        """[B, N] bool, which tokens the cross-entropy is taken at, before ``target`` has its say."""
+        """[B, N] bool, the tokens whose cross-entropy is trained, before ``target`` restricts them."""
         del xt, x0
         return noised
 
@@ -284,10 +272,10 @@ class Process(ABC):
         """The trained loss, a scalar with a gradient: weighted cross-entropy at one random time a row.
 
         Args:
-            model: Predicts x_0; asked for nothing but the trained tokens where it has ``token_nll``.
+            model: Predicts x_0. With ``token_nll`` it computes nothing but the trained tokens.
             batch: [B, N] tokens, frozen, target.
             generator: Draws times and noise.
-            admitted: [N, K] or [B, N, K], what noise may draw.
+            admitted: [N, K] or [B, N, K] bool, the symbols that noise may draw.
         """
         x0 = batch.tokens
         t = self.sample_times(x0.shape[0], generator, x0.device)
@@ -303,13 +291,7 @@ class Process(ABC):
         return scale * (weight * per_row).sum() / count.sum().clamp(min=1)
 
     def elbo_term(
-        self,
-        logits: Tensor | TypedLogits,
-        xt: Tensor,
-        x0: Tensor,
-        t: int | Tensor,
-        *,
-        admitted: Tensor | None = None,
+        self, logits: Tensor | TypedLogits, xt: Tensor, x0: Tensor, t: int | Tensor, *, admitted: Tensor | None = None
     ) -> Tensor:
         """KL( q(x_{t-1} | x_t, x_0) || p(x_{t-1} | x_t) ), float64 [B, N] nats; at t = 1 it is -log p(x_0 | x_1).
 
@@ -347,7 +329,7 @@ class Process(ABC):
     def sample_times(
         self, num: int, generator: Generators, device: torch.device, time_sampling: str | None = None
     ) -> Tensor:
-        """[num] int64 times on 1..T, each uniform there but for ``beta``."""
+        """[num] int64 times in 1..T, each of them uniform except with ``beta``."""
         unit = unit_times(num, generator, device, time_sampling or self.time_sampling)
         return ((unit * self.num_timesteps).long() + 1).clamp(max=self.num_timesteps)
 
@@ -388,7 +370,7 @@ class Process(ABC):
 
 
 def unit_times(num: int, generator: Generators, device: torch.device, time_sampling: str) -> Tensor:
-    """[num] float64 in [0, 1) by the way of ``TIME_SAMPLINGS``; of a list of generators the first draws."""
+    """[num] float64 in [0, 1), as ``time_sampling`` says; from a list of generators the first one draws."""
     stream = generator if generator is None or isinstance(generator, torch.Generator) else generator[0]
     if time_sampling in ("low_discrepancy", "beta"):
         unit = low_discrepancy(uniforms(1, (1,), stream, device)[0], num)
@@ -411,7 +393,7 @@ def relative_entropy(q: Tensor, p: Tensor) -> Tensor:
 
 
 def log_probabilities(logits: Tensor | TypedLogits, num_symbols: int, admitted: Tensor | None) -> Tensor:
-    """Float64 log-probabilities [..., K] of a dense tensor of any leading shape or of typed logits."""
+    """Float64 log-probabilities [..., K] of typed logits, or of a dense tensor of any leading shape."""
     if isinstance(logits, TypedLogits):
         return logits.restrict(admitted).dense()
     dense = logits[..., :num_symbols].double()
@@ -421,10 +403,10 @@ def log_probabilities(logits: Tensor | TypedLogits, num_symbols: int, admitted: 
 
 
 def require_known(name: str, value: str, known: Sequence[str]) -> None:
-    """Check a constructor's choice.
+    """Check that a constructor's argument is one of the known choices.
 
     Raises:
-        ConfigError: not one of those known.
+        ConfigError: it is not.
     """
     if value not in known:
         raise ConfigError(f"{name} {value!r} does not exist; there are: {', '.join(known)}")

@@ -1,4 +1,4 @@
-"""Random draws: uniforms from one generator or one a row, categories, symbols out of an admitted set, times.
+"""Random draws: uniforms from one generator or from one for each row, categories, admitted symbols, times.
 
 All uniforms are float64: float32 cuts the tail of small probabilities and so sharpens samples (Zheng et al. 2024,
 arXiv:2409.02908). A generator may live on another device than the tensors; what it draws is moved.
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 Generators = torch.Generator | Sequence[torch.Generator] | None
-"""One stream for the whole batch, or one for each row (its draws then ignore the other rows), or torch's own."""
+"""One stream for the whole batch, or one for each row, whose draws then do not depend on the other rows, or torch's."""
 
 
 def uniforms(num_draws: int, shape: tuple[int, ...], generator: Generators, device: torch.device) -> Tensor:
@@ -56,7 +56,7 @@ def categorical(probabilities: Tensor, uniform: Tensor) -> Tensor:
     cumulative = probabilities.cumsum(-1)
     level = (uniform * cumulative[..., -1])[..., None]
     index = torch.searchsorted(cumulative, level, right=True)[..., 0]
-    # Rounding can lift the level to the total; the last category with any probability is then the right one.
+    # Rounding can lift the level to the total; then the last category of positive probability is the right one.
     last = (cumulative < cumulative[..., -1:]).sum(-1)
     return torch.minimum(index, last)
 

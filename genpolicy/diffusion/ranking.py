@@ -1,4 +1,4 @@
-"""What samplers make of a prediction: symbols, confidences, and which tokens return to noise.
+"""What samplers compute from a prediction: symbols, confidences, and the tokens that return to noise.
 
 Axes: B batch, N tokens.
 """
@@ -18,20 +18,20 @@ from genpolicy.diffusion.random import categorical
 
 
 def usable_logits(logits: Tensor | TypedLogits, num_symbols: int, admitted: Tensor | None) -> TypedLogits:
-    """Logits without what cannot be produced: the mask, were a head to have it, and what is not admitted."""
+    """Logits of the symbols that can be produced: without the mask, if a head has it, and within ``admitted``."""
     if not isinstance(logits, TypedLogits):
         logits = logits[..., :num_symbols]
     return TypedLogits.of(logits).restrict(admitted)
 
 
 class AdmittedParts:
-    """Splits predictions into groups of tokens that admit the same symbols, and leaves out the symbols they do not.
+    """Splits predictions into groups of tokens that admit the same symbols, and drops the symbols they do not admit.
 
-    A unified head gives every token every symbol of the vocabulary: 2,068 for a chess square that can hold 13. What
-    samplers do with the prediction costs as much as it is large.
+    A unified head gives every token every symbol of the vocabulary: 2,068 for a chess square that can hold 13. The cost
+    of a sampler's step is proportional to the size of the prediction.
 
     Args:
-        admitted: [N, K] bool; of every prediction, which must have the same groups each time.
+        admitted: [N, K] bool, for every prediction; all predictions must have the same groups.
     """
 
     def __init__(self, admitted: Tensor) -> None:
@@ -58,7 +58,7 @@ class AdmittedParts:
 
     def _part(self, g: LogitGroup, rows: list[int], columns: NDArray[np.int64]) -> _Part:
         if len(columns) == 0:
-            # A token that admits nothing keeps everything, and is for others to complain of.
+            # A token that admits nothing keeps everything; to refuse it is not this class's business.
             columns, self._is_exact = np.arange(len(g.symbols)), False
         first, end = int(columns[0]), int(columns[-1]) + 1
         device = g.logits.device
@@ -80,10 +80,10 @@ class _Part:
     end: int
     """One after the largest."""
     within: Tensor | None
-    """The symbols' places counted from ``first``; None where they are all of them."""
+    """The symbols' places counted from ``first``; None where every place up to ``end`` is one."""
 
     def of(self, g: LogitGroup) -> LogitGroup:
-        """The part of a prediction. A slice, then rows, then columns: several times as fast as one double index."""
+        """The part of a prediction; a slice, then rows, then columns is several times as fast as one double index."""
         logits = g.logits[..., self.first : self.end][:, self.rows]
         return LogitGroup(self.positions, self.symbols, logits if self.within is None else logits[..., self.within])
 
@@ -98,7 +98,7 @@ def draw_symbols(clean: TypedLogits, uniform: Tensor, where: Tensor, temperature
 def draw_tokens(clean: TypedLogits, uniform: Tensor, where: Tensor, temperature: float = 1.0) -> Tensor:
     """[B, N] a symbol drawn by ``uniform`` [B, N] where ``where`` [B, N] is set, in float64; 0 elsewhere.
 
-    Only the tokens asked for are computed: of a large vocabulary this is most of a step's work.
+    Only those tokens are computed, since with a large vocabulary this is most of a step's work.
     """
     out = torch.zeros(uniform.shape, dtype=torch.int64, device=uniform.device)
     for g in clean.groups:
@@ -141,7 +141,7 @@ def confidence(clean: TypedLogits, sampled: Tensor, score: str) -> Tensor:
 
 
 def num_noised(num: Tensor, s: int, num_timesteps: int, rate: str) -> Tensor:
-    """[B] how many of ``num`` [B] tokens are noise at time s: all at T, none at 0.
+    """[B] the number of ``num`` [B] tokens that are noise at time s: all at T, none at 0.
 
     ``linear``: floor(n s/T). ``cosine``: floor(n cos(pi/2 (1 - s/T))). ``even``: floor(n/T) fewer at each time, and one
     fewer still at the first n mod T of them.
@@ -159,7 +159,7 @@ def num_noised(num: Tensor, s: int, num_timesteps: int, rate: str) -> Tensor:
 def least_sure(scores: Tensor, excluded: Tensor, count: Tensor) -> Tensor:
     """[B, N] bool, the ``count`` [B] tokens of lowest score among those not ``excluded``; ties take the later token.
 
-    By rank and never by a cut-off value, which would take none of the tokens that are tied with it.
+    They are chosen by rank: a cut-off value would take none of the tokens that are tied with it.
     """
     lowest = torch.finfo(scores.dtype).min
     ranked = scores.clamp(min=lowest).masked_fill(excluded, -math.inf)
@@ -172,7 +172,7 @@ def least_sure(scores: Tensor, excluded: Tensor, count: Tensor) -> Tensor:
 
 
 def tempered(logits: TypedLogits, temperature: float) -> TypedLogits:
-    """Logits over ``temperature``; at 0 everything on the likeliest symbol."""
+    """Logits divided by ``temperature``; at 0 the likeliest symbol has all the probability."""
     if temperature == 1:
         return logits
     if temperature == 0:

@@ -95,23 +95,23 @@ def place_relations(layout: Layout) -> tuple[NDArray[np.int64], int]:
     square = classes == 0
     rows, cols = layout.rows, layout.cols
     num_rows, num_cols = int(rows.max()) + 1, int(cols.max()) + 1
-    row_step = rows[None, :] - rows[:, None] + num_rows - 1
-    col_step = cols[None, :] - cols[:, None] + num_cols - 1
+    row_difference = rows[None, :] - rows[:, None] + num_rows - 1
+    col_difference = cols[None, :] - cols[:, None] + num_cols - 1
     num_classes = int(classes.max()) + 1
-    by_square = row_step * max(1, 2 * num_cols - 1) + col_step
+    by_square = row_difference * max(1, 2 * num_cols - 1) + col_difference
     by_class = max(1, 2 * num_rows - 1) * max(1, 2 * num_cols - 1) + classes[:, None] * num_classes + classes[None, :]
     raw = np.where(square[:, None] & square[None, :], by_square, by_class)
-    found, index = np.unique(raw, return_inverse=True)
-    return index.reshape(raw.shape), len(found)
+    relations, index = np.unique(raw, return_inverse=True)
+    return index.reshape(raw.shape), len(relations)
 
 
 def ply_relations(layout: Layout, differences: bool = True) -> tuple[NDArray[np.int64], int]:
-    """[N, N] index of (ply_j - ply_i, or 0 without differences; same place or not), and how many there can be."""
+    """[N, N] index of (ply_j - ply_i, or 0 without differences; same place or not), and the number of such pairs."""
     plies = layout.plies if differences else np.zeros_like(layout.plies)
-    num_steps = 2 * int(plies.max()) + 1
-    step = plies[None, :] - plies[:, None] + int(plies.max())
+    num_differences = 2 * int(plies.max()) + 1
+    difference = plies[None, :] - plies[:, None] + int(plies.max())
     same = (layout.places[:, None] == layout.places[None, :]) & (layout.places >= 0)[:, None]
-    return step + num_steps * same.astype(np.int64), 2 * num_steps
+    return difference + num_differences * same.astype(np.int64), 2 * num_differences
 
 
 class RelativeBias(AttentionBias):
@@ -141,7 +141,7 @@ class RelativeBias(AttentionBias):
         self.time.zero_()
 
     def static(self) -> Tensor:
-        """[layers, H, N, N]; built again only when the tables have changed where no gradient is needed."""
+        """[layers, H, N, N]; without gradients it is kept until the tables change."""
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
             return self._build()
         key = tuple((p.data_ptr(), p._version, p.dtype, p.device) for p in (self.space, self.time))

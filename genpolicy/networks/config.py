@@ -37,17 +37,17 @@ class NetworkConfig:
     The paper trains with 0.1."""
     positions: str = "learned"
     """``learned`` or ``rotary`` (Su et al. 2021, arXiv:2104.09864): by the token's place in the sequence, in ``board``
-    geometry by its ply. With rotary positions a model may be asked for a horizon that it was not trained on."""
+    geometry by its ply. A model with rotary positions accepts horizons that it was not trained on."""
     bias: str = "auto"
     """What is added to the scores of attention: an entry point in group ``genpolicy.biases``, of which ``relative`` and
     ``none`` come with genpolicy. ``auto`` is ``relative`` in ``board`` geometry and ``none`` in ``sequence``."""
     bias_options: dict[str, Any] = field(default_factory=dict)
-    """What the bias takes itself."""
+    """The bias's own options."""
     time_conditioning: bool = False
-    """Whether the network is told the timestep. Off as in the paper: the number of masks says it already."""
+    """Whether the timestep is an input. Off as in the paper, where the number of masks gives it away."""
     head: str = "unified"
-    """``unified``: one softmax over the whole vocabulary (the paper). ``typed``: one per kind of token, no probability
-    on symbols that a token cannot hold."""
+    """``unified``: one softmax over the whole vocabulary (the paper). ``typed``: one per kind of token, without
+    probability for symbols that a token cannot hold."""
     tied: bool = False
     """Whether the head's rows are the input embedding's, as in GPT-2 and the paper."""
     move_rank: int = 32

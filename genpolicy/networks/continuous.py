@@ -1,4 +1,4 @@
-"""The same trunk over noised embeddings: what a Gaussian process trains.
+"""The same trunk over noised embeddings, which a Gaussian process trains.
 
 Axes: B batch, N tokens, E numbers of an embedding, W width.
 """
@@ -24,13 +24,13 @@ TIME_SCALE = 1000.0
 class EmbeddingTransformer(DenoisingTransformer):
     """Predicts the tokens, or the noise, of noised embeddings; an ``EmbeddingDenoiser``.
 
-    A noised token enters as the mask with a projection of its z added. Always conditioned on time, as z alone does not
-    say how much of it is noise.
+    A noised token enters as the mask with a projection of its z added. The network is always conditioned on time,
+    because z alone does not say how much of it is noise.
 
     Args:
         layout: The tokens of a sequence.
         config: The network's shape; ``time_conditioning`` is set.
-        process: Whose embeddings are noised; it becomes a part of the network and is saved with it.
+        process: Its embeddings are noised; it becomes a part of the network and is saved with it.
         options: Of ``DenoisingTransformer``.
     """
 
@@ -44,7 +44,7 @@ class EmbeddingTransformer(DenoisingTransformer):
         """Logits of the clean tokens, or the noise [B, N, E] in z.
 
         Args:
-            tokens: [B, N] ids, the mask where z is to be read.
+            tokens: [B, N] ids, with the mask where z is read.
             t: [B] float times in (0, 1].
             z: [B, N, E].
         """
@@ -52,8 +52,8 @@ class EmbeddingTransformer(DenoisingTransformer):
         hidden = self.trunk(tokens, TIME_SCALE * t, added=self.into(z) * noised)
         if self.noise is None:
             return self.head(hidden)  # type: ignore[no-any-return]
-        # The best linear guess of the noise is sigma z; the network supplies what is missing of it, of unit size at
-        # all times (the v of Salimans and Ho 2022, arXiv:2202.00512: eps = sigma z + alpha v).
+        # sigma z is the best linear guess of the noise; the network supplies the rest, which has unit size at all
+        # times (the v of Salimans and Ho 2022, arXiv:2202.00512: eps = sigma z + alpha v).
         alpha, sigma = (x[:, None, None].to(z.dtype) for x in alpha_sigma(self.process.gamma(t)))
         out: Tensor = sigma * z + alpha * self.noise(hidden)
         return out

@@ -22,7 +22,7 @@ def index_buffer(array: NDArray[np.generic]) -> Tensor:
 
 
 class SequenceEmbedding(nn.Module):
-    """Symbol plus place in the sequence, as GPT-2; without places where attention is rotary."""
+    """Symbol plus place in the sequence, as in GPT-2; the symbol alone where attention is rotary."""
 
     def __init__(self, layout: Layout, num_input_symbols: int, width: int, learned_positions: bool) -> None:
         super().__init__()
@@ -43,8 +43,7 @@ class BoardEmbedding(nn.Module):
     embedded as its source square, its target square and its kind (projections of the same place codes) plus a free
     vector, so that an imagined move says where it goes.
 
-    Where attention is rotary it tells plies apart by their distance, and there are codes only for what is given and for
-    what is imagined.
+    Rotary attention sees the distance between plies, so with it there are two ply codes only: given and imagined.
     """
 
     state_places: Tensor
@@ -77,7 +76,7 @@ class BoardEmbedding(nn.Module):
         self.kind = nn.Parameter(torch.empty(len(KINDS), width))
         self.register_buffer("plies", index_buffer(plies.astype(np.int64)), persistent=False)
         self.register_buffer("kinds", index_buffer(layout.kinds), persistent=False)
-        # Place ``length`` is the zero code of tokens and move ends that are no place of a state.
+        # Place ``length`` is the zero code of tokens and move ends that are not a place of a state.
         places = np.where(layout.places >= 0, layout.places, length)
         self.register_buffer("state_places", index_buffer(places), persistent=False)
         actions = np.flatnonzero(layout.kinds == KINDS.index("action"))
@@ -120,5 +119,5 @@ class BoardEmbedding(nn.Module):
 
 
 def _lookup(table: Tensor, index: Tensor) -> Tensor:
-    """Rows of a table, with zeros for index 0."""
+    """Rows of a table; zeros for index 0."""
     return F.embedding(index, table) * (index > 0)[:, None]

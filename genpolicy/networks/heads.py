@@ -1,4 +1,4 @@
-"""Heads: features of tokens to logits, and to the negative log-likelihood of a few tokens only.
+"""Heads: from features to the logits of all tokens, or to the negative log-likelihood of a few.
 
 Axes: B batch, N tokens, W width, K symbols of the vocabulary, n chosen tokens, G symbols of a group.
 """
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from einops import rearrange, repeat
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -20,23 +21,23 @@ from genpolicy.networks.moves import MoveHead
 from genpolicy.sequence import Layout
 
 
-def _full(logits: Tensor) -> Tensor:
+def _full_precision(logits: Tensor) -> Tensor:
     """In float32 at least: under autocast the groups come in several types."""
     return logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
 
 
 def _nll(logits: Tensor, targets: Tensor) -> Tensor:
     """[n] -log softmax at ``targets`` [n]."""
-    return F.cross_entropy(_full(logits), targets, reduction="none")
+    return F.cross_entropy(_full_precision(logits), targets, reduction="none")
 
 
 class OutputTable(nn.Module):
-    """One row of weights for each of some symbols: its own, or the input embedding's (tied, then without a bias)."""
+    """A row of weights for each of some symbols: the head's own, or the input embedding's (tied, without a bias)."""
 
     def __init__(self, symbols: NDArray[np.int64], width: int, embedding: nn.Embedding | None) -> None:
         super().__init__()
         self.tied = embedding is not None
-        # In a list the embedding is not registered twice, so that a state dict holds it once.
+        # A module in a list is not registered, so that a state dict holds the embedding once.
         self._embedding = [embedding]
         self.symbols = symbols
         if embedding is None:
@@ -48,7 +49,7 @@ class OutputTable(nn.Module):
         return index_buffer(symbols if self.tied else np.searchsorted(self.symbols, symbols))
 
     def select(self, rows: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Weights [G, W] and biases [G] of some rows; None: of every symbol of the table in order."""
+        """Weights [G, W] and biases [G] of some rows, or for None of every symbol of the table in order."""
         embedding = self._embedding[0]
         if embedding is not None:
             table = embedding.weight
@@ -73,7 +74,7 @@ class UnifiedHead(nn.Module):
 
     def forward(self, hidden: Tensor) -> TypedLogits:
         """One group from features [B, N, W]."""
-        logits = _full(linear(hidden, *self.table.select(None)))
+        logits = _full_precision(linear(hidden, *self.table.select(None)))
         return TypedLogits((LogitGroup(self.positions, self.symbols, logits),), self.num_tokens, self.num_symbols)
 
     def nll(self, hidden: Tensor, targets: Tensor, where: Tensor) -> Tensor:
@@ -95,9 +96,9 @@ class Cluster:
 
 
 def clusters_of(layout: Layout) -> list[Cluster]:
-    """The layout's groups, split so that tokens with few symbols do not pay for those with many.
+    """The layout's groups, split so that the logits of tokens with few symbols cost little.
 
-    Two sets of tokens are kept together where that costs less than ``_MERGE_COST`` more logits per state.
+    Two sets of tokens stay together where that adds at most ``_MERGE_COST`` logits per state.
     """
     clusters: list[Cluster] = []
     for group in layout.groups:
@@ -122,7 +123,7 @@ def clusters_of(layout: Layout) -> list[Cluster]:
             if not union.any():
                 union = np.ones_like(union)
             admitted = group.admitted[rows][:, union]
-            # A token that admits nothing cannot occur; free it rather than divide by zero.
+            # A token that admits nothing cannot occur; it admits everything here rather than divide by zero.
             admitted = admitted | ~admitted.any(axis=1, keepdims=True)
             clusters.append(Cluster(group.positions[rows], group.symbols[union], admitted, group.kind == "action"))
     return clusters
@@ -170,23 +171,23 @@ class _GroupHead(nn.Module):
         return _nll(logits, local.clamp(min=0)).masked_fill(local < 0, float("inf"))
 
     def group(self, logits: Tensor) -> LogitGroup:
-        """The group of logits [B, n, G], what is not admitted at minus infinity."""
+        """The group of logits [B, n, G], with minus infinity for symbols that are not admitted."""
         if self.has_excluded:
             logits = logits.masked_fill(self.excluded, NEGATIVE_INFINITY)
-        return LogitGroup(self.positions, self.symbols, _full(logits))
+        return LogitGroup(self.positions, self.symbols, _full_precision(logits))
 
 
 class TypedHead(nn.Module):
     """One softmax for each kind of token, over the symbols that it can hold.
 
-    Squares and counters of a state admit different symbols, so they are groups of their own; no logit is computed that
-    no token of a group admits.
+    Squares and counters of a state admit different symbols and so form groups of their own; a group computes logits of
+    the symbols that some token of it admits.
 
     Args:
         layout: Which tokens there are and what they admit.
         width: W.
-        embedding: The input embedding if the head is tied to it.
-        move_rank: Inner width of the factorised move head; None for one linear row a move.
+        embedding: The input embedding, to which the head is tied; None for weights of its own.
+        move_rank: Inner width of the factorised move head; None for one linear row per move.
     """
 
     cluster_of: Tensor
@@ -230,15 +231,16 @@ class TypedHead(nn.Module):
         return group.linear(flat.index_select(0, rows * self.num_tokens + tokens), self.table)
 
     def forward(self, hidden: Tensor) -> TypedLogits:
-        """A group for each set of tokens that share their symbols, from features [B, N, W]."""
+        """One group for each cluster of tokens, from features [B, N, W]."""
         b = hidden.shape[0]
         out = []
         for i, group in enumerate(self.groups):
             assert isinstance(group, _GroupHead)
             if self.factorised[i]:
                 n = len(group.positions)
-                rows = torch.arange(b, device=hidden.device).repeat_interleave(n)
-                logits = self._logits(i, hidden, rows, group.positions.repeat(b)).view(b, n, -1)
+                rows = repeat(torch.arange(b, device=hidden.device), "b -> (b n)", n=n)
+                tokens = repeat(group.positions, "n -> (b n)", b=b)
+                logits = rearrange(self._logits(i, hidden, rows, tokens), "(b n) g -> b n g", b=b, n=n)
             else:
                 assert self.table is not None
                 logits = group.linear(hidden.index_select(1, group.positions), self.table)
@@ -258,7 +260,7 @@ class TypedHead(nn.Module):
         for i, group in enumerate(self.groups):
             assert isinstance(group, _GroupHead)
             members = (cluster == i).nonzero()[:, 0]
-            # Also where there are none: every weight then has a gradient, as DistributedDataParallel wants.
+            # Also for no tokens: every weight then has a gradient, which DistributedDataParallel requires.
             logits = self._logits(i, hidden, rows[members], tokens[members])
             parts.append(group.nll(logits, tokens[members], chosen_targets[members]))
             places.append(members)

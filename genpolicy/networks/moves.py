@@ -5,8 +5,8 @@ k from place i to place j is
 
     <Q_k h_i + q_k h, K_k h_j + e_k h> / sqrt(r) + b_m
 
-so that a move needs no weights of its own but the scalar b_m. A move without source (a drop in k-in-a-row) or without
-target takes the action token in its place. All tables come from the game's move vocabulary.
+so that a move has no weights of its own except the scalar b_m. The action token stands in for a missing source (as of a
+drop in k-in-a-row) or target. All tables come from the game's move vocabulary.
 
 Axes: B batch, N tokens, W width, L places of a state, n action tokens, M moves, r rank, S sources, T targets of a kind.
 """
@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from einops import rearrange
 from torch import Tensor, nn
 
 from genpolicy.errors import ConfigError
@@ -27,7 +28,7 @@ from genpolicy.sequence import KINDS, Layout
 
 
 class _Pick(torch.autograd.Function):
-    """Columns ``index`` of a matrix; no column is picked twice, so the gradient is a pick as well, not a scatter."""
+    """Columns ``index`` of a matrix. No column is picked twice, so the gradient is a pick as well and not a scatter."""
 
     @staticmethod
     def forward(ctx: Any, cells: Tensor, index: Tensor, inverse: Tensor) -> Tensor:
@@ -63,14 +64,14 @@ class _KindHead(nn.Module):
         query = self.query(places.index_select(1, self.sources)) + of_query
         key = self.key(places.index_select(1, self.targets)) + of_key
         scores: Tensor = query @ key.mT
-        return (scores / math.sqrt(self.rank)).flatten(1)
+        return rearrange(scores / math.sqrt(self.rank), "n source target -> n (source target)")
 
 
 class MoveHead(nn.Module):
     """Logits of all moves, and of PAD where ``with_pad``, for some action tokens.
 
     Raises:
-        ConfigError: two moves of the vocabulary share source, target and kind, so that they could not be told apart.
+        ConfigError: two moves of the vocabulary share source, target and kind, so that their logits would be one.
     """
 
     squares: Tensor
@@ -125,11 +126,12 @@ class MoveHead(nn.Module):
             rows: [n] row of the batch of each action token.
             tokens: [n] place of each action token in the sequence.
         """
-        flat = hidden.reshape(-1, hidden.shape[-1])
+        flat = rearrange(hidden, "b n w -> (b n) w")
         base = rows * self.num_tokens
         action_at = base + tokens
         at = torch.cat([base[:, None] + self.squares[self.action_of[tokens]], action_at[:, None]], dim=1)
-        places = flat.index_select(0, at.reshape(-1)).view(*at.shape, flat.shape[1])
+        n, num_places = at.shape
+        places = rearrange(flat.index_select(0, at.flatten()), "(n place) w -> n place w", n=n, place=num_places)
         action = flat.index_select(0, action_at)
         cells = torch.cat([kind(places, action) for kind in self.kinds], dim=1)
         logits: Tensor = _Pick.apply(cells, self.index, self.inverse)  # type: ignore[no-untyped-call]

@@ -1,6 +1,7 @@
-"""The transformer trunk and the denoiser made of it: noised tokens in, logits of the clean ones out.
+"""The transformer trunk, and the denoiser with a head on it: noised tokens in, logits of the clean tokens out.
 
-Pre-norm blocks with GELU, GPT-2's biases and places of dropout (Radford et al. 2019), full attention.
+Pre-norm blocks with GELU, with biases and dropout where GPT-2 has them (Radford et al. 2019), and full attention.
+``genpolicy.networks.cpu`` has faster forms of torch's attention, linear layer and dropout for CPUs.
 
 Axes: B batch, N tokens, W width, H heads.
 """
@@ -55,7 +56,10 @@ class Rotary(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention with GPT-2's projections and biases."""
+    """Multi-head self-attention with GPT-2's projections and biases.
+
+    ``attend`` is ``F.scaled_dot_product_attention`` with a bias on its scores, or a faster form of it.
+    """
 
     def __init__(self, width: int, num_heads: int, dropout: float, rotary: Rotary | None) -> None:
         super().__init__()
@@ -67,7 +71,7 @@ class SelfAttention(nn.Module):
     def forward(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """[B, N, W] in and out; ``bias`` [H, N, N], [B, H, N, N] or None."""
         b, n, w = x.shape
-        qkv = self.qkv(x).view(b, n, 3, self.num_heads, -1)
+        qkv = self.qkv(x).view(b, n, 3, self.num_heads, -1)  # einops would add 1 % to a small network's call
         if self.rotary is not None:
             qkv = torch.cat([self.rotary(qkv[:, :, :2]), qkv[:, :, 2:]], dim=2)
         mixed = attend(qkv, bias, self.dropout if self.training else 0.0)
@@ -78,7 +82,7 @@ class SelfAttention(nn.Module):
 class FeedForward(nn.Module):
     """Two projections with a GELU between them.
 
-    The exact form: GPT-2's tanh form differs from it by less than 5e-4 and takes torch four times as long on a CPU.
+    The GELU is exact: GPT-2's tanh form differs from it by less than 5e-4 and takes torch four times as long on a CPU.
     """
 
     def __init__(self, width: int, inner: int) -> None:
@@ -93,7 +97,7 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, then feed-forward, each on a normed copy and added back."""
+    """Attention, then feed-forward, each on a normalised copy and added back."""
 
     def __init__(self, config: NetworkConfig, rotary: Rotary | None) -> None:
         super().__init__()
@@ -111,7 +115,7 @@ class Block(nn.Module):
 
 
 class TimeEmbedding(nn.Module):
-    """A vector for each timestep, added to every token: sines of t through two projections."""
+    """A vector for each timestep, which is added to every token: sines of t through two projections."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -157,8 +161,8 @@ class Trunk(nn.Module):
         Args:
             tokens: Ids.
             t: Times; needed only with time conditioning.
-            visible: [N, N] bool, which tokens (columns) each token (row) attends to; None: every token to all.
-            added: [B, N, W] more of each token than its id says; None: nothing.
+            visible: [N, N] bool, the tokens (columns) that each token (row) attends to; None for all.
+            added: [B, N, W] features added to the embedding; None for none.
 
         Raises:
             ConfigError: the network is conditioned on time and got none.
@@ -179,7 +183,7 @@ class Trunk(nn.Module):
         return out
 
     def _hidden_bias(self, visible: Tensor, dtype: torch.dtype) -> Tensor:
-        """[H, N, N] minus infinity where a token must not look, added to the attention's scores."""
+        """[H, N, N] minus infinity where a token must not look, zero elsewhere."""
         hidden = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
         hidden = hidden.masked_fill(~visible, float("-inf"))
         return hidden.expand(self.num_heads, *visible.shape)
@@ -237,7 +241,7 @@ class DenoisingTransformer(nn.Module):
         Args:
             tokens: Ids [B, N], int64, below ``num_input_symbols``.
             t: Timesteps [B]; needed only with time conditioning.
-            visible: [N, N] bool, which tokens (columns) each token (row) attends to; None: every token to all.
+            visible: [N, N] bool, the tokens (columns) that each token (row) attends to; None for all.
         """
         return self.head(self.trunk(tokens, t, visible))  # type: ignore[no-any-return]
 
@@ -251,11 +255,11 @@ class DenoisingTransformer(nn.Module):
         return self.head.nll(self.trunk(tokens, t, visible), targets, where)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Compile the trunk in place (``torch.compile``'s arguments); the heads pick tokens and stay as they are."""
+        """Compile the trunk in place (``torch.compile``'s arguments); the heads, which pick tokens, stay uncompiled."""
         self.trunk.compile(*args, **kwargs)
 
     def num_parameters(self) -> int:
-        """Trained weights; a tied table counts once."""
+        """Number of trained weights; a tied table counts once."""
         return sum(p.numel() for p in self.parameters() if p.requires_grad)
 
 

@@ -128,7 +128,7 @@ def _check_weight(process: GaussianEmbedding, seed: int) -> None:
 
 
 class _Toy:
-    """A prediction from z alone that nothing could have been fitted to."""
+    """A prediction from z alone; it is fitted to no process."""
 
     def __init__(self, process: GaussianEmbedding) -> None:
         self.process = process

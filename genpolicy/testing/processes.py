@@ -192,8 +192,8 @@ def _check_bound(process: Process) -> None:
     _law("the reverse chain's p(x_0) sums to 1", process, mass.sum(), torch.ones(()).double())
     nll = -mass.reshape(process.input_symbols, -1)[x0[:, 0], x0[:, 1]].log()
     worst = int((bound - nll).argmin())
-    found = f"{float(bound[worst])} < {float(nll[worst])} at {x0[worst].tolist()}"
-    _require(bool((bound >= nll - TOLERANCE).all()), f"bound not below the exact -log p(x_0): {found}", process)
+    detail = f"{float(bound[worst])} < {float(nll[worst])} at {x0[worst].tolist()}"
+    _require(bool((bound >= nll - TOLERANCE).all()), f"bound not below the exact -log p(x_0): {detail}", process)
 
 
 def _term(process: Process, logits: Tensor, states: Tensor, target: Tensor, t: int) -> Tensor:
@@ -294,7 +294,7 @@ def _untrained(batch: _Windows) -> list[_Windows]:
 
 
 class _Toy:
-    """A fixed prediction of two tokens, each from both, that no process could have been fitted to."""
+    """A fixed prediction of two tokens, each from both; it is fitted to no process."""
 
     def __init__(self, num_symbols: int) -> None:
         self.num_symbols = num_symbols

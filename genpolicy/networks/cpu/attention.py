@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from einops import rearrange
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -42,18 +41,18 @@ def attend(qkv: Tensor, bias: Tensor | None, dropout: float) -> Tensor:
     if torch.is_grad_enabled() and qkv.requires_grad and uses_own_kernels(qkv):
         out: Tensor = _CachedAttention.apply(qkv, bias, dropout)  # type: ignore[no-untyped-call]
         return out
-    query, key, value = rearrange(qkv, "b n three h d -> three b h n d")
+    query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # [B, H, N, D] each
     mask = bias[None] if bias is not None and bias.ndim == 3 else bias
-    mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
-    return rearrange(mixed, "b h n d -> b n h d")
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout).transpose(1, 2)
 
 
 class _CachedAttention(torch.autograd.Function):
     """Attention on a CPU, some rows of the batch at a time, so that their scores stay in the cache.
 
-    torch's fast CPU kernel knows neither dropout nor the gradient of a bias, and its slow one writes [B, H, N, N]
-    scores to memory several times. Here nothing of that size is kept but, with dropout, a byte for each choice; the
-    backward pass computes the probabilities again. Every thread has its own rows and meets the others once a call.
+    torch's fast CPU kernel has neither dropout nor the gradient of a bias, and its slow one writes [B, H, N, N] scores
+    to memory several times. Here nothing of that size is kept except, with dropout, a byte for each choice, and the
+    gradient of a bias that has this size itself; the backward pass computes the probabilities again. Every thread works
+    on rows of its own, and the threads meet once a call.
     """
 
     @staticmethod

@@ -1,8 +1,8 @@
 """Dropout that is cheap on a CPU.
 
-On a CPU torch draws one Bernoulli number at a time, which costs more than the attention it is applied to. Here four
-keep-or-drop choices come from one 64-bit draw of torch's default generator, so that restoring its state repeats them.
-On other devices, and under ``torch.compile``, torch's own dropout is used.
+On a CPU torch draws one Bernoulli number at a time, which costs more than the attention it is applied to. Here a 64-bit
+draw makes four keep-or-drop choices. The seeds come from torch's default generator, so that restoring its state repeats
+the choices. On other devices, and under ``torch.compile``, this is torch's own dropout.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def draw_keep(kept: Tensor, p: float, seed: int) -> Tensor:
 
 
 def uses_own_kernels(x: Tensor) -> bool:
-    """Whether the forms written for a CPU apply: in full precision, and not where ``torch.compile`` sees the code."""
+    """Whether the CPU forms apply: in full precision, and not while ``torch.compile`` traces the code."""
     return x.device.type == "cpu" and x.dtype in _FULL and not torch.compiler.is_compiling()
 
 

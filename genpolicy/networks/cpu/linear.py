@@ -1,8 +1,8 @@
 """Linear layers that use oneDNN in float32 on a CPU.
 
-torch sends float32 products to MKL, which on CPUs of other makers than Intel leaves half of the vector width unused;
-oneDNN, which torch carries for lower precisions, does not (2 to 2.5 times as fast on an AMD EPYC with AVX-512, the same
-float32 arithmetic). Everywhere else, and under ``torch.compile`` or autocast, this is ``torch.nn.functional.linear``.
+torch sends float32 products to MKL, which uses half of the vector width on CPUs that Intel did not make. oneDNN, which
+torch ships for lower precisions, uses all of it: it is 2 to 2.5 times as fast on an AMD EPYC with AVX-512, in the same
+float32 arithmetic. Everywhere else, and under ``torch.compile`` or autocast, this is ``torch.nn.functional.linear``.
 """
 
 from __future__ import annotations

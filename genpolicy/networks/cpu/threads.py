@@ -1,7 +1,7 @@
-"""Work on the rows of a batch in as many threads as torch uses, each running its own operations alone.
+"""Runs work on the rows of a batch in as many threads as torch uses, each thread with rows of its own.
 
-A loop of small operations that torch splits over its threads makes those meet after each one; on a machine with other
-work every meeting waits for the slowest. Here the threads meet once, at the end.
+When torch itself splits a loop of small operations over its threads, they meet after each operation, and on a machine
+with other work every meeting waits for the slowest. Here the threads meet once, at the end.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
 def _pool(num_threads: int) -> ThreadPoolExecutor:
     key = (os.getpid(), num_threads)
     if key not in _pools:
-        everybody = threading.Barrier(num_threads)
+        all_started = threading.Barrier(num_threads)
 
         def work_alone() -> None:
-            # torch gives a thread its number on first use, which must not come after ours.
+            # torch sets the number of threads on a thread's first use, which must not come after our setting.
             torch.get_num_threads()
             torch.set_num_threads(1)
-            everybody.wait()
+            all_started.wait()
 
         pool = ThreadPoolExecutor(num_threads, "genpolicy")
         for started in [pool.submit(work_alone) for _ in range(num_threads)]:
             started.result()
-        torch.set_num_threads(num_threads)  # threads that others start later take the last number that was set
+        torch.set_num_threads(num_threads)  # a thread that starts later takes over the last number that was set
         _pools[key] = pool
     return _pools[key]
 
