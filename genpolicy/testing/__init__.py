@@ -1,4 +1,4 @@
-"""The laws that every game, process and policy must pass, ours and third parties' alike.
+"""The laws that every game, process, sampler and policy must pass, ours and third parties' alike.
 
 Each check raises AssertionError with the law, the object and the position; none needs pytest.
 """
@@ -11,15 +11,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from genpolicy.testing.games import check_game, perft
     from genpolicy.testing.policies import check_learner, check_policy
-    from genpolicy.testing.processes import check_process
+    from genpolicy.testing.processes import check_process, check_sampler
     from genpolicy.testing.search import check_search_model
 
-__all__ = ["check_game", "check_learner", "check_policy", "check_process", "check_search_model", "perft"]
+__all__ = [
+    "check_game",
+    "check_learner",
+    "check_policy",
+    "check_process",
+    "check_sampler",
+    "check_search_model",
+    "perft",
+]
 
 _HOME = {
     "check_game": "games",
     "perft": "games",
     "check_process": "processes",
+    "check_sampler": "processes",
     "check_policy": "policies",
     "check_learner": "policies",
     "check_search_model": "search",

@@ -1,4 +1,4 @@
-"""The laws of discrete diffusion processes, by explicit matrices and full enumeration.
+"""The laws of discrete diffusion processes, by explicit matrices and full enumeration, and those of samplers.
 
 Axes: S states of a token, K symbols, M states of a pair of tokens (S squared).
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -15,6 +16,9 @@ from genpolicy.diffusion.gaussian import GaussianEmbedding
 from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.diffusion.process import Process, broadcast
 from genpolicy.testing.gaussian import check_gaussian
+
+if TYPE_CHECKING:
+    from genpolicy.diffusion import Sampler
 
 MAX_SYMBOLS = 8
 MAX_TIMESTEPS = 200
@@ -242,10 +246,9 @@ def _has_bound(process: Process) -> bool:
 
 
 def _check_samples(process: Process, num_draws: int, seed: int) -> None:
-    from genpolicy.diffusion.samplers import make_sampler, sample
+    from genpolicy.diffusion import make_sampler
 
     toy, last = _toy(process), process.num_timesteps
-
     sampler = make_sampler("ancestral", process)
     start = torch.tensor([[process.num_symbols - 1, process.num_symbols - 1]])
     xt = process.prior_sample(start, torch.zeros_like(start).bool(), generator=_stream(seed))
@@ -254,24 +257,49 @@ def _check_samples(process: Process, num_draws: int, seed: int) -> None:
     out = sampler.step(toy(many, many), last, last // 2, many, frozen=free, generator=_stream(seed))
     _frequencies(process, f"ancestral step from t={last} to s={last // 2}", out.prev_sample, table)
 
+    for name in ("ancestral", "easy_first", "one_call"):
+        check_sampler(make_sampler(name, process), seed=seed)
+
+
+def check_sampler(sampler: Sampler, *, seed: int = 0) -> None:
+    """Check that a sampler keeps every law on sequences of two tokens, with few network calls and with many.
+
+    The same generators give the same sample, and a row does not depend on the others; frozen tokens never change; only
+    admitted symbols are produced; no noise is left at time 0.
+
+    Args:
+        sampler: With a small process, e.g. ``make_sampler("mine", Absorbing(5, 20))``, and ``last`` within 0 and 1.
+        seed: Of all draws.
+
+    Raises:
+        AssertionError: a law is broken; the message says which.
+    """
+    from genpolicy.diffusion import sample
+
+    process, name = sampler.process, type(sampler).__name__
+    toy, last = _toy(process), process.num_timesteps
     tokens = torch.randint(process.num_symbols, (16, 2), generator=_stream(seed))
     frozen = torch.tensor([[True, False]]).expand(16, -1)
     begun = process.prior_sample(tokens, frozen, generator=_stream(seed))
     admitted = torch.ones(2, process.num_symbols, dtype=torch.bool)
     admitted[1, 1:] = process.num_symbols == 1
-    for name in ("ancestral", "easy_first", "one_call"):
-        sampler = make_sampler(name, process)
-        ends = [
-            sample(toy, process, sampler, begun, frozen, generator=[_stream(seed + i) for i in range(16)]) for _ in "ab"
-        ]
-        _require(bool(torch.equal(ends[0], ends[1])), f"{name}: the same generators give the same sample", process)
-        _require(bool((ends[0] < process.num_symbols).all()), f"{name}: no noise state is left at time 0", process)
-        _require(bool((ends[0] == tokens)[frozen].all()), f"{name}: frozen tokens never change", process)
-        alone = sample(toy, process, sampler, begun[5:6], frozen[5:6], generator=[_stream(seed + 5)])
-        _require(bool(torch.equal(alone[0], ends[0][5])), f"{name}: a row does not depend on the others", process)
-        begun_inside = process.prior_sample(tokens, frozen, admitted=admitted, generator=_stream(seed))
-        inside = sample(toy, process, sampler, begun_inside, frozen, admitted=admitted, generator=_stream(seed))
-        _require(bool((inside[:, 1] == 0).all()), f"{name}: only admitted symbols are produced", process)
+    begun_inside = process.prior_sample(tokens, frozen, admitted=admitted, generator=_stream(seed))
+    for num in sorted({1, (last + 1) // 2, last}):
+
+        def drawn(start: Tensor, rows: range, num: int = num, admitted: Tensor | None = None) -> Tensor:
+            streams, fixed = [_stream(seed + row) for row in rows], frozen[rows.start : rows.stop]
+            return sample(toy, process, sampler, start, fixed, admitted=admitted, generator=streams, num_steps=num)
+
+        ends = drawn(begun, range(16))
+        what = f"{name} with {num} calls"
+        same = torch.equal(ends, drawn(begun, range(16)))
+        _require(same, f"{what}: the same generators give the same sample", process)
+        _require(bool((ends < process.num_symbols).all()), f"{what}: no noise state is left at time 0", process)
+        _require(bool((ends == tokens)[frozen].all()), f"{what}: frozen tokens never change", process)
+        alone = drawn(begun[5:6], range(5, 6))
+        _require(torch.equal(alone[0], ends[5]), f"{what}: a row does not depend on the others", process)
+        inside = drawn(begun_inside, range(16), admitted=admitted)
+        _require(bool((inside[:, 1] == 0).all()), f"{what}: only admitted symbols are produced", process)
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ def test_a_notebook_registers_a_sampler(monkeypatch: pytest.MonkeyPatch) -> None
         options = (Option("reverse", bool, False),)
         needs_visible_noise = True
 
-        def _advance(self, step: Step) -> SamplerOutput:
+        def advance(self, step: Step) -> SamplerOutput:
             masked = self.process.undecided(step.xt) & ~step.frozen
             sampled = torch.where(masked, likeliest_symbols(step.clean), step.xt)
             left = (~step.frozen).sum(1) * step.s // self.process.num_timesteps

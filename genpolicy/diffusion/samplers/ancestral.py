@@ -17,7 +17,8 @@ class AncestralSampler(Sampler):
 
     options = declared_samplers.ANCESTRAL
 
-    def _advance(self, step: Step) -> SamplerOutput:
+    def advance(self, step: Step) -> SamplerOutput:
+        """Draw every token of x_s."""
         xt, frozen = step.xt, step.frozen
         logits = tempered(step.logits, self.config.temperature)
         drawn = self.process.draw_previous(logits, xt, step.t, step.s, step.draws(2), admitted=step.admitted)

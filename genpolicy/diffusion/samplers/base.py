@@ -62,7 +62,7 @@ class Step:
 
 
 class Sampler(SchedulerMixin, ConfigMixin):  # type: ignore[misc]  # diffusers is untyped
-    """The base of samplers: a subclass lists its ``options`` and writes ``_advance``.
+    """The base of samplers: a subclass lists its ``options`` and writes ``advance``.
 
     Args:
         process: The process whose noise is undone, or its ``config()``; None until a call needs it.
@@ -183,12 +183,12 @@ class Sampler(SchedulerMixin, ConfigMixin):  # type: ignore[misc]  # diffusers i
             raise ValueError(f"a step goes from t to s with 0 <= s < t <= {self.process.num_timesteps}, got {t} to {s}")
         typed = usable_logits(logits, self.process.num_symbols, admitted)
         clean = self.process.clean_logits(typed, xt, t, admitted=admitted)
-        return self._advance(Step(typed, clean, t, s, xt, frozen, admitted, generator))
+        return self.advance(Step(typed, clean, t, s, xt, frozen, admitted, generator))
 
     @abstractmethod
-    def _advance(self, step: Step) -> SamplerOutput:
-        """Take a step whose arguments are checked."""
-        raise NotImplementedError(f"{type(self).__name__} has no _advance")
+    def advance(self, step: Step) -> SamplerOutput:
+        """Tokens at time ``step.s``: the frozen ones as they were, and at time 0 none that is noise."""
+        raise NotImplementedError(f"{type(self).__name__} has no advance")
 
 
 def _read(owner: str, values: Mapping[str, Any], options: Sequence[Option]) -> dict[str, Any]:

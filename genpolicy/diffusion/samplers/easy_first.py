@@ -33,7 +33,8 @@ class EasyFirstSampler(Sampler):
         """Where decided tokens stay."""
         return bool(self.config.commit)
 
-    def _advance(self, step: Step) -> SamplerOutput:
+    def advance(self, step: Step) -> SamplerOutput:
+        """Decide every token, and return the least sure of them to noise."""
         config, clean, xt, frozen = self.config, step.clean, step.xt, step.frozen
         symbol, ranking, noise = step.draws(3)
         undecided = self.process.undecided(xt) & ~frozen

@@ -30,7 +30,8 @@ class OneCallSampler(Sampler):
         super().set_timesteps(num_steps)
         super().set_timesteps(1)
 
-    def _advance(self, step: Step) -> SamplerOutput:
+    def advance(self, step: Step) -> SamplerOutput:
+        """Decide every token."""
         if step.s != 0:
             raise ValueError(f"one_call goes straight to time 0, got a step from {step.t} to {step.s}")
         (symbol,) = step.draws(1)

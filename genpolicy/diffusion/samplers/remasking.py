@@ -41,12 +41,10 @@ class RemaskingSampler(Sampler):
 
     options = declared_samplers.REMASKING
 
-    @property
-    def needs_visible_noise(self) -> bool:
-        """Always: it returns tokens to the mask."""
-        return True
+    needs_visible_noise = True
 
-    def _advance(self, step: Step) -> SamplerOutput:
+    def advance(self, step: Step) -> SamplerOutput:
+        """Decide some masked tokens, and mask some decided ones."""
         xt, frozen, process = step.xt, step.frozen, self.process
         alpha_t, alpha_s = process.alpha[step.t], process.alpha[step.s]
         sigma = SIGMAS[self.config.sigma](float(self.config.eta), alpha_t, alpha_s)
