@@ -69,7 +69,7 @@ def windows(folder: Path, paradigm: str = "s-asa", horizon: int = 4) -> WindowSo
     game = genpolicy.load_game("chess")
     layout = Layout(game, paradigm, horizon)
     dataset = Dataset.open(folder)
-    return build_windows(dataset, "train", game, layout, viewer="mover", redraw=False, train_pad=False, seed=0)
+    return build_windows(dataset, "train", game, layout)
 
 
 def loader_rates(source: WindowSource, updates: int = UPDATES) -> list[float]:

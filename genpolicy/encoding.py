@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,16 +95,28 @@ def ids_fingerprint(tokenizer: StateTokenizer[Any], moves: Iterable[str], *shape
     """Sixteen hex digits that differ where token ids would mean something else.
 
     Args:
-        tokenizer: Its symbols, and where each may stand.
+        tokenizer: The state symbols, and where each may stand; learned weights where it has some.
         moves: Texts of the vocabulary in order.
         shape: What else decides the ids.
     """
     text = "\n".join([*shape, *tokenizer.symbols, "|", *moves])
-    return hashlib.sha256(text.encode() + tokenizer.admitted.tobytes()).hexdigest()[:16]
+    learned = tokenizer.fingerprint
+    # Saved policies and checkpoints hold fingerprints from before a tokenizer had one: a plain table adds nothing.
+    more = "" if learned == table_fingerprint(tokenizer) else learned
+    return hashlib.sha256(text.encode() + tokenizer.admitted.tobytes() + more.encode()).hexdigest()[:16]
+
+
+def table_fingerprint(tokenizer: StateTokenizer[Any]) -> str:
+    """Sixteen hex digits of a tokenizer's symbols and of where each may stand."""
+    return hashlib.sha256("\n".join(tokenizer.symbols).encode() + tokenizer.admitted.tobytes()).hexdigest()[:16]
 
 
 class StateTokenizer(ABC, Generic[StateT]):
-    """Turns states into rows of ``length`` symbol ids and back, exactly."""
+    """Turns states into rows of ``length`` symbol ids and, where it ``decodes``, back."""
+
+    decodes: ClassVar[bool] = True
+    """Whether ``decode`` gives back the state of any row that ``encode`` makes. Learned codes need not; what a policy
+    imagines then has no text."""
 
     symbols: tuple[str, ...]
     """The S symbols in id order, printable."""
@@ -123,6 +135,15 @@ class StateTokenizer(ABC, Generic[StateT]):
         return len(self.rows)
 
     @property
+    def fingerprint(self) -> str:
+        """A short text that differs where ids would mean something else: what weights and caches are held to.
+
+        A tokenizer with learned weights overrides it and hashes them in, or a codebook that was trained again would
+        read the windows of the old one.
+        """
+        return table_fingerprint(self)
+
+    @property
     def turned(self) -> tuple[IntArray, IntArray] | None:
         """How a row looks from the other side: [L] the place that each token comes from, [S] what each symbol becomes.
 
@@ -138,11 +159,11 @@ class StateTokenizer(ABC, Generic[StateT]):
             ValueError: a state holds a value that no symbol stands for.
         """
 
-    @abstractmethod
     def decode(self, row: IntArray, viewer: int = 0) -> StateT:
         """The state of a row of L ids as ``viewer`` sees it; history is not in the tokens.
 
         Raises:
             ValueError: the row stands for no position of the game (wrong length, symbols that a position does not
-                admit, or tokens that contradict each other).
+                admit, or tokens that contradict each other), or the tokenizer does not decode.
         """
+        raise ValueError(f"{type(self).__name__} has no decode; write one, or set decodes = False")

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from genpolicy.encoding import ids_fingerprint
+from genpolicy.encoding import StateTokenizer, ids_fingerprint
 from genpolicy.errors import ConfigError
 from genpolicy.game import Game
 
@@ -92,6 +92,8 @@ class Layout:
         horizon: Number of plies imagined, at least 1; the one-ply paradigms take only 1.
         num_value_bins: Bins of a value token (128 in Ruoss et al. 2024).
         admit_pad: Whether an imagined token may be PAD. Only a model that was trained on PAD should admit it.
+        tokenizer: Of the states; None takes the game's own. In ``board`` geometry the sources and targets of the
+            game's moves must be tokens of it.
 
     Raises:
         ConfigError: no such paradigm, or a horizon it cannot have.
@@ -105,6 +107,7 @@ class Layout:
         *,
         num_value_bins: int = 128,
         admit_pad: bool = False,
+        tokenizer: StateTokenizer[Any] | None = None,
     ) -> None:
         if paradigm not in PARADIGMS:
             raise ConfigError(f"paradigm {paradigm!r} does not exist; there are: {', '.join(PARADIGMS)}")
@@ -113,18 +116,18 @@ class Layout:
             raise ConfigError(f"horizon must be at least 1 ply, got {horizon}")
         if horizon > 1 and not shape.further:
             raise ConfigError(f"paradigm {paradigm!r} imagines one ply; set horizon=1, got {horizon}")
+        self.tokenizer = tokens = game.tokens if tokenizer is None else tokenizer
         # Counted before anything of that size is made.
-        own, more = (len(text) + text.count("s") * (game.tokens.length - 1) for text in (shape.first, shape.further))
+        own, more = (len(text) + text.count("s") * (tokens.length - 1) for text in (shape.first, shape.further))
         if own + more * (horizon - 1) > MOST_TOKENS:
             raise ConfigError(
                 f"horizon {horizon} of paradigm {paradigm!r} makes a sequence of more than {MOST_TOKENS:,} tokens; "
                 f"take at most {1 + (MOST_TOKENS - own) // more}"
             )
         self.paradigm, self.horizon, self.admit_pad = paradigm, horizon, admit_pad
-        self.tokenizer = game.tokens
-        self.state_symbols = tuple(game.tokens.symbols)
+        self.state_symbols = tuple(tokens.symbols)
         self.moves = game.moves
-        self.state_length = game.tokens.length
+        self.state_length = tokens.length
         future = shape.future(horizon)
         self.num_value_bins = num_value_bins if "v" in future else 0
         self.slots = self._lay_out(shape.given, future)
@@ -134,7 +137,7 @@ class Layout:
         self.pad = self.value_offset + self.num_value_bins
         self.num_symbols = self.pad + 1
         self.mask = self.num_symbols
-        self._describe_tokens(game)
+        self._describe_tokens()
 
     def _lay_out(self, given: str, future: str) -> tuple[Slot, ...]:
         slots: list[Slot] = []
@@ -150,7 +153,7 @@ class Layout:
             start = stop
         return tuple(slots)
 
-    def _describe_tokens(self, game: Game[Any]) -> None:
+    def _describe_tokens(self) -> None:
         n = self.length
         self.kinds = np.zeros(n, np.int64)
         """[N] index into ``KINDS``."""
@@ -168,9 +171,9 @@ class Layout:
         is_state = self.places >= 0
         self.rows, self.cols, self.hands = (
             np.where(is_state, of_token.astype(np.int64)[self.places], -1)
-            for of_token in (game.tokens.rows, game.tokens.cols, game.tokens.hands)
+            for of_token in (self.tokenizer.rows, self.tokenizer.cols, self.tokenizer.hands)
         )
-        self._state_admitted = game.tokens.admitted
+        self._state_admitted = self.tokenizer.admitted
 
     @cached_property
     def groups(self) -> tuple[SymbolGroup, ...]:

@@ -1,19 +1,29 @@
-"""Encodes a split into array files: in this process, or in several where the split is large.
+"""Writes the cache of encoded windows: built once for a data set, layout and viewer, and checked before it is used.
 
-The workers are processes of their own (``python -m genpolicy.data.window_build``), so it makes no difference how the
-program was started, and nothing is pickled. Worker k of W takes every W-th batch of records and leaves a file of arrays
-for each; the files are appended in order, so the result is the same for any number of workers.
+A cache (``genpolicy.data.window_cache`` reads it) is built under another name and renamed, so it is whole or absent;
+one that was damaged later is built anew. A large split is encoded by several processes, which are started as
+``python -m genpolicy.data.window_build``: it makes no difference how the program was started, and nothing is pickled.
+Worker k of W takes every W-th batch of records and leaves a file of arrays for each; the files are appended in order,
+so the result is the same for any number of workers.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import os
+import shutil
+import socket
 import subprocess
 import sys
+import tempfile
 import time
+import uuid
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -25,16 +35,123 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from genpolicy.data.records import Dataset, Record
-from genpolicy.data.window_encoder import Arrays, Labelled, WindowEncoder
+from genpolicy.data.window_cache import HELD_OUT, META_FILE, UNKNOWN
+from genpolicy.data.window_encoder import Arrays, WindowEncoder, WindowRecord
+from genpolicy.data.windows import WindowOptions
 from genpolicy.errors import DatasetError, RegistryError
+from genpolicy.files import full_disk_named
 from genpolicy.game import Game
 from genpolicy.machine import num_cores
 from genpolicy.sequence import Layout
 
 PARALLEL_RECORDS = 20_000  # below, starting processes takes longer than it saves
 BATCH_ROWS = 2048
+VERSION = 1
+"""Raised when the cache's content changes for the same inputs."""
 _COLUMNS = ("state", "line", "ended", "scores", "move_values")
 _SAMPLE = 2048
+_BUILDING = "building-"
+_CHUNK = 1 << 22
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Split:
+    """What a cache is made of."""
+
+    dataset: Dataset
+    name: str
+    encoder: WindowEncoder
+    limit: int | None
+
+    @cached_property
+    def num_records(self) -> int:
+        """Records of the split, ``limit`` at most."""
+        total = sum(int(batch.num_rows) for batch in self.dataset.batches(["split"], self.name))
+        return total if self.limit is None else min(total, self.limit)
+
+
+def build_cache(dataset: Dataset, split: str, game: Game[Any], layout: Layout, options: WindowOptions) -> Path:
+    """The folder of the cache of a split, built first where there is none that is whole.
+
+    Raises:
+        DatasetError: of another game, unreadable, a record that the rules refuse, or no labelled record in the split.
+        DiskFullError: no space to build it.
+    """
+    _check_game(dataset, game)
+    choices = options.redraw and _has_move_values(dataset, split)
+    identity = {
+        "version": VERSION,
+        "dataset": dataset.checksum,
+        "game": game.spec,
+        "split": split,
+        "layout": layout.fingerprint,
+        "viewer": options.viewer,
+        "choices": choices,
+        "symmetries": options.augment,
+        "limit": options.limit,
+        "centipawn_scale": dataset.centipawn_scale,
+    }
+    if options.columns:  # caches from before there were any stay valid
+        identity["columns"] = sorted(options.columns)
+    name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]
+    homes = [options.cache_dir] if options.cache_dir is not None else [dataset.folder / ".cache", *_user_caches()]
+    for home in homes:
+        if (home / name).exists() and _is_whole(home / name):
+            return home / name
+    home = _writable(homes)
+    building = home / f"{_BUILDING}{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    scale = dataset.centipawn_scale
+    encoder = WindowEncoder(game, layout, options.viewer, choices=choices, scale=scale, columns=options.columns)
+    try:
+        with full_disk_named(building):
+            building.mkdir()
+            arrays = _write(building, _Split(dataset, split, encoder, options.limit), symmetries=options.augment)
+            (building / META_FILE).write_text(json.dumps({**identity, "arrays": arrays}, indent=1) + "\n")
+            _put(building, home / name)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+    if not _is_whole(home / name):
+        raise DatasetError(f"{home / name}: the cache was damaged while it was built; see to the disk")
+    return home / name
+
+
+def _write(building: Path, split: _Split, *, symmetries: bool) -> dict[str, dict[str, Any]]:
+    """Fill a new folder with arrays; their facts."""
+    files, encoder = ArrayFiles(building), split.encoder
+    _encode(files, split, building)
+    if files.length("tokens") == 0:
+        what = f"{split.num_records} records, none of them labelled" if split.num_records else "no records"
+        there = ", ".join(f"{name} {count}" for name, count in split.dataset.splits.items())
+        raise DatasetError(
+            f"{split.dataset.folder}: split {split.name!r} has {what} (it has: {there}); genpolicy data label makes "
+            "labels"
+        )
+    if encoder.by_move:
+        files.append({"starts": _starts(files.read("arms"))})
+    if encoder.choices and not encoder.by_move:
+        files.append(_link(files, _held_out_keys(split)))
+    if "policy" in encoder.columns:
+        files.append({"policy_starts": _starts(files.read("policy_counts"))})
+    if symmetries:
+        files.append({"symmetries": encoder.symmetric_places(_sample(split))})
+    return files.close()
+
+
+def _starts(counts: NDArray[np.int32]) -> NDArray[np.int64]:
+    """[R + 1] where each window's entries begin."""
+    return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+
+
+def _link(files: ArrayFiles, held_out: NDArray[np.uint64]) -> Arrays:
+    """Where each window's choices start [R + 1], and the window that each choice leads to [E]."""
+    keys, children = files.read("keys"), files.read("child_keys")
+    order = np.argsort(keys, kind="stable")
+    place = np.minimum(np.searchsorted(keys, children, sorter=order), len(keys) - 1)
+    candidate = order[place]
+    following = np.where(np.isin(children, held_out), HELD_OUT, UNKNOWN)
+    following = np.where(keys[candidate] == children, candidate, following)
+    return {"starts": _starts(files.read("counts")), "next": following.astype(np.int64)}
 
 
 class ArrayFiles:
@@ -74,76 +191,67 @@ class ArrayFiles:
         return self._facts
 
 
-def encode_split(
-    files: ArrayFiles, dataset: Dataset, split: str, encoder: WindowEncoder, limit: int | None, scratch: Path
-) -> int:
-    """Append the windows of a split (of its first ``limit`` records); returns how many records were read.
+def _encode(files: ArrayFiles, split: _Split, scratch: Path) -> None:
+    """Append the windows of a split.
 
     Raises:
         DatasetError: a record that the game cannot read; the message names it.
     """
-    total = _num_records(dataset, split)
-    total = total if limit is None else min(total, limit)
+    total = split.num_records
     workers = min(num_cores(), -(-total // BATCH_ROWS))
-    parallel = total >= PARALLEL_RECORDS and workers > 1 and _can_be_made_again(encoder)
+    parallel = total >= PARALLEL_RECORDS and workers > 1 and _can_be_made_again(split.encoder)
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     quiet = total < PARALLEL_RECORDS // 10
     with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as progress:
-        task = progress.add_task(f"windows of {dataset.folder.name}, {split}", total=total)
+        task = progress.add_task(f"windows of {split.dataset.folder.name}, {split.name}", total=total)
         if parallel:
-            parts = _encode_elsewhere(dataset, split, encoder, limit, scratch, workers, total)
+            parts = _encode_elsewhere(split, scratch, workers)
         else:
-            parts = ((len(chunk), encoder.encode(chunk)) for chunk in _chunks(dataset, split, limit))
+            parts = ((len(chunk), split.encoder.encode(chunk)) for chunk in _chunks(split))
         for num_records, arrays in parts:
             files.append(arrays)
             progress.advance(task, num_records)
-    return total
 
 
-def held_out_keys(dataset: Dataset, split: str, encoder: WindowEncoder) -> NDArray[np.uint64]:
+def _held_out_keys(split: _Split) -> NDArray[np.uint64]:
     """Keys of the positions of all records that are not in a split."""
-    found = [np.empty(0, np.uint64)]
-    for number, batch in enumerate(dataset.batches([*_COLUMNS, "split"], batch_rows=BATCH_ROWS)):
-        others = batch.filter(pa.array([name != split for name in batch.column("split").to_pylist()]))
-        found.append(encoder.keys(_labelled(dataset, others, f"batch {number}, record", 0)))
-    return np.unique(np.concatenate(found))
+    keys = [np.empty(0, np.uint64)]
+    for number, batch in enumerate(split.dataset.batches([*_COLUMNS, "split"], batch_rows=BATCH_ROWS)):
+        others = batch.filter(pa.array([name != split.name for name in batch.column("split").to_pylist()]))
+        keys.append(split.encoder.keys(_records(split.dataset, others, _COLUMNS, f"batch {number}, record", 0)))
+    return np.unique(np.concatenate(keys))
 
 
-def key_sample(dataset: Dataset, split: str) -> list[Labelled]:
+def _sample(split: _Split) -> list[WindowRecord]:
     """Records from all over a split, some thousands at most."""
-    total = _num_records(dataset, split)
-    every = max(1, total // _SAMPLE)
-    records = (record for chunk in _chunks(dataset, split, None) for record in chunk)
-    return list(islice(records, 0, None, every))
+    every = _Split(split.dataset, split.name, split.encoder, None)
+    records = (record for chunk in _chunks(every) for record in chunk)
+    return list(islice(records, 0, None, max(1, every.num_records // _SAMPLE)))
 
 
-def _num_records(dataset: Dataset, split: str) -> int:
-    return sum(int(batch.num_rows) for batch in dataset.batches(["split"], split))
-
-
-def _chunks(
-    dataset: Dataset, split: str, limit: int | None, worker: int = 0, workers: int = 1
-) -> Iterator[list[Labelled]]:
+def _chunks(split: _Split, worker: int = 0, workers: int = 1) -> Iterator[list[WindowRecord]]:
     """Every ``workers``-th batch of a split, beginning with batch ``worker``; only those are turned into objects."""
-    start = 0
-    for number, batch in enumerate(dataset.batches(_COLUMNS, split, BATCH_ROWS)):
-        if limit is not None:
-            batch = batch.slice(0, max(0, limit - start))
+    start, names = 0, [*_COLUMNS, *split.encoder.columns]
+    for number, batch in enumerate(split.dataset.batches(names, split.name, BATCH_ROWS)):
+        if split.limit is not None:
+            batch = batch.slice(0, max(0, split.limit - start))
             if batch.num_rows == 0:
                 return
         if number % workers == worker:
-            yield _labelled(dataset, batch, f"record {split}", start)
+            yield _records(split.dataset, batch, names, f"record {split.name}", start)
         start += batch.num_rows
 
 
-def _labelled(dataset: Dataset, batch: pa.RecordBatch, what: str, start: int) -> list[Labelled]:
-    rows = batch.select(list(_COLUMNS)).to_pylist()
+def _records(
+    dataset: Dataset, batch: pa.RecordBatch, names: Sequence[str], what: str, start: int
+) -> list[WindowRecord]:
     records = []
-    for number, row in enumerate(rows, start):
-        record = Record.from_row(row)
-        where = f"{dataset.folder}: {what} {number} ({record.state!r})"
-        records.append(Labelled(where, record.state, record.moves, record.scores, record.ended, record.scored_moves))
+    for number, row in enumerate(batch.select(list(names)).to_pylist(), start):
+        r = Record.from_row(row)
+        where = f"{dataset.folder}: {what} {number} ({r.state!r})"
+        more = (r.played, r.result, r.policy, r.value)
+        records.append(WindowRecord(where, r.state, r.moves, r.scores, r.ended, r.scored_moves, *more))
     return records
 
 
@@ -151,13 +259,14 @@ def _can_be_made_again(encoder: WindowEncoder) -> bool:
     """Whether another process can make the game from its specification and gets the same encodings."""
     from genpolicy.registry import load_game
 
+    layout = encoder.layout
     try:
         again = load_game(encoder.game.spec)
     except (ValueError, RegistryError):
         return False
-    layout = encoder.layout
-    like = _layout(again, layout.paradigm, layout.horizon, layout.num_value_bins)
-    return type(again) is type(encoder.game) and like.fingerprint == layout.fingerprint
+    if type(again) is not type(encoder.game) or type(again.tokens) is not type(layout.tokenizer):
+        return False
+    return _layout(again, layout.paradigm, layout.horizon, layout.num_value_bins).fingerprint == layout.fingerprint
 
 
 def _layout(game: Game[Any], paradigm: str, horizon: int, num_value_bins: int) -> Layout:
@@ -166,21 +275,20 @@ def _layout(game: Game[Any], paradigm: str, horizon: int, num_value_bins: int) -
     return Layout(game, paradigm, horizon)
 
 
-def _encode_elsewhere(
-    dataset: Dataset, split: str, encoder: WindowEncoder, limit: int | None, scratch: Path, workers: int, total: int
-) -> Iterator[tuple[int, Arrays]]:
+def _encode_elsewhere(split: _Split, scratch: Path, workers: int) -> Iterator[tuple[int, Arrays]]:
     """The parts of a split in order, from worker processes."""
-    layout = encoder.layout
+    encoder, layout, total = split.encoder, split.encoder.layout, split.num_records
     task = {
-        "dataset": str(dataset.folder.resolve()),
-        "split": split,
+        "dataset": str(split.dataset.folder.resolve()),
+        "split": split.name,
         "game": encoder.game.spec,
         "paradigm": layout.paradigm,
         "horizon": layout.horizon,
         "num_value_bins": layout.num_value_bins,
         "viewer": encoder.viewer,
         "choices": encoder.choices,
-        "limit": limit,
+        "columns": encoder.columns,
+        "limit": split.limit,
         "workers": workers,
         "scratch": str(scratch.resolve()),
     }
@@ -233,10 +341,10 @@ def _work(task: dict[str, Any]) -> None:
         game = load_game(task["game"])
         layout = _layout(game, task["paradigm"], task["horizon"], task["num_value_bins"])
         dataset = Dataset.open(task["dataset"], verify=False)
-        scale = dataset.centipawn_scale
-        encoder = WindowEncoder(game, layout, task["viewer"], choices=task["choices"], scale=scale)
-        chunks = _chunks(dataset, task["split"], task["limit"], task["worker"], task["workers"])
-        for i, chunk in enumerate(chunks):
+        how = {key: task[key] for key in ("viewer", "choices", "columns")}
+        encoder = WindowEncoder(game, layout, scale=dataset.centipawn_scale, **how)
+        split = _Split(dataset, task["split"], encoder, task["limit"])
+        for i, chunk in enumerate(_chunks(split, task["worker"], task["workers"])):
             number = task["worker"] + i * task["workers"]
             unfinished = scratch / f"unfinished-{number}.npz"
             with unfinished.open("wb") as file:
@@ -246,6 +354,91 @@ def _work(task: dict[str, Any]) -> None:
     except (ValueError, OSError) as error:
         (scratch / f"error-{task['worker']}.txt").write_text(str(error))
         raise SystemExit(1) from error
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether a cache is as it was written; where a byte differs it is deleted."""
+    try:
+        meta = json.loads((folder / META_FILE).read_text())
+        for name, facts in meta["arrays"].items():
+            if _checksum(folder / f"{name}.bin") != facts["crc32"]:
+                raise ValueError(f"{name}.bin differs from what was written")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        _log.warning("%s: damaged cache of windows (%s); it is built anew", folder, error)
+        shutil.rmtree(folder, ignore_errors=True)
+        return False
+    return True
+
+
+def _checksum(path: Path) -> int:
+    crc = 0
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            crc = zlib.crc32(chunk, crc)
+    return crc
+
+
+def _put(building: Path, final: Path) -> None:
+    """Rename a finished cache to its place, unless another process was faster."""
+    try:
+        building.rename(final)
+    except OSError:
+        if not (final / META_FILE).is_file():
+            raise
+
+
+def _user_caches() -> Iterator[Path]:
+    base = os.environ.get("XDG_CACHE_HOME")
+    yield (Path(base) if base else Path.home() / ".cache") / "genpolicy" / "windows"
+    yield Path(tempfile.gettempdir()) / "genpolicy-windows"
+
+
+def _writable(homes: list[Path]) -> Path:
+    """The first of some folders that can be written to; what killed builds left there is swept out."""
+    refused: list[str] = []
+    for home in homes:
+        try:
+            home.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=home):
+                pass
+        except OSError as error:
+            refused.append(f"{home} ({error.strerror})")
+            continue
+        for left in home.glob(f"{_BUILDING}{socket.gethostname()}-*"):
+            pid = left.name.rsplit("-", 2)[1]
+            if pid.isdigit() and not _alive(int(pid)):
+                shutil.rmtree(left, ignore_errors=True)
+        return home
+    raise DatasetError(f"no folder for the cache of windows can be written to: {', '.join(refused)}; set cache_dir")
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _has_move_values(dataset: Dataset, split: str) -> bool:
+    return any(
+        batch.column("move_values").null_count < batch.num_rows for batch in dataset.batches(["move_values"], split)
+    )
+
+
+def _check_game(dataset: Dataset, game: Game[Any]) -> None:
+    from genpolicy.registry import load_game
+
+    spec = dataset.game_spec
+    if spec != game.spec:
+        try:
+            spec = load_game(spec).spec
+        except (ValueError, RegistryError):
+            _log.debug("the data set's game %r is not installed", spec)
+    if spec != game.spec:
+        raise DatasetError(f"{dataset.folder}: records of game {dataset.game_spec!r}, not of {game.spec!r}")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +19,11 @@ from genpolicy.game import Game
 from genpolicy.sequence import Layout
 from genpolicy.values import CENTIPAWN_SCALE, probability_to_bin, score_to_value, value_to_probability
 
-Viewer = Literal["absolute", "mover"]
 Arrays = dict[str, NDArray[Any]]
-VIEWERS: tuple[Viewer, ...] = ("absolute", "mover")
 
 
 @dataclass(frozen=True)
-class Labelled:
+class WindowRecord:
     """One record, as far as windows need it."""
 
     where: str
@@ -37,6 +35,11 @@ class Labelled:
     ended: bool
     move_values: Mapping[str, str]
     """Score text of every legal move by protocol move; empty where there are none."""
+    played: str | None = None
+    result: float | None = None
+    policy: str | None = None
+    value: float | None = None
+    """These four as in ``genpolicy.data.records.Record``; read where a window keeps such a column."""
 
 
 class WindowEncoder:
@@ -54,16 +57,36 @@ class WindowEncoder:
     hold the position alone, and for each move (an arm) there are ``arm_move`` [A] int16 (the action token, as the
     window's viewer sees it) and ``arm_value`` [A] int16 (its value token); ``arms`` [R] int32 says how many.
 
+    With ``columns``: ``played`` [R] int16 (a move id as the viewer sees it, -1 for none), ``result`` and ``value`` [R]
+    float32 (for the player to move at the root, NaN for none), and for ``policy`` its moves ``policy_move`` [P] int16
+    (as the viewer sees them), their probabilities ``policy_share`` [P] float32 and how many a window has,
+    ``policy_counts`` [R] int32.
+
     A record without a single labelled token gives no window.
+
+    Args:
+        game: The rules.
+        layout: The tokens of a window.
+        viewer: As in ``WindowOptions``.
+        choices: Whether each window's best moves are stored.
+        scale: Centipawns as win probability (``genpolicy.values``).
+        columns: As in ``WindowOptions``.
     """
 
     def __init__(
-        self, game: Game[Any], layout: Layout, viewer: Viewer, *, choices: bool, scale: float = CENTIPAWN_SCALE
+        self,
+        game: Game[Any],
+        layout: Layout,
+        viewer: str,
+        *,
+        choices: bool = False,
+        scale: float = CENTIPAWN_SCALE,
+        columns: Sequence[str] = (),
     ) -> None:
         if layout.mask > np.iinfo(np.int16).max:
             raise ValueError(f"{layout.num_symbols} symbols do not fit the cache's 16 bits")
         self.game, self.layout, self.viewer, self.choices = game, layout, viewer, choices
-        self.scale = scale
+        self.scale, self.columns = scale, tuple(columns)
         self.num_viewers = 2 if viewer == "mover" else 1
         self.by_move = any(slot.given and slot.kind == "action" for slot in layout.slots)
         """Whether windows are of positions with a move each."""
@@ -71,7 +94,7 @@ class WindowEncoder:
         states = [slot.ply for slot in layout.slots if slot.kind == "state"]
         self._num_moves = max([*actions, *states])
 
-    def encode(self, records: Sequence[Labelled]) -> Arrays:
+    def encode(self, records: Sequence[WindowRecord]) -> Arrays:
         """The arrays of some records.
 
         Raises:
@@ -97,16 +120,17 @@ class WindowEncoder:
                 ended = [i for i, p in enumerate(played) if p.over and slot.ply >= len(p.moves)]
             tokens[ended, at] = self.layout.pad
         used = (tokens[:, ~self.layout.given] != self.layout.mask).any(axis=1)
-        arrays: Arrays = {"tokens": tokens[used], "viewers": viewers[used]}
+        kept = [p for p, keep in zip(played, used, strict=True) if keep]
+        arrays: Arrays = {"tokens": tokens[used], "viewers": viewers[used], **self._encode_columns(kept, viewers[used])}
         if self.choices:
-            arrays |= self._encode_choices([p for p, keep in zip(played, used, strict=True) if keep])
+            arrays |= self._encode_choices(kept)
         return arrays
 
-    def keys(self, records: Sequence[Labelled]) -> NDArray[np.uint64]:
+    def keys(self, records: Sequence[WindowRecord]) -> NDArray[np.uint64]:
         """[number of records] keys of their positions."""
         return np.array([_key(self.game, _Played(self.game, record, 0).states[0]) for record in records], np.uint64)
 
-    def _encode_arms(self, records: Sequence[Labelled]) -> Arrays:
+    def _encode_arms(self, records: Sequence[WindowRecord]) -> Arrays:
         played = [_Played(self.game, record, 0) for record in records if record.move_values]
         viewers = np.array([p.players[0] if self.viewer == "mover" else 0 for p in played], np.int8)
         tokens = np.full((len(played), self.layout.length), self.layout.mask, np.int16)
@@ -116,6 +140,7 @@ class WindowEncoder:
         return {
             "tokens": tokens,
             "viewers": viewers,
+            **self._encode_columns(played, viewers),
             "arms": np.array([len(moves) for moves, _ in arms], np.int32),
             "arm_move": np.array([move for moves, _ in arms for move in moves], np.int16),
             "arm_value": np.array([value for _, values in arms for value in values], np.int16),
@@ -125,10 +150,7 @@ class WindowEncoder:
         """Action and value tokens of a record's moves, in the order of their ids."""
         record, game = played.record, self.game
         legal = set(game.legal(played.states[0]).tolist())
-        try:
-            by_move = {game.moves.index(text): score for text, score in record.move_values.items()}
-        except ValueError as error:
-            raise DatasetError(f"{record.where}: {error}") from error
+        by_move = {played.move(text): score for text, score in record.move_values.items()}
         if odd := sorted(set(by_move) - legal):
             raise DatasetError(f"{record.where}: move {game.moves[odd[0]]!r} has a value and is not legal there")
         moves = np.array(sorted(by_move), np.int64)
@@ -140,7 +162,7 @@ class WindowEncoder:
             return self.layout.move_offset + int(self.game.moves.seen_by(np.array([played.moves[ply]]), viewer)[0])
         return self._value_token(played.score(ply), played.record)
 
-    def _value_token(self, score: str | None, record: Labelled) -> int:
+    def _value_token(self, score: str | None, record: WindowRecord) -> int:
         if score is None or not self.layout.num_value_bins:
             return self.layout.mask
         value = _value(score, record, self.scale)
@@ -148,12 +170,33 @@ class WindowEncoder:
 
     def _encode_states(self, states: Sequence[Any], viewers: NDArray[np.int8]) -> NDArray[np.int16]:
         try:
-            return self.game.tokens.encode(states, viewers)
+            return self.layout.tokenizer.encode(states, viewers)
         except ValueError as error:
             raise DatasetError(f"a state has no tokens: {error}") from error
 
+    def _encode_columns(self, played: Sequence[_Played], viewers: NDArray[np.int8]) -> Arrays:
+        """What the records of some windows say besides their lines."""
+        arrays: Arrays = {}
+        if "played" in self.columns:
+            ids = [-1 if p.record.played is None else p.move(p.record.played) for p in played]
+            arrays["played"] = self.game.moves.seen_by(np.array(ids, np.int64), viewers).astype(np.int16)
+        if "result" in self.columns:
+            signs = np.array([-1.0 if p.players[0] == 1 else 1.0 for p in played], np.float32)
+            arrays["result"] = signs * np.array([p.record.result for p in played], np.float32)  # None becomes NaN
+        if "value" in self.columns:
+            arrays["value"] = np.array([p.record.value for p in played], np.float32)
+        if "policy" in self.columns:
+            policies = [p.policy() for p in played]
+            counts = np.array([len(policy) for policy in policies], np.int32)
+            moves = np.array([move for policy in policies for move in policy], np.int64)
+            shares = [share for policy in policies for share in policy.values()]
+            arrays["policy_counts"] = counts
+            arrays["policy_move"] = self.game.moves.seen_by(moves, np.repeat(viewers, counts)).astype(np.int16)
+            arrays["policy_share"] = np.array(shares, np.float32)
+        return arrays
+
     def _encode_choices(self, played: Sequence[_Played]) -> Arrays:
-        moves: list[list[int]] = [_best_moves(self.game, p) for p in played]
+        moves: list[list[int]] = [_best_moves(p) for p in played]
         after = [_child(self.game, p, move) for p, best in zip(played, moves, strict=True) for move in best]
         children = np.zeros((len(after), self.num_viewers, self.layout.state_length), np.int16)
         if after:
@@ -169,7 +212,7 @@ class WindowEncoder:
             "child_keys": np.array([_key(self.game, state) for state in after], np.uint64),
         }
 
-    def symmetric_places(self, records: Sequence[Labelled]) -> NDArray[np.int64]:
+    def symmetric_places(self, records: Sequence[WindowRecord]) -> NDArray[np.int64]:
         """[G, V, L] where each token of a position's image comes from, for the symmetries that only move tokens about.
 
         Found by matching tokens over the positions of ``records`` and the ones after their moves, and left out where no
@@ -210,8 +253,8 @@ class WindowEncoder:
 class _Played:
     """A record's line on the board."""
 
-    def __init__(self, game: Game[Any], record: Labelled, num_moves: int) -> None:
-        self.record = record
+    def __init__(self, game: Game[Any], record: WindowRecord, num_moves: int) -> None:
+        self._game, self.record = game, record
         try:
             self.states: list[Any] = [game.parse(record.state)]
             self.moves: list[int] = []
@@ -226,6 +269,24 @@ class _Played:
         stopped = len(record.line) < num_moves
         self.over = stopped and (record.ended or len(game.legal(self.states[-1])) == 0)
 
+    def move(self, text: str) -> int:
+        """Id of a move of the record."""
+        try:
+            return self._game.moves.index(text)
+        except ValueError as error:
+            raise DatasetError(f"{self.record.where}: {error}") from error
+
+    def policy(self) -> dict[int, float]:
+        """Probability of each move that the record's policy names; {} where there is none."""
+        shares: dict[int, float] = {}
+        for entry in (self.record.policy or "").split():
+            text, _, share = entry.partition("=")
+            try:
+                shares[self.move(text)] = float(share)
+            except ValueError as error:
+                raise DatasetError(f"{self.record.where}: policy {entry!r} is not MOVE=PROBABILITY: {error}") from error
+        return shares
+
     def score(self, ply: int) -> str | None:
         """Score text at a ply of the line, for the player to move there."""
         if ply < len(self.record.scores) and self.record.scores[ply] is not None:
@@ -235,16 +296,13 @@ class _Played:
         return None
 
 
-def _best_moves(game: Game[Any], played: _Played) -> list[int]:
+def _best_moves(played: _Played) -> list[int]:
     """The moves that are best by the record: all that tie, or the line's first where it values no moves."""
     values = {move: _value(score, played.record) for move, score in played.record.move_values.items()}
     if not values:
         return played.moves[:1]
     best = max(values.values())
-    try:
-        return sorted(game.moves.index(move) for move, value in values.items() if value == best)
-    except ValueError as error:
-        raise DatasetError(f"{played.record.where}: {error}") from error
+    return sorted(played.move(move) for move, value in values.items() if value == best)
 
 
 def _child(game: Game[Any], played: _Played, move: int) -> Any:
@@ -254,7 +312,7 @@ def _child(game: Game[Any], played: _Played, move: int) -> Any:
         raise DatasetError(f"{played.record.where}: {error}") from error
 
 
-def _value(score: str, record: Labelled, scale: float = CENTIPAWN_SCALE) -> float:
+def _value(score: str, record: WindowRecord, scale: float = CENTIPAWN_SCALE) -> float:
     try:
         return score_to_value(score, scale)
     except ValueError as error:

@@ -5,7 +5,6 @@ Axes: B batch, N tokens of a sequence, L tokens of a state, V viewers that a sta
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,62 +13,34 @@ from numpy.typing import NDArray
 
 from genpolicy.data.counter_rng import draw
 from genpolicy.data.records import Dataset
-from genpolicy.data.window_cache import HELD_OUT, WindowCache, open_cache
-from genpolicy.data.window_encoder import VIEWERS
-from genpolicy.data.windows import TokenBatch, WindowSource
+from genpolicy.data.window_build import build_cache
+from genpolicy.data.window_cache import HELD_OUT, WindowCache
+from genpolicy.data.windows import TokenBatch, WindowOptions, WindowSource
 from genpolicy.errors import ConfigError
 from genpolicy.game import Game
 from genpolicy.sequence import Layout
 
+DEFAULTS = WindowOptions()
 _CHOICE, _SYMMETRY, _ARM = 0, 1 << 32, 1 << 33  # streams of draws that never meet: plies are small
 
 
 def build_windows(
-    dataset: Dataset,
-    split: str,
-    game: Game[Any],
-    layout: Layout,
-    *,
-    viewer: str,
-    redraw: bool,
-    train_pad: bool,
-    seed: int,
-    cache_dir: Path | None = None,
-    limit: int | None = None,
-    augment: bool = False,
+    dataset: Dataset, split: str, game: Game[Any], layout: Layout, options: WindowOptions = DEFAULTS
 ) -> CachedWindows:
     """The labelled lines of a split as token windows, from a cache that is built when it is missing or damaged.
 
     Args:
         dataset: The records.
         split: Which of its splits.
-        game: Its rules and encodings.
+        game: Its rules and moves.
         layout: The tokens of a window.
-        viewer: ``"absolute"``, or ``"mover"``: the whole window is seen by the player to move at its root.
-        redraw: Where the records hold the value of every move, draw the label among the tied best ones each time a
-            window is made, and walk on from record to record of the same split. A position that only another split
-            holds is never labelled with a move; one that no split holds is labelled by the record's own line, if that
-            line agrees with what was drawn so far. Records without move values keep their line.
-        train_pad: Whether PAD, after a game's end, is a target.
-        seed: Of everything drawn.
-        cache_dir: Folder for the cache; None puts it beside the data set, or in the user's cache where that is
-            read-only.
-        limit: First so many records of the split; None is all.
-        augment: See each window through a symmetry of the game, drawn each time (the identity among them).
+        options: How they show the records.
 
     Raises:
         DatasetError: a damaged data set, one of another game, a record that the rules refuse, or no labelled one.
-        ConfigError: an unknown viewer, or ``augment`` in a game without a symmetry that tokens can show.
+        ConfigError: ``augment`` in a game without a symmetry that tokens can show.
     """
-    for name in VIEWERS:
-        if viewer == name:
-            cache = open_cache(
-                dataset, split, game, layout, name, choices=redraw, symmetries=augment, folder=cache_dir, limit=limit
-            )
-            break
-    else:
-        raise ConfigError(f"viewer is one of {', '.join(VIEWERS)}; got {viewer!r}")
-    return CachedWindows(cache, game, layout, redraw=redraw, train_pad=train_pad, seed=seed, augment=augment)
+    return CachedWindows(WindowCache(build_cache(dataset, split, game, layout, options)), game, layout, options)
 
 
 class CachedWindows(WindowSource):
@@ -79,23 +50,13 @@ class CachedWindows(WindowSource):
     anew each time it is made; the value is that move's.
     """
 
-    def __init__(
-        self,
-        cache: WindowCache,
-        game: Game[Any],
-        layout: Layout,
-        *,
-        redraw: bool,
-        train_pad: bool,
-        seed: int,
-        augment: bool,
-    ) -> None:
+    def __init__(self, cache: WindowCache, game: Game[Any], layout: Layout, options: WindowOptions) -> None:
         self._cache, self._layout, self._mirrored = cache, layout, game.moves.mirrored
-        self._seed, self._train_pad = seed, train_pad
+        self._options, self._seed = options, options.seed
         self._given = torch.from_numpy(layout.given)
-        self._redraw = redraw and cache.has_choices
+        self._redraw = options.redraw and cache.has_choices
         self._by_move = any(slot.given and slot.kind == "action" for slot in layout.slots)
-        self._symmetries = _symmetries(cache, game) if augment else None
+        self._symmetries = _symmetries(cache, game) if options.augment else None
 
     def __len__(self) -> int:
         return len(self._cache)
@@ -112,10 +73,10 @@ class CachedWindows(WindowSource):
         if self._redraw:
             rows = self._walk(rows, viewers, windows, epoch)
         if self._symmetries is not None:
-            rows = self._turn(rows, viewers, windows, epoch, *self._symmetries)
+            rows = self._turn(rows, viewers, windows, epoch, self._symmetries[0])
         tokens = torch.from_numpy(rows)
         target = ~self._given & (tokens != self._layout.mask)
-        if not self._train_pad:
+        if not self._options.train_pad:
             target &= tokens != self._layout.pad
         return TokenBatch(
             tokens, self._given.expand(len(windows), -1).clone(), target, torch.from_numpy(windows.copy())
@@ -126,7 +87,7 @@ class CachedWindows(WindowSource):
         action, value = self._layout.slot("action", 0), self._layout.slot("value", 0)
         assert action is not None
         assert value is not None
-        first, count = self._cache.choices_of(windows)
+        first, count = self._cache.span("starts", windows)
         drawn = first + draw(self._seed, epoch, windows, _ARM, count)
         rows[:, action.start] = self._cache.gather("arm_move", drawn)
         rows[:, value.start] = self._cache.gather("arm_value", drawn)
@@ -148,7 +109,7 @@ class CachedWindows(WindowSource):
             at = np.flatnonzero(walking)
             if len(at) == 0:
                 break
-            first, count = cache.choices_of(here[at])
+            first, count = cache.span("starts", here[at])
             chosen = first + draw(self._seed, epoch, windows[at], _CHOICE + ply, count)
             moves = cache.gather("move", chosen).astype(np.int64)
             moves = layout.move_offset + np.where(viewers[at] == 1, self._mirrored[moves], moves)
@@ -183,22 +144,67 @@ class CachedWindows(WindowSource):
         windows: NDArray[np.int64],
         epoch: int,
         places: NDArray[np.int64],
-        moves: NDArray[np.int64],
     ) -> NDArray[np.int64]:
         """The rows seen through a drawn symmetry; PAD and mask stay."""
-        layout = self._layout
-        pick = draw(self._seed, epoch, windows, _SYMMETRY, np.full(len(windows), len(places)))
+        layout, pick = self._layout, self._drawn_symmetry(windows, epoch)
         turned = rows.copy()
         for slot in layout.slots:
             if slot.kind == "state":
                 source = slot.start + places[pick, viewers if places.shape[1] > 1 else 0]
                 turned[:, slot.start : slot.stop] = np.take_along_axis(rows, source, axis=1)
             elif slot.kind == "action":
-                ids = rows[:, slot.start] - layout.move_offset
-                is_move = (ids >= 0) & (ids < moves.shape[-1])
-                images = moves[pick, viewers, np.where(is_move, ids, 0)]
-                turned[:, slot.start] = np.where(is_move, layout.move_offset + images, rows[:, slot.start])
+                turned[:, slot.start] = layout.move_offset + self._images(
+                    rows[:, slot.start] - layout.move_offset, viewers, pick
+                )
         return turned
+
+    def _drawn_symmetry(self, windows: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
+        assert self._symmetries is not None
+        return draw(self._seed, epoch, windows, _SYMMETRY, np.full(len(windows), len(self._symmetries[0])))
+
+    def _images(self, ids: NDArray[np.int64], viewers: NDArray[np.int64], pick: NDArray[np.int64]) -> NDArray[np.int64]:
+        """[B] what moves become under symmetries; ids that are no moves stay."""
+        assert self._symmetries is not None
+        images = self._symmetries[1]
+        is_move = (ids >= 0) & (ids < images.shape[-1])
+        return np.where(is_move, images[pick, viewers, np.where(is_move, ids, 0)], ids)
+
+    def column(self, name: str, indices: NDArray[np.int64], epoch: int) -> NDArray[Any]:
+        """What the records of some windows say besides their lines, for a learner's own ``WindowSource``.
+
+        Args:
+            name: One of ``WindowOptions.columns``.
+            indices: [B] windows.
+            epoch: As in ``batch``, so that moves are turned as the batch's tokens are.
+
+        Returns:
+            ``played``: [B] int64, the move played in the game, as the window shows moves; -1 where none is recorded.
+            ``policy``: [B, M] float32, a search's probability of each move, as the window shows moves; 0 where the
+            record has none. ``result``: [B] float32, the game's result, 1, 0 or -1 for the player to move at the root.
+            ``value``: [B] float32, a search's value in [-1, 1] for the same player. NaN where a number is not recorded.
+
+        Raises:
+            ConfigError: the windows were built without this column.
+        """
+        if name not in self._options.columns:
+            raise ConfigError(f"the windows were built without column {name!r}: name it in WindowOptions.columns")
+        windows = np.asarray(indices, np.int64)
+        if name in ("result", "value"):
+            return self._cache.gather(name, windows)
+        first, count = (
+            self._cache.span("policy_starts", windows) if name == "policy" else (windows, np.ones_like(windows))
+        )
+        row = np.repeat(np.arange(len(windows)), count)
+        entries = np.repeat(first - (np.cumsum(count) - count), count) + np.arange(len(row))
+        moves = self._cache.gather("policy_move" if name == "policy" else name, entries).astype(np.int64)
+        if self._symmetries is not None:
+            viewers = self._cache.gather("viewers", windows)
+            moves = self._images(moves, viewers[row], self._drawn_symmetry(windows, epoch)[row])
+        if name == "played":
+            return moves
+        table = np.zeros((len(windows), len(self._mirrored)), np.float32)
+        table[row, moves] = self._cache.gather("policy_share", entries)
+        return table
 
 
 def _symmetries(cache: WindowCache, game: Game[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

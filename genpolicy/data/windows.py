@@ -11,12 +11,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Self, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from genpolicy.errors import ConfigError
 
 BatchT = TypeVar("BatchT", bound="Batch")
 
@@ -56,6 +59,46 @@ class TokenBatch(Batch):
     """[B, N] bool, tokens that are trained on: labelled, not given, and not PAD unless PAD is trained."""
     indices: Tensor
     """[B] int64, index of each window in its source."""
+
+
+VIEWERS = ("absolute", "mover")
+COLUMNS = ("played", "policy", "result", "value")
+
+
+@dataclass(frozen=True)
+class WindowOptions:
+    """How token windows show the records of a split.
+
+    Raises:
+        ConfigError: an unknown viewer or column.
+    """
+
+    viewer: str = "mover"
+    """Whose side tokens are seen from: ``mover``, the player to move at the root of a window, or ``absolute``."""
+    redraw: bool = False
+    """Where the records hold the value of every move, draw the label among the tied best ones each time a window is
+    made, and walk on from record to record of the same split. A position that only another split holds is never
+    labelled with a move; one that no split holds is labelled by the record's own line, if that line agrees with what
+    was drawn so far. Records without move values keep their line."""
+    train_pad: bool = False
+    """Whether PAD, after a game's end, is a target."""
+    augment: bool = False
+    """See each window through a symmetry of the game, drawn each time (the identity among them)."""
+    seed: int = 0
+    """Of everything drawn."""
+    columns: tuple[str, ...] = ()
+    """What else of its record a window keeps, of ``COLUMNS``; ``CachedWindows.column`` reads it."""
+    limit: int | None = None
+    """First so many records of the split; None is all."""
+    cache_dir: Path | None = None
+    """Folder for the cache; None puts it beside the data set, or in the user's cache where that is read-only."""
+
+    def __post_init__(self) -> None:
+        if self.viewer not in VIEWERS:
+            raise ConfigError(f"viewer must be one of {', '.join(VIEWERS)}; got {self.viewer!r}")
+        for name in self.columns:
+            if name not in COLUMNS:
+                raise ConfigError(f"windows have no column {name!r}; there are: {', '.join(COLUMNS)}")
 
 
 class WindowSource(ABC):

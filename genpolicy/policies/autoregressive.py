@@ -106,7 +106,8 @@ class AutoregressivePolicy(OneStepPolicy):
         return int((~self.layout.given).sum()) if self.imagine else 1
 
     def _told_layout(self) -> Layout:
-        return self.layout if self.imagine else Layout(self.game, "s-a", 1, admit_pad=self.layout.admit_pad)
+        own = self.layout
+        return own if self.imagine else Layout(self.game, "s-a", 1, admit_pad=own.admit_pad, tokenizer=own.tokenizer)
 
     def _imagine(self, network: FirstAction, tokens: Tensor, seeds: Sequence[int]) -> Tensor:
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]

@@ -109,7 +109,7 @@ class DiffusionLearner(NetworkLearner):
         """
         if not 1 <= horizon <= self.config.horizon:
             raise ConfigError(f"a horizon of this model is 1..{self.config.horizon} (learner.horizon), got {horizon}")
-        return Layout(self.game, self.config.paradigm, horizon).length
+        return Layout(self.game, self.config.paradigm, horizon, tokenizer=self.layout.tokenizer).length
 
     def visible_until(self, end: int) -> Tensor | None:
         """[N, N] bool, what tokens attend to where the sequence has ``end`` tokens; None where that is all."""
@@ -295,8 +295,8 @@ class DiffusionPolicy(NetworkPolicy):
     def _told_layout(self) -> Layout:
         if self._end == self.layout.length:
             return self.layout
-        options = self.learner.config
-        return Layout(self.game, options.paradigm, self.sampling.horizon or 1, admit_pad=self.layout.admit_pad)
+        own, horizon = self.layout, self.sampling.horizon or 1
+        return Layout(self.game, own.paradigm, horizon, admit_pad=own.admit_pad, tokenizer=own.tokenizer)
 
     def _imagine(self, network: FirstAction, tokens: Tensor, seeds: Sequence[int]) -> Tensor:
         """Fill in a batch of roots; where several futures are imagined, the move is their mean's likeliest."""

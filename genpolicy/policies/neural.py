@@ -19,7 +19,7 @@ from torch import Tensor
 
 from genpolicy.data.records import Dataset
 from genpolicy.data.window_ablations import UnrelatedFutures
-from genpolicy.data.windows import WindowSource
+from genpolicy.data.windows import WindowOptions, WindowSource
 from genpolicy.diffusion.logits import NEGATIVE_INFINITY, LogitGroup, TypedLogits
 from genpolicy.errors import ConfigError
 from genpolicy.game import Game
@@ -61,6 +61,17 @@ class NetworkLearnerConfig:
             raise ConfigError(f"viewer must be one of {', '.join(VIEWERS)}; got {self.viewer!r}")
         if self.future not in FUTURES:
             raise ConfigError(f"future must be one of {', '.join(FUTURES)}; got {self.future!r}")
+
+    def window_options(self, split: str, seed: int) -> WindowOptions:
+        """How windows of a split show its records; labels are redrawn and windows turned in training only."""
+        return WindowOptions(
+            viewer=self.viewer,
+            redraw=self.redraw and split == "train",
+            train_pad=self.train_pad,
+            augment=self.augment and split == "train",
+            seed=seed,
+            cache_dir=None if self.cache_dir is None else Path(self.cache_dir),
+        )
 
 
 def acting_layout(game: Game[Any], paradigm: str, horizon: int, *, admit_pad: bool) -> Layout:
@@ -136,20 +147,8 @@ class NetworkLearner(Learner):
         """The labelled lines of a split as token windows; labels are redrawn and windows turned in training only."""
         from genpolicy.data.window_source import build_windows
 
-        options, training = self.config, split == "train"
-        source = build_windows(
-            records,
-            split,
-            self.game,
-            self.layout,
-            viewer=options.viewer,
-            redraw=options.redraw and training,
-            train_pad=options.train_pad,
-            seed=seed,
-            cache_dir=None if options.cache_dir is None else Path(options.cache_dir),
-            augment=options.augment and training,
-        )
-        if options.future == "labelled" or not training:
+        source = build_windows(records, split, self.game, self.layout, self.config.window_options(split, seed))
+        if self.config.future == "labelled" or split != "train":
             return source
         later = np.arange(self.layout.length) > self.layout.first_action
         return UnrelatedFutures(source, later & ~self.layout.given, seed)
@@ -167,7 +166,7 @@ class NetworkLearner(Learner):
     def roots(self, states: Sequence[Any], viewers: NDArray[np.int64]) -> Tensor:
         """[B, N] int64: the roots' tokens, everything imagined masked; on the CPU."""
         tokens = torch.full((len(states), self.layout.length), self.layout.mask, dtype=torch.int64)
-        rows = self.game.tokens.encode(states, viewers)
+        rows = self.layout.tokenizer.encode(states, viewers)
         tokens[:, : self.layout.state_length] = torch.from_numpy(rows.astype(np.int64))
         return tokens
 
@@ -422,9 +421,9 @@ class NetworkPolicy(WeightsPolicy):
 
     def _text_of(self, tokens: NDArray[np.int64], viewer: int) -> str | None:
         """Text of an imagined state; None where the tokens stand for no position."""
-        if tokens.max() >= self.layout.move_offset:
+        if tokens.max() >= self.layout.move_offset or not self.layout.tokenizer.decodes:
             return None
         try:
-            return self.game.format(self.game.tokens.decode(tokens, viewer))
+            return self.game.format(self.layout.tokenizer.decode(tokens, viewer))
         except ValueError:
             return None

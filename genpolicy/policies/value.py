@@ -9,12 +9,12 @@ Axes: B positions, R rows of a network call, N tokens of a sequence, V value bin
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -87,18 +87,9 @@ class ValueLearner(NetworkLearner):
         from genpolicy.data.window_source import build_windows
 
         self.check_labels(records, split)
-        return build_windows(
-            records,
-            split,
-            self.game,
-            self.layout,
-            viewer=self.config.viewer,
-            redraw=False,  # tied moves have one value
-            train_pad=False,
-            seed=seed,
-            cache_dir=None if self.config.cache_dir is None else Path(self.config.cache_dir),
-            augment=self.config.augment and split == "train",
-        )
+        options = self.config.window_options(split, seed)
+        options = dataclasses.replace(options, redraw=False)  # tied moves have one value
+        return build_windows(records, split, self.game, self.layout, options)
 
     @abstractmethod
     def check_labels(self, records: Dataset, split: str) -> None:

@@ -210,6 +210,8 @@ class _Laws:
         for viewer in (0, 1):
             row = tokens.encode([state], [viewer])[0]
             check_row(self.game, row, text)
+            if not tokens.decodes:
+                continue
             seen = tokens.decode(row, viewer)
             self.hold(
                 f"decode(encode(s)) has the text of s, viewer {viewer}",

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from genpolicy.data.records import Dataset
-from genpolicy.data.windows import WindowSource
+from genpolicy.data.windows import WindowOptions, WindowSource
 from genpolicy.errors import ConfigError
 from genpolicy.game import Game
 from genpolicy.policies.learner import Learner
@@ -46,6 +46,10 @@ class ImageLearner(Learner):
     def __init__(self, game: Game[Any], config: ImageConfig) -> None:
         super().__init__(game, config)
         self.layout = Layout(game, "s-a", 1)
+        if not game.tokens.decodes:
+            raise ConfigError(
+                f"learner.kind=image: it makes images of decoded tokens, and those of {game.spec!r} are not"
+            )
         try:
             self.cells = Cells(game)
             start = game.planes([game.parse()])
@@ -81,20 +85,15 @@ class ImageLearner(Learner):
         """Positions of a split as images, with the cell of the labelled move."""
         from genpolicy.data.window_source import build_windows
 
-        options, training = self.config, split == "train"
-        windows = build_windows(
-            records,
-            split,
-            self.game,
-            self.layout,
+        config, training = self.config, split == "train"
+        options = WindowOptions(
             viewer="absolute",  # so that a row alone says who is to move; images are the mover's whatever the tokens
-            redraw=options.redraw and training,
-            train_pad=False,
+            redraw=config.redraw and training,
+            augment=config.augment and training,
             seed=seed,
-            cache_dir=None if options.cache_dir is None else Path(options.cache_dir),
-            augment=options.augment and training,
+            cache_dir=None if config.cache_dir is None else Path(config.cache_dir),
         )
-        return ImageWindows(windows, self.game, self.layout)
+        return ImageWindows(build_windows(records, split, self.game, self.layout, options), self.game, self.layout)
 
     def loss(self, batch: ImageBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
         """The noise's mean squared error, or the cross-entropy of the labelled cell in nats, at a random time a row.

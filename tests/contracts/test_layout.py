@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from genpolicy import load_game
+from genpolicy.encoding import table_fingerprint
 from genpolicy.errors import ConfigError
 from genpolicy.sequence import PARADIGMS, Layout
 
@@ -23,6 +24,7 @@ def tiny_game(symbols: tuple[str, ...] = (".", "X", "x")) -> Any:
         cols=np.array([0, 1, -1], np.int16),
         hands=np.array([-1, -1, 0], np.int16),
     )
+    tokens.fingerprint = table_fingerprint(tokens)
     return SimpleNamespace(tokens=tokens, moves=load_game("connect:rows=1,cols=3,k=2").moves)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from genpolicy import load_game
 from genpolicy.data import window_build
 from genpolicy.data.counter_rng import Shuffle, draw
 from genpolicy.data.records import Dataset, Record
+from genpolicy.data.stream import Share, ShuffledWindows
 from genpolicy.data.window_cache import WindowCache
-from genpolicy.data.window_source import build_windows
-from genpolicy.data.windows import WindowSource
+from genpolicy.data.window_source import CachedWindows, build_windows
+from genpolicy.data.windows import COLUMNS, TokenBatch, WindowOptions, WindowSource
 from genpolicy.errors import ConfigError, DatasetError
 from genpolicy.game import Game
 from genpolicy.sequence import Layout
@@ -36,9 +38,8 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return solved_connect(tmp_path_factory.mktemp("connect"))
 
 
-def windows(dataset: Dataset, game: Game[Any], layout: Layout, split: str = "train", **options: Any) -> WindowSource:
-    defaults: dict[str, Any] = {"viewer": "mover", "redraw": False, "train_pad": False, "seed": 0}
-    return build_windows(dataset, split, game, layout, **{**defaults, **options})
+def windows(dataset: Dataset, game: Game[Any], layout: Layout, split: str = "train", **options: Any) -> CachedWindows:
+    return build_windows(dataset, split, game, layout, WindowOptions(**options))
 
 
 def record(game: Game[Any], moves: str, line: str, **rest: Any) -> Record:
@@ -283,6 +284,107 @@ def test_wrong_game_viewer_or_split(dataset: Dataset, game: Game[Any], tmp_path:
         windows(dataset, game, Layout(game, "s-a", 1), split="validation")
 
 
+def played_records(game: Game[Any]) -> list[Record]:
+    """A game in which x wins, some of its positions searched, and a position that nobody played from."""
+    whole = {"result": 1.0, "game_id": "g"}
+    return [
+        record(game, "", "b2", played="b2", policy="b2=0.75 a1=0.25", value=0.5, **whole),
+        record(game, "b2", "a2", played="a2", value=-0.25, **whole),
+        record(game, "b2 a2", "c3", played="a1", policy="c3=1", **whole),
+        record(game, "a1", "b2"),
+    ]
+
+
+@pytest.mark.parametrize("viewer", ["mover", "absolute"])
+def test_windows_keep_what_the_records_say_besides_the_line(game: Game[Any], tmp_path: Path, viewer: str) -> None:
+    dataset = write_dataset(tmp_path, game.spec, played_records(game))
+    source = windows(dataset, game, Layout(game, "s-a", 1), viewer=viewer, columns=COLUMNS)
+    every = np.arange(4)
+    played, policy, result, value = (source.column(name, every, 0) for name in COLUMNS)
+    ids = {text: game.moves.index(text) for text in ("a1", "a2", "b2", "c3")}  # every viewer sees these moves alike
+    assert played.tolist() == [ids["b2"], ids["a2"], ids["a1"], -1]
+    assert result.tolist()[:3] == [1, -1, 1]  # of the player to move; the record's is player 0's
+    assert np.isnan(result[3])
+    assert value.tolist()[:2] == [0.5, -0.25]
+    assert np.isnan(value[2:]).all()
+    assert policy.shape == (4, len(game.moves))
+    assert policy[0, [ids["b2"], ids["a1"]]].tolist() == [0.75, 0.25]
+    assert policy.sum(1).tolist() == [1, 0, 1, 0]
+    order = np.array([2, 0, 2, 3])
+    assert source.column("policy", order, 0).tolist() == policy[order].tolist()
+
+
+def test_moves_of_the_columns_are_those_that_the_viewer_sees(tmp_path: Path) -> None:
+    chess = load_game("chess")
+    state = chess.play(chess.parse(), chess.moves.index("e2e4"))
+    row = Record(state=chess.format(state), line="e7e5", played="e7e5", policy="c7c5=0.5 e7e5=0.5", split="train")
+    dataset, layout = write_dataset(tmp_path, "chess", [row]), Layout(chess, "s-a", 1)
+    for viewer, moves in (("mover", ["e2e4", "c2c4"]), ("absolute", ["e7e5", "c7c5"])):
+        source = windows(dataset, chess, layout, viewer=viewer, columns=("played", "policy"))
+        assert source.column("played", np.array([0]), 0).tolist() == [chess.moves.index(moves[0])]
+        shares = source.column("policy", np.array([0]), 0)[0]
+        assert sorted(np.flatnonzero(shares).tolist()) == sorted(chess.moves.index(move) for move in moves)
+
+
+def test_columns_are_turned_with_their_window(game: Game[Any], tmp_path: Path) -> None:
+    """The move that is labelled, played and searched is one and the same, so it is under every symmetry."""
+    rows = [record(game, "", move, played=move, policy=f"{move}=1") for move in ("a1", "b1", "c2")]
+    dataset, layout = write_dataset(tmp_path, game.spec, rows), Layout(game, "s-a", 1)
+    source = windows(dataset, game, layout, augment=True, columns=("played", "policy"))
+    seen = set()
+    for epoch in range(40):
+        shown = source.batch(np.arange(3), epoch).tokens[:, layout.first_action].numpy() - layout.move_offset
+        assert source.column("played", np.arange(3), epoch).tolist() == shown.tolist()
+        assert source.column("policy", np.arange(3), epoch).argmax(1).tolist() == shown.tolist()
+        seen.add(int(shown[0]))
+    assert {game.moves[move] for move in seen} == {"a1", "a3", "c1", "c3"}
+
+
+def test_columns_that_are_wrong_or_were_not_asked_for(game: Game[Any], tmp_path: Path) -> None:
+    layout = Layout(game, "s-a", 1)
+    dataset = write_dataset(tmp_path / "a", game.spec, played_records(game))
+    with pytest.raises(ConfigError, match="built without column 'result': name it in WindowOptions"):
+        windows(dataset, game, layout, columns=("value",)).column("result", np.arange(1), 0)
+    with pytest.raises(ConfigError, match="no column 'elo'; there are: played, policy, result, value"):
+        windows(dataset, game, layout, columns=("elo",))
+    for wrong, column in (("z9=1", "policy"), ("a1=much", "policy"), ("z9", "played")):
+        bad = write_dataset(tmp_path / wrong, game.spec, [record(game, "", "b2", **{column: wrong})])
+        assert len(windows(bad, game, layout)) == 1
+        with pytest.raises(DatasetError, match=r"record train 0 .*(not a move|could not convert)"):
+            windows(bad, game, layout, columns=(column,))
+
+
+def test_a_learner_trains_on_results(game: Game[Any], tmp_path: Path) -> None:
+    """A source of its own over the cached windows: positions and who won."""
+
+    @dataclass(frozen=True)
+    class Results(TokenBatch):
+        result: torch.Tensor
+
+    class ResultWindows(WindowSource):
+        def __init__(self, source: CachedWindows) -> None:
+            self.source = source
+
+        def __len__(self) -> int:
+            return len(self.source)
+
+        def batch(self, indices: Any, epoch: int) -> Results:
+            tokens = self.source.batch(indices, epoch)
+            result = torch.from_numpy(self.source.column("result", indices, epoch))
+            return Results(**vars(tokens), result=result)
+
+    dataset = write_dataset(tmp_path, game.spec, played_records(game)[:3])
+    source = ResultWindows(windows(dataset, game, Layout(game, "s-a", 1), columns=("result",)))
+    stream = ShuffledWindows(source, 0)
+    stream.begin(Share(6))
+    (batch,) = stream.parts(0)
+    assert isinstance(batch, Results)
+    assert sorted(batch.result.tolist()) == [-1, -1, 1, 1, 1, 1]
+    players = [game.player(game.parse(r.state)) for r in played_records(game)]
+    for index, result in zip(batch.indices.tolist(), batch.result.tolist(), strict=True):
+        assert result == (-1 if players[index] else 1)
+
+
 def fresh(tmp_path: Path) -> tuple[Dataset, Path]:
     return solved_connect(tmp_path / "data", every=20), tmp_path / "data" / ".cache"
 
@@ -314,6 +416,9 @@ def test_the_cache_is_used_again_and_left_alone(game: Game[Any], tmp_path: Path)
     windows(dataset, game, Layout(game, "s-asa", 3))
     windows(dataset, game, Layout(game, "s-asa", 2), viewer="absolute")
     assert len(list(cache.iterdir())) == 3
+    windows(dataset, game, Layout(game, "s-asa", 2), columns=("result",))
+    windows(dataset, game, Layout(game, "s-asa", 2), columns=("result", "value"))
+    assert len(list(cache.iterdir())) == 5
 
 
 def test_where_the_data_is_read_only_the_users_cache_serves(
@@ -331,10 +436,11 @@ def test_several_processes_give_the_same_cache(
 ) -> None:
     dataset = solved_connect(tmp_path / "data")
     layout = Layout(game, "s-asa", 4)
-    alone = windows(dataset, game, layout, redraw=True, cache_dir=tmp_path / "alone")
+    every = {"redraw": True, "columns": COLUMNS}
+    alone = windows(dataset, game, layout, **every, cache_dir=tmp_path / "alone")
     monkeypatch.setattr(window_build, "PARALLEL_RECORDS", 1)
-    monkeypatch.setattr(window_build, "_num_cores", lambda: 2)
-    together = windows(dataset, game, layout, redraw=True, cache_dir=tmp_path / "together")
+    monkeypatch.setattr(window_build, "num_cores", lambda: 2)
+    together = windows(dataset, game, layout, **every, cache_dir=tmp_path / "together")
     (a,), (b,) = (tmp_path / "alone").iterdir(), (tmp_path / "together").iterdir()
     assert (a / "meta.json").read_text() == (b / "meta.json").read_text()  # it holds the checksums
     assert len(alone) == len(together)
@@ -345,7 +451,7 @@ def test_a_bad_record_in_a_worker_is_named_too(
 ) -> None:
     records = [record(game, "", "b2")] * window_build.BATCH_ROWS + [record(game, "a1", "a1")]
     monkeypatch.setattr(window_build, "PARALLEL_RECORDS", 1)
-    monkeypatch.setattr(window_build, "_num_cores", lambda: 2)
+    monkeypatch.setattr(window_build, "num_cores", lambda: 2)
     dataset = write_dataset(tmp_path, game.spec, records)
     with pytest.raises(DatasetError, match=r"record train 2048 .*illegal"):
         windows(dataset, game, Layout(game, "s-a", 1))
@@ -386,7 +492,8 @@ def test_reading_a_large_cache_takes_no_memory(tmp_path: Path) -> None:
     rows = np.arange(200_000 * 256, dtype=np.int16).reshape(-1, 256)  # 98 MiB
     rows.tofile(tmp_path / "tokens.bin")
     facts = {"dtype": "<i2", "shape": list(rows.shape)}
-    cache = WindowCache(tmp_path, {"arrays": {"tokens": facts}})
+    (tmp_path / "meta.json").write_text(json.dumps({"arrays": {"tokens": facts}}))
+    cache = WindowCache(tmp_path)
     shuffle = Shuffle(len(rows), 0)
     before = resident_mib()
     highest = before

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from genpolicy.data.records import Dataset
 from genpolicy.data.window_source import build_windows
-from genpolicy.data.windows import TokenBatch, WindowSource
+from genpolicy.data.windows import TokenBatch, WindowOptions, WindowSource
 from genpolicy.game import Game
 from genpolicy.policies.base import Policy
 from genpolicy.policies.learner import Learner
@@ -67,9 +67,7 @@ class ToyLearner(Learner):
         self.calls = 0
 
     def windows(self, records: Dataset, split: str, *, seed: int) -> WindowSource:
-        return build_windows(
-            records, split, self.game, self.layout, viewer="mover", redraw=True, train_pad=False, seed=seed
-        )
+        return build_windows(records, split, self.game, self.layout, WindowOptions(redraw=True, seed=seed))
 
     def loss(self, batch: TokenBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
         x = self.embedding(batch.tokens[:, : self.layout.state_length])
