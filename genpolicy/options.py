@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -45,12 +46,18 @@ class Option:
     """One line for people, in lower case and without a full stop."""
     label: str = ""
     """What people call it, and its name in UCI and USI; empty for ``name``."""
+    usual_low: float | None = None
+    """Lower end of what a page offers; None for ``low``."""
     usual_high: float | None = None
     """Upper end of what a page offers, where ``high`` would take too long; None for ``high``."""
     basic: bool = False
     """Whether a page shows it at once, and not among the advanced options."""
     hidden: bool = False
     """Whether a page leaves it out, because it changes the speed or the rules and not the play."""
+    fixed: bool = False
+    """Whether it is set when the policy is loaded and cannot be changed afterwards (``Policy.with_options``)."""
+    forwarded: bool = False
+    """Whether a search over the policy accepts it too, and hands it on to the policy."""
 
     def __post_init__(self) -> None:
         if self.type not in (int, float, bool, str):
@@ -104,21 +111,68 @@ class Option:
             return f"at most {self.high:g}"
         if self.high == math.inf:
             return f"at least {self.low:g}"
-        return f"from {self.low:g} to {self.high:g}"
+        return f"at least {self.low:g} and at most {self.high:g}"
 
 
 @dataclass(frozen=True)
 class PolicySpec:
-    """What a user wrote to name a policy: a folder, or ``kind[:argument]``, and ``?key=value&...``."""
+    """What a user wrote to name a policy: a folder, or ``kind[:argument]``, and ``?key=value&...``.
+
+    ``genpolicy.policies.base.policy_spec`` reads it.
+    """
 
     kind: str
     """Entry-point name in group ``genpolicy.policies``."""
+    text: str = ""
+    """All of it, as it was written."""
     argument: str = ""
     """What stands behind the colon; for a folder its path."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The keys and values behind the question mark, as text or as Python objects."""
     config: Mapping[str, Any] | None = None
     """A folder's ``config.yaml``; None for a policy without a folder."""
+    game: str | None = None
+    """Specification of its game; None where nothing says it before the policy is loaded."""
+    inside: tuple[PolicySpec, ...] = ()
+    """The policies' folders that the argument and the settings of a spelling name."""
+
+    @property
+    def label(self) -> str:
+        """A name for people: the folder's (its run's, if it is called ``policy``), else the text."""
+        if self.config is None:
+            return self.text
+        parent, name = os.path.split(os.path.realpath(self.argument))
+        return os.path.basename(parent) if name == "policy" else name
+
+    def section(self, *keys: str) -> dict[str, Any]:
+        """A section of the folder's configuration, e.g. ``("learner", "sampler")``; {} where there is none."""
+        found: Any = self.config
+        for key in keys:
+            found = found.get(key) if isinstance(found, Mapping) else None
+        return dict(found) if isinstance(found, Mapping) else {}
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What is known of a policy without importing its module; an entry of group ``genpolicy.options`` names one.
+
+    It has the names of the class members that it stands for (``genpolicy.policies.base.Policy``).
+    """
+
+    options: Callable[[PolicySpec | None], tuple[Option, ...]]
+    """As ``Policy.options``."""
+    is_prior: bool = True
+    """As ``Policy.is_prior``."""
+
+
+def declaration_of(group: Group, name: str) -> Any:
+    """What declares an entry's options: what ``genpolicy.options`` names for it, else the entry itself, imported.
+
+    Raises:
+        RegistryError: no such entry, or one that cannot be imported; the message names its package.
+    """
+    point = registry.available("options").get(f"{group}.{name}")
+    return registry.load(group, name) if point is None else registry.load_point("options", point)
 
 
 def options_of(group: Group, name: str, spec: PolicySpec | None = None) -> tuple[Option, ...]:
@@ -133,11 +187,12 @@ def options_of(group: Group, name: str, spec: PolicySpec | None = None) -> tuple
         RegistryError: no such entry, one that cannot be imported, or one whose options are not ``Option``
             objects with different names; the message names its package.
     """
-    points = registry.available("options")
-    point = points.get(f"{group}.{name}")
-    declared = registry.load(group, name).options if point is None else registry.load_point("options", point)
-    if callable(declared):
-        declared = declared(spec)
+    declared = declaration_of(group, name)
+    if not isinstance(declared, tuple | list):
+        options = getattr(declared, "options", None)
+        if options is None:
+            raise registry.wrong_thing(group, name, declared, "something that declares options")
+        declared = options(spec) if callable(options) else options
     options = tuple(declared)
     if wrong := next((each for each in options if not isinstance(each, Option)), None):
         raise registry.wrong_thing(group, name, wrong, "a genpolicy.options.Option in its options")
@@ -149,13 +204,33 @@ def options_of(group: Group, name: str, spec: PolicySpec | None = None) -> tuple
     return options
 
 
-def read_options(owner: str, values: Mapping[str, Any], options: Iterable[Option]) -> dict[str, Any]:
+def with_defaults(options: Iterable[Option], values: Mapping[str, Any]) -> tuple[Option, ...]:
+    """Options with other defaults.
+
+    Args:
+        options: What is declared.
+        values: Defaults by option. None, and a value that the option does not accept, leave a default as it is:
+            loading refuses the value.
+    """
+    changed = []
+    for option in options:
+        with contextlib.suppress(ValueError):
+            if values.get(option.name) is not None:
+                option = replace(option, default=option.read(values[option.name]))
+        changed.append(option)
+    return tuple(changed)
+
+
+def read_options(
+    owner: str, values: Mapping[str, Any], options: Iterable[Option], *, others: bool = False
+) -> dict[str, Any]:
     """Values as their options' types; None stays None.
 
     Args:
         owner: Who takes them, for messages: ``policy 'random'``.
         values: By option.
         options: What the owner declares.
+        others: Whether the owner accepts options that it does not declare; they stay as they are.
 
     Raises:
         ValueError: an option that is not declared (the message names the near one, and all), or a value that it does
@@ -163,13 +238,13 @@ def read_options(owner: str, values: Mapping[str, Any], options: Iterable[Option
     """
     known = {option.name: option for option in options}
     for key in values:
-        if key not in known:
+        if key not in known and not others:
             hint = did_you_mean(key, known)
             raise ValueError(f"{owner} takes no option {key!r}.{hint} It takes: {', '.join(sorted(known)) or 'none'}")
     read: dict[str, Any] = {}
     for key, value in values.items():
         try:
-            read[key] = None if value is None else known[key].read(value)
+            read[key] = value if value is None or key not in known else known[key].read(value)
         except ValueError as error:
             raise ValueError(f"{owner}: option {error}") from error
     return read

@@ -7,14 +7,35 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from genpolicy.game import Game
-from genpolicy.policies.base import Decision, Policy, load_policy, resolve_game
-from genpolicy.policies.seeds import check_options
+from genpolicy.options import Option, PolicySpec, with_defaults
+from genpolicy.policies import declared
+from genpolicy.policies.base import GENERAL_OPTIONS, Decision, Policy, load_policy, resolve_game
 from genpolicy.policies.simple import legal_of
+from genpolicy.registry import spelled_pairs
 from genpolicy.search.alphabeta import QUIESCENCE_PLIES, AlphaBeta, SearchResult
 from genpolicy.search.alphabeta_oracle import DEFAULT_NODES
 from genpolicy.search.scores import Comparator
 
-OPTIONS = ("depth", "nodes", "movetime_ms", "quiescence", "prior", "prior_depth", "evaluator", "comparator")
+OPTIONS = (
+    Option("depth", int, low=1, usual_high=20, help="plies looked ahead", basic=True),
+    Option(
+        "nodes",
+        int,
+        low=1,
+        usual_low=100,
+        usual_high=200_000,
+        help="positions looked at; fewer are faster and weaker",
+        basic=True,
+    ),
+    Option("movetime_ms", float, low=1, usual_high=20_000, help="time of a move", label="Milliseconds", hidden=True),
+    Option("quiescence", int, QUIESCENCE_PLIES, low=0, help="plies of forcing moves beyond the depth", hidden=True),
+    Option("prior", str, help="policy whose probabilities order the moves", fixed=True, hidden=True),
+    Option("prior_depth", int, 2, low=1, help="plies to go at which the prior is asked, or more", hidden=True),
+    Option("evaluator", str, help="policy whose values are those of leaves", fixed=True, hidden=True),
+    Option("comparator", str, help="policy that says which of two leaves is better", fixed=True, hidden=True),
+    declared.SEED,
+)
+LIMITS = ("depth", "nodes", "movetime_ms")
 
 
 class AlphaBetaPolicy(Policy):
@@ -41,6 +62,7 @@ class AlphaBetaPolicy(Policy):
     """
 
     kind: ClassVar[str] = "alphabeta"
+    is_prior: ClassVar[bool] = False
     spelling: ClassVar[str] = "alphabeta[?depth=N&nodes=N&movetime_ms=N&prior=FOLDER&evaluator=FOLDER]"
 
     def __init__(
@@ -58,6 +80,16 @@ class AlphaBetaPolicy(Policy):
         name: str = "alphabeta",
     ) -> None:
         self.game = game
+        self._given: dict[str, Any] = {
+            "depth": depth,
+            "nodes": nodes,
+            "movetime_ms": movetime_ms,
+            "quiescence": quiescence,
+            "prior": prior,
+            "prior_depth": prior_depth,
+            "evaluator": evaluator,
+            "comparator": comparator,
+        }
         if depth is None and nodes is None and movetime_ms is None:
             nodes = DEFAULT_NODES
         self._helpers = [policy for policy in (prior, evaluator) if policy is not None]
@@ -122,14 +154,37 @@ class AlphaBetaPolicy(Policy):
             policy.close()
 
     @classmethod
+    def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
+        """See ``Policy.options``."""
+        given = {} if spec is None else spec.settings
+        limited = any(given.get(name) is not None for name in LIMITS)
+        return with_defaults(OPTIONS, given if limited else {"nodes": DEFAULT_NODES, **given})
+
+    def with_options(self, **changed: Any) -> AlphaBetaPolicy:
+        """A search of its own over the same policies, with other options.
+
+        Raises:
+            ValueError: an option that it does not take or that names a policy, or one out of range.
+        """
+        changed = self.read_changes(changed)
+        seed = changed.pop("seed", None)
+        if not changed and seed is None:
+            return self
+        kind, _, query = self._name.partition("?")
+        made = type(self)(
+            self.game, **{**self._given, **changed}, name=_spelled(kind, {**dict(spelled_pairs(query)), **changed})
+        )
+        made.seed(self._seed if seed is None else seed)
+        return made
+
+    @classmethod
     def from_spec(cls, argument: str, options: dict[str, Any]) -> AlphaBetaPolicy:
         """``alphabeta?depth=4``; ``prior``, ``evaluator`` and ``comparator`` name policies by folder or spelling."""
-        check_options(cls.kind, options, ("device", "game", "seed", *OPTIONS))
         if argument:
             raise ValueError(f"policy {cls.kind!r} takes no argument, got {argument!r}; write {cls.kind}?depth=4")
         game = resolve_game(options.get("game"), cls.kind)
-        own = {key: value for key, value in options.items() if key in OPTIONS and value is not None}
-        name = cls.kind + "?" * bool(own) + "&".join(f"{key}={value}" for key, value in own.items())
+        own = {k: v for k, v in options.items() if k not in (*GENERAL_OPTIONS, "seed") and v is not None}
+        name = _spelled(cls.kind, own)
         asked = {"game": game, **({"device": options["device"]} if "device" in options else {})}
         for key in ("prior", "evaluator"):
             if isinstance(own.get(key), str):
@@ -137,8 +192,13 @@ class AlphaBetaPolicy(Policy):
         if isinstance(own.get("comparator"), str):
             own["comparator"] = _comparator(load_policy(own["comparator"], **asked), own["comparator"])
         made = cls(game, **own, name=name)
-        made.seed(int(options.get("seed", 0)))
+        made.seed(options.get("seed") or 0)
         return made
+
+
+def _spelled(kind: str, options: Mapping[str, Any]) -> str:
+    texts = (f"{key}={f'{value:g}' if isinstance(value, float) else value}" for key, value in options.items())
+    return kind + "?" * bool(options) + "&".join(texts)
 
 
 def _prior(policy: Policy) -> Callable[[Any], Mapping[int, float]]:

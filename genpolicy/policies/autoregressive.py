@@ -21,7 +21,9 @@ from genpolicy.diffusion.random import uniforms
 from genpolicy.diffusion.ranking import draw_tokens
 from genpolicy.game import Game
 from genpolicy.networks import CausalTransformer
-from genpolicy.policies.base import Policy, as_bool
+from genpolicy.options import Option, PolicySpec
+from genpolicy.policies import declared
+from genpolicy.policies.base import Policy
 from genpolicy.policies.neural import FirstAction, NetworkLearner, NetworkLearnerConfig, acting_layout
 from genpolicy.policies.one_step import OneStepLearner, OneStepPolicy, first_time
 from genpolicy.sequence import Layout
@@ -83,12 +85,12 @@ class AutoregressivePolicy(OneStepPolicy):
 
     def __init__(self, learner: NetworkLearner, *, imagine: bool = True, **options: Any) -> None:
         super().__init__(learner, **options)
-        self.imagine = as_bool(imagine, "imagine")
+        self.imagine = imagine
 
     @classmethod
-    def option_names(cls) -> tuple[str, ...]:
-        """What ``load_policy`` may be told besides ``device`` and ``game``."""
-        return (*super().option_names(), "imagine")
+    def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
+        """See ``Policy.options``."""
+        return declared.autoregressive(spec)
 
     def own_options(self) -> dict[str, Any]:
         """The constructor's options as they are."""

@@ -6,27 +6,29 @@ version), ``model.safetensors`` where it has weights, and ``provenance.json``. N
 
 from __future__ import annotations
 
-import inspect
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from genpolicy import registry
 from genpolicy.config import read_yaml
 from genpolicy.errors import CheckpointError, RegistryError
 from genpolicy.game import Game
+from genpolicy.options import Option, PolicySpec, options_of, read_options
 from genpolicy.registry import spelled_pairs
 
 if TYPE_CHECKING:
     from genpolicy.policies.dream import Dream, OnStep
     from genpolicy.policies.learner import Learner
 
+GENERAL_OPTIONS = ("device", "game")
+"""What ``load_policy`` accepts for every policy besides its own options."""
 FORMAT_VERSION = 1
 """Raised when a folder written by this code could not be read by older code."""
 
@@ -62,6 +64,10 @@ class Policy(ABC):
     """Entry-point name in group ``genpolicy.policies``."""
     spelling: ClassVar[str] = "FOLDER[?key=value&...]"
     """How a command line writes it; for ``genpolicy policies``."""
+    is_prior: ClassVar[bool] = True
+    """Whether decisions give probabilities of the legal moves, so that a tree search can be laid over the policy."""
+    takes_others: ClassVar[bool] = False
+    """Whether it accepts options that it does not declare, such as those of the engine that it starts."""
     game: Game[Any]
     learner: Learner | None = None
     """The learner whose weights it plays with; None where it has none."""
@@ -116,14 +122,23 @@ class Policy(ABC):
         return False
 
     @classmethod
-    def option_names(cls) -> tuple[str, ...]:
-        """What ``load_policy`` may be told besides ``device`` and ``game``, and ``with_options`` changes."""
+    def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
+        """The options that ``load_policy`` accepts besides ``device`` and ``game``, and ``with_options`` changes.
+
+        A class whose module imports torch declares them in another module as well, which an entry
+        ``policies.KIND`` of group ``genpolicy.options`` names (see ``genpolicy.options.Declaration``).
+
+        Args:
+            spec: One particular policy, whose folder or spelling may narrow ranges and change defaults; None for the
+                class.
+        """
+        del spec
         return ()
 
     @classmethod
-    def option_choices(cls) -> dict[str, tuple[str, ...]]:
-        """The names that an option may take, of those that are a choice among names; a GUI offers them."""
-        return {}
+    def option_names(cls) -> tuple[str, ...]:
+        """The names of the options that ``with_options`` changes."""
+        return tuple(option.name for option in cls.options() if not option.fixed)
 
     def with_options(self, **changed: Any) -> Policy:
         """The same policy (weights shared) with other options.
@@ -134,6 +149,15 @@ class Policy(ABC):
         if changed:
             raise ValueError(f"policy {self.kind!r} takes no option {next(iter(changed))!r} once it is made")
         return self
+
+    @classmethod
+    def read_changes(cls, changed: Mapping[str, Any]) -> dict[str, Any]:
+        """What ``with_options`` was given, as the options' types.
+
+        Raises:
+            ValueError: an option that it does not take or that is fixed, or a value that one does not accept.
+        """
+        return read_options(f"policy {cls.kind!r}", changed, [each for each in cls.options() if not each.fixed])
 
     @property
     def label(self) -> str:
@@ -173,87 +197,69 @@ def load_policy(spec: str | Path, **options: Any) -> Policy:
     Args:
         spec: A folder with a ``config.yaml``, or a spelling.
         options: ``device`` ("cpu", "cuda", ...), ``seed``, ``game`` (a Game or its specification, for policies that
-            have no folder), and what the policy takes itself (``num_steps``, ``sampler``, ...).
+            have no folder), and the policy's own (``Policy.options``).
+
+    Raises:
+        RegistryError: neither a policy's folder nor a spelling of an installed policy.
+        CheckpointError: a damaged folder, or one of newer code.
+        ValueError: an option that the policy does not take, or a value that the option does not accept.
+    """
+    read = policy_spec(spec, **options)
+    own = {key: value for key, value in read.settings.items() if key not in GENERAL_OPTIONS}
+    general = {key: value for key, value in read.settings.items() if key in GENERAL_OPTIONS}
+    policy_class = registry.load("policies", read.kind)
+    # What a spec narrows, the policy itself refuses in words of its own; a spec may also add options.
+    by_name = {each.name: each for spec in (read, None) for each in options_of("policies", read.kind, spec)}
+    seed = None if "seed" in by_name else own.pop("seed", None)
+    own = read_options(f"policy {read.kind!r}", own, by_name.values(), others=policy_class.takes_others)
+    if read.config is not None:
+        made = policy_class.from_folder(Path(read.argument), dict(read.config), **general, **own)
+    else:
+        made = policy_class.from_spec(read.argument, {**general, **own})
+    if not isinstance(made, Policy):
+        raise registry.wrong_thing("policies", read.kind, made, "a Policy")
+    if seed is not None:
+        made.seed(int(seed))
+    return made
+
+
+def policy_spec(text: str | Path, game: Game[Any] | str | None = None, **options: Any) -> PolicySpec:
+    """What can be known of a policy before it is loaded; torch is not imported.
+
+    Args:
+        text: As for ``load_policy``.
+        game: The game or its specification, where the user named one.
+        options: More settings; they win over those of the text.
 
     Raises:
         RegistryError: neither a policy's folder nor a spelling of an installed policy.
         CheckpointError: a damaged folder, or one of newer code.
     """
-    from genpolicy import registry
-
-    head, _, query = str(spec).partition("?")
+    head, _, query = str(text).partition("?")
     if not head:
         raise RegistryError("the policy is empty: name its folder, or write a spelling such as random")
+    settings = {**spelled_options(query), **options}
+    if game is not None:
+        settings["game"] = game
     path = Path(head)
-    typed = {**spelled_options(query), **options}
     if (path / "config.yaml").is_file():
         config = read_policy_config(path)
-        policy_class = registry.load("policies", config["policy"])
-        loaded: Policy = policy_class.from_folder(path, config, **_as_declared(policy_class, typed))
-        return loaded
+        return PolicySpec(config["policy"], str(text), head, settings, config, config.get("game"))
     if path.is_dir():
         raise CheckpointError(
             f"{path}: holds no config.yaml, so it is no policy's folder (genpolicy train prints the right one)"
         )
     kind, _, argument = head.partition(":")
-    if kind not in registry.available("policies") and ("/" in head or path.suffix):
-        raise RegistryError(f"{head}: no such folder")
-    policy_class = registry.load("policies", kind)
-    made: Policy = policy_class.from_spec(argument, _as_declared(policy_class, typed))
-    return made
-
-
-def _as_declared(policy_class: type[Policy], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as a policy's constructor declares them, where it declares numbers or truth values.
-
-    Raises:
-        ValueError: one is none.
-    """
-    declared: dict[str, Any] = {}
-    for each in reversed(policy_class.__mro__):  # a subclass hands on what it does not declare itself
-        if made := vars(each).get("__init__"):
-            declared |= {p.name: p.annotation for p in inspect.signature(made).parameters.values()}
-    read: dict[str, Any] = {}
-    for name, value in options.items():
-        kinds = {part.strip() for part in str(declared.get(name, "")).split("|")}
-        told = f"policy {policy_class.kind!r}: option {name}"
-        if value is None or "str" in kinds:
-            read[name] = value
-        elif "bool" in kinds:
-            read[name] = as_bool(value, told)
-        elif "float" in kinds and isinstance(value, (str, bool)):
-            raise ValueError(f"{told} is a number, got {value!r}")
-        elif "int" in kinds and "float" not in kinds:
-            read[name] = as_whole(value, told)
-        else:
-            read[name] = value
-    return read
-
-
-def as_bool(value: Any, name: str) -> bool:
-    """The truth value of an option: a bool, 0 or 1, or true, false, yes, no, on, off.
-
-    Raises:
-        ValueError: something else; the message begins with ``name``.
-    """
-    text = str(value).strip().lower()
-    if text in ("true", "yes", "on", "1"):
-        return True
-    if text in ("false", "no", "off", "0"):
-        return False
-    raise ValueError(f"{name} must be true or false (or yes, no, on, off, 1, 0), got {value!r}")
-
-
-def as_whole(value: Any, name: str) -> int:
-    """The whole number of an option; 20.0 is one, too.
-
-    Raises:
-        ValueError: something else; the message begins with ``name``.
-    """
-    is_whole = isinstance(value, Integral) or (isinstance(value, float) and value.is_integer())
-    if isinstance(value, bool) or not is_whole:
-        raise ValueError(f"{name} is a whole number, got {value!r}")
-    return int(value)
+    if kind not in registry.available("policies"):
+        if "/" in head or path.suffix:
+            raise RegistryError(f"{head}: no such folder")
+        registry.load("policies", kind)  # it says what there is
+    named = [each for each in (argument, *settings.values()) if isinstance(each, str)]
+    folders = [each for each in named if (Path(each.partition("?")[0]) / "config.yaml").is_file()]
+    inside = tuple(policy_spec(each) for each in dict.fromkeys(folders))
+    known = settings.get("game") or next((each.game for each in inside), None)
+    known = known if known is None or isinstance(known, str) else known.spec
+    return PolicySpec(kind, str(text), argument, settings, None, known, inside)
 
 
 def read_policy_config(folder: Path) -> dict[str, Any]:

@@ -25,6 +25,8 @@ from genpolicy.diffusion.ranking import usable_logits
 from genpolicy.errors import ConfigError, did_you_mean
 from genpolicy.game import Game
 from genpolicy.networks import DenoisingTransformer
+from genpolicy.options import Option, PolicySpec
+from genpolicy.policies import declared
 from genpolicy.policies.base import Policy
 from genpolicy.policies.neural import FirstAction, NetworkLearner, NetworkLearnerConfig, NetworkPolicy, acting_layout
 from genpolicy.sequence import Layout, Slot
@@ -244,22 +246,9 @@ class DiffusionPolicy(NetworkPolicy):
             )
 
     @classmethod
-    def option_names(cls) -> tuple[str, ...]:
-        """What ``load_policy`` may be told besides ``device`` and ``game``."""
-        own = (
-            "sampler",
-            "num_steps",
-            "temperature",
-            "num_futures",
-            "horizon",
-            "rate",
-            "score",
-            "noise",
-            "commit",
-            "eta",
-            "sigma",
-        )
-        return (*super().option_names(), *own)
+    def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
+        """See ``Policy.options``."""
+        return declared.diffusion(spec)
 
     @property
     def num_calls(self) -> int:

@@ -22,11 +22,12 @@ from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.errors import ConfigError, did_you_mean
 from genpolicy.game import Game
 from genpolicy.networks.continuous import EmbeddingTransformer
+from genpolicy.options import Option, PolicySpec
+from genpolicy.policies import declared
 from genpolicy.policies.base import Policy
+from genpolicy.policies.declared import SCHEDULERS
 from genpolicy.policies.neural import FirstAction, NetworkLearner, NetworkLearnerConfig, NetworkPolicy, acting_layout
 from genpolicy.sequence import Layout
-
-SCHEDULERS = ("ddpm", "ddim", "dpmsolver++", "one_call")
 
 
 @dataclass
@@ -173,9 +174,9 @@ class GaussianPolicy(NetworkPolicy):
         self.num_steps = steps
 
     @classmethod
-    def option_names(cls) -> tuple[str, ...]:
-        """What ``load_policy`` may be told besides ``device`` and ``game``."""
-        return (*super().option_names(), "scheduler", "num_steps")
+    def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
+        """See ``Policy.options``."""
+        return declared.gaussian(spec)
 
     def own_options(self) -> dict[str, Any]:
         """The constructor's options as they are."""

@@ -16,19 +16,30 @@ from typing import Any, ClassVar
 import numpy as np
 
 from genpolicy.game import Game
-from genpolicy.policies.base import Decision, Policy, as_bool, load_policy, resolve_game
-from genpolicy.policies.seeds import RowSeeds, check_options
+from genpolicy.options import Option, PolicySpec, options_of, read_options, with_defaults
+from genpolicy.policies import declared
+from genpolicy.policies.base import Decision, Policy, load_policy, resolve_game
+from genpolicy.policies.seeds import RowSeeds
 from genpolicy.policies.simple import legal_of
 from genpolicy.search.leaf import Heuristic, Rollout, even
 from genpolicy.search.mcts import PRESETS, Mcts, SearchResult
 from genpolicy.search.model import Evaluator, Prior, RulesModel
 from genpolicy.search.reuse import KeptTrees
-from genpolicy.search.tree import MctsConfig
+from genpolicy.search.tree import OPTIONS, MctsConfig
 
 BUILT_IN = {"uniform": "even", "heuristic": "heuristic", "rollout": "rollout"}
 """Arguments that are no policy, with the value that goes with them; their prior is uniform."""
 VALUES = ("even", "heuristic", "rollout")
-SEARCH_OPTIONS = tuple(field.name for field in dataclasses.fields(MctsConfig))
+OWN_OPTIONS = (
+    *OPTIONS,
+    Option("tau", float, 1.0, low=0, usual_low=0.01, usual_high=10, help="exponent of the visits", label="tau"),
+    dataclasses.replace(declared.TEMPERATURE, default=0.0),
+    Option("reuse", bool, False, help="keep the tree from move to move", hidden=True),
+    declared.SEED,
+    Option("preset", str, "none", choices=("none", *PRESETS), help="settings of a paper"),
+    Option("prior", str, help="policy whose probabilities of moves are the prior", fixed=True, hidden=True),
+    Option("value", str, help="policy whose values are the search's", fixed=True, hidden=True),
+)
 
 
 class PolicyEvaluator:
@@ -112,6 +123,7 @@ class MctsPolicy(Policy):
     """
 
     kind: ClassVar[str] = "mcts"
+    is_prior: ClassVar[bool] = False
     spelling: ClassVar[str] = "mcts:FOLDER|uniform|heuristic|rollout[?simulations=N&value=FOLDER&key=value&...]"
 
     def __init__(
@@ -200,23 +212,39 @@ class MctsPolicy(Policy):
         self.evaluator.close()
 
     @classmethod
-    def option_names(cls) -> tuple[str, ...]:
-        """What ``load_policy`` may be told besides ``device``, ``game``, ``prior`` and ``value``."""
-        return (*SEARCH_OPTIONS, "tau", "temperature", "reuse", "seed", "preset")
+    def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
+        """See ``Policy.options``; those of the policies inside that ``forwarded`` says are among them."""
+        inside = () if spec is None else spec.inside
+        options = {option.name: option for option in OWN_OPTIONS}
+        for each in inside:
+            for option in options_of("policies", each.kind, each):
+                if option.forwarded:
+                    options.setdefault(option.name, option)
+        return with_defaults(options.values(), {} if spec is None else spec.settings)
 
     def with_options(self, **changed: Any) -> MctsPolicy:
-        """A search over the same policies with other options.
+        """A search over the same policies with other options; forwarded ones go to those of them that take them.
 
         Raises:
-            ValueError: an option that it does not take, or one out of range.
+            ValueError: an option that neither it nor a policy inside takes, or one out of range.
         """
-        check_options(self.kind, changed, self.option_names())
-        own = {"tau": self.tau, "temperature": self.temperature, "reuse": self.reuse, "seed": self._seeds.seed}
-        options = _typed({**dataclasses.asdict(self.config), **own, **_with_preset(changed)})
-        config = MctsConfig(**{name: options.pop(name) for name in SEARCH_OPTIONS})
+        inside = [each for each in (self.evaluator.prior, self.evaluator.value) if isinstance(each, Policy)]
+        forwarded = {option.name: option for each in inside for option in each.options() if option.forwarded}
+        known = {**forwarded, **{option.name: option for option in OWN_OPTIONS if not option.fixed}}
+        read = read_options(f"policy {self.kind!r}", changed, known.values())
+        names = [option.name for option in OWN_OPTIONS]
+        theirs = {key: value for key, value in read.items() if key not in names}
+        own = _with_preset({key: value for key, value in read.items() if key in names})
+        rest = {"tau": self.tau, "temperature": self.temperature, "reuse": self.reuse, "seed": self._seeds.seed}
+        options = {**dataclasses.asdict(self.config), **rest, **own}
+        config = MctsConfig(**{option.name: options.pop(option.name) for option in OPTIONS})
+        prior, value = self.evaluator.prior, self.evaluator.value
+        if theirs:
+            made = {id(each): _with_theirs(each, theirs) for each in inside}
+            prior = prior if prior is None else made[id(prior)]
+            value = made[id(value)] if isinstance(value, Policy) else value
         # An evaluator of its own, because the seed and the count of calls are of one policy.
-        evaluator = PolicyEvaluator(self.evaluator.prior, self.evaluator.value)
-        return type(self)(self.game, evaluator, config, name=self._name, **options)
+        return type(self)(self.game, PolicyEvaluator(prior, value), config, name=self._name, **options)
 
     @classmethod
     def from_spec(cls, argument: str, options: dict[str, Any]) -> MctsPolicy:
@@ -229,8 +257,6 @@ class MctsPolicy(Policy):
         options = dict(options)
         inner = {key: options.pop(key) for key in ("device", "game") if options.get(key) is not None}
         prior_spec, value_spec = options.pop("prior", None), options.pop("value", None)
-        known = (*cls.option_names(), "device", "game", "prior", "value")
-        check_options(cls.kind, options, known)
         if not argument and (prior_spec is None or value_spec is None):
             raise ValueError(
                 f"policy 'mcts' needs something to search with: {cls.spelling}; got neither a FOLDER nor both "
@@ -245,7 +271,7 @@ class MctsPolicy(Policy):
         }
         game = _common_game(policies, inner.get("game"))
         prior = _prior_of(prior_spec, policies)
-        value = policies.get(value_spec) or _value_of(value_spec, game, int(options.get("seed", 0)))
+        value = policies.get(value_spec) or _value_of(value_spec, game, options.get("seed") or 0)
         made = cls(game, PolicyEvaluator(prior, value), name=_name_of(argument, prior_spec, value_spec, policies))
         policy = made.with_options(**options)
         if policies:
@@ -301,29 +327,10 @@ def _label(policy: Policy | None) -> str:
 def _with_preset(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options over those of the named setting."""
     options = dict(options)
-    name = options.pop("preset", None)
-    if name is None:
-        return options
-    if name not in PRESETS:
-        raise ValueError(f"preset must be one of {', '.join(PRESETS)}, got {name!r}")
-    return {**PRESETS[name], **options}
+    return {**PRESETS.get(options.pop("preset", None) or "none", {}), **options}
 
 
-def _typed(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options with the types of the settings they are for; those of a command line may be texts or integers.
-
-    Raises:
-        ValueError: one is of another type.
-    """
-    typed = {}
-    for name, value in options.items():
-        is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        if name == "first_play" or (name == "c_puct" and value is None):
-            typed[name] = value
-        elif name in ("reuse", "early_stop"):
-            typed[name] = as_bool(value, name)
-        elif not is_number or (name in ("simulations", "leaves", "seed") and value != int(value)):
-            raise ValueError(f"{name} must be a number (whole for counts and seeds), got {value!r}")
-        else:
-            typed[name] = int(value) if name in ("simulations", "leaves", "seed") else float(value)
-    return typed
+def _with_theirs(policy: Policy, options: Mapping[str, Any]) -> Policy:
+    """A policy with those of some options that it takes."""
+    names = {option.name for option in policy.options() if option.forwarded}
+    return policy.with_options(**{key: value for key, value in options.items() if key in names})

@@ -24,7 +24,9 @@ from genpolicy.diffusion.logits import NEGATIVE_INFINITY, LogitGroup, TypedLogit
 from genpolicy.errors import ConfigError
 from genpolicy.game import Game
 from genpolicy.networks import DenoisingTransformer, NetworkConfig
-from genpolicy.policies.base import Decision, as_bool, legal_probabilities
+from genpolicy.options import Option, PolicySpec
+from genpolicy.policies import declared
+from genpolicy.policies.base import Decision, legal_probabilities
 from genpolicy.policies.dream import Dream, OnStep, Recorder
 from genpolicy.policies.learner import Learner
 from genpolicy.policies.saved import WeightsPolicy
@@ -297,7 +299,7 @@ class NetworkPolicy(WeightsPolicy):
     ) -> None:
         super().__init__(learner, seed=seed, batch_size=batch_size)
         self.layout = learner.layout
-        self.legal_mask = as_bool(legal_mask, "legal_mask")
+        self.legal_mask = legal_mask
 
     def unmasked(self) -> WeightsPolicy | None:
         """The same without the legal mask; None where it has none."""
@@ -308,9 +310,9 @@ class NetworkPolicy(WeightsPolicy):
         return {**super().own_options(), "legal_mask": self.legal_mask}
 
     @classmethod
-    def option_names(cls) -> tuple[str, ...]:
-        """What ``load_policy`` may be told besides ``device`` and ``game``."""
-        return (*super().option_names(), "legal_mask")
+    def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
+        """See ``Policy.options``."""
+        return declared.network(spec)
 
     def _visible(self) -> Tensor | None:
         """[N, N] bool, what tokens attend to; None: all to all."""

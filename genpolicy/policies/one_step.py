@@ -18,6 +18,8 @@ from genpolicy.diffusion.process import nll_per_row
 from genpolicy.diffusion.random import uniforms
 from genpolicy.diffusion.ranking import draw_tokens
 from genpolicy.game import Game
+from genpolicy.options import Option, PolicySpec
+from genpolicy.policies import declared
 from genpolicy.policies.neural import FirstAction, NetworkLearner, NetworkLearnerConfig, NetworkPolicy
 from genpolicy.sequence import Layout
 
@@ -79,9 +81,9 @@ class OneStepPolicy(NetworkPolicy):
         self.temperature = float(temperature)
 
     @classmethod
-    def option_names(cls) -> tuple[str, ...]:
-        """What ``load_policy`` may be told besides ``device`` and ``game``."""
-        return (*super().option_names(), "temperature")
+    def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
+        """See ``Policy.options``."""
+        return declared.one_step(spec)
 
     def own_options(self) -> dict[str, Any]:
         """The constructor's options as they are."""

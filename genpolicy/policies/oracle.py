@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from genpolicy import registry
 from genpolicy.data.oracle import Line, Oracle
 from genpolicy.errors import EngineError
 from genpolicy.game import Game
+from genpolicy.options import Option, PolicySpec
+from genpolicy.policies import declared
 from genpolicy.policies.base import Decision, Policy, resolve_game
 from genpolicy.policies.simple import legal_of
 from genpolicy.values import parse_score, score_to_value
@@ -31,6 +34,8 @@ class OraclePolicy(Policy):
     """
 
     kind: ClassVar[str] = "oracle"
+    is_prior: ClassVar[bool] = False
+    takes_others: ClassVar[bool] = True
     spelling: ClassVar[str] = "oracle:NAME[?horizon=N&key=value&...]"
 
     def __init__(self, oracle: Oracle, name: str, horizon: int = 1) -> None:
@@ -108,6 +113,13 @@ class OraclePolicy(Policy):
         self.oracle.close()
 
     @classmethod
+    def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
+        """See ``Policy.options``; what is not declared goes to the oracle."""
+        del spec
+        horizon = Option("horizon", int, 1, low=1, help="moves of the line", fixed=True, hidden=True)
+        return (horizon, replace(declared.SEED, fixed=True))
+
+    @classmethod
     def from_spec(cls, argument: str, options: dict[str, Any]) -> OraclePolicy:
         """``oracle:NAME[?key=value&...]``; what is not ``game``, ``horizon``, ``seed`` or ``device`` goes to NAME.
 
@@ -122,7 +134,7 @@ class OraclePolicy(Policy):
         name = f"{cls.kind}:{argument}" + "?" * bool(shown) + shown
         if "seed" in options and cls._takes_seed(argument):
             own["seed"] = options["seed"]
-        return cls(cls._make_oracle(argument, game, own), name, int(options.get("horizon", 1)))
+        return cls(cls._make_oracle(argument, game, own), name, options.get("horizon") or 1)
 
     @classmethod
     def _takes_seed(cls, argument: str) -> bool:

@@ -20,8 +20,10 @@ from genpolicy import registry
 from genpolicy.config import structured, to_dict, to_yaml
 from genpolicy.errors import CheckpointError, ConfigError
 from genpolicy.files import write_atomic
+from genpolicy.options import Option, PolicySpec
+from genpolicy.policies import declared
 from genpolicy.policies.base import FORMAT_VERSION, Decision, Policy, write_provenance
-from genpolicy.policies.seeds import RowSeeds, check_options
+from genpolicy.policies.seeds import RowSeeds
 from genpolicy.policies.simple import legal_of
 from genpolicy.policies.weights import find_device, load_weights, read_provenance, weights_of
 
@@ -59,8 +61,7 @@ class WeightsPolicy(Policy):
         Raises:
             ValueError: an option that it does not take, or one out of range.
         """
-        check_options(self.kind, changed, self.option_names())
-        made = type(self)(self.learner, **self._options_with(changed))
+        made = type(self)(self.learner, **self._options_with(self.read_changes(changed)))
         made.folder, made.provenance = self.folder, self.provenance
         return made
 
@@ -173,12 +174,11 @@ class WeightsPolicy(Policy):
         """
         device = find_device(str(options.pop("device", "cpu")))
         wanted = options.pop("game", None)
-        check_options(cls.kind, options, cls.option_names())
+        options = cls.read_changes(options)
         for key, kind in (("game", str), ("layout", str), ("learner", dict)):
             if not isinstance(config.get(key), kind):
                 raise CheckpointError(f"{folder}/config.yaml: no {key!r} in it; the file is damaged")
-        play = config.get("play") or {}
-        check_options(cls.kind, play, cls.option_names())
+        play = cls.read_changes(config.get("play") or {})
         game = registry.load_game(config["game"])
         if wanted is not None:
             asked = registry.load_game(wanted) if isinstance(wanted, str) else wanted
@@ -205,6 +205,6 @@ class WeightsPolicy(Policy):
         return policy
 
     @classmethod
-    def option_names(cls) -> tuple[str, ...]:
-        """What ``load_policy`` may be told besides ``device`` and ``game``."""
-        return ("seed", "batch_size")
+    def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
+        """See ``Policy.options``."""
+        return declared.weights(spec)

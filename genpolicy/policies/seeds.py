@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-from genpolicy.errors import did_you_mean
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
@@ -46,16 +44,3 @@ class RowSeeds:
         import torch  # seconds, which policies without a network do without
 
         return [torch.Generator(device=device).manual_seed(seed) for seed in self.draw(texts)]
-
-
-def check_options(kind: str, options: Mapping[str, Any], known: Iterable[str]) -> None:
-    """See that a policy takes the options it was given.
-
-    Raises:
-        ValueError: it does not take one; the message names the near one and all that it takes.
-    """
-    names = sorted(known)
-    for key in options:
-        if key not in names:
-            hint = did_you_mean(key, names)
-            raise ValueError(f"policy {kind!r} takes no option {key!r}.{hint} It takes: {', '.join(names)}")

@@ -10,8 +10,10 @@ from typing import Any, ClassVar
 
 from genpolicy.facets import evaluation
 from genpolicy.game import Game
+from genpolicy.options import Option, PolicySpec
+from genpolicy.policies import declared
 from genpolicy.policies.base import Decision, Policy, resolve_game
-from genpolicy.policies.seeds import RowSeeds, check_options
+from genpolicy.policies.seeds import RowSeeds
 
 
 class SeededPolicy(Policy):
@@ -31,18 +33,31 @@ class SeededPolicy(Policy):
         self._seeds.reset(seed)
 
     @classmethod
+    def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
+        """See ``Policy.options``."""
+        del spec
+        return (declared.SEED,)
+
+    def with_options(self, **changed: Any) -> SeededPolicy:
+        """The same policy with another seed.
+
+        Raises:
+            ValueError: another option than ``seed``.
+        """
+        return type(self)(self.game, **{"seed": self._seeds.seed, **self.read_changes(changed)})
+
+    @classmethod
     def from_spec(cls, argument: str, options: dict[str, Any]) -> SeededPolicy:
         """``KIND`` or ``KIND?seed=3``, with ``game``.
 
         Raises:
-            ValueError: an argument, or an option that it does not take.
+            ValueError: an argument, or no game.
         """
-        check_options(cls.kind, options, ("device", "game", "seed"))
         if argument:
             raise ValueError(
                 f"policy {cls.kind!r} takes no argument, got {argument!r}; write {cls.kind} or {cls.kind}?seed=3"
             )
-        return cls(resolve_game(options.get("game"), cls.kind), seed=int(options.get("seed", 0)))
+        return cls(resolve_game(options.get("game"), cls.kind), seed=options.get("seed") or 0)
 
 
 class RandomPolicy(SeededPolicy):

@@ -29,14 +29,16 @@ from genpolicy.diffusion.process import nll_per_row
 from genpolicy.errors import ConfigError, DatasetError
 from genpolicy.game import Game
 from genpolicy.networks.heads import UnifiedHead
+from genpolicy.options import Option, PolicySpec
+from genpolicy.policies import declared
 from genpolicy.policies.base import Decision, legal_probabilities
+from genpolicy.policies.declared import READOUTS
 from genpolicy.policies.neural import NetworkLearner, NetworkLearnerConfig
 from genpolicy.policies.one_step import first_time
 from genpolicy.policies.saved import WeightsPolicy
 from genpolicy.sequence import Layout
 from genpolicy.values import bin_to_probability, probability_to_value
 
-READOUTS = ("mean", "mode")
 ROWS_AT_ONCE = 1024
 """Most rows of one network call; 8 layers of width 256 then take some hundred megabytes for chess."""
 FloatArray = NDArray[np.float64]
@@ -178,9 +180,9 @@ class ValuePolicy(WeightsPolicy):
         self.prior_temperature = float(prior_temperature)
 
     @classmethod
-    def option_names(cls) -> tuple[str, ...]:
-        """What ``load_policy`` may be told besides ``device`` and ``game``."""
-        return (*super().option_names(), "readout", "temperature", "prior_temperature")
+    def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
+        """See ``Policy.options``."""
+        return declared.values(spec)
 
     def own_options(self) -> dict[str, Any]:
         """The constructor's options as they are."""

@@ -20,6 +20,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from genpolicy.options import Option
 from genpolicy.search.model import Nodes
 
 FirstPlay = Literal["mean", "value", "constant"]
@@ -60,26 +61,82 @@ class MctsConfig:
     """Stop when the most visited choice cannot be overtaken any more. The move stays, the distribution is cut short."""
 
     def __post_init__(self) -> None:
-        checks = (
-            ("simulations", self.simulations >= 1, "at least 1"),
-            (
-                "c_puct",
-                self.c_puct is None or 0 <= self.c_puct <= LARGE,
-                f"at least 0 and at most {LARGE:g}, or not given",
-            ),
-            ("c_base", SMALL <= self.c_base < math.inf, f"at least {SMALL:g}"),
-            ("c_init", 0 <= self.c_init <= LARGE, f"at least 0 and at most {LARGE:g}"),
-            ("first_play", self.first_play in FIRST_PLAY, f"one of {', '.join(FIRST_PLAY)}"),
-            ("first_play_reduction", abs(self.first_play_reduction) <= 2, "in [-2, 2]"),
-            ("first_play_value", abs(self.first_play_value) <= 1, "in [-1, 1]"),
-            ("dirichlet_alpha", SMALL <= self.dirichlet_alpha <= LARGE, f"at least {SMALL:g} and at most {LARGE:g}"),
-            ("noise_fraction", 0 <= self.noise_fraction <= 1, "in [0, 1]"),
-            ("leaves", self.leaves >= 1, "at least 1"),
-            ("virtual_loss", SMALL <= self.virtual_loss <= LARGE, f"at least {SMALL:g} and at most {LARGE:g}"),
-        )
-        for name, holds, allowed in checks:
-            if not holds:
-                raise ValueError(f"{name} must be {allowed}, got {getattr(self, name)!r}")
+        for option in OPTIONS:
+            value = getattr(self, option.name)
+            if value is not None or option.name != "c_puct":
+                option.read(value)
+
+
+OPTIONS = (
+    Option(
+        "simulations",
+        int,
+        100,
+        low=1,
+        high=10_000_000,
+        usual_high=5000,
+        help="positions looked at for a decision; fewer are faster and weaker",
+        label="Simulations",
+        basic=True,
+    ),
+    Option(
+        "c_puct",
+        float,
+        low=0,
+        high=LARGE,
+        usual_low=0.01,
+        usual_high=100,
+        help="weight of the prior in the search",
+        label="c_puct",
+    ),
+    Option(
+        "c_base",
+        float,
+        19652.0,
+        low=SMALL,
+        usual_low=1,
+        usual_high=1e6,
+        help="from where on that weight grows with the visits",
+        label="c_base",
+    ),
+    Option(
+        "c_init", float, 1.25, low=0, high=LARGE, usual_high=100, help="that weight at the beginning", label="c_init"
+    ),
+    Option("first_play", str, "mean", choices=FIRST_PLAY, help="value of a move that was not tried yet"),
+    Option(
+        "first_play_reduction",
+        float,
+        0.0,
+        low=-2,
+        high=2,
+        usual_low=0,
+        help="how much less than its parent such a move is worth",
+    ),
+    Option("first_play_value", float, 0.0, low=-1, high=1, help="that value where it is constant"),
+    Option(
+        "dirichlet_alpha",
+        float,
+        0.3,
+        low=SMALL,
+        high=LARGE,
+        usual_low=0.001,
+        usual_high=100,
+        help="of the noise at the root",
+    ),
+    Option("noise_fraction", float, 0.0, low=0, high=1, help="share of the noise at the root"),
+    Option("leaves", int, 8, low=1, usual_high=4096, help="most leaves of one tree in flight", hidden=True),
+    Option(
+        "virtual_loss",
+        float,
+        1.0,
+        low=SMALL,
+        high=LARGE,
+        help="lost visits that a leaf in flight counts for",
+        hidden=True,
+    ),
+    Option("early_stop", bool, False, help="stop when the move can change no more"),
+)
+"""What may be set of a search: the fields of ``MctsConfig`` with their ranges."""
 
 
 class Tree:

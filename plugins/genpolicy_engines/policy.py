@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from genpolicy import registry
 from genpolicy.data.oracle import Oracle
 from genpolicy.game import Game
+from genpolicy.options import Option, PolicySpec, with_defaults
 from genpolicy.policies.oracle import OraclePolicy
 from genpolicy_engines.oracle import EngineOracle
+
+LIMITS = (
+    Option("nodes", int, low=1, usual_high=10_000_000, help="positions looked at", basic=True, fixed=True),
+    Option("depth", int, low=1, usual_high=40, help="plies looked ahead", basic=True, fixed=True),
+    Option(
+        "movetime_ms",
+        int,
+        low=1,
+        usual_high=20_000,
+        help="time of a move",
+        label="Milliseconds",
+        basic=True,
+        fixed=True,
+    ),
+)
+"""Of one search; an engine needs at least one of them."""
 
 
 class EnginePolicy(OraclePolicy):
@@ -28,6 +46,13 @@ class EnginePolicy(OraclePolicy):
 
     kind: ClassVar[str] = "engine"
     spelling: ClassVar[str] = "engine:NAME_OR_PATH?nodes=N|movetime_ms=N[&Skill Level=N&UCI_Elo=N&key=value&...]"
+
+    @classmethod
+    def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
+        """See ``Policy.options``; the limits that a spelling does not set are hidden, for one is enough."""
+        told = {} if spec is None else spec.settings
+        limits = tuple(replace(limit, hidden=spec is not None and limit.name not in told) for limit in LIMITS)
+        return (*super().options(spec), *with_defaults(limits, told))
 
     @classmethod
     def _make_oracle(cls, argument: str, game: Game[Any], options: dict[str, Any]) -> Oracle:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 import time
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -17,7 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from genpolicy.errors import ConfigError
-from genpolicy.policies.base import Decision, Policy, as_bool, as_whole, legal_probabilities
+from genpolicy.options import Option, PolicySpec, with_defaults
+from genpolicy.policies.base import Decision, Policy, legal_probabilities
 from genpolicy.policies.learner import Learner
 from genpolicy.policies.saved import WeightsPolicy
 from genpolicy_policy_image.config import CHOICES, ImageConfig
@@ -69,9 +71,9 @@ class ImagePolicy(WeightsPolicy):
         config = learner.config
         self.temperature = float(config.temperature or 0.0) if temperature is None else float(temperature)
         self.scheduler = config.scheduler if scheduler is None else scheduler
-        self.num_steps = as_whole(config.num_steps if num_steps is None else num_steps, "num_steps")
-        self.matched = as_bool(config.matched if matched is None else matched, "matched")
-        self.legal_mask = as_bool(legal_mask, "legal_mask")
+        self.num_steps = config.num_steps if num_steps is None else num_steps
+        self.matched = bool(config.matched if matched is None else matched)
+        self.legal_mask = legal_mask
         if self.scheduler not in CHOICES["scheduler"]:
             raise ConfigError(f"scheduler must be one of {', '.join(CHOICES['scheduler'])}; got {self.scheduler!r}")
         if not 1 <= self.num_steps <= config.num_timesteps:
@@ -84,14 +86,48 @@ class ImagePolicy(WeightsPolicy):
             )
 
     @classmethod
-    def option_names(cls) -> tuple[str, ...]:
-        """What ``load_policy`` may be told besides ``device`` and ``game``."""
-        return (*super().option_names(), "temperature", "scheduler", "num_steps", "matched", "legal_mask")
-
-    @classmethod
-    def option_choices(cls) -> dict[str, tuple[str, ...]]:
-        """The schedulers; there is no ``one_call``: temperature 0 is that."""
-        return {"scheduler": CHOICES["scheduler"]}
+    def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
+        """See ``Policy.options``. There is no scheduler ``one_call``: temperature 0 is that."""
+        learner = {} if spec is None else spec.section("learner")
+        most = learner.get("num_timesteps")
+        high = float(most) if isinstance(most, int) and most >= 1 else math.inf
+        own = (
+            Option(
+                "temperature",
+                float,
+                low=0,
+                usual_high=10,
+                help="0 plays the likeliest move, more draws it",
+                label="Temperature",
+                basic=True,
+            ),
+            Option(
+                "scheduler",
+                str,
+                "ddpm",
+                choices=CHOICES["scheduler"],
+                help="how the noise is taken away",
+                label="Sampler",
+                basic=True,
+                forwarded=True,
+            ),
+            Option(
+                "num_steps",
+                int,
+                min(20, int(most or 20)),
+                low=1,
+                high=high,
+                usual_high=1000,
+                help="denoising steps, each a network call; fewer are faster and weaker",
+                label="Steps",
+                basic=True,
+                forwarded=True,
+            ),
+            Option("matched", bool, True, help="sample with the schedule of the training"),
+            Option("legal_mask", bool, True, help="draw and take legal moves only", hidden=True),
+        )
+        told = {} if spec is None else {**learner, **spec.section("play"), **spec.settings}
+        return (*super().options(spec), *with_defaults(own, told))
 
     def own_options(self) -> dict[str, Any]:
         """The constructor's options as they are."""

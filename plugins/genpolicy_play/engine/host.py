@@ -15,6 +15,7 @@ from typing import Any
 from genpolicy import registry
 from genpolicy.errors import RegistryError
 from genpolicy.game import Game
+from genpolicy.options import options_of
 from genpolicy.policies.base import Policy, load_policy, read_policy_config, spelled_options
 from genpolicy_play.engine.options import (
     NO_PRIOR,
@@ -143,8 +144,7 @@ def _choices_of(kind: str) -> Mapping[str, tuple[str, ...]]:
     """As ``_keys_of``: what options of a policy from elsewhere may be."""
     if kind in POLICY_OPTIONS:
         return {}
-    choices: Mapping[str, tuple[str, ...]] = registry.load("policies", kind).option_choices()
-    return choices
+    return {option.name: option.choices for option in options_of("policies", kind) if option.choices}
 
 
 class Host:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
-from genpolicy.policies.base import as_bool
+import genpolicy.options as declared
 from genpolicy_play.engine.search import DEFAULT_OVERHEAD_MS
 
 EMPTY = "<empty>"  # how the protocols write an empty text
@@ -239,7 +239,7 @@ def policy_options(
         value = values.get(key)
         if option.kind == "check" and isinstance(value, (str, int)):
             with suppress(ValueError):  # loading says it
-                value = as_bool(value, key)
+                value = declared.Option(key, bool).read(value)
         if value is not None and (option.kind != "spin" or type(value) is int):  # a wrong one is refused in loading
             option = replace(option, default=value)
         if option.kind == "combo" and option.default not in option.members:

@@ -1,0 +1,190 @@
+"""The options of the policies over weights, in one place that imports no torch.
+
+An engine names them to its GUI before it loads a network. Each list is the ``options`` of one policy class; entry
+points of group ``genpolicy.options`` name the declarations. See ``genpolicy.options``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from genpolicy.options import Declaration, Option, PolicySpec, with_defaults
+
+SCHEDULERS = ("ddpm", "ddim", "dpmsolver++", "one_call")
+"""Of the Gaussian policy; all but ``one_call`` are diffusers'."""
+READOUTS = ("mean", "mode")
+SEED = Option("seed", int, 0, usual_low=0, usual_high=2**31 - 1, help="same seed, same game", label="Seed", hidden=True)
+_SEED_AND_BATCH = (
+    SEED,
+    Option("batch_size", int, 64, low=1, high=65536, help="most positions in one network call", hidden=True),
+)
+_NETWORK = (
+    *_SEED_AND_BATCH,
+    Option("legal_mask", bool, True, help="restrict the first action to legal moves", hidden=True),
+)
+_STEPS = Option(
+    "num_steps",
+    int,
+    20,
+    low=1,
+    usual_high=1000,
+    help="denoising steps, each a network call; fewer are faster and weaker",
+    label="Steps",
+    basic=True,
+    forwarded=True,
+)
+TEMPERATURE = Option(
+    "temperature",
+    float,
+    low=0,
+    usual_high=10,
+    help="0 plays the likeliest move, more plays more varied and weaker",
+    label="Temperature",
+    basic=True,
+)
+
+
+def weights(spec: PolicySpec | None = None) -> tuple[Option, ...]:
+    """Options of every policy over weights."""
+    return _of_folder(_SEED_AND_BATCH, spec)
+
+
+def network(spec: PolicySpec | None = None) -> tuple[Option, ...]:
+    """Options of every policy whose network predicts the first action."""
+    return _of_folder(_NETWORK, spec)
+
+
+def one_step(spec: PolicySpec | None = None) -> tuple[Option, ...]:
+    """Options of the one-step and the direct policy."""
+    return _of_folder((*_NETWORK, replace(TEMPERATURE, default=0.0)), spec)
+
+
+def autoregressive(spec: PolicySpec | None = None) -> tuple[Option, ...]:
+    """Options of the autoregressive policy."""
+    imagine = Option("imagine", bool, True, help="imagine the whole line, not the move alone")
+    return _of_folder((*_NETWORK, replace(TEMPERATURE, default=0.0), imagine), spec)
+
+
+def values(spec: PolicySpec | None = None) -> tuple[Option, ...]:
+    """Options of the policies that value states or moves."""
+    own = (
+        Option("readout", str, "mean", choices=READOUTS, help="how a value is read off its bins"),
+        replace(TEMPERATURE, default=0.0),
+        Option(
+            "prior_temperature",
+            float,
+            0.1,
+            low=0,
+            usual_low=0.01,
+            usual_high=100,
+            help="sharpens (below 1) or flattens the probabilities of moves",
+        ),
+    )
+    seed, batch_size = _SEED_AND_BATCH
+    return _of_folder((seed, replace(batch_size, default=16), *own), spec)
+
+
+def gaussian(spec: PolicySpec | None = None) -> tuple[Option, ...]:
+    """Options of the Gaussian policy."""
+    scheduler = Option(
+        "scheduler",
+        str,
+        "ddpm",
+        choices=SCHEDULERS,
+        help="how the noise is taken away",
+        label="Sampler",
+        basic=True,
+        forwarded=True,
+    )
+    return _of_folder((*_NETWORK, scheduler, replace(_STEPS, high=1000)), spec)
+
+
+def diffusion(spec: PolicySpec | None = None) -> tuple[Option, ...]:
+    """Options of the diffusion policy: its own and those of all samplers."""
+    samplers = _samplers_for(spec)
+    own = (
+        Option(
+            "sampler",
+            str,
+            "easy_first",
+            choices=samplers,
+            help="how the masked future is filled in",
+            label="Sampler",
+            basic=True,
+            forwarded=True,
+        ),
+        _narrowed(_STEPS, _whole(spec, "learner", "process", "num_timesteps")),
+        TEMPERATURE,
+        Option(
+            "num_futures",
+            int,
+            1,
+            low=1,
+            high=4096,
+            usual_high=64,
+            help="futures imagined; the move is the likeliest of their mean (sampler a0_last, temperature above 0)",
+        ),
+        _narrowed(
+            Option("horizon", int, 4, low=1, usual_high=64, help="plies imagined", basic=True),
+            _whole(spec, "learner", "horizon"),
+        ),
+    )
+    names = {option.name for option in (*_NETWORK, *own)}
+    of_samplers = {option.name: option for option in _SAMPLER_OPTIONS if option.name not in names}
+    return _of_folder((*_NETWORK, *own, *of_samplers.values()), spec)
+
+
+DIFFUSION, GAUSSIAN, VALUES = Declaration(diffusion), Declaration(gaussian), Declaration(values)
+ONE_STEP, AUTOREGRESSIVE = Declaration(one_step), Declaration(autoregressive)
+
+_SAMPLER_OPTIONS = (
+    Option("rate", str, "linear", choices=("linear", "cosine", "even"), help="how many tokens are filled in a step"),
+    Option(
+        "score", str, "log_prob", choices=("log_prob", "entropy", "margin"), help="which tokens are filled in first"
+    ),
+    Option("noise", float, low=0, usual_high=10, help="chance in the order in which tokens are filled in"),
+    Option("commit", bool, False, help="keep what has been filled in"),
+    Option("eta", float, low=0, high=1, help="share of tokens that are masked again", label="eta"),
+    Option("sigma", str, "cap", choices=("cap", "rescale"), help="how that share depends on the step"),
+)
+_SAMPLERS = ("ancestral", "easy_first", "easy_first_commit", "stochastic", "a0_last", "one_call", "remasking")
+_NEED_MASK = ("easy_first_commit", "a0_last", "remasking")
+
+
+def _samplers_for(spec: PolicySpec | None) -> tuple[str, ...]:
+    """The samplers that fit the process of a folder; all of them where it is not known."""
+    process = {} if spec is None else spec.section("learner", "process")
+    visible = process.get("kind") != "multinomial"
+    return tuple(name for name in _SAMPLERS if visible or name not in _NEED_MASK)
+
+
+def _whole(spec: PolicySpec | None, *keys: str) -> int | None:
+    """A whole number of at least 1 in a folder's configuration; None where there is none."""
+    *sections, key = keys
+    number = None if spec is None else spec.section(*sections).get(key)
+    return number if type(number) is int and number >= 1 else None
+
+
+def _narrowed(option: Option, most: int | None) -> Option:
+    """A count up to what a folder says, which is also its default."""
+    return option if most is None else replace(option, high=most, default=most, usual_high=None)
+
+
+def _of_folder(options: tuple[Option, ...], spec: PolicySpec | None) -> tuple[Option, ...]:
+    """Options with the defaults of a folder: what the learner was configured with, what was saved, what is spelled."""
+    if spec is None:
+        return options
+    learner, sampler = spec.section("learner"), spec.section("learner", "sampler")
+    configured: dict[str, Any] = {
+        "sampler": sampler.get("name"),
+        "scheduler": learner.get("scheduler"),
+        "num_steps": sampler.get("num_steps") or learner.get("num_steps"),
+        "temperature": sampler.get("temperature"),
+        "num_futures": sampler.get("num_futures"),
+        "horizon": sampler.get("horizon"),
+        **spec.section("learner", "sampler", "options"),
+        **spec.section("play"),
+        **spec.settings,
+    }
+    return with_defaults(options, configured)
