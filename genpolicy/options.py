@@ -17,7 +17,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from genpolicy import registry
-from genpolicy.errors import RegistryError, did_you_mean
+from genpolicy.errors import ConfigError, RegistryError, did_you_mean
 
 if TYPE_CHECKING:
     from genpolicy.registry import Group
@@ -233,20 +233,20 @@ def read_options(
         others: Whether the owner accepts options that it does not declare; they stay as they are.
 
     Raises:
-        ValueError: an option that is not declared (the message names the near one, and all), or a value that it does
+        ConfigError: an option that is not declared (the message names the near one, and all), or a value that it does
             not accept.
     """
     known = {option.name: option for option in options}
     for key in values:
         if key not in known and not others:
             hint = did_you_mean(key, known)
-            raise ValueError(f"{owner} takes no option {key!r}.{hint} It takes: {', '.join(sorted(known)) or 'none'}")
+            raise ConfigError(f"{owner} takes no option {key!r}.{hint} It takes: {', '.join(sorted(known)) or 'none'}")
     read: dict[str, Any] = {}
     for key, value in values.items():
         try:
             read[key] = value if value is None or key not in known else known[key].read(value)
         except ValueError as error:
-            raise ValueError(f"{owner}: option {error}") from error
+            raise ConfigError(f"{owner}: option {error}") from error
     return read
 
 

@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from genpolicy.control import FREE, Control
 from genpolicy.game import Game
 from genpolicy.options import Option, PolicySpec, with_defaults
 from genpolicy.policies import declared
-from genpolicy.policies.base import GENERAL_OPTIONS, Decision, Policy, load_policy, resolve_game
+from genpolicy.policies.base import GENERAL_OPTIONS, Decision, Policy, decide_with, load_policy, resolve_game
 from genpolicy.policies.simple import legal_of
 from genpolicy.registry import spelled_pairs
 from genpolicy.search.alphabeta import QUIESCENCE_PLIES, AlphaBeta, SearchResult
@@ -90,22 +91,23 @@ class AlphaBetaPolicy(Policy):
             "evaluator": evaluator,
             "comparator": comparator,
         }
-        if depth is None and nodes is None and movetime_ms is None:
-            nodes = DEFAULT_NODES
         self._helpers = [policy for policy in (prior, evaluator) if policy is not None]
         self._seed = 0
         self._name = name
-        self.search = AlphaBeta(
-            game,
-            depth=depth,
-            nodes=nodes,
-            movetime_ms=movetime_ms,
-            quiescence=quiescence,
-            prior=None if prior is None else _prior(prior),
-            prior_depth=prior_depth,
-            evaluator=None if evaluator is None else _evaluator(evaluator),
-            comparator=comparator,
-        )
+        self.search = self.make_search()
+        """What it searches with where nothing stops it."""
+
+    def make_search(self, control: Control = FREE) -> AlphaBeta:
+        """A search by the policy's own limits, whose policies call ``control.check``."""
+        given = dict(self._given)
+        if all(given[name] is None for name in LIMITS):
+            given["nodes"] = DEFAULT_NODES
+        check = Control(control.check)
+        if given["prior"] is not None:
+            given["prior"] = _prior(given["prior"], check)
+        if given["evaluator"] is not None:
+            given["evaluator"] = _evaluator(given["evaluator"], check)
+        return AlphaBeta(self.game, **given)
 
     @property
     def label(self) -> str:
@@ -116,19 +118,20 @@ class AlphaBetaPolicy(Policy):
         """Seed the policies that are asked; the search itself draws nothing."""
         self._seed = seed
 
-    def decide(self, states: Sequence[Any]) -> list[Decision]:
+    def decide(self, states: Sequence[Any], *, control: Control = FREE) -> list[Decision]:
         """The best move found for each position.
 
         Raises:
-            ValueError: a position without legal moves, or a game without a heuristic where one is needed.
+            ValueError: a position without legal moves or without an allowed one, or a game without a heuristic where
+                one is needed.
         """
-        legal_of(self.game, states)
+        search = self.make_search(control)
         decisions = []
-        for state in states:
+        for state, allowed in zip(states, legal_of(self.game, states, control), strict=True):
             for policy in self._helpers:
                 policy.seed(self._seed)  # so that an answer depends on its position alone
             began = time.perf_counter()
-            found = self.search.search(state)
+            found = search.search(state, only=None if control.restrict is None else allowed, check=control.check)
             decisions.append(self._decision(state, found, 1e3 * (time.perf_counter() - began)))
         return decisions
 
@@ -201,9 +204,9 @@ def _spelled(kind: str, options: Mapping[str, Any]) -> str:
     return kind + "?" * bool(options) + "&".join(texts)
 
 
-def _prior(policy: Policy) -> Callable[[Any], Mapping[int, float]]:
+def _prior(policy: Policy, control: Control) -> Callable[[Any], Mapping[int, float]]:
     def ask(state: Any) -> Mapping[int, float]:
-        found = policy.decide([state])[0].policy
+        found = decide_with(policy, [state], control)[0].policy
         if found is None:
             raise ValueError(f"prior: policy {policy.label!r} gives no probabilities of its moves; take another one")
         return found
@@ -211,9 +214,9 @@ def _prior(policy: Policy) -> Callable[[Any], Mapping[int, float]]:
     return ask
 
 
-def _evaluator(policy: Policy) -> Callable[[Any], float]:
+def _evaluator(policy: Policy, control: Control) -> Callable[[Any], float]:
     def ask(state: Any) -> float:
-        found = policy.decide([state])[0].value
+        found = decide_with(policy, [state], control)[0].value
         if found is None:
             raise ValueError(f"evaluator: policy {policy.label!r} gives no value (S-V and SA-V do); take another one")
         return found

@@ -6,10 +6,12 @@ version), ``model.safetensors`` where it has weights, and ``provenance.json``. N
 
 from __future__ import annotations
 
+import inspect
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,6 +20,7 @@ from numpy.typing import NDArray
 
 from genpolicy import registry
 from genpolicy.config import read_yaml
+from genpolicy.control import FREE, Control
 from genpolicy.errors import CheckpointError, RegistryError
 from genpolicy.game import Game
 from genpolicy.options import Option, PolicySpec, options_of, read_options
@@ -73,19 +76,25 @@ class Policy(ABC):
     """The learner whose weights it plays with; None where it has none."""
 
     @abstractmethod
-    def decide(self, states: Sequence[Any]) -> list[Decision]:
+    def decide(self, states: Sequence[Any], *, control: Control = FREE) -> list[Decision]:
         """One decision for each position, each independent of the others in the batch.
 
+        Args:
+            states: Positions in which the player to move has a legal move.
+            control: May end the work early and restricts the moves to choose from. Whoever calls a policy that may be
+                a stranger's calls ``decide_with``, which does without this argument where there is none.
+
         Raises:
-            ValueError: a position in which the player to move has no legal move.
+            ValueError: a position in which the player to move has no legal move, or none that is allowed.
         """
 
-    def dream(self, state: Any, on_step: OnStep | None = None) -> Dream:
+    def dream(self, state: Any, on_step: OnStep | None = None, *, control: Control = FREE) -> Dream:
         """A decision with what was imagined on the way: the one that ``decide([state])`` gives for the same seed.
 
         Args:
             state: A position in which the player to move has a legal move.
             on_step: Called with each step as soon as it is ready; an exception of it ends the dream.
+            control: As in ``decide``.
 
         Raises:
             ValueError: as ``decide``.
@@ -93,7 +102,7 @@ class Policy(ABC):
         from genpolicy.policies.dream import Dream
 
         del on_step  # a policy that imagines by steps has its own
-        return Dream(state, self.game.player(state), None, (), self.decide([state])[0])
+        return Dream(state, self.game.player(state), None, (), decide_with(self, [state], control)[0])
 
     def seed(self, seed: int) -> None:
         """Make the draws that follow the same as those after any other call with this seed."""
@@ -189,6 +198,63 @@ class Policy(ABC):
             ValueError: an option that the policy does not take.
         """
         raise RegistryError(f"policy {cls.kind!r} is loaded from a folder: write the folder's path")
+
+
+def decide_with(policy: Policy, states: Sequence[Any], control: Control) -> list[Decision]:
+    """``policy.decide(states, control=control)``, also where the policy's ``decide`` takes no ``control``.
+
+    Such a policy is stopped before and after its decisions only, and where it chooses a move that is not allowed, the
+    best allowed one is taken (see ``best_allowed``).
+
+    Raises:
+        ValueError: as ``Policy.decide``.
+    """
+    if _takes_control(type(policy)):
+        return policy.decide(states, control=control)
+    control.check()
+    decisions = policy.decide(states)
+    control.check()
+    return [best_allowed(policy, *pair, control) for pair in zip(states, decisions, strict=True)]
+
+
+@lru_cache(maxsize=256)
+def _takes_control(policy_class: type[Policy]) -> bool:
+    parameters = inspect.signature(policy_class.decide).parameters.values()
+    return any(parameter.name == "control" or parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+
+
+def best_allowed(policy: Policy, state: Any, decision: Decision, control: Control) -> Decision:
+    """A decision that was made among all legal moves, or another one where its move is not allowed.
+
+    The other move is the likeliest allowed one; where the decision gives those no probability, the one after which the
+    position is worth least to the other side: its result, or the policy's own value of it (0 where it has none).
+
+    Args:
+        policy: Whose decision it is.
+        state: The position.
+        decision: Among all legal moves.
+        control: As in ``Policy.decide``.
+    """
+    if control.restrict is None:
+        return decision
+    game = policy.game
+    allowed = control.allowed(state, game.legal(state).tolist())
+    if decision.move in allowed:
+        return decision
+    if decision.policy is not None and any(decision.policy.get(move, 0.0) > 0 for move in allowed):
+        chances = {move: decision.policy.get(move, 0.0) for move in allowed}
+        total = sum(chances.values())
+        chances = {move: chance / total for move, chance in chances.items()}
+        return Decision(max(allowed, key=lambda move: chances[move]), policy=chances, stats=decision.stats)
+    worth: dict[int, float] = {}
+    for move in allowed:
+        after = game.play(state, move)
+        result = game.outcome(after)
+        if result is None:
+            result = decide_with(policy, [after], Control(control.check))[0].value
+        worth[move] = 0.0 if result is None else -result
+    best = max(allowed, key=lambda move: worth[move])
+    return Decision(best, value=worth[best], line=(best,), stats=decision.stats)
 
 
 def load_policy(spec: str | Path, **options: Any) -> Policy:

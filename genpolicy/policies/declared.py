@@ -17,7 +17,7 @@ READOUTS = ("mean", "mode")
 SEED = Option("seed", int, 0, usual_low=0, usual_high=2**31 - 1, help="same seed, same game", label="Seed", hidden=True)
 _SEED_AND_BATCH = (
     SEED,
-    Option("batch_size", int, 64, low=1, high=65536, help="most positions in one network call", hidden=True),
+    Option("batch_size", int, 64, low=1, usual_high=4096, help="most positions in one network call", hidden=True),
 )
 _NETWORK = (
     *_SEED_AND_BATCH,
@@ -102,13 +102,12 @@ def gaussian(spec: PolicySpec | None = None) -> tuple[Option, ...]:
 
 def diffusion(spec: PolicySpec | None = None) -> tuple[Option, ...]:
     """Options of the diffusion policy: its own and those of all samplers."""
-    samplers = _samplers_for(spec)
     own = (
         Option(
             "sampler",
             str,
             "easy_first",
-            choices=samplers,
+            choices=_samplers_for(spec),
             help="how the masked future is filled in",
             label="Sampler",
             basic=True,
@@ -121,7 +120,6 @@ def diffusion(spec: PolicySpec | None = None) -> tuple[Option, ...]:
             int,
             1,
             low=1,
-            high=4096,
             usual_high=64,
             help="futures imagined; the move is the likeliest of their mean (sampler a0_last, temperature above 0)",
         ),
@@ -130,33 +128,37 @@ def diffusion(spec: PolicySpec | None = None) -> tuple[Option, ...]:
             _whole(spec, "learner", "horizon"),
         ),
     )
-    names = {option.name for option in (*_NETWORK, *own)}
-    of_samplers = {option.name: option for option in _SAMPLER_OPTIONS if option.name not in names}
-    return _of_folder((*_NETWORK, *own, *of_samplers.values()), spec)
+    declared = {option.name: option for option in (*_NETWORK, *own)}
+    return _of_folder(tuple({**_sampler_options(), **declared}.values()), spec)
 
 
 DIFFUSION, GAUSSIAN, VALUES = Declaration(diffusion), Declaration(gaussian), Declaration(values)
 ONE_STEP, AUTOREGRESSIVE = Declaration(one_step), Declaration(autoregressive)
 
-_SAMPLER_OPTIONS = (
-    Option("rate", str, "linear", choices=("linear", "cosine", "even"), help="how many tokens are filled in a step"),
-    Option(
-        "score", str, "log_prob", choices=("log_prob", "entropy", "margin"), help="which tokens are filled in first"
-    ),
-    Option("noise", float, low=0, usual_high=10, help="chance in the order in which tokens are filled in"),
-    Option("commit", bool, False, help="keep what has been filled in"),
-    Option("eta", float, low=0, high=1, help="share of tokens that are masked again", label="eta"),
-    Option("sigma", str, "cap", choices=("cap", "rescale"), help="how that share depends on the step"),
-)
-_SAMPLERS = ("ancestral", "easy_first", "easy_first_commit", "stochastic", "a0_last", "one_call", "remasking")
-_NEED_MASK = ("easy_first_commit", "a0_last", "remasking")
+_HIDDEN_NOISE = ("multinomial",)
+"""Built-in processes whose noise looks like data."""
 
 
 def _samplers_for(spec: PolicySpec | None) -> tuple[str, ...]:
     """The samplers that fit the process of a folder; all of them where it is not known."""
     process = {} if spec is None else spec.section("learner", "process")
-    visible = process.get("kind") != "multinomial"
-    return tuple(name for name in _SAMPLERS if visible or name not in _NEED_MASK)
+    hidden = process.get("kind") in _HIDDEN_NOISE
+    return tuple(name for name in registry.available("samplers") if not (hidden and name in NEED_VISIBLE_NOISE))
+
+
+def _sampler_options() -> dict[str, Option]:
+    """The options of all samplers by name; without a default where samplers differ in it."""
+    found: dict[str, Option] = {}
+    for name in registry.available("samplers"):
+        try:
+            options = options_of("samplers", name)
+        except RegistryError:  # said to whoever chooses that sampler
+            continue
+        for option in options:
+            known = found.setdefault(option.name, option)
+            if known.default != option.default and option.type is not bool:
+                found[option.name] = replace(known, default=None)
+    return found
 
 
 def _whole(spec: PolicySpec | None, *keys: str) -> int | None:

@@ -10,15 +10,16 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
+from genpolicy.control import FREE, Control
 from genpolicy.game import Game
 from genpolicy.options import Option, PolicySpec, options_of, read_options, with_defaults
 from genpolicy.policies import declared
-from genpolicy.policies.base import Decision, Policy, load_policy, resolve_game
+from genpolicy.policies.base import Decision, Policy, decide_with, load_policy, resolve_game
 from genpolicy.policies.seeds import RowSeeds
 from genpolicy.policies.simple import legal_of
 from genpolicy.search.leaf import Heuristic, Rollout, even
@@ -50,10 +51,18 @@ class PolicyEvaluator:
         value: Its ``Decision.value``, or an evaluator's.
         seed: Policies that draw are reseeded with it before every call, so that an answer depends on its position (and,
             for a position that stands twice in one call, on which of the two it is).
+        check: Called before every network call (``genpolicy.control.Control``).
     """
 
-    def __init__(self, prior: Policy | None, value: Policy | Evaluator, seed: int = 0) -> None:
+    def __init__(
+        self,
+        prior: Policy | None,
+        value: Policy | Evaluator,
+        seed: int = 0,
+        check: Callable[[], None] = FREE.check,
+    ) -> None:
         self.prior, self.value, self.seed = prior, value, seed
+        self._control = Control(check)
         self.network_calls = 0
         """Calls of networks so far, as the policies count them."""
 
@@ -84,9 +93,13 @@ class PolicyEvaluator:
             values.append(decision.value)
         return priors, values
 
+    def checked(self, check: Callable[[], None]) -> PolicyEvaluator:
+        """An evaluator over the same policies with the same seed, which calls ``check``."""
+        return PolicyEvaluator(self.prior, self.value, self.seed, check)
+
     def _ask(self, policy: Policy, states: Sequence[Any]) -> list[Decision]:
         policy.seed(self.seed)
-        decisions = policy.decide(states)
+        decisions = decide_with(policy, states, self._control)
         # A decision names the calls of its own part of the batch; policies with weights say how large a part is.
         size = getattr(policy, "batch_size", len(states))
         self.network_calls += int(sum(d.stats.get("network_calls", 0) for d in decisions[::size]))
@@ -144,7 +157,6 @@ class MctsPolicy(Policy):
             raise ValueError(f"temperature must be at least 0 (0 plays the most visited move), got {temperature}")
         self.game, self.evaluator, self.config = game, evaluator, config or MctsConfig()
         self.tau, self.temperature, self.reuse, self._name = float(tau), float(temperature), reuse, name
-        self._search = Mcts(RulesModel(game, evaluator), self.config)
         self._kept = KeptTrees(game)
         self.seed(seed)
 
@@ -154,22 +166,26 @@ class MctsPolicy(Policy):
         self._kept.clear()
         self.evaluator.seed = int(seed)
 
-    def decide(self, states: Sequence[Any]) -> list[Decision]:
+    def decide(self, states: Sequence[Any], *, control: Control = FREE) -> list[Decision]:
         """One search for each position, their leaves evaluated together.
 
+        Kept trees have all legal moves at their roots, so a restricted search neither takes one over nor leaves one.
+
         Raises:
-            ValueError: a position without legal moves, or a prior or value that is none.
+            ValueError: a position without legal moves or without an allowed one, or a prior or value that is not one.
         """
-        began, calls = time.perf_counter(), self.evaluator.network_calls
-        legal_of(self.game, states)
+        began = time.perf_counter()
+        legal_of(self.game, states, control)
         seeds = self._seeds.draw([self.game.format(state) for state in states])
-        kept = [self._kept.find(state) if self.reuse else None for state in states]
+        reuse = self.reuse and control.restrict is None
+        kept = [self._kept.find(state) if reuse else None for state in states]
         num_kept = [0 if tree is None else tree.visits[0] - 1 for tree in kept]
-        results = self._search.search(states, seeds, kept)
-        if self.reuse:
+        evaluator = self.evaluator.checked(control.check)
+        results = Mcts(RulesModel(self.game, evaluator), self.config).search(states, seeds, kept, control=control)
+        if reuse:
             self._kept.add([result.tree for result in results])
         shared = {
-            "network_calls": float(self.evaluator.network_calls - calls),
+            "network_calls": float(evaluator.network_calls),
             "ms": 1e3 * (time.perf_counter() - began) / max(1, len(states)),
         }
         return [

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from genpolicy.control import FREE, Control
 from genpolicy.data.records import Dataset
 from genpolicy.data.window_ablations import UnrelatedFutures
 from genpolicy.data.windows import WindowOptions, WindowSource
@@ -332,9 +333,9 @@ class NetworkPolicy(WeightsPolicy):
         return self.layout
 
     @torch.no_grad()
-    def dream(self, state: Any, on_step: OnStep | None = None) -> Dream:
+    def dream(self, state: Any, on_step: OnStep | None = None, *, control: Control = FREE) -> Dream:
         """See ``Policy.dream``: a step for each network call."""
-        legal = legal_of(self.game, [state])
+        legal = legal_of(self.game, [state], control)
         seeds = self._seeds.draw([self.game.format(state)])
         viewer = int(self.learner.viewers([state])[0])
         recorder = Recorder(
@@ -346,7 +347,7 @@ class NetworkPolicy(WeightsPolicy):
             of=self.num_calls,
             on_step=on_step,
         )
-        with self._evaluating():
+        with self._evaluating(control):
             decision = self._decide_batch([state], legal, seeds, recorder)[0]
         return Dream(state, viewer, recorder.layout, tuple(recorder.steps), decision)
 

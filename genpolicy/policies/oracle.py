@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from genpolicy import registry
+from genpolicy.control import FREE, Control
 from genpolicy.data.oracle import Line, Oracle
 from genpolicy.errors import EngineError
 from genpolicy.game import Game
 from genpolicy.options import Option, PolicySpec
 from genpolicy.policies import declared
-from genpolicy.policies.base import Decision, Policy, resolve_game
+from genpolicy.policies.base import Decision, Policy, best_allowed, resolve_game
 from genpolicy.policies.simple import legal_of
 from genpolicy.values import parse_score, score_to_value
 
@@ -51,20 +52,25 @@ class OraclePolicy(Policy):
         """The spelling, e.g. ``oracle:solver``."""
         return self._name
 
-    def decide(self, states: Sequence[Any]) -> list[Decision]:
+    def decide(self, states: Sequence[Any], *, control: Control = FREE) -> list[Decision]:
         """The oracle's move for each position, with its line and its value for the player to move.
 
+        Where that move is not allowed, the allowed one after which the oracle values the position best.
+
         Raises:
-            ValueError: a position without legal moves.
+            ValueError: a position without legal moves, or without an allowed one.
             EngineError: the oracle could not label a position.
         """
-        legal_of(self.game, states)
+        legal_of(self.game, states, control)
+        control.check()
         try:
             lines = self.oracle.analyse(states, self.horizon)
         except EngineError as error:
             where = " or ".join(repr(self.game.format(state)) for state in states[:3])
             raise EngineError(f"{self._name} has no move for {where}: {error}") from error
-        return [self._decision(state, line) for state, line in zip(states, lines, strict=True)]
+        control.check()
+        pairs = zip(states, lines, strict=True)
+        return [best_allowed(self, state, self._decision(state, line), control) for state, line in pairs]
 
     def _decision(self, state: Any, line: Line) -> Decision:
         if line.error is not None or not line.moves:

@@ -18,6 +18,7 @@ import torch
 import genpolicy
 from genpolicy import registry
 from genpolicy.config import structured, to_dict, to_yaml
+from genpolicy.control import FREE, Control
 from genpolicy.errors import CheckpointError, ConfigError
 from genpolicy.files import write_atomic
 from genpolicy.options import Option, PolicySpec
@@ -25,7 +26,7 @@ from genpolicy.policies import declared
 from genpolicy.policies.base import FORMAT_VERSION, Decision, Policy, write_provenance
 from genpolicy.policies.seeds import RowSeeds
 from genpolicy.policies.simple import legal_of
-from genpolicy.policies.weights import find_device, load_weights, read_provenance, weights_of
+from genpolicy.policies.weights import check_between, find_device, load_weights, read_provenance, weights_of
 
 if TYPE_CHECKING:
     from genpolicy.policies.learner import Learner
@@ -91,15 +92,15 @@ class WeightsPolicy(Policy):
         self._seeds.reset(seed)
 
     @torch.no_grad()
-    def decide(self, states: Sequence[Any]) -> list[Decision]:
-        """One decision for each position.
+    def decide(self, states: Sequence[Any], *, control: Control = FREE) -> list[Decision]:
+        """One decision for each position; ``control.check`` is called before every part of a network call.
 
         Raises:
-            ValueError: a position without legal moves, or one that the tokenizer cannot hold.
+            ValueError: a position without legal moves or without an allowed one, or one that the tokenizer cannot hold.
         """
-        legal = legal_of(self.game, states)
+        legal = legal_of(self.game, states, control)
         seeds = self._seeds.draw([self.game.format(state) for state in states])
-        with self._evaluating():
+        with self._evaluating(control):
             decisions: list[Decision] = []
             for start in range(0, len(states), self.batch_size):
                 chunk = slice(start, start + self.batch_size)
@@ -107,14 +108,17 @@ class WeightsPolicy(Policy):
             return decisions
 
     @contextmanager
-    def _evaluating(self) -> Iterator[None]:
-        """The network without dropout; evaluation in the middle of training must leave it as it found it."""
+    def _evaluating(self, control: Control) -> Iterator[None]:
+        """The network without dropout, asking ``control`` whether to go on; afterwards as it was before."""
         network = self.learner.network
         was_training = network.training
         network.eval()
+        hooks = [] if control.check is FREE.check else check_between(network, control.check)
         try:
             yield
         finally:
+            for hook in hooks:
+                hook.remove()
             network.train(was_training)
 
     @abstractmethod

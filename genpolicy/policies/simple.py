@@ -8,6 +8,7 @@ import random
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from genpolicy.control import FREE, Control
 from genpolicy.facets import evaluation
 from genpolicy.game import Game
 from genpolicy.options import Option, PolicySpec
@@ -71,14 +72,14 @@ class RandomPolicy(SeededPolicy):
     kind: ClassVar[str] = "random"
     spelling: ClassVar[str] = "random[?seed=N]"
 
-    def decide(self, states: Sequence[Any]) -> list[Decision]:
+    def decide(self, states: Sequence[Any], *, control: Control = FREE) -> list[Decision]:
         """One uniform legal move for each position.
 
         Raises:
-            ValueError: a position without legal moves.
+            ValueError: a position without legal moves, or without an allowed one.
         """
         decisions = []
-        legal_moves = legal_of(self.game, states)
+        legal_moves = legal_of(self.game, states, control)
         seeds = self._seeds.draw([self.game.format(state) for state in states])
         for legal, seed in zip(legal_moves, seeds, strict=True):
             share = 1.0 / len(legal)
@@ -101,17 +102,20 @@ class GreedyPolicy(SeededPolicy):
     kind: ClassVar[str] = "greedy"
     spelling: ClassVar[str] = "greedy[?seed=N]"
 
-    def decide(self, states: Sequence[Any]) -> list[Decision]:
+    def decide(self, states: Sequence[Any], *, control: Control = FREE) -> list[Decision]:
         """A best move by one ply for each position.
 
         Raises:
-            ValueError: a position without legal moves, or a game without a heuristic evaluation.
+            ValueError: a position without legal moves or without an allowed one, or a game without a heuristic
+                evaluation.
         """
-        legal_moves = legal_of(self.game, states)
+        legal_moves = legal_of(self.game, states, control)
         seeds = self._seeds.draw([self.game.format(state) for state in states])
-        return [self._choose(*row) for row in zip(states, legal_moves, seeds, strict=True)]
+        rows = zip(states, legal_moves, seeds, strict=True)
+        return [self._choose(*row, control) for row in rows]
 
-    def _choose(self, state: Any, legal: list[int], seed: int) -> Decision:
+    def _choose(self, state: Any, legal: list[int], seed: int, control: Control) -> Decision:
+        control.check()
         values = {move: self._value(self.game.play(state, move)) for move in legal}
         best = max(values.values())
         tied = [move for move, value in values.items() if value == best]
@@ -125,16 +129,16 @@ class GreedyPolicy(SeededPolicy):
         return 0.0 - (evaluation(self.game)(after) if result is None else result)
 
 
-def legal_of(game: Game[Any], states: Sequence[Any]) -> list[list[int]]:
-    """Legal moves of each position as plain integers.
+def legal_of(game: Game[Any], states: Sequence[Any], control: Control = FREE) -> list[list[int]]:
+    """The moves to choose from in each position as plain integers: the legal ones that are allowed.
 
     Raises:
-        ValueError: a position without legal moves, named in the message.
+        ValueError: a position without legal moves, named in the message, or without an allowed one.
     """
     rows = []
     for state in states:
         legal = [int(move) for move in game.legal(state)]
         if not legal:
             raise ValueError(f"the game is over in {game.format(state)!r}: the player to move has no legal move")
-        rows.append(legal)
+        rows.append(control.allowed(state, legal))
     return rows

@@ -1,13 +1,16 @@
-"""Weights on disk: what is saved of a network, and how damage is told from a mismatch."""
+"""A network on disk and at work: what is saved, how damage is told from a mismatch, how a call is stopped half-way."""
 
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from genpolicy.errors import CheckpointError
 from genpolicy.files import sha256_of
@@ -28,6 +31,41 @@ def find_device(name: str) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ValueError(f"device {name!r}: there are {torch.cuda.device_count()} CUDA devices, counted from 0")
     return device
+
+
+LEVELS = 2
+"""Of modules inside a network: its trunk and the blocks of that. Deeper, checking costs a tenth of a small call."""
+
+
+def check_between(network: nn.Module, check: Callable[[], None]) -> list[RemovableHandle]:
+    """Call ``check`` before every call of a network by this thread, and between its larger parts.
+
+    Weights may be shared with a policy that works in another thread, which is not checked.
+
+    Args:
+        network: Gets forward hooks; what ``check`` raises comes out of its call.
+        check: As ``Control.check``.
+
+    Returns:
+        Handles that remove the hooks.
+    """
+    thread = threading.get_ident()
+
+    def hook(*_: Any) -> None:
+        if threading.get_ident() == thread:
+            check()
+
+    return [part.register_forward_pre_hook(hook) for part in dict.fromkeys([network, *_parts(network, LEVELS)])]
+
+
+def _parts(module: nn.Module, levels: int) -> Iterator[nn.Module]:
+    """The modules inside one that are called, so many levels deep; a list of modules is not a level."""
+    for child in module.children() if levels else ():
+        if isinstance(child, nn.ModuleList | nn.ModuleDict):
+            yield from _parts(child, levels)
+        else:
+            yield child
+            yield from _parts(child, levels - 1)
 
 
 def weights_of(network: nn.Module) -> dict[str, Tensor]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from genpolicy.control import FREE
 from genpolicy.game import Game, Hints
 from genpolicy.search.scores import (
     Comparator,
@@ -26,6 +27,8 @@ from genpolicy.search.scores import (
     score_value,
 )
 
+NODES_BETWEEN_CHECKS = 16
+"""Positions between two looks whether to stop: a millisecond or two of chess."""
 QUIESCENCE_PLIES = 8
 """Forcing moves that are followed beyond the depth."""
 MAX_TABLE_ENTRIES = 500_000  # about 200 MB; a full table is emptied
@@ -143,13 +146,21 @@ class AlphaBeta:
         self._good: dict[tuple[int, int], int] = {}  # (player, move) -> how deep the searches were that it cut off
         self._killers: dict[int, tuple[int, ...]] = {}  # by ply: the last two moves that cut a search off
 
-    def search(self, state: Any, *, only: Sequence[int] | None = None, fresh: bool = True) -> SearchResult:
+    def search(
+        self,
+        state: Any,
+        *,
+        only: Sequence[int] | None = None,
+        fresh: bool = True,
+        check: Callable[[], None] = FREE.check,
+    ) -> SearchResult:
         """The best move of a position.
 
         Args:
             state: A position with legal moves; a draw that could be claimed there does not stop it.
             only: The legal moves to choose from; None takes all.
             fresh: Forget earlier searches first, so that the answer depends on the position alone.
+            check: Called every ``NODES_BETWEEN_CHECKS`` positions; what it raises ends the search.
 
         Raises:
             ValueError: no legal move, or the game has no heuristic evaluation and the search needs one.
@@ -158,7 +169,7 @@ class AlphaBeta:
             self.forget()
         if len(self.game.legal(state)) == 0:
             raise ValueError(f"the game is over in {self.game.format(state)!r}: the player to move has no legal move")
-        self._nodes, self._horizons = 0, 0
+        self._nodes, self._horizons, self._check = 0, 0, check
         self._deadline = math.inf if self.movetime_ms is None else time.perf_counter() + self.movetime_ms / 1000
         found: SearchResult | None = None
         # A small budget should see every move once before it follows the forcing ones: that finds a win in one.
@@ -247,6 +258,8 @@ class AlphaBeta:
         """Count a position; its score where the game is over there."""
         if self._nodes == self.nodes or time.perf_counter() >= self._deadline:
             raise _LimitReached
+        if self._nodes % NODES_BETWEEN_CHECKS == 0:
+            self._check()
         self._nodes += 1
         result = self.game.outcome(state)
         if result is None:

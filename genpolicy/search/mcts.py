@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from genpolicy.control import FREE, Control
 from genpolicy.search.model import SearchModel
 from genpolicy.search.tree import MctsConfig, Tree
 
@@ -97,6 +99,8 @@ class Mcts:
         states: Sequence[Any],
         seeds: Sequence[int] | None = None,
         kept: Sequence[Tree | None] | None = None,
+        *,
+        control: Control = FREE,
     ) -> list[SearchResult]:
         """Search every state.
 
@@ -105,12 +109,14 @@ class Mcts:
             seeds: Of each root's noise; needed where ``noise_fraction`` is above 0.
             kept: For each state a tree that has it as its root (see ``Tree.subtree``), which is searched on and
                 changed; None begins a new one. ``simulations`` visits are added to it.
+            control: Checked before every call of the model. Restricts the choices at the roots of new trees; a kept one
+                has its choices already.
 
         Raises:
             ValueError: a state without choices; no seeds for the noise; an evaluator's answer that is no answer.
         """
         config = self.config
-        trees = self._roots(states, kept)
+        trees = self._roots(states, kept, control)
         if config.noise_fraction > 0:
             if seeds is None or len(seeds) != len(states):
                 raise ValueError(f"noise at the root needs one seed for each of {len(states)} states, got {seeds}")
@@ -120,6 +126,7 @@ class Mcts:
         while running:
             waiting = [(tree, path) for tree in running for path in tree.gather(config, config.simulations)]
             if waiting:
+                control.check()
                 requests = [tree.request(path) for tree, path in waiting]
                 nodes = self.model.step([embedding for embedding, _ in requests], [choice for _, choice in requests])
                 for row, (tree, path) in enumerate(waiting):
@@ -127,21 +134,20 @@ class Mcts:
             running = [tree for tree in running if not self._is_over(tree)]
         return [_result(tree) for tree in trees]
 
-    def _roots(self, states: Sequence[Any], kept: Sequence[Tree | None] | None) -> list[Tree]:
+    def _roots(self, states: Sequence[Any], kept: Sequence[Tree | None] | None, control: Control) -> list[Tree]:
         if kept is None:
             kept = [None] * len(states)
         if len(kept) != len(states):
             raise ValueError(f"{len(kept)} kept trees for {len(states)} states")
         fresh = [state for state, tree in zip(states, kept, strict=True) if tree is None]
-        rows = iter(range(len(fresh)))
-        nodes = self.model.root(fresh) if fresh else None
-        trees = []
-        for tree in kept:
-            if tree is None:
-                assert nodes is not None
-                tree = Tree(nodes, next(rows))
-            trees.append(tree)
-        return trees
+        if not fresh:
+            return [tree for tree in kept if tree is not None]
+        control.check()
+        nodes, rows = self.model.root(fresh), iter(range(len(fresh)))
+        return [
+            Tree(nodes, next(rows), partial(control.allowed, state)) if tree is None else tree
+            for state, tree in zip(states, kept, strict=True)
+        ]
 
     def _is_over(self, tree: Tree) -> bool:
         remaining = self.config.simulations - tree.simulations

@@ -13,7 +13,7 @@ c_init. Ties go to the higher prior, then to the lower id.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -73,7 +73,6 @@ OPTIONS = (
         int,
         100,
         low=1,
-        high=10_000_000,
         usual_high=5000,
         help="positions looked at for a decision; fewer are faster and weaker",
         label="Simulations",
@@ -145,12 +144,13 @@ class Tree:
     Args:
         nodes: A batch that holds the root.
         row: Its row there.
+        allowed: Ids of the root's choices -> those that may be chosen, in the same order; None allows all.
 
     Raises:
-        ValueError: the root has no choices, or its value is none.
+        ValueError: the root has no choices, or its value is not one.
     """
 
-    def __init__(self, nodes: Nodes, row: int) -> None:
+    def __init__(self, nodes: Nodes, row: int, allowed: Callable[[Sequence[int]], Sequence[int]] | None = None) -> None:
         self.embeddings: list[Any] = []
         """The model's own, never looked into; None also while a node waits for its evaluation (see ``visits``)."""
         self.actions: list[int] = []
@@ -179,7 +179,7 @@ class Tree:
         self._fill(0, nodes, row)
         self._counts[0], self.visits[0], self.value_sums[0] = 1.0, 1, self.values[0]
         self.evaluations = 1
-        self._open(0)
+        self._open(0, allowed)
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -214,14 +214,16 @@ class Tree:
         self.chance[node] = nodes.chance[row]
         self._sources[node] = (nodes, row)
 
-    def _open(self, node: int) -> list[int]:
-        """Read a node's choices and put them in the order of their priors."""
+    def _open(self, node: int, allowed: Callable[[Sequence[int]], Sequence[int]] | None = None) -> list[int]:
+        """Read a node's choices, leave out those that are not allowed and put the rest in the order of their priors."""
         source = self._sources[node]
         assert source is not None
         nodes, row = source
         ids, priors = nodes.choices[row]
         if len(ids) == 0:
             raise ValueError("a search model gave a node without choices that is not the game's end (discount 0)")
+        if allowed is not None and len(left := allowed(ids.tolist())) < len(ids):
+            ids, priors = _among(left, ids, priors)
         if priors is not None:
             order = np.argsort(-priors, kind="stable")
             ids, priors = ids[order], priors[order]
@@ -434,3 +436,13 @@ class Tree:
         if made.children[0] is None:
             made._open(0)
         return made
+
+
+def _among(
+    left: Sequence[int], ids: NDArray[np.int64], priors: NDArray[np.float64] | None
+) -> tuple[NDArray[np.int64], NDArray[np.float64] | None]:
+    """Some of the choices; their priors sum to 1 again, or are all the same where they were all 0."""
+    stays = np.isin(ids, left)
+    if priors is None or not (total := float(priors[stays].sum())) > 0:
+        return ids[stays], None
+    return ids[stays], priors[stays] / total

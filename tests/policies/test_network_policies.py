@@ -339,7 +339,7 @@ def test_a_folder_written_in_part_is_no_policy(connect: Game[Any], tmp_path: Pat
     [
         ({"samplr": "one_call"}, ValueError, "Did you mean: 'sampler'"),
         ({"sampler": "easy_frst"}, ConfigError, "Did you mean: 'easy_first'"),
-        ({"num_steps": 0}, ValueError, "num_steps must be 1..20"),
+        ({"num_steps": 0}, ValueError, "num_steps must be at least 1, got 0"),
         ({"num_steps": 21}, ValueError, "num_steps must be 1..20"),
         ({"temperature": -1.0}, ConfigError, "temperature"),
         ({"batch_size": 0}, ValueError, "batch_size"),

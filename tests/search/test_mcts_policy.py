@@ -306,7 +306,7 @@ def test_old_trees_go_first(connect: Game[Any], monkeypatch: pytest.MonkeyPatch)
         ("mcts:uniform?simulation=5", "Did you mean: 'simulations'"),
         ("mcts:uniform?simulations=0", "simulations must be at least 1, got 0"),
         ("mcts:uniform?simulations=2.5", "whole"),
-        ("mcts:uniform?simulations=many", "simulations must be a number"),
+        ("mcts:uniform?simulations=many", "simulations is a whole number, got"),
         ("mcts:uniform?c_puct=-1", "c_puct must be at least 0"),
         ("mcts:uniform?reuse=2", "reuse must be true or false"),
         ("mcts:uniform?temperature=-1", "temperature must be at least 0"),
