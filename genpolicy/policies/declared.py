@@ -9,7 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from genpolicy.options import Declaration, Option, PolicySpec, with_defaults
+from genpolicy import registry
+from genpolicy.declared_samplers import NEED_VISIBLE_NOISE
+from genpolicy.errors import RegistryError
+from genpolicy.options import Declaration, Option, PolicySpec, options_of, with_defaults
 
 SCHEDULERS = ("ddpm", "ddim", "dpmsolver++", "one_call")
 """Of the Gaussian policy; all but ``one_call`` are diffusers'."""
@@ -129,7 +132,7 @@ def diffusion(spec: PolicySpec | None = None) -> tuple[Option, ...]:
         ),
     )
     declared = {option.name: option for option in (*_NETWORK, *own)}
-    return _of_folder(tuple({**_sampler_options(), **declared}.values()), spec)
+    return _of_folder(tuple({**declared, **_sampler_options(), **declared}.values()), spec)
 
 
 DIFFUSION, GAUSSIAN, VALUES = Declaration(diffusion), Declaration(gaussian), Declaration(values)

@@ -54,7 +54,7 @@ def test_an_entry_point_is_all_that_a_sampler_needs(installed: None) -> None:
     assert options_of("samplers", "likeliest") == sampler.options
     with pytest.raises(ConfigError, match=r"sampler 'likeliest' takes no option 'patients'.*Did you mean: 'patience'"):
         make_sampler("likeliest", Absorbing(3, 4), patients=3)
-    with pytest.raises(ConfigError, match=r"sampler 'likeliest': .*patience must be from 1 to 9, got 10"):
+    with pytest.raises(ConfigError, match=r"sampler 'likeliest': .*patience must be at least 1 and at most 9, got 10"):
         make_sampler("likeliest", Absorbing(3, 4), patience=10)
     with pytest.raises(ConfigError, match=r"Did you mean: 'likeliest'.*ancestral.*likeliest.*stochastic"):
         make_sampler("likelyest", Absorbing(3, 4))
