@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from genpolicy.control import FREE
 from genpolicy.encoding import IntArray as IntArray
 from genpolicy.encoding import MovePlanes as MovePlanes
 from genpolicy.encoding import MoveVocabulary as MoveVocabulary
@@ -181,7 +182,7 @@ class Game(ABC, Generic[StateT]):
         """
         raise ValueError(f"game {self.spec!r} has no planes of moves")
 
-    def mate_distance(self, state: StateT, max_plies: int) -> int | None:
+    def mate_distance(self, state: StateT, max_plies: int, *, check: Callable[[], None] = FREE.check) -> int | None:
         """Plies in which the player to move wins by force: 1 where a move wins at once, 3, 5, ...
 
         The attacker wins as fast and the defender loses as slowly as possible. The default searches exhaustively,
@@ -191,15 +192,19 @@ class Game(ABC, Generic[StateT]):
         Args:
             state: A position in which the game runs.
             max_plies: The longest win to look for; the work grows exponentially with it.
+            check: Called again and again while it searches; what it raises ends the search.
 
         Returns:
             The number of plies, odd; None where no win is forced within ``max_plies``.
         """
         seen: dict[tuple[Any, int], bool] = {}
-        return next((plies for plies in range(1, max_plies + 1, 2) if _wins_within(self, state, plies, seen)), None)
+        lengths = range(1, max_plies + 1, 2)
+        return next((plies for plies in lengths if _wins_within(self, state, plies, seen, check)), None)
 
 
-def _wins_within(game: Game[Any], state: Any, plies: int, seen: dict[tuple[Any, int], bool]) -> bool:
+def _wins_within(
+    game: Game[Any], state: Any, plies: int, seen: dict[tuple[Any, int], bool], check: Callable[[], None]
+) -> bool:
     """Whether the player to move can force a win within ``plies``, an odd number.
 
     ``seen`` holds the results by position and plies left. A shortest win repeats no position, so the histories that
@@ -207,18 +212,21 @@ def _wins_within(game: Game[Any], state: Any, plies: int, seen: dict[tuple[Any, 
     """
     known = (game.key(state), plies)
     if known not in seen:
+        check()
         after = [game.play(state, int(move)) for move in game.legal(state)]
         ends = [game.outcome(answer) for answer in after]
         running = [answer for answer, end in zip(after, ends, strict=True) if end is None] if plies > 1 else []
-        seen[known] = -1 in ends or any(_loses_within(game, answer, plies - 1, seen) for answer in running)
+        seen[known] = -1 in ends or any(_loses_within(game, answer, plies - 1, seen, check) for answer in running)
     return seen[known]
 
 
-def _loses_within(game: Game[Any], state: Any, plies: int, seen: dict[tuple[Any, int], bool]) -> bool:
+def _loses_within(
+    game: Game[Any], state: Any, plies: int, seen: dict[tuple[Any, int], bool], check: Callable[[], None]
+) -> bool:
     """Whether every move of the player to move loses within ``plies``, an even number, that move counted."""
     for move in game.legal(state):
         reply = game.play(state, int(move))
         end = game.outcome(reply)
-        if end != 1 and (end is not None or not _wins_within(game, reply, plies - 1, seen)):
+        if end != 1 and (end is not None or not _wins_within(game, reply, plies - 1, seen, check)):
             return False
     return True

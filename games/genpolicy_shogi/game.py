@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import index
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from genpolicy.control import FREE
 from genpolicy.errors import IllegalMoveError
 from genpolicy.game import Game, IntArray, MovePlanes, Symmetry
 from genpolicy_shogi import display, labels, rules
@@ -213,9 +214,9 @@ class ShogiGame(Game[ShogiState]):
         """dlshogi's 27 planes of move labels in the tokens' rows and columns: [27, 9, 9] by target square."""
         return MovePlanes((labels.NUM_PLANES, 9, 9), labels.cells())
 
-    def mate_distance(self, state: ShogiState, max_plies: int) -> int | None:
+    def mate_distance(self, state: ShogiState, max_plies: int, *, check: Callable[[], None] = FREE.check) -> int | None:
         """Plies of the shortest forced mate by checks alone, as in mate problems; None without one in ``max_plies``."""
-        return self._mates.distance(self.format(state), max_plies)
+        return self._mates.distance(self.format(state), max_plies, check)
 
 
 def _max_plies(text: str) -> int | None:

@@ -8,12 +8,13 @@ plies that best play of both sides takes. A mate by a dropped pawn is no legal m
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import cshogi
 
+from genpolicy.control import FREE
 from genpolicy.errors import SourceError
 from genpolicy.files import csv_rows
 from genpolicy.game import Game, OnBad, Puzzle
@@ -42,16 +43,19 @@ class MateSearch:
         # By zobrist key: [plies of the shortest mate known, depth that is known to hold none, move to try first].
         self._attack: dict[int, list[int]] = {}
         self._defence: dict[int, list[int]] = {}
+        self._check = FREE.check
         self.num_nodes = 0
         """Moves made so far, a measure of work."""
 
-    def distance(self, sfen: str, max_plies: int) -> int | None:
+    def distance(self, sfen: str, max_plies: int, check: Callable[[], None] = FREE.check) -> int | None:
         """Plies of the shortest forced mate, odd; None where there is none within ``max_plies``.
 
         Args:
             sfen: A legal position, the attacker to move.
             max_plies: The longest mate to look for; the work grows fast with it.
+            check: Called before each position of the attacker; what it raises ends the search.
         """
+        self._check = check
         if len(self._attack) + len(self._defence) > MAX_POSITIONS:
             self._attack.clear()
             self._defence.clear()
@@ -107,6 +111,7 @@ class MateSearch:
 
     def _mates(self, board: Any, depth: int) -> bool:
         """Whether the player to move mates within ``depth`` plies, an odd number."""
+        self._check()
         known = self._attack.setdefault(board.zobrist_hash(), [_NEVER, 0, 0])
         if known[0] <= depth:
             return True

@@ -231,3 +231,25 @@ def test_restricted_priors_sum_to_one_again(game: Game[Any]) -> None:
     (found,) = search.search([game.parse()], control=only(1, 3))
     assert found.tree.priors[0] is None, "no allowed move had a prior, so all are alike"
     assert set(found.visits) == {1, 3}
+
+
+@pytest.mark.parametrize(
+    ("name", "position"),
+    [
+        ("chess", "r5rk/5p1p/5R2/4B3/8/8/7P/7K w - - 0 1"),
+        ("shogi", "6G2/9/8S/6GRP/6GR1/8k/9/9/9 b 2bg3s4n4l17p 1"),
+    ],
+)
+def test_a_search_for_a_mate_can_be_stopped(name: str, position: str) -> None:
+    pytest.importorskip("chess" if name == "chess" else "cshogi")
+    rules = load_game(name)
+    state = rules.parse(position)
+    left = iter(range(5))
+
+    def check() -> None:
+        if next(left, None) is None:
+            raise StoppedError
+
+    with pytest.raises(StoppedError):
+        rules.mate_distance(state, 5, check=check)
+    assert rules.mate_distance(state, 1) is None
