@@ -54,12 +54,12 @@ def labelled_positions(
     labelled = np.array([row for row, line in enumerate(lines) if line], np.int64)
     if len(labelled) == 0:
         counts = ", ".join(f"{name} {number}" for name, number in dataset.splits.items())
-        raise DatasetError(f"{dataset.folder}: no labelled position in split {split!r}; its splits: {counts}")
+        raise DatasetError(f"{dataset.label}: no labelled position in split {split!r}; its splits: {counts}")
     if limit is not None and limit < len(labelled):
         labelled = np.sort(np.random.default_rng(seed).choice(labelled, limit, replace=False))
     wanted = set(labelled.tolist())
     return [
-        _labelled(record, game, f"{dataset.folder}: {split} record {row}", row)
+        _labelled(record, game, f"{dataset.label}: {split} record {row}", row)
         for row, record in enumerate(dataset.records(split))
         if row in wanted
     ]

@@ -7,6 +7,7 @@ null.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -208,73 +209,80 @@ class DatasetInfo:
             odd = ", ".join(sorted(missing | (set(data) - known)))
             raise DatasetError(f"{path}: keys missing or unknown: {odd}; restore the file or make the data set again")
         for key, value in data.items():
-            if wrong := _wrong_type(key, value):
+            wrong = None if key == "oracle" and value is None else _type_error_text(key, value, _SHAPE[key])
+            if wrong is not None:
                 raise DatasetError(f"{path}: key {wrong}; restore the file or make the data set again")
         return DatasetInfo(**data)
 
 
-_WORDS = {str: "text", int: "a whole number of at least 0", bool: "true or false", dict: "a mapping", list: "a list"}
-_SHARD = {"file": str, "rows": int, "sha256": str}
-_COUNTS = {"records": int, "games": int, "labelled": int, "duplicates": int}
-_TALLIES = ("splits", "skipped", "tallies")
+_WORDS = {
+    **{str: "text", int: "a whole number of at least 0", bool: "true or false", dict: "a mapping", list: "a list"},
+    Path: "the name of a file in the folder",
+}
+_SHAPE: dict[str, Any] = {
+    **dict.fromkeys(("format", "units"), int),
+    **dict.fromkeys(("game", "made_by", "genpolicy", "command"), str),
+    **dict.fromkeys(("oracle", "options"), dict),
+    "complete": bool,
+    "sources": [dict],
+    "shards": [{"file": Path, "rows": int, "sha256": str}],
+    "counts": {
+        **dict.fromkeys(("records?", "games?", "labelled?", "duplicates?"), int),
+        **{key: {"*": int} for key in ("splits?", "skipped?", "tallies?")},
+        "leakage?": {"*": {"records": int, "in_training": int}},
+    },
+}
+"""What each key of ``dataset.yaml`` holds: ``?`` behind a key that may be missing, ``*`` for every key there is."""
 
 
-def _wrong_type(key: str, value: Any) -> str | None:
-    """What is wrong with an entry of ``dataset.yaml``, or None: ``"complete must be true or false, got 'yes'"``."""
-    if key == "oracle" and value is None:
-        return None
-    kinds = {"oracle": dict, "options": dict, "counts": dict, "sources": list, "shards": list, "complete": bool}
-    whole: dict[str, type] = {"units": int, "format": int}
-    if wrong := _not(key, value, {**kinds, **whole}.get(key, str)):
-        return wrong
-    inner: list[tuple[str, Any, type]] = []
-    if key in ("shards", "sources"):
-        for number, entry in enumerate(value):
-            where = f"{key}[{number}]"
-            if wrong := _not(where, entry, dict):
-                return wrong
-            if key == "shards":
-                inner += [(f"{where}.{name}", entry.get(name), kind) for name, kind in _SHARD.items()]
-                if isinstance(entry.get("file"), str) and Path(entry["file"]).name != entry["file"]:
-                    return f"{where}.file must be the name of a file in the folder, got {entry['file']!r}"
-    if key == "counts":
-        inner += [(f"counts.{name}", value[name], kind) for name, kind in _COUNTS.items() if name in value]
-        for name in (*_TALLIES, "leakage"):
-            if wrong := _not(f"counts.{name}", value.get(name, {}), dict):
-                return wrong
-        inner += [(f"counts.{name}.{k}", v, int) for name in _TALLIES for k, v in value.get(name, {}).items()]
-        for split, leak in value.get("leakage", {}).items():
-            if wrong := _not(f"counts.leakage.{split}", leak, dict):
-                return wrong
-            inner += [(f"counts.leakage.{split}.{name}", leak.get(name), int) for name in ("records", "in_training")]
-    return next((wrong for entry in inner if (wrong := _not(*entry))), None)
-
-
-def _not(key: str, value: object, kind: type) -> str | None:
-    # A bool is an int for isinstance.
-    if type(value) is kind and not (isinstance(value, int) and value < 0):
-        return None
-    return f"{key} must be {_WORDS[kind]}, got {'nothing' if value is None else repr(value)}"
+def _type_error_text(where: str, value: Any, shape: Any) -> str | None:
+    """What is wrong with a value, or None: ``"complete must be true or false, got 'yes'"``."""
+    kind = shape if isinstance(shape, type) else type(shape)
+    if kind is Path and type(value) is not str:
+        kind = str
+    is_kind = Path(value).name == value if kind is Path else type(value) is kind  # a bool is an int for isinstance
+    if not is_kind or (kind is int and value < 0):
+        return f"{where} must be {_WORDS[kind]}, got {'nothing' if value is None else repr(value)}"
+    inner: list[tuple[str, Any, Any]] = []
+    if isinstance(shape, list):
+        inner = [(f"{where}[{number}]", entry, shape[0]) for number, entry in enumerate(value)]
+    elif isinstance(shape, dict):
+        for key, part in shape.items():
+            name = key.removesuffix("?")
+            if key == "*":
+                inner += [(f"{where}.{name}", entry, part) for name, entry in value.items()]
+            elif name == key or name in value:
+                inner.append((f"{where}.{name}", value.get(name), part))
+    return next((text for entry in inner if (text := _type_error_text(*entry))), None)
 
 
 class Dataset:
-    """A folder of records. Made by ``Dataset.open``; reads stream, so memory does not grow with the data set."""
+    """A folder of records, or the union of several. Reads stream, so memory does not grow with the data set.
 
-    def __init__(self, folder: Path, info: DatasetInfo) -> None:
+    ``Dataset.open`` makes it. A union is read as one data set: its parts' records one after the other.
+    """
+
+    def __init__(self, folder: Path, info: DatasetInfo, parts: Sequence[Dataset] = ()) -> None:
         self.folder = folder
+        """Where it lies; of a union, where its first part does."""
         self.info = info
+        self.parts = tuple(parts) or (self,)
+        """What it is the union of; a data set of one folder is its own only part."""
 
     @staticmethod
-    def open(folder: str | Path, *, verify: bool = True) -> Dataset:
-        """Open a data set and see that it is whole.
+    def open(folder: str | Path | Sequence[str | Path], *, verify: bool = True) -> Dataset:
+        """Open a data set, or the union of several, and see that it is whole.
 
         Args:
-            folder: Where its ``dataset.yaml`` lies.
+            folder: Where its ``dataset.yaml`` lies, or such folders.
             verify: Read every shard and compare its checksum; without it only presence and schema are checked.
 
         Raises:
-            DatasetError: no data set, a shard missing, truncated, changed or of other columns, or no record at all.
+            DatasetError: no data set, a shard missing, truncated, changed or of other columns, or no record at all;
+                or parts of a union that do not go together.
         """
+        if not isinstance(folder, str | Path):
+            return _union([Dataset.open(each, verify=verify) for each in folder])
         folder = Path(folder)
         dataset = Dataset(folder, DatasetInfo.read(folder))
         for shard in dataset.info.shards:
@@ -285,6 +293,11 @@ class Dataset:
         return dataset
 
     @property
+    def label(self) -> str:
+        """Its folder, for messages; of a union all of them."""
+        return " + ".join(str(part.folder) for part in self.parts)
+
+    @property
     def game_spec(self) -> str:
         """What ``genpolicy.load_game`` takes to make the records' game."""
         return self.info.game
@@ -292,12 +305,12 @@ class Dataset:
     @property
     def centipawn_scale(self) -> float:
         """Of the scores' centipawns as win probability (``genpolicy.values``): the oracle's, as it was configured."""
-        return float((self.info.oracle or {}).get("centipawn_scale", CENTIPAWN_SCALE))
+        return float((self.parts[0].info.oracle or {}).get("centipawn_scale", CENTIPAWN_SCALE))
 
     @property
     def num_records(self) -> int:
         """Number of rows."""
-        return sum(int(shard["rows"]) for shard in self.info.shards)
+        return sum(int(shard["rows"]) for part in self.parts for shard in part.info.shards)
 
     def count(self, name: str) -> Any:
         """One of the counts of a complete data set (``genpolicy_labelling.summary.count``).
@@ -313,9 +326,11 @@ class Dataset:
 
     @property
     def checksum(self) -> str:
-        """One SHA-256 over the game and the checksums of the shards in order: equal for equal records."""
-        parts = [self.game_spec, *(str(shard["sha256"]) for shard in self.info.shards)]
-        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+        """One SHA-256 over the game and the checksums of the shards (or parts) in order: equal for equal records."""
+        sums = [str(shard["sha256"]) for shard in self.info.shards]
+        if len(self.parts) > 1:
+            sums = [part.checksum for part in self.parts]
+        return hashlib.sha256("\n".join([self.game_spec, *sums]).encode()).hexdigest()
 
     @property
     def splits(self) -> dict[str, int]:
@@ -348,8 +363,7 @@ class Dataset:
         if split is not None and split not in SPLITS:
             raise DatasetError(f"{self.folder}: no split {split!r}; splits are {', '.join(SPLITS)}")
         read = wanted if split is None or "split" in wanted else [*wanted, "split"]
-        for shard in self.info.shards:
-            path = self.folder / shard["file"]
+        for path in (part.folder / shard["file"] for part in self.parts for shard in part.info.shards):
             try:
                 with pq.ParquetFile(path) as file:
                     for batch in file.iter_batches(batch_size=batch_rows, columns=read):
@@ -370,6 +384,44 @@ class Dataset:
         for batch in self.batches(split=split):
             for row in batch.to_pylist():
                 yield Record.from_row(row)
+
+
+def _union(parts: Sequence[Dataset]) -> Dataset:
+    """Several data sets as one.
+
+    Raises:
+        DatasetError: none at all, of two games or score scales, or the same records twice.
+    """
+    if not parts:
+        raise DatasetError("a union of data sets needs at least one folder, got none")
+    first = parts[0]
+    seen: dict[str, Dataset] = {}
+    for part in parts:
+        if (other := seen.setdefault(part.checksum, part)) is not part:
+            raise DatasetError(
+                f"{other.folder} and {part.folder} hold the same records (checksum {part.checksum[:12]}); name one"
+            )
+        for what, here, there in (
+            ("game", part.game_spec, first.game_spec),
+            ("centipawn scale", part.centipawn_scale, first.centipawn_scale),
+        ):
+            if here != there:
+                raise DatasetError(f"{part.folder}: its {what} is {here!r}, that of {first.folder} is {there!r}")
+    if len(parts) == 1:
+        return first
+    infos = [part.info for part in parts]
+    splits: Counter[str] = Counter()
+    for part in parts:
+        splits.update(part.splits)
+    info = DatasetInfo(
+        game=first.game_spec,
+        made_by="union",
+        oracle=first.info.oracle if all(info.oracle == first.info.oracle for info in infos) else None,
+        options={k: v for k, v in first.info.options.items() if all(info.options.get(k) == v for info in infos)},
+        complete=all(info.complete for info in infos),
+        counts={"splits": dict(splits)},
+    )
+    return Dataset(first.folder, info, parts)
 
 
 def check_shard(path: Path, shard: Mapping[str, Any], verify: bool) -> None:

@@ -124,7 +124,7 @@ def _write(building: Path, split: _Split, *, symmetries: bool) -> dict[str, dict
         what = f"{split.num_records} records, none of them labelled" if split.num_records else "no records"
         there = ", ".join(f"{name} {count}" for name, count in split.dataset.splits.items())
         raise DatasetError(
-            f"{split.dataset.folder}: split {split.name!r} has {what} (it has: {there}); genpolicy data label makes "
+            f"{split.dataset.label}: split {split.name!r} has {what} (it has: {there}); genpolicy data label makes "
             "labels"
         )
     if encoder.by_move:
@@ -249,7 +249,7 @@ def _records(
     records = []
     for number, row in enumerate(batch.select(list(names)).to_pylist(), start):
         r = Record.from_row(row)
-        where = f"{dataset.folder}: {what} {number} ({r.state!r})"
+        where = f"{dataset.label}: {what} {number} ({r.state!r})"
         more = (r.played, r.result, r.policy, r.value)
         records.append(WindowRecord(where, r.state, r.moves, r.scores, r.ended, r.scored_moves, *more))
     return records
@@ -279,7 +279,7 @@ def _encode_elsewhere(split: _Split, scratch: Path, workers: int) -> Iterator[tu
     """The parts of a split in order, from worker processes."""
     encoder, layout, total = split.encoder, split.encoder.layout, split.num_records
     task = {
-        "dataset": str(split.dataset.folder.resolve()),
+        "dataset": [str(part.folder.resolve()) for part in split.dataset.parts],
         "split": split.name,
         "game": encoder.game.spec,
         "paradigm": layout.paradigm,
@@ -438,7 +438,7 @@ def _check_game(dataset: Dataset, game: Game[Any]) -> None:
         except (ValueError, RegistryError):
             _log.debug("the data set's game %r is not installed", spec)
     if spec != game.spec:
-        raise DatasetError(f"{dataset.folder}: records of game {dataset.game_spec!r}, not of {game.spec!r}")
+        raise DatasetError(f"{dataset.label}: records of game {dataset.game_spec!r}, not of {game.spec!r}")
 
 
 if __name__ == "__main__":

@@ -14,12 +14,17 @@ SCHEDULES = ("cosine", "constant")
 class DataConfig:
     """Where the records are and which of them are used; how they are seen is the learner's own configuration."""
 
-    folder: str = ""
-    """Data set: a folder that ``genpolicy data`` wrote."""
+    folder: Any = ""
+    """Data set: a folder that ``genpolicy data`` wrote, or a list of them, whose records are taken together."""
     train: str = "train"
     """Split that is trained on."""
     validation: str | None = "validation"
     """Split that is measured on the way; null measures nothing. One that the data set lacks is left out and said so."""
+
+    def __post_init__(self) -> None:
+        folders = self.folder if isinstance(self.folder, list) else [self.folder]
+        if not all(isinstance(folder, str) for folder in folders):
+            raise ValueError(f"data.folder is a folder or a list of folders, got {self.folder!r}")
 
 
 @dataclass

@@ -230,7 +230,7 @@ class Run:
         if split is None or options.eval_records == options.accuracy_records == 0:
             return None
         if not self.dataset.splits.get(split):
-            self.notes.append(f"{self.dataset.folder}: split {split!r} is empty, so nothing is measured on the way")
+            self.notes.append(f"{self.dataset.label}: split {split!r} is empty, so nothing is measured on the way")
             return None
         return Validation(self.learner, self.dataset, split, options, self.process, self.num_processes)
 

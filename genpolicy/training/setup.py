@@ -58,11 +58,11 @@ def open_data(config: RunConfig) -> tuple[Dataset, Game[Any]]:
     dataset = Dataset.open(config.data.folder)
     game = registry.load_game(config.game or dataset.game_spec)
     if game.spec != registry.load_game(dataset.game_spec).spec:
-        raise DatasetError(f"{dataset.folder}: records of {dataset.game_spec!r}; the configuration says {game.spec!r}")
+        raise DatasetError(f"{dataset.label}: records of {dataset.game_spec!r}; the configuration says {game.spec!r}")
     splits = dataset.splits
     if not splits.get(config.data.train):
         there = ", ".join(f"{name} {count}" for name, count in splits.items())
-        raise DatasetError(f"{dataset.folder}: no record in split {config.data.train!r}; it has: {there}")
+        raise DatasetError(f"{dataset.label}: no record in split {config.data.train!r}; it has: {there}")
     return dataset, game
 
 
@@ -121,10 +121,11 @@ def take_weights(learner: Learner, folder: str) -> None:
 def identity(config: RunConfig, dataset: Dataset, learner: Learner) -> dict[str, Any]:
     """What a checkpoint and the run that resumes from it must agree in."""
     settings = {**_compared(config), "game": learner.game.spec}
+    checksums = [part.checksum for part in dataset.parts]
     facts = {
         "tokenizer": tokenizer_fingerprint(learner.game),
         "layout": learner.fingerprint,
-        "dataset": dataset.checksum,
+        "dataset": checksums[0] if len(checksums) == 1 else checksums,
         "config": settings,
     }
     plain: dict[str, Any] = json.loads(json.dumps(facts))  # as a checkpoint gives it back: tuples are lists
@@ -158,11 +159,18 @@ def tokenizer_fingerprint(game: Game[Any]) -> str:
     return ids_fingerprint(game.tokens, game.moves)
 
 
+def _origin(dataset: Dataset) -> dict[str, Any]:
+    facts = {"folder": str(dataset.folder), "checksum": dataset.checksum, "records": dataset.num_records}
+    if len(dataset.parts) == 1:
+        return facts
+    return {**facts, "parts": [{**_origin(part), "oracle": part.info.oracle} for part in dataset.parts]}
+
+
 def provenance(config: RunConfig, dataset: Dataset, facts: dict[str, Any]) -> dict[str, Any]:
     """Where a saved policy's weights come from."""
     return {
         **facts,
-        "dataset": {"folder": str(dataset.folder), "checksum": dataset.checksum, "records": dataset.num_records},
+        "dataset": _origin(dataset),
         "oracle": dataset.info.oracle,
         "config": to_dict(config),
         "versions": versions(),

@@ -352,6 +352,10 @@ class Experiment:
         folder = data.setdefault("data", {}).setdefault("folder", "") or self.file.data.folder
         data["data"]["folder"] = folder
         where = f"{self.path}: cell {cell.name!r}"
+        if not isinstance(folder, str):
+            raise ConfigError(
+                f"{where}: data.folder {folder!r}: the runs of a cell are keyed by one data set; name one"
+            )
         structured(RunConfig, data, where=where)
         return data
 
