@@ -249,8 +249,10 @@ def split_spec(spec: str) -> tuple[str, dict[str, str]]:
         ValueError: an argument without ``=``, a key given twice, or brackets that do not match.
     """
     name, _, rest = spec.partition(":")
+    if not _is_balanced(rest):
+        raise ValueError(f"in {spec!r}: the square brackets do not match")
     arguments: dict[str, str] = {}
-    for part in filter(None, _split_outside_brackets(spec, rest)):
+    for part in filter(None, _split_outside_brackets(rest, ",")):
         key, equals, value = part.partition("=")
         if not equals or key.strip() in arguments:
             raise ValueError(f"in {spec!r}: {part!r} is not one key=value (each key once)")
@@ -260,21 +262,26 @@ def split_spec(spec: str) -> tuple[str, dict[str, str]]:
     return name.strip(), arguments
 
 
-def _split_outside_brackets(spec: str, text: str) -> list[str]:
-    if not _is_balanced(text):
-        raise ValueError(f"in {spec!r}: the square brackets do not match")
+def spelled_pairs(query: str) -> list[tuple[str, str]]:
+    """The keys and values of ``key=value&...`` as text, ``%26`` and the like decoded; a plus is a plus.
+
+    Within square brackets that match, ``&`` separates nothing: ``game=coded:book=[runs/book?top=8&device=cpu]``.
+    """
+    from urllib.parse import unquote
+
+    parts = _split_outside_brackets(query, "&") if _is_balanced(query) else query.split("&")
+    pairs = (part.partition("=") for part in parts if part)
+    return [(unquote(key), unquote(value)) for key, _, value in pairs]
+
+
+def _split_outside_brackets(text: str, separator: str) -> list[str]:
     parts = [""]
     for character, depth in zip(text, _depths(text), strict=True):
-        if character == "," and depth == 0:
+        if character == separator and depth == 0:
             parts.append("")
         else:
             parts[-1] += character
     return parts
-
-
-def _depths(text: str) -> list[int]:
-    """How many brackets are open behind each character."""
-    return list(accumulate((character == "[") - (character == "]") for character in text))
 
 
 def _is_balanced(text: str) -> bool:
@@ -282,12 +289,9 @@ def _is_balanced(text: str) -> bool:
     return min(depths, default=0) >= 0 and depths[-1:] in ([], [0])
 
 
-def spelled_pairs(query: str) -> list[tuple[str, str]]:
-    """The keys and values of ``key=value&...`` as text, ``%26`` and the like decoded; a plus is a plus."""
-    from urllib.parse import unquote
-
-    pairs = (part.partition("=") for part in query.split("&") if part)
-    return [(unquote(key), unquote(value)) for key, _, value in pairs]
+def _depths(text: str) -> list[int]:
+    """How many brackets are open behind each character."""
+    return list(accumulate((character == "[") - (character == "]") for character in text))
 
 
 @lru_cache(maxsize=32)

@@ -20,7 +20,7 @@ from genpolicy.errors import RegistryError
 from genpolicy.networks import AttentionBias
 from genpolicy.policies.base import Policy
 from genpolicy.policies.learner import Learner
-from genpolicy.registry import Group, available, load, split_spec
+from genpolicy.registry import Group, available, load, spelled_pairs, split_spec
 
 
 def test_built_in_plugins_are_registered() -> None:
@@ -75,6 +75,11 @@ def test_brackets_hold_a_specification_within_another() -> None:
     for unbalanced in ("a:b=[c", "a:b=c]", "a:b=]c[", "a:b=[[c]", "a:[b=c,d]]=e"):
         with pytest.raises(ValueError, match="brackets do not match"):
             split_spec(unbalanced)
+
+
+def test_brackets_hold_a_query_within_another() -> None:
+    assert spelled_pairs("game=a:b=[c?d=1&e=2]&f=%5B%26") == [("game", "a:b=[c?d=1&e=2]"), ("f", "[&")]
+    assert spelled_pairs("a=[1&b=2") == [("a", "[1"), ("b", "2")]  # an engine's option may be any text
 
 
 def points(monkeypatch: pytest.MonkeyPatch, **values: str) -> None:
