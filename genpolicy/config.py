@@ -1,6 +1,6 @@
 """Configurations: dataclass schemas filled from defaults, then files, then ``key=value``, by OmegaConf.
 
-Every key is checked against the schema; one that does not exist is an error that names the near one, and the place
+Every key is checked against the schema. A key that does not exist is an error that names the near one and the place
 where it was written: ``file.yaml:12`` or the argument.
 """
 
@@ -38,7 +38,7 @@ def compose(schema: type[ConfigT], files: Sequence[str | Path] = (), overrides: 
 
 
 class Settings:
-    """What files and ``key=value`` arguments say, merged, and where each key was written last.
+    """Files and ``key=value`` arguments, merged, and where each key was written last.
 
     Args:
         files: YAML files; a later one overrides.
@@ -78,7 +78,7 @@ class Settings:
 
         Args:
             schema: A dataclass.
-            elsewhere: Asked, where a key does not exist, for keys of free sections that may have been meant.
+            elsewhere: Called where a key does not exist; gives keys of free sections that may have been meant.
 
         Raises:
             ConfigError: as ``compose``.
@@ -89,7 +89,7 @@ class Settings:
             raise self.located(error) from error
 
     def located(self, error: ConfigError) -> ConfigError:
-        """The error with the place of the key that it names, or with the files where it names none."""
+        """The error with the place of the key that it names; with the files where it does not name one."""
         text = str(error)
         place = next((self._places[key] for key in self._named(text) if key in self._places), None)
         if place is None:
@@ -97,13 +97,13 @@ class Settings:
         return ConfigError(f"{place}: {text}") if place and not text.startswith(place) else error
 
     def _named(self, text: str) -> Iterator[str]:
-        """Keys that a message may speak of, the likeliest first."""
+        """Keys that a message may mean, the likeliest first."""
         found = [*re.findall(r"\bkey '([^'\[]+)", text), *re.findall(r"\b[a-z_]\w*(?:\.\w+)+", text)]
         for key in found:
             yield key
-            # Where a section as a whole is wrong, what stands in it tells the place.
+            # Where a whole section is wrong, the keys in it have the place.
             yield from (longer for longer in self._places if longer.startswith(f"{key}."))
-        # A dataclass that refuses a value knows the field's name, and not in which section it stands itself.
+        # A dataclass that refuses a value names its field, but does not know in which section it is itself.
         first = re.split(r"[^\w.]", text, maxsplit=1)[0]
         ending = [key for key in self._places if key == first or key.endswith(f".{first}")]
         if len(ending) == 1:
@@ -164,7 +164,7 @@ def structured(
         name = f"{prefix}.{key}".strip(".")
         said = _first_line(error)
         if "Incompatible value 'None'" in said:
-            said = "it was given no value, and needs one"
+            said = "it has no value, and needs one"
         raise ConfigError(f"{at}key {name!r}: {said}") from error
     except ConfigError as error:
         raise ConfigError(f"{at}{error}") from error
@@ -192,7 +192,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """A YAML file whose top level is a mapping.
 
     Raises:
-        ConfigError: it is missing, unreadable, has a key twice, or is no mapping; the message names the line.
+        ConfigError: it is missing, unreadable, has a key twice, or is not a mapping; the message names the line.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -201,7 +201,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not readable as YAML: it is no text in UTF-8") from error
+        raise ConfigError(f"{path}: not readable as YAML: it is not text in UTF-8") from error
     try:
         data = OmegaConf.to_container(OmegaConf.load(io.StringIO(text)))
     except yaml.MarkedYAMLError as error:
@@ -243,7 +243,7 @@ def _argument(override: str) -> tuple[str, DictConfig]:
         meant = f"; a file is given by --config {override}" if override.endswith((".yaml", ".yml")) else ""
         raise ConfigError(f"{override!r} is not key=value{meant}")
     if not all(re.fullmatch(r"[\w-]+", part) for part in key.split(".")):
-        raise ConfigError(f"argument {override!r}: {key!r} is no key; write section.key=value, e.g. optim.lr=1e-3")
+        raise ConfigError(f"argument {override!r}: {key!r} is not a key; write section.key=value, e.g. optim.lr=1e-3")
     try:
         return key, OmegaConf.from_dotlist([override])
     except yaml.MarkedYAMLError as error:
@@ -266,7 +266,7 @@ def _paths(data: Any, prefix: str = "") -> Iterator[str]:
 
 
 def _refused_key(schema: type[Any], data: Mapping[str, Any]) -> str:
-    """The first key that OmegaConf does not take by itself; for those of its errors that name none."""
+    """The first key that OmegaConf refuses on its own; for its errors that do not name a key."""
     for path, leaf in _leaves(data):
         value: Any = leaf
         for part in reversed(path):
@@ -279,7 +279,7 @@ def _refused_key(schema: type[Any], data: Mapping[str, Any]) -> str:
 
 
 def _leaves(data: Mapping[Any, Any], prefix: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Keys to every value of nested mappings that is none itself; a key may hold dots."""
+    """Keys and value of every leaf of nested mappings; a key may hold dots."""
     for key, value in data.items():
         if isinstance(value, Mapping):
             yield from _leaves(value, (*prefix, key))

@@ -1,4 +1,4 @@
-"""Drawing: how people see the board of a game. A game that says nothing gets a grid with its symbols as text."""
+"""Drawing: how people see the board of a game. Without one, a game is a grid with its symbols as text."""
 
 from __future__ import annotations
 

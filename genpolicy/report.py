@@ -20,7 +20,7 @@ WIDE = 200
 
 @dataclass
 class Report:
-    """Rows of text under columns, with a title and notes that say what was counted.
+    """Rows of text under columns, with a title and notes on what was counted.
 
     The first column is flush left, the others flush right unless ``words``.
     """
@@ -50,7 +50,7 @@ class Report:
         for index, column in enumerate(self.columns):
             table.add_column(column, justify="left" if index == 0 or self.words else "right", overflow="fold")
         for row in self.rows:
-            table.add_row(*map(Text, row))  # a label such as [b] is no markup
+            table.add_row(*map(Text, row))  # a label such as [b] is not markup
         target.print(table)
         for note in self.notes:
             target.print(note, markup=False, highlight=False, soft_wrap=True)
@@ -83,7 +83,7 @@ def percent_with_interval(fraction: float, interval: tuple[float, float]) -> str
 
 
 def write_json(path: Path | None, figures: Any) -> None:
-    """Write figures for a script to a file, if one was asked for; NaN becomes null.
+    """Write figures for a script to a file; NaN becomes null. None writes nothing.
 
     Raises:
         OSError: it cannot be written (no such folder, a full disk, ...); a file that was there is untouched.
@@ -93,7 +93,7 @@ def write_json(path: Path | None, figures: Any) -> None:
 
 
 def write_markdown(path: Path | None, reports: Sequence[Report]) -> None:
-    """Write tables as Markdown to a file, if one was asked for.
+    """Write tables as Markdown to a file. None writes nothing.
 
     Raises:
         OSError: as ``write_json``.

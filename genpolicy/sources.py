@@ -1,4 +1,4 @@
-"""What files and papers hold of a game, as plain data: played games, positions, puzzles, published results."""
+"""Played games, positions, puzzles and published results, as plain data."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Puzzle:
     start: str
     """State text that the file gives."""
     setup: tuple[int, ...]
-    """Absolute ids of the moves played from ``start`` before the policy is asked, each legal; often () or the
+    """Absolute ids of the moves played from ``start`` before the policy decides, each legal; often () or the
     opponent's last one."""
     solution: tuple[int, ...]
     """Absolute ids from there, each legal: the policy's move, the opponent's answer, the policy's next, ...; odd."""
@@ -79,13 +79,13 @@ class Puzzle:
     """Plies from the policy's first move to the mate, that move and the mate counted (1, 3, 5, ...), where it is one;
     for ``rule="mate"`` always known, and the shortest forced mate."""
     verified: bool = False
-    """For ``rule="mate"``: the reader of the file has seen to it that each own move of ``solution`` keeps the shortest
-    mate against every answer. Otherwise no move is taken for right because the solution has it."""
+    """For ``rule="mate"``: the reader of the file has verified that each own move of ``solution`` keeps the shortest
+    mate against every answer. Otherwise a move is not right only because the solution has it."""
 
 
 @dataclass(frozen=True)
 class PublishedResult:
-    """What others reported of a policy, to stand beside our own figures."""
+    """Figures that others reported for a policy, to print beside our own."""
 
     policy: str
     """Their name of it."""

@@ -28,11 +28,11 @@ def parse_state_string(text: Any) -> chess.Board:
     """The board of a position string of 76 or 77 characters.
 
     Raises:
-        ValueError: it is none, or two readings of its 77 characters are both legal positions.
+        ValueError: not a position string, or two readings of its 77 characters are both legal positions.
     """
     if not isinstance(text, str) or len(text) not in (76, 77):
         size = f"{len(text)} characters" if isinstance(text, str) else type(text).__name__
-        raise ValueError(f"{text!r} is no position string: expected 76 or 77 characters, got {size}")
+        raise ValueError(f"{text!r} is not a position string: expected 76 or 77 characters, got {size}")
     boards, problems = {}, []
     for reading in _readings(text):
         try:
@@ -45,7 +45,7 @@ def parse_state_string(text: Any) -> chess.Board:
         return boards.popitem()[1]
     if boards:
         raise ValueError(f"{text!r} has more than one reading: {', '.join(map(repr, sorted(boards)))}")
-    raise ValueError(f"{text!r} is no position string: {'; '.join(dict.fromkeys(problems))}")
+    raise ValueError(f"{text!r} is not a position string: {'; '.join(dict.fromkeys(problems))}")
 
 
 def _readings(text: str) -> list[tuple[str, str, str, str, str, str]]:
@@ -71,7 +71,7 @@ def _board(squares: str, side: str, castling: str, en_passant: str, halfmove: st
     for name, field in (("half-move clock", halfmove), ("full-move number", fullmove)):
         match = _NUMBER.fullmatch(field)
         if match is None or (len(match.group(1)) > 1 and match.group(1)[0] == "0"):
-            raise ValueError(f"{name} {field!r} is no number filled up with dots")
+            raise ValueError(f"{name} {field!r} is not a number filled up with dots")
         numbers.append(match.group(1))
     fields = [castling.rstrip(".") or "-", en_passant.rstrip(".") or "-"]
     return parse_fen(" ".join([pieces, side, *fields, *numbers]))
@@ -81,7 +81,7 @@ def state_string(board: chess.Board) -> str:
     """The 76 characters of a position.
 
     Raises:
-        ValueError: the half-move clock is above 99 or the full-move number above 999; they have no room.
+        ValueError: the half-move clock is above 99 or the full-move number above 999; the format has no room for them.
     """
     pieces, side, castling, en_passant, halfmove, fullmove = board.fen().split()
     if len(halfmove) > 2 or len(fullmove) > 3:

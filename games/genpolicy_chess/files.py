@@ -23,7 +23,7 @@ Kind = Literal["games", "positions"]
 
 
 class DamagedFileError(SourceError):
-    """A file cannot be read, or not to its end."""
+    """A file cannot be read, or cannot be read to its end."""
 
 
 GAME_SUFFIXES = (".pgn",)
@@ -41,7 +41,7 @@ _DAMAGE = (OSError, EOFError, zlib.error, zstandard.ZstdError)
 
 
 def suffix_of(path: Path) -> str:
-    """The suffix that tells the format, without a packing suffix: ``.pgn`` of ``a.pgn.gz``; "" where it tells none."""
+    """The suffix that names the format, ``.pgn`` of ``a.pgn.gz``; "" where there is none."""
     suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
     packed = bool(suffixes) and suffixes[-1] in PACKED_SUFFIXES
     if packed:
@@ -62,7 +62,7 @@ def find_files(path: Path) -> tuple[Kind, list[Path]]:
     """The files of a path (a file, a folder with its subfolders, a glob), in name order, and what they hold.
 
     Raises:
-        SourceError: there is none, or of no kind that chess reads, or of both kinds.
+        SourceError: no such file, a kind of file that chess does not read, or files of both kinds.
     """
     path = Path(path)
     if path.is_file():
@@ -101,7 +101,7 @@ def _open_text(path: Path) -> IO[str]:
 def open_for_writing(path: Path, *, append: bool = False) -> IO[str]:
     """A text file to write or to add to, packed where its name ends in ``.gz`` or ``.zst``.
 
-    What is added to a packed file is a packed file of its own behind it, as both formats allow.
+    Appending to a packed file adds another packed file behind it, as both formats allow.
     """
     mode: Literal["at", "wt"] = "at" if append else "wt"
     suffix = path.suffix.lower()
@@ -117,10 +117,10 @@ def read_lines(path: Path, on_damage: OnBad | None = None) -> Iterator[tuple[int
 
     Args:
         path: The file.
-        on_damage: Told what is wrong where the file cannot be read on; the lines end there. None raises it.
+        on_damage: Called with the error where the file cannot be read any further; the lines end there. None raises it.
 
     Raises:
-        DamagedFileError: it cannot be opened or unpacked, is cut short, or is no text (only without ``on_damage``).
+        DamagedFileError: it cannot be opened or unpacked, is cut short, or is not text (only without ``on_damage``).
     """
     try:
         yield from _read_lines(path)

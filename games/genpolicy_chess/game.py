@@ -57,7 +57,7 @@ class ChessGame(Game[ChessState]):
         return state.board.fen()
 
     def legal(self, state: ChessState) -> NDArray[np.int64]:
-        """Sorted ids of the legal moves; claimable draws do not matter."""
+        """Sorted ids of the legal moves, whether or not a draw could be claimed."""
         return self._legal(state).copy()
 
     def _legal(self, state: ChessState) -> NDArray[np.int64]:
@@ -69,7 +69,7 @@ class ChessGame(Game[ChessState]):
         """The state after a legal move; ``state`` stays as it is.
 
         Raises:
-            IllegalMoveError: the move is not legal there, or no id of the vocabulary.
+            IllegalMoveError: the move is not legal there, or not an id of the vocabulary.
         """
         inside = 0 <= move_id < len(MOVES)
         if not inside or not is_legal(state.board, MOVES[move_id]):

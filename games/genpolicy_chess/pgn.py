@@ -1,8 +1,8 @@
 """Portable Game Notation: games read one at a time, with the line of whatever is wrong, and written.
 
-The reader is our own because it must refuse what python-chess's skips: text that is no move, an illegal move (after
-which that one drops the rest of the game), a game that the end of the file cuts short. Comments, variations, NAGs and
-annotation glyphs are passed over.
+The reader is our own because it must refuse what python-chess's skips: text that is not a move, an illegal move (after
+which python-chess drops the rest of the game), a game that the end of the file cuts short. Comments, variations, NAGs
+and annotation glyphs are skipped.
 
 A game without a result after its moves is accepted where another game follows (its tag then gives the result) and
 refused at the end of the file, where it means that the file was cut. A game of headers alone is a game of no moves.
@@ -53,13 +53,13 @@ class _Entry:
     error_line: int = 0
 
     def fail(self, line: int, reason: str) -> None:
-        """Keep the first thing that is wrong."""
+        """Record an error; only the first one of an entry counts."""
         if self.error is None:
             self.error, self.error_line = reason, line
 
 
 class _Reader:
-    """Takes lines, gives games."""
+    """Turns the lines of a file into games."""
 
     def __init__(self, path: Path, label: str, on_bad: OnBad | None) -> None:
         self.path = path
@@ -101,7 +101,7 @@ class _Reader:
         yield from self._take_movetext(line, text)
 
     def finish(self, line: int) -> Iterator[PlayedGame]:
-        """What the end of the file, after ``line`` lines, makes of the game that is still open."""
+        """The game that is still open at the end of the file, after ``line`` lines."""
         entry = self.entry
         if entry is None:
             return
@@ -178,7 +178,7 @@ class _Reader:
         assert board is not None
         where = f"move {board.fullmove_number}{'.' if board.turn else '...'} {word!r}"
         if word in _NULL_MOVES:
-            entry.fail(line, f"{where} is a null move, which is no move of a game")
+            entry.fail(line, f"{where} is a null move, which is not a move of a game")
             return
         try:
             move = board.parse_san(_SUFFIX.sub("", word))
@@ -235,7 +235,7 @@ class _Reader:
 
 
 def _tags(text: str) -> list[tuple[str, str]] | None:
-    """The tags of a line, which may hold several; None where it is no line of tags."""
+    """The tags of a line, which may hold several; None where it is not a line of tags."""
     found, at = [], 0
     while match := _TAG.match(text, at):
         found.append((match.group(1), re.sub(r"\\(.)", r"\1", match.group(2))))

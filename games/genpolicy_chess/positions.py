@@ -181,7 +181,7 @@ def play_line(board: chess.Board, texts: list[str]) -> tuple[str, ...]:
     """Play UCI or SAN moves on ``board`` (in place) and return them in UCI.
 
     Raises:
-        ValueError: a move is none, or illegal; the message has the position.
+        ValueError: not a move, or an illegal one; the message has the position.
     """
     played = []
     for text in texts:
@@ -199,15 +199,15 @@ def play_line(board: chess.Board, texts: list[str]) -> tuple[str, ...]:
 def list_position(line: str) -> Position:
     """A line of an EPD or FEN list.
 
-    Four fields, then two counters, operations (``bm``, ``pv``, ``ce``, ``dm``, ``hmvc``, ``fmvn`` are used, others
-    passed over), a comment after ``;``, or nothing.
+    Four fields, then two counters, operations (``bm``, ``pv``, ``ce``, ``dm``, ``hmvc``, ``fmvn`` are used, others are
+    skipped), a comment after ``;``, or nothing.
 
     Raises:
         ValueError: none of these; the message quotes it.
     """
     fields = line.split(None, 4)
     if len(fields) < 4:
-        raise ValueError(f"{line!r} is no EPD or FEN: expected at least 4 fields, got {len(fields)}")
+        raise ValueError(f"{line!r} is not an EPD or FEN: expected at least 4 fields, got {len(fields)}")
     rest = fields[4].strip() if len(fields) > 4 else ""
     fields[3], _, comment = fields[3].partition(";")
     if comment:

@@ -1,8 +1,8 @@
 """Puzzles in Lichess's column format (https://database.lichess.org/#puzzles), from plain, gzip or Zstandard files.
 
-A row holds a position, and moves of which the first is the opponent's: it is played before the solver is asked, who
-must find every second move. Files with a header are read by its names, of which FEN and Moves are needed; files without
-one have Lichess's columns in Lichess's order.
+A row holds a position, and moves of which the first is the opponent's: it is played before the solver, who must find
+every second move, has its turn. Files with a header are read by its names, of which FEN and Moves are required; files
+without one have Lichess's columns in Lichess's order.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def find_puzzle_files(path: Path) -> list[Path]:
     """The files that a path stands for (a file, a folder or a glob pattern), in name order.
 
     Raises:
-        SourceError: there is none, or a file whose name is not one of a table.
+        SourceError: no such file, or a file that is not a table by its name.
     """
     path = Path(path)
     accepted = "puzzles come as .csv, .csv.gz or .csv.zst in Lichess's columns"
@@ -90,7 +90,7 @@ def read_puzzles(path: Path, on_bad: OnBad | None) -> Iterator[Puzzle]:
 
 
 class _HeaderError(SourceError):
-    """The header lacks what every row needs: no row can be read, so none is skipped."""
+    """The header lacks what every row needs: no row can be read, so the file is an error and not its rows."""
 
 
 def _cells(line: str) -> list[str]:
@@ -155,7 +155,7 @@ def _play(board: chess.Board, text: str) -> int:
     try:
         move = chess.Move.from_uci(text)
     except ValueError:
-        raise ValueError(f"{text!r} is no move in UCI notation, in {board.fen()!r}") from None
+        raise ValueError(f"{text!r} is not a move in UCI notation, in {board.fen()!r}") from None
     if not is_legal(board, move):
         raise ValueError(f"move {text!r} is illegal in {board.fen()!r}")
     board.push(move)

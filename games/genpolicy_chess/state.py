@@ -1,6 +1,6 @@
 """A chess position with the history that its repetition rule needs, and its text (FEN).
 
-Texts are FENs of standard chess. What real files hold beyond the letter of the standard is taken as follows.
+Texts are FENs of standard chess. Where real files depart from the letter of the standard, they are read as follows.
 
 * An en-passant square behind a pawn that just moved two squares is accepted where no legal capture exists (the older
   convention) and dropped, so that equal positions have equal texts and tokens. One that no double step could have left
@@ -51,7 +51,7 @@ _STATUS_TEXTS = {
 class ChessState:
     """A position and the keys of those before it since the last capture or pawn move.
 
-    Immutable by contract: nobody changes ``board`` after construction; ``play`` copies it.
+    Immutable by contract: ``board`` does not change after construction; ``play`` copies it.
     """
 
     __slots__ = ("_legal", "board", "history", "moves", "start")
@@ -132,7 +132,7 @@ def is_legal(board: chess.Board, move: chess.Move) -> bool:
 
 
 def has_legal_move(board: chess.Board) -> bool:
-    """Whether the game goes on, as far as mate and stalemate are concerned."""
+    """Whether the position is neither mate nor stalemate."""
     return any(True for _ in board.generate_legal_moves())
 
 
@@ -203,7 +203,7 @@ def illegality(board: chess.Board) -> str | None:
 
 
 def _problem_of_fields(fields: list[str]) -> str | None:
-    """What is wrong with the form of a FEN; python-chess reads several non-standard forms without a word."""
+    """What is wrong with the form of a FEN; python-chess reads several non-standard forms silently."""
     if len(fields) not in (4, 6):
         return f"expected 6 fields (or 4 without counters), got {len(fields)}"
     pieces, side, castling, en_passant, *counters = fields

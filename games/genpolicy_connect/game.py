@@ -29,8 +29,8 @@ class ConnectGame(Game[Board]):
     Args:
         rows: 1 to 26.
         cols: 1 to 26.
-        k: Stones in a row that win, 2 to the longer side of the board.
-        gravity: Whether a stone falls to the lowest empty square of its column. All four also as text.
+        k: How many stones in a row win, 2 to the longer side of the board.
+        gravity: Whether a stone falls to the lowest empty square of its column. All four may be text.
 
     Raises:
         ValueError: a value out of range.
@@ -96,13 +96,15 @@ class ConnectGame(Game[Board]):
             return Board((0, 0), 0, False)
         shape = "/".join([f"[.XO]{{{self.cols}}}"] * self.rows)
         if not re.fullmatch(f"{shape} [XO]", text):
-            raise ValueError(f"{text!r} is no position of {self.spec}; an empty board is {self.format(self.parse())!r}")
+            raise ValueError(
+                f"{text!r} is not a position of {self.spec}; an empty board is {self.format(self.parse())!r}"
+            )
         squares = text[:-2].replace("/", "")
         x, o = (sum(1 << i for i, symbol in enumerate(squares) if symbol == colour) for colour in "XO")
         try:
             return self._checked(x, o, "XO".index(text[-1]))
         except ValueError as error:
-            raise ValueError(f"{text!r} is no position of {self.spec}: {error}") from error
+            raise ValueError(f"{text!r} is not a position of {self.spec}: {error}") from error
 
     def format(self, state: Board) -> str:
         """The rows from the top, then the side to move."""

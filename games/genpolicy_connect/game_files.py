@@ -41,20 +41,20 @@ def read_games(game: Game[Any], path: Path, on_bad: OnBad | None) -> Iterator[Pl
 def read_entries(
     path: Path, on_bad: OnBad | None, nothing: str, parse: Callable[[str, int, int], EntryT]
 ) -> Iterator[EntryT]:
-    """What the lines of a text file (or .gz) say, streamed; empty lines and lines that begin with # are left out.
+    """The entries of a text file (or .gz), one a line, streamed; empty lines and lines that begin with # are skipped.
 
     Args:
         path: The file.
-        on_bad: Told of each line that ``parse`` refuses with a ValueError; None raises it.
-        nothing: What is said of a file without entries.
-        parse: Reads a line; it is told the line's number and how many entries there were, both from 1.
+        on_bad: Called with the error of each line that ``parse`` refuses with a ValueError; None raises it.
+        nothing: The error message of a file without entries.
+        parse: Reads a line, from its text, its number and the number of entries so far, both from 1.
 
     Raises:
         SourceError: an unreadable file, or (without ``on_bad``) an unreadable line; or no entry at all.
     """
     found = number = 0
     try:
-        # A byte that is no UTF-8 becomes an escape, which parse then names.
+        # A byte that is not UTF-8 becomes an escape, which parse then names.
         with (gzip.open if path.suffix == ".gz" else open)(
             path, "rt", encoding="utf-8", errors="backslashreplace"
         ) as file:
@@ -80,7 +80,7 @@ def read_entries(
 def _parse(game: Game[Any], line: str, game_id: str) -> PlayedGame:
     fields = [field.strip() for field in line.split(";", 3)]
     if len(fields) < 3 or fields[2] not in _RESULTS:
-        raise ValueError(f"{line.strip()!r} is no game: start; moves; result (1-0, 0-1, 1/2-1/2 or *); headers")
+        raise ValueError(f"{line.strip()!r} is not a game: start; moves; result (1-0, 0-1, 1/2-1/2 or *); headers")
     state = game.parse(None if fields[0] == "-" else fields[0])
     start, moves = game.format(state), []
     for word in fields[1].split():

@@ -6,7 +6,7 @@ All numbers are little-endian.
   1 Black won, 2 White won), a spare byte.
 * hcpe3, a game: hcp[32], moveNum u2, result u1 (lowest two bits as in hcpe; 4 repetition, 8 declaration, 16 cut at the
   longest length), opponent u1; then for each move selectedMove16 u2, eval i2, candidateNum u2 and so many times move16
-  u2, visitNum u2. A move without candidates is no training sample.
+  u2, visitNum u2. A move without candidates is not a training sample.
 * PSV (YaneuraOu's PackedSfenValue), 40 bytes a position: packed sfen[32], score i2 (for the player to move), move u2,
   gamePly u2, game_result i1 (1 won, 0 draw, -1 lost, for the player to move), a spare byte.
 """
@@ -46,12 +46,12 @@ class Hcpe:
 
     @property
     def sfen(self) -> str:
-        """The position; ValueError where the bytes are none."""
+        """The position; ValueError where the bytes do not stand for one."""
         return unpack(HCP, self.hcp)
 
     @property
     def move(self) -> str:
-        """The best move in USI, not checked against the position; ValueError where the bits are none."""
+        """The best move in USI, not checked against the position; ValueError where the bits do not stand for one."""
         return usi_of_move16(self.move16)
 
     def to_bytes(self) -> bytes:
@@ -68,7 +68,7 @@ class Hcpe3Move:
     eval: int
     """Centipawns for the player to move."""
     candidates: tuple[tuple[int, int], ...] = ()
-    """(move, visits) of the search; () where the position is no sample."""
+    """(move, visits) of the search; () where the position is not a training sample."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Hcpe3Game:
 
     @property
     def sfen(self) -> str:
-        """The first position; ValueError where the bytes are none."""
+        """The first position; ValueError where the bytes do not stand for one."""
         return unpack(HCP, self.hcp)
 
     def to_bytes(self) -> bytes:
@@ -109,12 +109,12 @@ class Psv:
 
     @property
     def sfen(self) -> str:
-        """The position; ValueError where the bytes are none."""
+        """The position; ValueError where the bytes do not stand for one."""
         return unpack(PSFEN, self.packed_sfen)
 
     @property
     def move(self) -> str:
-        """The move in USI, not checked against the position; ValueError where the bits are none."""
+        """The move in USI, not checked against the position; ValueError where the bits do not stand for one."""
         return usi_of_yaneura(self.move16)
 
     def to_bytes(self) -> bytes:
@@ -172,8 +172,8 @@ class Format(Generic[RecordT]):
         """Number (from 1) and content of each record, streamed; positions and moves are not looked into.
 
         Raises:
-            SourceError: the file is damaged or ends within a record, which the message names (``on_bad`` is told of
-                this one instead), or cannot be opened.
+            SourceError: the file is damaged or ends within a record, which the message names (``on_bad`` is called
+                with this one instead), or cannot be opened.
         """
         source = source if isinstance(source, Source) else Source(source)
         number = 0

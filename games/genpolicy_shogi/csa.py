@@ -2,8 +2,8 @@
 
 Version 2.2 of the standard (computer-shogi.org/protocol/record_v22.html) and the words that 3.0 adds: several games in
 a file (``/`` between them), handicaps (``PI82HI22KA``), any first position (``P1`` to ``P9``, ``P+``, ``P-``), several
-statements in a line. Comments are passed over but for floodgate's summary, which names the winner, and its ratings. A
-game may end without a statement of how; its result is then unknown.
+statements in a line. Comments are skipped except floodgate's summary, which names the winner, and its ratings. A
+game may end without a statement that says how; its result is then unknown.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _RATE = re.compile(r"'(black|white)_rate:.*:([\d.]+)")
 
 
 class _Reader(LineReader):
-    """Takes lines, gives games."""
+    """Turns the lines of a file into games."""
 
     def _reset(self, entry: Entry | None) -> None:
         self.entry = entry
@@ -102,7 +102,7 @@ class _Reader(LineReader):
             if colon and value:
                 entry.headers[_HEADERS.get(name, name)] = value
         elif text[0] != "V":
-            entry.fail(line, f"{text!r} is no statement of CSA")
+            entry.fail(line, f"{text!r} is not a statement of CSA")
 
     def _statement(self, line: int, text: str) -> Iterator[PlayedGame]:
         if self.ended and (text[0] == "P" or text in ("+", "-")):
@@ -124,7 +124,7 @@ class _Reader(LineReader):
             if entry.error is None:
                 self._move(entry, line, match)
         else:
-            entry.fail(line, f"{text!r} is no statement of CSA")
+            entry.fail(line, f"{text!r} is not a statement of CSA")
 
     def _give_up_illegal(self, entry: Entry) -> None:
         if self.illegal is not None:
@@ -197,7 +197,7 @@ class _Reader(LineReader):
             self._give_up_illegal(entry)
             entry.end(word)
         else:
-            entry.fail(line, f"'%{word}' is no end of a game; known are {', '.join('%' + name for name in ENDINGS)}")
+            entry.fail(line, f"'%{word}' does not end a game; known are {', '.join('%' + name for name in ENDINGS)}")
         self.ended = True
 
 
@@ -230,7 +230,7 @@ def _placed(diagram: Diagram | None, text: str) -> Diagram:
                 diagram.put(file, rank, piece)
         return diagram
     if text[1:2] not in tuple("123456789"):
-        raise ValueError("no statement of CSA")
+        raise ValueError("not a statement of CSA")
     rank = int(text[1])
     if rank in diagram.ranks:
         raise ValueError(f"rank {rank} is given twice")

@@ -55,7 +55,7 @@ def typed_move(state: ShogiState, text: str) -> str:
     """USI text of a move that a person typed, legal or not: USI, CSA, or Japanese as in KIF and in newspapers.
 
     Raises:
-        ValueError: none of these, or no legal move is written so; the message says which.
+        ValueError: none of these, or no legal move is written like this; the message says which.
     """
     typed = unicodedata.normalize("NFKC", text).strip()
     usi = typed[:1].upper() + typed[1:].lower() if typed[1:2] == "*" else typed.lower()
@@ -80,7 +80,7 @@ def _usi_of_csa(state: ShogiState, typed: str) -> str:
     for move in state.board.legal_moves:
         if cshogi.move_to_csa(move) == typed:
             return str(cshogi.move_to_usi(move))
-    raise ValueError("no legal move is so written in CSA")
+    raise ValueError("no legal move is written like this in CSA")
 
 
 def _usi_of_japanese(state: ShogiState, typed: str) -> str:

@@ -1,6 +1,6 @@
 """A quick static evaluation: material, placement and the kings' safety, and whether it can be trusted as it stands.
 
-The numbers are round guesses of our own (a pawn is 100); they are there so that a search has something to go by.
+The numbers are our own round guesses (a pawn is 100), which give a search something to work with.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PIECE_VALUES = (0, 100, 280, 300, 460, 750, 950, 520, 0, 480, 470, 480, 500, 105
 HAND_VALUES = (115, 310, 330, 510, 580, 830, 1050)
 """Value of each piece in hand (P L N S G B R): it can be dropped where it is needed."""
 SQUASH = 1200.0
-"""A lead of a rook and a bit counts as nearly 0.7."""
+"""A lead of a rook and a little more counts as nearly 0.7."""
 _KING_WORTH = 10_000
 _WINS = 50  # gains below this do not unsettle a position
 

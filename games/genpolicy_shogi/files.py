@@ -48,7 +48,7 @@ class Source:
 
     @property
     def label(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         return str(self.path) if self.member is None else f"{self.path}/{self.member}"
 
     @property
@@ -107,7 +107,7 @@ def find_files(path: Path) -> tuple[Kind, list[Source]]:
     A folder is searched with its subfolders, as floodgate's archives have one for each day or year.
 
     Raises:
-        SourceError: there is none, or of no kind that shogi reads, or of both kinds.
+        SourceError: no such file, a kind of file that shogi does not read, or files of both kinds.
     """
     path = Path(path)
     if path.is_dir():
@@ -165,7 +165,7 @@ def read_lines(source: Source) -> Iterator[tuple[int, str]]:
     """Number (from 1) and text of each line, without its end; a byte-order mark is dropped.
 
     Raises:
-        SourceError: the file cannot be opened or unpacked, is cut short, or is no text.
+        SourceError: the file cannot be opened or unpacked, is cut short, or is not text.
     """
     number = 0
     encoding = None

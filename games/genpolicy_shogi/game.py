@@ -37,7 +37,7 @@ class ShogiGame(Game[ShogiState]):
             mid-game count as far as the start's move number tells them.
 
     Raises:
-        ValueError: an option that is none of these.
+        ValueError: another value.
     """
 
     name = "shogi"
@@ -70,7 +70,7 @@ class ShogiGame(Game[ShogiState]):
         pieces than a set) and mate problems (one king) are positions like others.
 
         Raises:
-            ValueError: no such text, an illegal position or an illegal move; the message quotes the text and says what
+            ValueError: another text, an illegal position or an illegal move; the message quotes the text and says what
                 is wrong.
         """
         if text is None:
@@ -96,7 +96,7 @@ class ShogiGame(Game[ShogiState]):
         return state
 
     def format(self, state: ShogiState) -> str:
-        """The SFEN, always with move number 1: the number is no part of the position."""
+        """The SFEN, always with move number 1: the number is not a part of the position."""
         return states.text_of(state)
 
     # Rules.
@@ -109,7 +109,7 @@ class ShogiGame(Game[ShogiState]):
         """The state after a legal move; ``state`` stays as it is.
 
         Raises:
-            IllegalMoveError: the move is not legal there, or no id of the vocabulary.
+            IllegalMoveError: the move is not legal there, or not an id of the vocabulary.
         """
         try:
             number = index(move_id)
@@ -162,7 +162,7 @@ class ShogiGame(Game[ShogiState]):
 
     @property
     def symmetries(self) -> tuple[Symmetry, ...]:
-        """Left and right exchanged. The colours are no symmetry: Black needs a point more to declare."""
+        """Left and right exchanged. Exchanging the colours is not a symmetry: Black needs a point more to declare."""
         return self._symmetries
 
     def _flipped(self, state: ShogiState) -> ShogiState:

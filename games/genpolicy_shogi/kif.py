@@ -2,7 +2,7 @@
 
 KIF names the square that a piece comes from; KI2, like a newspaper, only tells apart what could be confused (右 左 直
 上 寄 引 打). Both are read by one reader, since the lines tell themselves apart. Variations (変化), comments and times
-are passed over. A first position is a handicap (手合割) or a diagram. A game may end without a word on how.
+are skipped. A first position is a handicap (手合割) or a diagram. A game may end without saying how.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ _WRITTEN = {
 
 
 class _Reader(LineReader):
-    """Takes lines, gives games."""
+    """Turns the lines of a file into games."""
 
     def _reset(self, entry: Entry | None) -> None:
         self.entry = entry
@@ -105,7 +105,7 @@ class _Reader(LineReader):
         self.diagram: Diagram | None = None
         self.handicap = ""
         self.player: int | None = None
-        """Player to move, where a line says so."""
+        """Player to move, where a line names one."""
         self.last = ""
         """Square of the last move, in USI."""
         self.ended = False
@@ -138,7 +138,7 @@ class _Reader(LineReader):
             # A title over the diagram; after moves it would hide a damaged line.
             return
         elif not self.in_variation:
-            self.entry.fail(line, f"{stripped!r} is no line of KIF or KI2")
+            self.entry.fail(line, f"{stripped!r} is not a line of KIF or KI2")
 
     def _complete(self, entry: Entry, line: int) -> None:
         self._set_up(entry, line)
@@ -162,7 +162,7 @@ class _Reader(LineReader):
         for word in re.split(r"[\s　]+", value):
             match = re.fullmatch(rf"({PIECE})([{KANJI}十]*)(\d*)", word)
             if match is None or TYPES[match.group(1)] > 7:
-                entry.fail(line, f"{word!r} is no piece in hand")
+                entry.fail(line, f"{word!r} is not a piece in hand")
                 return
             piece = PIECE_TYPES[TYPES[match.group(1)]]
             piece = piece if player == 0 else piece.lower()
@@ -179,13 +179,13 @@ class _Reader(LineReader):
         body = text[1:].rpartition("|")[0] or text[1:]
         cells = [(body[i], body[i + 1]) for i in range(0, len(body) - 1, 2)]
         if len(cells) != 9 or self.rows > 9:
-            entry.fail(line, f"{text!r} is no row of nine squares")
+            entry.fail(line, f"{text!r} is not a row of nine squares")
             return
         for i, (mark, char) in enumerate(cells):
             if char in "・.* 　":
                 continue
             if char not in TYPES:
-                entry.fail(line, f"{char!r} in {text!r} is no piece")
+                entry.fail(line, f"{char!r} in {text!r} is not a piece")
                 return
             piece = PIECE_TYPES[TYPES[char]]
             self.diagram.put(9 - i, self.rows, piece.lower() if mark in "vVｖ" else piece)

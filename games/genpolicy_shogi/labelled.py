@@ -1,4 +1,4 @@
-"""Positions as the training data of dlshogi and YaneuraOu hold them, into what the core knows and back.
+"""Converts positions between the training data of dlshogi and YaneuraOu and the library's own form.
 
 Scores become ``cp:`` texts for the player to move, results are Black's, the visits of a search its policy. The move of
 an hcpe or PSV record and the most visited move of an hcpe3 record are the line; hcpe3 also says what was played.
@@ -24,7 +24,7 @@ MATE_EVAL = 30_000
 """Centipawns of a mate where a format has only those; dlshogi's own figure."""
 _EVAL_RANGE = -0x8000, 0x7FFF
 VISITS = 10_000
-"""Visits that a policy is written with where their number is not known."""
+"""Visits of a policy that is written without knowing their number."""
 _LAST_GAME_PLY = 0xFFFF
 _FromT = TypeVar("_FromT")
 _MadeT = TypeVar("_MadeT")
@@ -68,7 +68,7 @@ def read_positions(game: Game[Any], source: Source, label: str, on_bad: OnBad | 
 def _made(
     make: Callable[[_FromT], _MadeT], record: _FromT, source: Source, name: str, number: int, on_bad: OnBad | None
 ) -> _MadeT | None:
-    """What ``make`` gives for a record; None where it raises ValueError and ``on_bad`` was told."""
+    """What ``make`` gives for a record; None where it raises ValueError and ``on_bad`` was called."""
     try:
         return make(record)
     except ValueError as error:
@@ -116,7 +116,7 @@ def hcpe3_positions(record: Hcpe3Game) -> list[Searched]:
             visits = {replay.move16(number): count for number, count in move.candidates}
             total = sum(visits.values())
             line: tuple[str, ...] = ()
-            # An eval of 0 beside no candidates is a move that nobody searched, as of an opening book.
+            # An eval of 0 without candidates is a move that was not searched, for example one of an opening book.
             scores = (f"cp:{move.eval}",) if total or move.eval else ()
             policy: str | None = None
             if total:
@@ -150,7 +150,7 @@ def fits(played: PlayedGame) -> bool:
 
 
 def hcpe3_of_game(game: Game[Any], played: PlayedGame) -> Hcpe3Game:
-    """A game in hcpe3. Nobody searched its positions: none has a candidate, so that none is a training sample.
+    """A game in hcpe3. Its positions were not searched: they have no candidates, so they are not training samples.
 
     Raises:
         ValueError: its result is unknown, or its first position has one king.
@@ -166,13 +166,13 @@ def write_positions(path: Path, positions: Iterable[Position]) -> int:
 
     hcpe and PSV take positions with a line, a score of its first position and a result. hcpe3 takes the moves played of
     whole games whose result is known; a position's policy becomes visits, its line a single candidate where it has no
-    policy, and a position with neither is no training sample. None takes a position with one king.
+    policy, and a position with neither is not a training sample. No format takes a position with one king.
 
     Returns:
         How many positions were written.
 
     Raises:
-        ValueError: the name is of none of these formats.
+        ValueError: positions are not written in the format of this name.
     """
     suffix = Source(path).suffix
     if suffix == ".hcpe3":

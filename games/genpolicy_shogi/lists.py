@@ -20,7 +20,7 @@ SHOWN_CHARS = 120
 
 
 def parse_line(game: Game[Any], line: str) -> tuple[str, list[str]]:
-    """First position of a line, as the game writes it, and its USI moves, which nobody has checked.
+    """First position of a line, as the game writes it, and its USI moves, unchecked.
 
     Raises:
         ValueError: neither ``startpos`` nor an SFEN.

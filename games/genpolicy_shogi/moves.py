@@ -101,9 +101,9 @@ def _ids_of_move16() -> NDArray[np.int64]:
 MOVE16: tuple[int, ...] = tuple(map(_move16, MOVES))
 """cshogi's 16-bit number of each id."""
 ID_OF_MOVE16 = _ids_of_move16()
-"""[32768] id of each 16-bit number of cshogi's, -1 for those that are no move."""
+"""[32768] id of each 16-bit number of cshogi's, -1 for those that are not moves."""
 MOVE16_MASK = (1 << _MOVE16_BITS) - 1
-"""What of cshogi's 32-bit move tells source, target and promotion."""
+"""The bits of cshogi's 32-bit move that hold source, target and promotion."""
 MOVER_MOVES: NDArray[np.int64] = np.array(sorted(_IDS[move] for move in _BLACK_MOVES), np.int64)
 """[3781] ids, in order, of the moves of the mover's frame."""
 

@@ -40,7 +40,7 @@ HAND_ORDER = "RBGSNLP"
 
 
 class Diagram:
-    """A position while it is put together: pieces on squares and in hands."""
+    """A position under construction: pieces on squares and in hands."""
 
     def __init__(self) -> None:
         self.squares: dict[tuple[int, int], str] = {}
@@ -132,7 +132,7 @@ class Entry:
     error_line: int = 0
 
     def fail(self, line: int, reason: str) -> None:
-        """Keep the first thing that is wrong."""
+        """Record an error; only the first one of an entry counts."""
         if self.error is None:
             self.error, self.error_line = reason, line
 
@@ -163,7 +163,7 @@ class Entry:
 
 
 def close(game: Game[Any], source: Source, label: str, entry: Entry, on_bad: OnBad | None) -> PlayedGame | None:
-    """The game of an entry; None where it is bad and ``on_bad`` was told.
+    """The game of an entry; None where it is bad and ``on_bad`` was called.
 
     Raises:
         SourceError: it is bad, without ``on_bad``.
@@ -184,13 +184,13 @@ def close(game: Game[Any], source: Source, label: str, entry: Entry, on_bad: OnB
 
 
 class LineReader(ABC):
-    """Takes the lines of a file of notations, gives its games.
+    """Turns the lines of a file of notations into games.
 
     Args:
         game: Shogi.
         source: The file, for messages.
         label: What the games' ids begin with; a number from 1 follows.
-        on_bad: Told of each bad game; None raises it.
+        on_bad: Called with the error of each bad game; None raises it.
     """
 
     def __init__(self, game: Game[Any], source: Source, label: str, on_bad: OnBad | None) -> None:
@@ -205,7 +205,7 @@ class LineReader(ABC):
 
     @abstractmethod
     def _reset(self, entry: Entry | None) -> None:
-        """Forget all that belongs to the game before, and open ``entry``."""
+        """Forget the game before, and open ``entry``."""
 
     @abstractmethod
     def feed(self, line: int, text: str) -> Iterator[PlayedGame]:
@@ -249,7 +249,7 @@ class LineReader(ABC):
 
 
 def termination(game: Game[Any], played: PlayedGame, last: Replay) -> str:
-    """How a game ended in CSA's word: what its headers say where that agrees with its result, else what fits."""
+    """How a game ended, in CSA's word: its headers' where that agrees with its result, else one that fits."""
     said = played.headers.get(TERMINATION, "")
     result = played.result if played.result is None or last.player == 0 else -played.result
     if said in ENDINGS and ENDINGS[said] == result:
@@ -257,7 +257,7 @@ def termination(game: Game[Any], played: PlayedGame, last: Replay) -> str:
     if result is None:
         return "CHUDAN"
     if result == 0:
-        # An impasse (JISHOGI) is what the players agree on: nothing is called so that was not said to be one.
+        # An impasse (JISHOGI) is what the players agree on: only a game whose headers say so is called one.
         limit = "MAX_MOVES" if played.headers.get(ENDED) == "limit" else "HIKIWAKE"
         return "SENNICHITE" if _repeats(game, played) else limit
     if result < 0:

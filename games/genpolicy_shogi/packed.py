@@ -4,9 +4,9 @@ Both hold, from the lowest bit of the first byte on: the player to move (1 bit, 
 White's king (7 bits each, lowest first), the other 79 squares in the order 1a, 1b, ..., 9i as prefix codes, then the
 pieces in hand and, so that the bits are always 256, the pieces of the full set that are in neither place. They differ
 in their codes alone. No move number is held. A mate problem without one of the kings does not fit: its 80 squares take
-257 bits, and programs that pack it all the same lose the last one.
+257 bits, and programs that pack it nevertheless lose the last one.
 
-The decoder is our own because cshogi reads whatever it is given: a damaged one must be an error, not a wrong board.
+The decoder is our own because cshogi decodes any bytes: damaged ones must be an error, not a wrong board.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PSFEN_REST = {"P": "010", "L": "10010", "N": "10110", "S": "11010", "G": "11011
 
 _LOOK_BITS = 8  # no code is longer
 _Entry = tuple[int, int]
-"""(what the code stands for, its length); length 0: no code begins so."""
+"""(what the code stands for, its length); length 0: no code begins with these bits."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def unpack(packing: Packing, data: bytes) -> str:
     """SFEN of 32 packed bytes.
 
     Raises:
-        ValueError: the bytes stand for no legal position.
+        ValueError: the bytes do not stand for a legal position.
     """
     value = int.from_bytes(data, "little")
     side, black_king, white_king = value & 1, value >> 1 & 127, value >> 8 & 127
@@ -157,7 +157,7 @@ def usi_of_move16(number: int) -> str:
     """USI text of cshogi's 16-bit move: bits 0-6 to, 7-13 from (80 + piece type for a drop), 14 promotion.
 
     Raises:
-        ValueError: the bits are no move.
+        ValueError: the bits do not stand for a move.
     """
     target, source = number & 127, number >> 7 & 127
     if target < NUM_SQUARES and not number & 0x8000:
@@ -165,7 +165,7 @@ def usi_of_move16(number: int) -> str:
             return f"{_square(source)}{_square(target)}{'+' if number & 0x4000 else ''}"
         if NUM_SQUARES <= source < NUM_SQUARES + 7 and not number & 0x4000:
             return f"{PIECE_TYPES[source - 80]}*{_square(target)}"
-    raise ValueError(f"move {number:#06x} is none")
+    raise ValueError(f"{number:#06x} is not a move")
 
 
 def move16_of_usi(usi: str) -> int:
@@ -180,11 +180,11 @@ def usi_of_yaneura(number: int) -> str:
     """USI text of YaneuraOu's 16-bit move: bits 0-6 to, 7-13 from (piece type for a drop), 14 drop, 15 promotion.
 
     Raises:
-        ValueError: the bits are no move.
+        ValueError: the bits do not stand for a move.
     """
     drop, promotes, source = bool(number & 0x4000), bool(number & 0x8000), number >> 7 & 127
     if drop and (promotes or not 1 <= source <= 7):
-        raise ValueError(f"move {number:#06x} is none")
+        raise ValueError(f"{number:#06x} is not a move")
     return usi_of_move16(number & 127 | (80 + source if drop else source) << 7 | (0x4000 if promotes else 0))
 
 

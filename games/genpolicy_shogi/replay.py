@@ -1,4 +1,4 @@
-"""Games and lines replayed move by move; legal is what cshogi lists, since its own checks let illegal moves pass.
+"""Games and lines replayed move by move. A move is legal if cshogi lists it: its own checks let illegal moves pass.
 
 cshogi's ``is_legal`` and ``push_usi`` accept promotions outside the zone, pieces that could never move again and more;
 some of them corrupt the board or end the process. Here a move is pushed only if the legal list holds it.
@@ -56,7 +56,7 @@ class Replay:
         """Play a move.
 
         Raises:
-            ValueError: no move, or not legal; the message has the position.
+            ValueError: not a move, or not legal; the message has the position.
         """
         if not _USI.fullmatch(usi):
             raise ValueError(f"{usi!r} is not a move (in {self.sfen!r})")
@@ -90,7 +90,7 @@ def play_line(sfen: str, moves: Sequence[str]) -> Replay:
     """The board after a line of USI moves.
 
     Raises:
-        ValueError: a move is none, or illegal.
+        ValueError: not a move, or an illegal one.
     """
     replay = Replay(sfen)
     for usi in moves:

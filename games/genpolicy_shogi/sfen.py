@@ -1,7 +1,7 @@
 """SFEN in and out, and what makes a position legal, before any of it reaches cshogi.
 
-cshogi reads nineteen pawns, two pawns on a file, three kings or none without a word, takes ``""`` for the initial
-position, and some of that ends the process later. So a text is read here, in full, and cshogi only ever sees positions
+cshogi reads nineteen pawns, two pawns on a file, three kings or none silently, takes ``""`` for the initial
+position, and some of that ends the process later. So texts are read in full here, and cshogi only sees positions
 that passed ``illegality``.
 
 A position is two byte strings and a side. *Pieces* are 81 bytes in cshogi's order of squares (file 1 first, rank a
@@ -74,7 +74,7 @@ _DEAD = tuple(
 def read(fields: list[str]) -> tuple[bytes, bytes, int, int] | str:
     """Pieces, hands, side to move and move number of the three or four fields of an SFEN; what is wrong, as text.
 
-    A missing move number is 1, and so is 0, which some programs write. Whether the position is legal is not looked at.
+    A missing move number is 1, and so is 0, which some programs write. Whether the position is legal is not checked.
     """
     if len(fields) not in (3, 4):
         return f"expected 4 fields (pieces, side, hands, move number; the last may be missing), got {len(fields)}"
@@ -153,7 +153,7 @@ def illegality(pieces: bytes, hands: bytes) -> str | None:
 
     At most one set of pieces (handicap games have fewer); a king on each side, or one king alone as in mate problems;
     kings not next to each other; no piece that could never move again; no two pawns of a side on a file, except in mate
-    problems with one king: nobody comes to them by play, and collections of machine-made ones have such files.
+    problems with one king: such positions do not arise in play, and collections of machine-made problems have them.
     """
     of_set = pieces.translate(_SETS)
     for slot, most in enumerate(HAND_MAXIMA):

@@ -21,7 +21,7 @@ def source_kind(path: Path) -> Kind:
     """Whether a file, folder, archive or glob holds games or positions.
 
     Raises:
-        SourceError: it does not exist, or is of no kind that shogi reads.
+        SourceError: it does not exist, or shogi does not read this kind of file.
     """
     return find_files(path)[0]
 
@@ -72,7 +72,7 @@ def open_puzzles(
 
 
 def _labels(files: list[Source]) -> Iterator[tuple[Source, str]]:
-    """Each file with what ids begin with: its name, or all of its path where two have one name."""
+    """Each file with the beginning of its ids: its name, or its whole path where two files have the same name."""
     unlike = len({file.name for file in files}) == len(files)
     for file in files:
         yield file, file.name if unlike else file.label
@@ -81,9 +81,9 @@ def _labels(files: list[Source]) -> Iterator[tuple[Source, str]]:
 def _guarded(
     read: Callable[[OnBad | None], Iterator[_T]], file: Source, what: str, num_files: int, on_bad: OnBad | None
 ) -> Iterator[_T]:
-    """What a reader gives; one file of many that is damaged or empty is one bad entry."""
+    """The entries of a reader; one file of many that is damaged or empty counts as one bad entry."""
     entries = 0
-    refused = False  # what on_bad itself raises is not told to it again
+    refused = False  # on_bad is not called with the error that it raised itself
 
     def count(error: SourceError) -> None:
         nonlocal entries, refused
@@ -111,7 +111,7 @@ def write_game(game: Game[Any], path: Path, played: PlayedGame) -> None:
     """Append a game to a file in the format of its name.
 
     Raises:
-        ValueError: the name is of no format in which games are written.
+        ValueError: games are not written in the format of this name.
     """
     suffix = Source(path).suffix
     if suffix == ".hcpe3":

@@ -5,8 +5,8 @@ tokens of a state do not hold the number, and equal positions have equal texts. 
 beside the moves that led there, for a limit on the length of games.
 
 A position in which the side that is *not* to move stands in check is accepted, though no game reaches it: hand-made
-collections hold such. By the piece rules its king can be taken; the position after that is one with a missing king,
-like a mate problem.
+collections hold such positions. By the piece rules its king can be taken; the next position then lacks a king, like
+a mate problem.
 
 cshogi's board copies its whole past with every copy, so a state's board remembers a few plies at most.
 """
@@ -32,7 +32,7 @@ _FORGET_PLIES = 8
 class ShogiState:
     """A position, the moves since the first position known, and the keys of all positions between.
 
-    Immutable by contract: nobody changes ``board`` after construction; ``after`` copies it.
+    Immutable by contract: ``board`` does not change after construction; ``after`` copies it.
     """
 
     __slots__ = ("_legal", "board", "keys", "moves", "start_number")
@@ -90,7 +90,7 @@ class ShogiState:
         return bool(self.board.is_game_over()) if self._legal is None else len(self._legal) == 0
 
     def is_legal(self, move_id: int) -> bool:
-        """Whether an id is among the legal moves. cshogi's own ``is_legal`` says yes to moves that are not."""
+        """Whether an id is among the legal moves. cshogi's own ``is_legal`` accepts moves that are not."""
         legal = self.legal()
         place = int(legal.searchsorted(move_id))
         return place < len(legal) and bool(legal[place] == move_id)
@@ -172,9 +172,9 @@ def _problem_of_side(text: str, pieces: bytes, side: int) -> str | None:
 def after(state: ShogiState, move_id: int) -> ShogiState:
     """The state after a legal move (not checked)."""
     board = state.board.copy()
-    # push_usi would do, but says yes to moves that are not legal; this fills in what moves and what is taken.
+    # push_usi would do, but accepts moves that are not legal; this fills in what moves and what is taken.
     board.push(board.move_from_move16(MOVE16[move_id]))
-    # Also after the first move: cshogi keeps account of checks by what moved, and so overlooks one that stood before.
+    # Also after the first move: cshogi derives checks from what moved, and so overlooks one that was given before.
     if len(state.moves) % _FORGET_PLIES == 0:
         board = cshogi.Board(board.sfen())
     return ShogiState(board, (*state.keys, position_key(board)), (*state.moves, move_id), state.start_number)
@@ -193,7 +193,7 @@ def flipped_key(key: bytes) -> bytes:
 
 
 def _restored(key: bytes, moves: tuple[int, ...], start_number: int) -> ShogiState:
-    """A state from what is pickled: cshogi's boards cannot be."""
+    """A state from its pickled parts: cshogi's boards cannot be pickled."""
     board = cshogi.Board(text_of_key(key))
     state = ShogiState(board, (key,), (), start_number)
     for move in moves:

@@ -2,7 +2,7 @@
 
 Every move of the attacker gives check; the defender answers with any legal move, and every answer counts as a ply, an
 interposed piece that is merely captured (無駄合) too, as engines count. So the length of a problem is the number of
-plies that best play of both sides takes. A mate by a dropped pawn is no legal move. The attacker may be without a king.
+plies that best play of both sides takes. Mate by a dropped pawn is illegal. The attacker may have no king.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_POSITIONS = 400_000
 MAX_CHECKED_PLIES = 13
 """Longest problem whose length is searched when it is read; beyond, a search may take minutes."""
 SHORTER = "shorter than stated"
-"""Theme of a problem that its file gives a longer mate for than there is."""
+"""Theme of a problem for which its file gives a longer mate than the shortest."""
 _SUFFIXES = (".csv", ".sfen", ".txt")
 _NEVER = 1 << 20
 
@@ -86,7 +86,7 @@ class MateSearch:
             plies = held[line[-1]]
 
     def check_line(self, sfen: str, moves: list[str]) -> None:
-        """See that every move of the attacker keeps the shortest mate, whatever the defender answers.
+        """Check that every move of the attacker keeps the shortest mate, whatever the defender answers.
 
         Args:
             sfen: A position whose ``distance`` is the number of moves.
@@ -100,10 +100,10 @@ class MateSearch:
             left = len(moves) - ply - 1  # plies after this one
             board.push(board.move_from_usi(usi))
             if ply % 2 == 0 and not self._is_mated(board, left):
-                raise ValueError(f"move {ply + 1} {usi!r} forces no mate within {left} more plies")
+                raise ValueError(f"move {ply + 1} {usi!r} does not force mate within {left} more plies")
             if ply % 2 and left > 1 and self._mates(board, left - 2):
                 raise ValueError(
-                    f"move {ply + 1} {usi!r} is no longest defence: it is mate within {left - 2} more plies"
+                    f"move {ply + 1} {usi!r} is not a longest defence: it is mate within {left - 2} more plies"
                 )
 
     def _distance(self, board: Any, max_plies: int) -> int | None:
@@ -161,7 +161,7 @@ def find_files(path: Path) -> list[Source]:
     """The files of problems that a path stands for: a file, or those of a folder.
 
     Raises:
-        SourceError: there is none.
+        SourceError: there are none.
     """
     accepted = f"mate problems come as .csv with columns {', '.join(COLUMNS)}, or as lists of SFENs (.sfen, .txt)"
     if path.is_dir():
@@ -185,8 +185,7 @@ def read_puzzles(game: Game[Any], search: MateSearch, source: Source, on_bad: On
 
     Raises:
         SourceError: a problem that is unreadable, illegal, without a mate or with a line that forces none (only without
-            ``on_bad``), a header without
-            ``sfen``, or no problem in the file.
+            ``on_bad``), a header without ``sfen``, or no problem in the file.
     """
     names: list[str] | None = None if source.suffix == ".csv" else ["sfen"]
     count = 0
@@ -252,15 +251,15 @@ def _puzzle(game: Game[Any], search: MateSearch, row: dict[str, str], where: str
 
 
 def _check_line(text: str, moves: list[str]) -> None:
-    """See that a line is legal, the attacker's moves are checks, and it ends in mate.
+    """Check that a line is legal, the attacker's moves give check, and it ends in mate.
 
     Raises:
-        ValueError: it is not so.
+        ValueError: one of these does not hold.
     """
     replay = Replay(text)
     for ply, usi in enumerate(moves):
         replay.play_usi(usi)
         if ply % 2 == 0 and not replay.board.is_check():
-            raise ValueError(f"move {ply + 1} {usi!r} gives no check")
+            raise ValueError(f"move {ply + 1} {usi!r} does not give check")
     if len(moves) % 2 == 0 or replay.legal():
         raise ValueError(f"the moves {' '.join(moves)!r} do not mate")

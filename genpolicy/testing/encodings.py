@@ -25,7 +25,7 @@ def check_moves(game: Game[Any]) -> None:
     _hold(
         game, "moves.index(moves[i]) = i", [moves.index(moves[i]) for i in range(num_moves)] == list(range(num_moves))
     )
-    _refuses(game, "moves.index of a text that is no move is a ValueError that quotes it", "no such move")
+    _refuses(game, "moves.index of a text that is not a move is a ValueError that quotes it", "no such move")
     for name in ("source", "target", "kind", "mirrored"):
         table = getattr(moves, name)
         _hold(

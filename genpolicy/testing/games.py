@@ -1,4 +1,4 @@
-"""The laws of a game: what the core takes for granted of every ``Game``, tried on random play.
+"""The laws of a game: what the library relies on in every ``Game``, tried on random play.
 
 Axes: B batch, L tokens of a state, S state symbols, M moves of the vocabulary.
 """
@@ -15,7 +15,7 @@ from genpolicy.game import Game, Hints
 from genpolicy.testing.encodings import check_moves, check_row, check_tokens
 
 Perft = Mapping[Any, Any]
-MAX_PLIES = 400  # bare kings play on for ever by the piece rules; random chess meets claimable draws well before
+MAX_PLIES = 400  # by the piece rules bare kings play for ever; random chess meets claimable draws long before
 MAX_MOVES = 20  # moves of one position on which the laws of play are tried
 
 
@@ -48,7 +48,7 @@ def check_game(
         seed: Of the random play.
         texts: Position texts, as ``format`` writes them, on which all laws are tried: promotions, drops, rare rights.
         perft: Published counts: ``{depth: nodes}`` from the initial position, ``{text: {depth: nodes}}`` from others.
-        bad_texts: Texts that are no position.
+        bad_texts: Texts that are not positions.
         colour_swap: Maps a position to the one with the players exchanged, as player 1 sees it, where that is a
             position of the game. Then player 1's view is checked against it.
 
@@ -60,7 +60,7 @@ def check_game(
         _check_all(laws, num_games, positions_per_game, texts, bad_texts, perft or {})
     except AssertionError:
         raise
-    except Exception as error:  # what a broken game raises is part of the report, whatever it is
+    except Exception as error:  # whatever a broken game raises is part of the report
         raise AssertionError(
             f"{game.spec}: law broken in or after {laws.at!r}: what is legal works ({type(error).__name__}: {error})"
         ) from error
@@ -73,7 +73,7 @@ def _check_all(
     check_moves(game)
     check_tokens(game)
     laws.start()
-    for bad in ("", "this is no position", *bad_texts):
+    for bad in ("", "not a position", *bad_texts):
         laws.bad_text(bad)
     _check_perft(game, counts)
     starts = [None, *texts]
@@ -109,7 +109,7 @@ def _check_random_game(laws: _Laws, state: Any, num_positions: int) -> None:
         replayed = game.play(replayed, move)
     text = game.format(states[-1])
     laws.hold("history leads to the position", text, game.format(replayed) == text, f"from {start!r}")
-    if moves:  # a game without histories of its own gives the position alone
+    if moves:  # a game without histories gives the position alone
         laws.hold("history carries repetitions", text, game.outcome(replayed) == game.outcome(states[-1]))
     # One batch of all positions: no row depends on the others.
     viewers = laws.random.integers(2, size=len(states))
@@ -125,7 +125,7 @@ class _Laws:
     def __init__(self, game: Game[Any], random: np.random.Generator, colour_swap: Callable[[Any], Any] | None) -> None:
         self.game, self.random, self.colour_swap = game, random, colour_swap
         self.at = "the start"
-        """Text of the position that is being looked at, for what a broken game raises."""
+        """Text of the position under test, for the message when a broken game raises something else."""
         self.swaps: dict[str, bool] = {}  # symmetry -> whether it exchanges the players
 
     def hold(self, law: str, text: str, holds: object, detail: object = "") -> None:
@@ -158,7 +158,7 @@ class _Laws:
             )
         else:
             self.hold(
-                "a text that is no position is a ValueError", text, False, f"parsed as {self.game.format(state)!r}"
+                "a text that is not a position is a ValueError", text, False, f"parsed as {self.game.format(state)!r}"
             )
 
     def cheap(self, state: Any) -> np.ndarray[Any, Any]:
@@ -236,7 +236,7 @@ class _Laws:
             self.hold("turned is its own inverse", text, np.array_equal(symbols[other[places]], absolute[0]))
 
     def damaged(self, row: np.ndarray[Any, Any], viewer: int, text: str) -> None:
-        """Rows that stand for nothing are refused; one that decodes, decodes to what it says."""
+        """Rows that stand for no position are refused; a row that decodes is encoded again as it was."""
         tokens = self.game.tokens
         place = int(self.random.integers(len(row)))
         other = int(self.random.choice(np.flatnonzero(tokens.admitted[place])))

@@ -31,7 +31,7 @@ def check_policy(
     max_plies: int = 12,
     seed: int = 0,
 ) -> None:
-    """See that a policy keeps its laws; some hundred decisions.
+    """Check the laws of a policy, by some hundred decisions.
 
     Every move is legal; probabilities are of the legal moves and sum to 1; values lie in [-1, 1]; states are left as
     they were; a row does not depend on the others; the same seed gives the same game; what was saved and loaded decides
@@ -66,7 +66,7 @@ def check_policy(
 
 
 def check_decision(policy: Policy, state: Any, decision: Decision) -> None:
-    """See that one answer is well formed.
+    """Check that a decision is well formed.
 
     Raises:
         AssertionError: it is not.
@@ -106,7 +106,7 @@ def check_learner(
     lr: float = 3e-3,
     seed: int = 0,
 ) -> int:
-    """See that a learner fits a few records perfectly: its policy plays the label (or a move tied with it) in each.
+    """Check that a learner fits a few records perfectly: its policy plays the label (or a move tied with it) in each.
 
     Args:
         make: Makes a fresh learner; torch's default generator is seeded around it and restored.
@@ -118,7 +118,7 @@ def check_learner(
         seed: Of the initial weights and all draws.
 
     Returns:
-        Updates that it took (looked at every 25).
+        How many updates it took, a multiple of 25.
 
     Raises:
         AssertionError: the loss is not a finite scalar, or the records were not learnt.

@@ -14,15 +14,15 @@ TOLERANCE = 1e-4
 
 
 def check_search_model(model: SearchModel, states: Sequence[Any], *, max_nodes: int = 100, seed: int = 0) -> None:
-    """See that a search model keeps its laws, on a random tree below some states.
+    """Check the laws of a search model, on a random tree below some states.
 
     Choices are different ids with a distribution over them; values, rewards and discounts lie in [-1, 1]; where the
-    discount is not 0 there is a choice; a row does not depend on the others of its batch; asked again, the same answer.
+    discount is not 0 there is a choice; a row does not depend on the others of its batch; a second call gives the same.
 
     Args:
         model: What is checked.
         states: Roots, at least one.
-        max_nodes: Nodes that are looked at.
+        max_nodes: How many nodes are checked.
         seed: Of the tree.
 
     Raises:
@@ -58,7 +58,10 @@ def _check_node(nodes: Nodes, row: int, choices: Choices) -> None:
     _law(nodes.discounts[row] == 0 or len(ids) > 0, "no choices, and the discount is not 0")
     if priors is not None and len(ids):
         _law(priors.shape == ids.shape, f"{priors.shape} priors for {ids.shape} choices")
-        _law(abs(float(priors.sum()) - 1) < TOLERANCE and float(priors.min()) >= 0, f"priors {priors} are none")
+        _law(
+            abs(float(priors.sum()) - 1) < TOLERANCE and float(priors.min()) >= 0,
+            f"priors {priors}",
+        )
 
 
 def _check_alone(nodes: Nodes, row: int, alone: Nodes) -> None:

@@ -260,13 +260,13 @@ def test_a_record_may_end_with_mate_or_hold_moves_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("record", "reason"),
     [
-        ('{"prompt": "abc", "response": "e2e4"}', "'abc' is no position string"),
+        ('{"prompt": "abc", "response": "e2e4"}', "'abc' is not a position string"),
         (json.dumps({"prompt": START76, "response": "e2e5"}), "move 'e2e5' is illegal"),
         (json.dumps({"prompt": START76, "response": f"d2d4 {AFTER_E4} e7e5"}), "leads to"),
         (json.dumps({"prompt": START76, "response": ""}), "holds no move"),
         (json.dumps({"prompt": START76, "response": None}), "response must be text"),
         (json.dumps({"prompt": START76}), "response must be text"),
-        (json.dumps({"prompt": START76, "response": "WIN[3]"}), "'WIN[3]' is no position string"),
+        (json.dumps({"prompt": START76, "response": "WIN[3]"}), "'WIN[3]' is not a position string"),
         (json.dumps({"state": START76}), "expected columns prompt, response"),
         ("[1, 2]", "expected an object"),
         ('{"prompt": "', "not JSON"),

@@ -193,11 +193,11 @@ def test_random_games_follow_the_slow_rules(seed: int) -> None:
         ("XXX/OO./O.. X", "X has 3 in a row already"),
         ("XXX/OOO/X.. O", "O has 3 in a row already"),
         ("XXX/OO./XXX O", "one more X than O"),
-        ("XO./.X. O", "is no position of"),
-        ("XO./.X./...", "is no position of"),
-        ("XY./.../... X", "is no position of"),
-        (".../.../... X\n", "is no position of"),
-        ("", "is no position of"),
+        ("XO./.X. O", "is not a position of"),
+        ("XO./.X./...", "is not a position of"),
+        ("XY./.../... X", "is not a position of"),
+        (".../.../... X\n", "is not a position of"),
+        ("", "is not a position of"),
     ],
 )
 def test_a_text_that_is_no_position(text: str, reason: str) -> None:

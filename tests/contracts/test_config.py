@@ -89,7 +89,7 @@ def test_a_free_section_is_checked_by_its_owner() -> None:
         ("optim.betas=[a]", r"optim\.betas"),
         ("optim=3", r"'optim' is a section of keys, got 3"),
         ("learner=3", r"'learner' is a section of keys, got 3"),
-        ("game=", r"'game': it was given no value"),
+        ("game=", r"'game': it has no value"),
         ("optim.lr=-1", "lr must be above 0, got -1"),
         ("seed", "'seed' is not key=value"),
         ("=3", "'=3' is not key=value"),
@@ -173,8 +173,8 @@ def test_repeated_arguments_are_told_and_the_last_counts() -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("a..b=3", "'a..b' is no key"),
-        ("optim.betas[0]=3", "is no key"),
+        ("a..b=3", "'a..b' is not a key"),
+        ("optim.betas[0]=3", "is not a key"),
         ("seed=[1", "not readable as YAML"),
         ("optim={lr: 1, lr: 2}", "duplicate key"),
         ("configs/x.yaml", "--config configs/x.yaml"),
@@ -192,7 +192,7 @@ def test_files_that_are_no_text_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         read_yaml(tmp_path)
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match=r"binary\.yaml: not readable as YAML: it is no text in UTF-8"):
+    with pytest.raises(ConfigError, match=r"binary\.yaml: not readable as YAML: it is not text in UTF-8"):
         read_yaml(tmp_path / "binary.yaml")
     with pytest.raises(ConfigError, match=r"number\.yaml: expected keys and values"):
         read_yaml(write(tmp_path, "number.yaml", "3\n"))

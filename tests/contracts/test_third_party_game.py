@@ -57,7 +57,7 @@ class NimGame(Game[tuple[int, int]]):
     def parse(self, text: str | None = None) -> tuple[int, int]:
         number, _, player = (text if text is not None else "12 A").partition(" ")
         if not number.isdecimal() or str(int(number)) != number or int(number) > 12 or player not in ("A", "B"):
-            raise ValueError(f"{text!r} is no position of Nim; write '12 A'")
+            raise ValueError(f"{text!r} is not a position of Nim; write '12 A'")
         return int(number), "AB".index(player)
 
     def format(self, state: tuple[int, int]) -> str:

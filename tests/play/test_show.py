@@ -195,10 +195,10 @@ BAD = {
     "no suffix": (["--out", "{dir}/plan"], r"\.svg, \.png, \.gif"),
     "no folder": (["--out", "{dir}/none/plan.svg"], r"no folder"),
     "a folder": (["--out", "{dir}/folder.svg"], r"is a folder"),
-    "illegal position": (["XXX/OOO/... X"], r"XXX/OOO/\.\.\. X.*is no position"),
+    "illegal position": (["XXX/OOO/... X"], r"XXX/OOO/\.\.\. X.*is not a position"),
     "position of another game": (
         ["rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq - 0 1"],
-        r"is no position of connect",
+        r"is not a position of connect",
     ),
     "game over": (["XXX/OO./... O"], r"the game is over.*3 in a row"),
     "illegal move": (["--moves", "b2", "b2"], r"b2.*illegal"),
