@@ -150,7 +150,7 @@ def test_files_without_puzzles_are_refused(game: Game[Any], tmp_path: Path) -> N
     with pytest.raises(SourceError, match="damaged or cut short"):
         read_puzzle_file(game, damaged, skip_bad=True)
     connect = genpolicy.load_game(CONNECT)
-    with pytest.raises(SourceError, match="reads no puzzle files"):
+    with pytest.raises(SourceError, match="reads no files of puzzles"):
         read_puzzle_file(connect, tmp_path / "bad.csv")
 
 
