@@ -11,6 +11,8 @@ SCORES = ("log_prob", "entropy", "margin")
 SIGMAS = ("cap", "rescale")
 NEED_VISIBLE_NOISE = ("a0_last", "easy_first_commit", "remasking")
 """Built-in samplers that refuse a process whose noise looks like data, whatever their options are."""
+COMMIT = "commit"
+"""The option that the others refuse for such a process."""
 
 _DRAWN = Option(
     "temperature",
@@ -24,7 +26,7 @@ _DRAWN = Option(
 )
 _LIKELIEST = replace(_DRAWN, default=0.0)
 _SCORE = Option("score", str, "log_prob", choices=SCORES, help="which tokens are filled in first")
-_COMMIT = Option("commit", bool, False, help="keep what has been filled in")
+_COMMIT = Option(COMMIT, bool, False, help="keep what has been filled in")
 _NOISE = Option("noise", float, 0.0, low=0.0, usual_high=10.0, help="chance in the order in which tokens are filled in")
 
 ANCESTRAL = (_DRAWN,)

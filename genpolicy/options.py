@@ -47,15 +47,19 @@ class Option:
     label: str = ""
     """What people call it, and its name in UCI and USI; empty for ``name``."""
     usual_low: float | None = None
-    """Lower end of what a page offers; None for ``low``."""
+    """Lower end of what a program offers; None for ``low``."""
     usual_high: float | None = None
-    """Upper end of what a page offers, where ``high`` would take too long; None for ``high``."""
+    """Upper end of what a program offers, where ``high`` would take too long; None for ``high``."""
+    page_high: float | None = None
+    """Upper end where a person waits for the answer, as on a page; None for ``usual_high``."""
     basic: bool = False
     """Whether a page shows it at once, and not among the advanced options."""
     hidden: bool = False
     """Whether a page leaves it out, because it changes the speed or the rules and not the play."""
     fixed: bool = False
     """Whether it is set when the policy is loaded and cannot be changed afterwards (``Policy.with_options``)."""
+    needs: tuple[str, tuple[str, ...]] | None = None
+    """Another option and its values with which this one can be set; None where it depends on none."""
     forwarded: bool = False
     """Whether a search over the policy accepts it too, and hands it on to the policy."""
 
@@ -163,6 +167,8 @@ class Declaration:
     """As ``Policy.options``."""
     is_prior: bool = True
     """As ``Policy.is_prior``."""
+    untrained: Callable[[Any], tuple[str, ...]] = lambda game: ()
+    """As ``Policy.untrained``."""
 
 
 def declaration_of(group: Group, name: str) -> Any:

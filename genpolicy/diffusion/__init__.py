@@ -7,7 +7,7 @@
 - ``Sampler`` and its subclasses: the way from noise back to clean tokens. ``make_sampler`` makes one by its name,
   ``sample`` runs it; ``Step`` and ``SamplerOutput`` are what one of its steps is given and returns.
 
-Samplers load diffusers, and only when one of their names is first used.
+Samplers are imported when one of their names is first used.
 """
 
 from typing import TYPE_CHECKING, Any

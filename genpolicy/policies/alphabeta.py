@@ -7,18 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from genpolicy.control import FREE, Control
+from genpolicy.facets import gives_evaluation
 from genpolicy.game import Game
 from genpolicy.options import Option, PolicySpec, with_defaults
 from genpolicy.policies import declared
 from genpolicy.policies.base import GENERAL_OPTIONS, Decision, Policy, decide_with, load_policy, resolve_game
 from genpolicy.policies.simple import legal_of
+from genpolicy.policies.thinking import Answer, Limits, Publish, Variation
 from genpolicy.registry import spelled_pairs
 from genpolicy.search.alphabeta import QUIESCENCE_PLIES, AlphaBeta, SearchResult
 from genpolicy.search.alphabeta_oracle import DEFAULT_NODES
 from genpolicy.search.scores import Comparator
 
 OPTIONS = (
-    Option("depth", int, low=1, usual_high=20, help="plies looked ahead", basic=True),
     Option(
         "nodes",
         int,
@@ -28,15 +29,27 @@ OPTIONS = (
         help="positions looked at; fewer are faster and weaker",
         basic=True,
     ),
+    Option("depth", int, low=1, usual_high=20, help="plies looked ahead", basic=True),
     Option("movetime_ms", float, low=1, usual_high=20_000, help="time of a move", label="Milliseconds", hidden=True),
-    Option("quiescence", int, QUIESCENCE_PLIES, low=0, help="plies of forcing moves beyond the depth", hidden=True),
+    Option(
+        "quiescence",
+        int,
+        QUIESCENCE_PLIES,
+        low=0,
+        help="plies of forcing moves beyond the depth",
+        fixed=True,
+        hidden=True,
+    ),
     Option("prior", str, help="policy whose probabilities order the moves", fixed=True, hidden=True),
-    Option("prior_depth", int, 2, low=1, help="plies to go at which the prior is asked, or more", hidden=True),
+    Option(
+        "prior_depth", int, 2, low=1, help="plies to go at which the prior is asked, or more", fixed=True, hidden=True
+    ),
     Option("evaluator", str, help="policy whose values are those of leaves", fixed=True, hidden=True),
     Option("comparator", str, help="policy that says which of two leaves is better", fixed=True, hidden=True),
     declared.SEED,
 )
 LIMITS = ("depth", "nodes", "movetime_ms")
+MAX_DEPTH = 1000
 
 
 class AlphaBetaPolicy(Policy):
@@ -64,6 +77,7 @@ class AlphaBetaPolicy(Policy):
 
     kind: ClassVar[str] = "alphabeta"
     is_prior: ClassVar[bool] = False
+    starts_cold: ClassVar[bool] = False
     spelling: ClassVar[str] = "alphabeta[?depth=N&nodes=N&movetime_ms=N&prior=FOLDER&evaluator=FOLDER]"
 
     def __init__(
@@ -118,6 +132,11 @@ class AlphaBetaPolicy(Policy):
         """Seed the policies that are asked; the search itself draws nothing."""
         self._seed = seed
 
+    def seed_helpers(self) -> None:
+        """Seed the policies that are asked, before each search, so that an answer depends on its position alone."""
+        for policy in self._helpers:
+            policy.seed(self._seed)
+
     def decide(self, states: Sequence[Any], *, control: Control = FREE) -> list[Decision]:
         """The best move found for each position.
 
@@ -128,8 +147,7 @@ class AlphaBetaPolicy(Policy):
         search = self.make_search(control)
         decisions = []
         for state, allowed in zip(states, legal_of(self.game, states, control), strict=True):
-            for policy in self._helpers:
-                policy.seed(self._seed)  # so that an answer depends on its position alone
+            self.seed_helpers()
             began = time.perf_counter()
             found = search.search(state, only=None if control.restrict is None else allowed, check=control.check)
             decisions.append(self._decision(state, found, 1e3 * (time.perf_counter() - began)))
@@ -151,6 +169,10 @@ class AlphaBetaPolicy(Policy):
             stats["mate_plies"] = float(found.plies_to_end)
         return Decision(found.move, value=found.value, line=found.line, states=tuple(texts), stats=stats)
 
+    def thinker(self) -> DeepeningThinker:
+        """See ``Policy.thinker``."""
+        return DeepeningThinker(self)
+
     def close(self) -> None:
         """Close the policies that are asked."""
         for policy in self._helpers:
@@ -162,6 +184,11 @@ class AlphaBetaPolicy(Policy):
         given = {} if spec is None else spec.settings
         limited = any(given.get(name) is not None for name in LIMITS)
         return with_defaults(OPTIONS, given if limited else {"nodes": DEFAULT_NODES, **given})
+
+    @classmethod
+    def untrained(cls, game: Game[Any]) -> tuple[str, ...]:
+        """See ``Policy.untrained``."""
+        return (f"{cls.kind}?nodes=5000",) if gives_evaluation(game) else ()
 
     def with_options(self, **changed: Any) -> AlphaBetaPolicy:
         """A search of its own over the same policies, with other options.
@@ -197,6 +224,69 @@ class AlphaBetaPolicy(Policy):
         made = cls(game, **own, name=name)
         made.seed(options.get("seed") or 0)
         return made
+
+
+class _AnswerSuffices(Exception):
+    """The opponent has moved as expected, there is no clock, and an answer was found meanwhile."""
+
+
+class DeepeningThinker:
+    """Searches one ply deeper at a time; where only the policy's own limits hold, once and by those.
+
+    Args:
+        policy: The policy. Its limit in plies holds always, the others only where there is no other limit.
+    """
+
+    def __init__(self, policy: AlphaBetaPolicy) -> None:
+        self._policy = policy
+
+    def think(self, state: Any, limits: Limits, publish: Publish, *, control: Control = FREE) -> None:
+        """See ``Thinker``."""
+        num_published = 0
+
+        def check() -> None:
+            # The search keeps the time itself: what it has found when the time is over counts.
+            if limits.remaining_s() != 0.0:
+                control.check()
+            if num_published and limits.is_own:
+                raise _AnswerSuffices
+
+        (allowed,) = legal_of(self._policy.game, [state], control)
+        only = None if control.restrict is None else allowed
+        search = self._policy.make_search(Control(check))
+        self._policy.seed_helpers()
+        if limits.is_own:
+            found = search.search(state, only=only, check=check)
+            publish(self._answer(found, found.nodes))
+            return
+        most = min(limits.depth or MAX_DEPTH, search.depth or MAX_DEPTH)
+        search.nodes = search.movetime_ms = None
+        nodes, reached = 0, -1
+        for depth in range(1, most + 1):
+            search.depth = depth
+            if limits.nodes is not None:
+                search.nodes = limits.nodes - nodes
+            if (remaining := limits.remaining_s()) is not None:
+                search.movetime_ms = max(1.0, 1e3 * remaining)
+            try:
+                check()
+                found = search.search(state, only=only, fresh=depth == 1, check=check)
+            except _AnswerSuffices:
+                return
+            nodes += found.nodes
+            if found.depth >= reached:
+                reached = found.depth
+                publish(self._answer(found, nodes))
+                num_published += 1
+            is_over = limits.remaining_s() == 0.0 or (limits.nodes is not None and nodes >= limits.nodes)
+            if found.exact or found.depth < depth or is_over:
+                return
+
+    @staticmethod
+    def _answer(found: SearchResult, nodes: int) -> Answer:
+        plies = found.plies_to_end
+        mate = None if not plies else plies if (found.value or 0.0) > 0 else -plies
+        return Answer((Variation(found.line, found.value, mate),), nodes, max(1, found.depth))
 
 
 def _spelled(kind: str, options: Mapping[str, Any]) -> str:

@@ -102,6 +102,10 @@ class AutoregressivePolicy(OneStepPolicy):
             return {"one_call": self}
         return {"one_call": self.with_options(imagine=False), "token by token": self}
 
+    def with_effort(self, *, calls: int | None = None, plies: int | None = None) -> Policy:
+        """See ``Policy.with_effort``: the first action alone, or everything."""
+        return self.modes()["one_call"] if calls == 1 else self
+
     @property
     def num_calls(self) -> int:
         """Network calls of one decision."""

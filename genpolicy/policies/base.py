@@ -29,6 +29,7 @@ from genpolicy.registry import spelled_pairs
 if TYPE_CHECKING:
     from genpolicy.policies.dream import Dream, OnStep
     from genpolicy.policies.learner import Learner
+    from genpolicy.policies.thinking import Thinker
 
 GENERAL_OPTIONS = ("device", "game")
 """What ``load_policy`` accepts for every policy besides its own options."""
@@ -69,6 +70,10 @@ class Policy(ABC):
     """How a command line writes it; for ``genpolicy policies``."""
     is_prior: ClassVar[bool] = True
     """Whether decisions give probabilities of the legal moves, so that a tree search can be laid over the policy."""
+    dreams: ClassVar[bool] = False
+    """Whether ``dream`` has steps to show."""
+    starts_cold: ClassVar[bool] = True
+    """Whether the first decision takes longer than the later ones, so that a server makes one before it serves."""
     takes_others: ClassVar[bool] = False
     """Whether it accepts options that it does not declare, such as those of the engine that it starts."""
     game: Game[Any]
@@ -103,6 +108,25 @@ class Policy(ABC):
 
         del on_step  # a policy that imagines by steps has its own
         return Dream(state, self.game.player(state), None, (), decide_with(self, [state], control)[0])
+
+    def thinker(self) -> Thinker | None:
+        """Improves an answer for as long as it is given; None for a policy that decides in one go."""
+        return None
+
+    @property
+    def num_calls(self) -> int:
+        """Network calls of one decision; 1 where it makes none, or a number that depends on the position."""
+        return 1
+
+    def with_effort(self, *, calls: int | None = None, plies: int | None = None) -> Policy:
+        """The same policy (weights shared), as near as it comes to an effort; itself where that changes nothing.
+
+        Args:
+            calls: Network calls of a decision; 1 asks for the quickest way of playing, None for no change.
+            plies: Plies imagined; None for no change.
+        """
+        del calls, plies
+        return self
 
     def seed(self, seed: int) -> None:
         """Make the draws that follow the same as those after any other call with this seed."""
@@ -142,6 +166,16 @@ class Policy(ABC):
                 class.
         """
         del spec
+        return ()
+
+    @classmethod
+    def untrained(cls, game: Game[Any]) -> tuple[str, ...]:
+        """Spellings that play a game without training, for a page where nobody named a policy.
+
+        Args:
+            game: Where it lacks what a spelling needs, that one is left out.
+        """
+        del game
         return ()
 
     @classmethod

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from genpolicy import registry
-from genpolicy.declared_samplers import NEED_VISIBLE_NOISE
+from genpolicy.declared_samplers import COMMIT, NEED_VISIBLE_NOISE
 from genpolicy.errors import RegistryError
 from genpolicy.options import Declaration, Option, PolicySpec, options_of, with_defaults
 
@@ -123,8 +123,10 @@ def diffusion(spec: PolicySpec | None = None) -> tuple[Option, ...]:
             int,
             1,
             low=1,
-            usual_high=64,
+            usual_high=256,
+            page_high=64,
             help="futures imagined; the move is the likeliest of their mean (sampler a0_last, temperature above 0)",
+            needs=("sampler", ("a0_last",)),
         ),
         _narrowed(
             Option("horizon", int, 4, low=1, usual_high=64, help="plies imagined", basic=True),
@@ -132,7 +134,7 @@ def diffusion(spec: PolicySpec | None = None) -> tuple[Option, ...]:
         ),
     )
     declared = {option.name: option for option in (*_NETWORK, *own)}
-    return _of_folder(tuple({**declared, **_sampler_options(), **declared}.values()), spec)
+    return _of_folder(tuple({**declared, **_sampler_options(spec), **declared}.values()), spec)
 
 
 DIFFUSION, GAUSSIAN, VALUES = Declaration(diffusion), Declaration(gaussian), Declaration(values)
@@ -142,16 +144,21 @@ _HIDDEN_NOISE = ("multinomial",)
 """Built-in processes whose noise looks like data."""
 
 
+def _hides_noise(spec: PolicySpec | None) -> bool:
+    process = {} if spec is None else spec.section("learner", "process")
+    return process.get("kind") in _HIDDEN_NOISE
+
+
 def _samplers_for(spec: PolicySpec | None) -> tuple[str, ...]:
     """The samplers that fit the process of a folder; all of them where it is not known."""
-    process = {} if spec is None else spec.section("learner", "process")
-    hidden = process.get("kind") in _HIDDEN_NOISE
-    return tuple(name for name in registry.available("samplers") if not (hidden and name in NEED_VISIBLE_NOISE))
+    refused = NEED_VISIBLE_NOISE if _hides_noise(spec) else ()
+    return tuple(name for name in registry.available("samplers") if name not in refused)
 
 
-def _sampler_options() -> dict[str, Option]:
-    """The options of all samplers by name; without a default where samplers differ in it."""
+def _sampler_options(spec: PolicySpec | None) -> dict[str, Option]:
+    """The options of all samplers by name, with the samplers that take them; numbers without a default: it differs."""
     found: dict[str, Option] = {}
+    takers: dict[str, list[str]] = {}
     for name in registry.available("samplers"):
         try:
             options = options_of("samplers", name)
@@ -159,9 +166,12 @@ def _sampler_options() -> dict[str, Option]:
             continue
         for option in options:
             known = found.setdefault(option.name, option)
-            if known.default != option.default and option.type is not bool:
+            if option.type is float or (known.default != option.default and option.type is not bool):
                 found[option.name] = replace(known, default=None)
-    return found
+            takers.setdefault(option.name, []).append(name)
+    if _hides_noise(spec):
+        takers[COMMIT] = []
+    return {name: replace(option, needs=("sampler", tuple(takers[name]))) for name, option in found.items()}
 
 
 def _whole(spec: PolicySpec | None, *keys: str) -> int | None:

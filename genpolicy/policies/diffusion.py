@@ -262,6 +262,17 @@ class DiffusionPolicy(NetworkPolicy):
         alone = self.with_options(sampler="one_call")
         return {"one_call": alone, f"{self.sampling.name} {self.num_calls}": self}
 
+    def with_effort(self, *, calls: int | None = None, plies: int | None = None) -> Policy:
+        """See ``Policy.with_effort``; one call is the marginal's move."""
+        if calls == 1:
+            return self.modes()["one_call"]
+        changed: dict[str, int] = {}
+        if calls is not None:
+            changed["num_steps"] = min(calls, self.learner.process.num_timesteps)
+        if plies is not None:
+            changed["horizon"] = min(plies, self.learner.config.horizon)
+        return self.with_options(**changed) if changed else self
+
     @property
     def mask_only_filters(self) -> bool:
         """Whether it plays the likeliest move by one call."""

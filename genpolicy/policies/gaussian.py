@@ -193,6 +193,12 @@ class GaussianPolicy(NetworkPolicy):
         """Network calls of one decision."""
         return 1 if self.scheduler == "one_call" else self.num_steps
 
+    def with_effort(self, *, calls: int | None = None, plies: int | None = None) -> Policy:
+        """See ``Policy.with_effort``."""
+        if calls == 1:
+            return self.modes()["one_call"]
+        return self if calls is None else self.with_options(num_steps=min(calls, 1000))
+
     @property
     def mask_only_filters(self) -> bool:
         """Whether it plays the likeliest move by one call."""

@@ -16,12 +16,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from genpolicy.control import FREE, Control
+from genpolicy.facets import gives_evaluation
 from genpolicy.game import Game
 from genpolicy.options import Option, PolicySpec, options_of, read_options, with_defaults
 from genpolicy.policies import declared
 from genpolicy.policies.base import Decision, Policy, decide_with, load_policy, resolve_game
 from genpolicy.policies.seeds import RowSeeds
 from genpolicy.policies.simple import legal_of
+from genpolicy.policies.tree_thinking import TreeThinker
 from genpolicy.search.leaf import Heuristic, Rollout, even
 from genpolicy.search.mcts import PRESETS, Mcts, SearchResult
 from genpolicy.search.model import Evaluator, Prior, RulesModel
@@ -34,7 +36,7 @@ VALUES = ("even", "heuristic", "rollout")
 OWN_OPTIONS = (
     *OPTIONS,
     Option("tau", float, 1.0, low=0, usual_low=0.01, usual_high=10, help="exponent of the visits", label="tau"),
-    dataclasses.replace(declared.TEMPERATURE, default=0.0),
+    declared.TEMPERATURE,
     Option("reuse", bool, False, help="keep the tree from move to move", hidden=True),
     declared.SEED,
     Option("preset", str, "none", choices=("none", *PRESETS), help="settings of a paper"),
@@ -129,6 +131,7 @@ class MctsPolicy(Policy):
         reuse: Go on from the subtree of the moves played since an earlier decision. ``simulations`` are added to it, so
             a decision then depends on those before it; ``seed`` forgets them.
         seed: Of noise and drawn moves; same seed, same game (see ``genpolicy.policies.seeds``).
+        capped: Make no more simulations than ``config`` says under a clock either.
         name: What is searched with, for tables.
 
     Raises:
@@ -137,6 +140,7 @@ class MctsPolicy(Policy):
 
     kind: ClassVar[str] = "mcts"
     is_prior: ClassVar[bool] = False
+    starts_cold: ClassVar[bool] = False
     spelling: ClassVar[str] = "mcts:FOLDER|uniform|heuristic|rollout[?simulations=N&value=FOLDER&key=value&...]"
 
     def __init__(
@@ -149,6 +153,7 @@ class MctsPolicy(Policy):
         temperature: float = 0.0,
         reuse: bool = False,
         seed: int = 0,
+        capped: bool = False,
         name: str = "",
     ) -> None:
         if not 0 < tau < math.inf:
@@ -157,6 +162,7 @@ class MctsPolicy(Policy):
             raise ValueError(f"temperature must be at least 0 (0 plays the most visited move), got {temperature}")
         self.game, self.evaluator, self.config = game, evaluator, config or MctsConfig()
         self.tau, self.temperature, self.reuse, self._name = float(tau), float(temperature), reuse, name
+        self.capped = capped
         self._kept = KeptTrees(game)
         self.seed(seed)
 
@@ -194,17 +200,11 @@ class MctsPolicy(Policy):
         ]
 
     def _decision(self, result: SearchResult, seed: int, stats: Mapping[str, float]) -> Decision:
-        distribution = result.distribution(self.tau)
-        move, line, states = result.choice, result.line, result.embeddings
-        if self.temperature > 0:
-            # The seed itself has drawn the noise.
-            generator = np.random.default_rng([seed, 1])
-            shares = result.distribution(self.tau * self.temperature)
-            move = int(generator.choice(list(shares), p=list(shares.values())))
-            line, states = result.line_from(move)
+        move = self.chosen(result, seed)
+        line, states = result.line_from(move)
         return Decision(
             move,
-            policy=distribution,
+            policy=result.distribution(self.tau),
             value=result.value,
             line=line,
             states=tuple(self.game.format(state) for state in states),
@@ -216,6 +216,18 @@ class MctsPolicy(Policy):
                 **stats,
             },
         )
+
+    def chosen(self, result: SearchResult, seed: int) -> int:
+        """The move that a search of this policy's plays: the most visited one, or one drawn by the visits."""
+        if self.temperature == 0:
+            return result.choice
+        generator = np.random.default_rng([seed, 1])  # the seed itself has drawn the noise
+        shares = result.distribution(self.tau * self.temperature)
+        return int(generator.choice(list(shares), p=list(shares.values())))
+
+    def thinker(self) -> TreeThinker:
+        """See ``Policy.thinker``."""
+        return TreeThinker(self)
 
     @property
     def label(self) -> str:
@@ -237,6 +249,11 @@ class MctsPolicy(Policy):
                 if option.forwarded:
                     options.setdefault(option.name, option)
         return with_defaults(options.values(), {} if spec is None else spec.settings)
+
+    @classmethod
+    def untrained(cls, game: Game[Any]) -> tuple[str, ...]:
+        """See ``Policy.untrained``."""
+        return (f"{cls.kind}:heuristic?simulations=200",) if gives_evaluation(game) else ()
 
     def with_options(self, **changed: Any) -> MctsPolicy:
         """A search over the same policies with other options; forwarded ones go to those of them that take them.
@@ -260,7 +277,8 @@ class MctsPolicy(Policy):
             prior = prior if prior is None else made[id(prior)]
             value = made[id(value)] if isinstance(value, Policy) else value
         # An evaluator of its own, because the seed and the count of calls are of one policy.
-        return type(self)(self.game, PolicyEvaluator(prior, value), config, name=self._name, **options)
+        capped = self.capped or "simulations" in changed  # whoever sets a number means it
+        return type(self)(self.game, PolicyEvaluator(prior, value), config, capped=capped, name=self._name, **options)
 
     @classmethod
     def from_spec(cls, argument: str, options: dict[str, Any]) -> MctsPolicy:

@@ -288,6 +288,7 @@ class NetworkPolicy(WeightsPolicy):
         batch_size: Most positions in one network call.
     """
 
+    dreams: ClassVar[bool] = True
     learner: NetworkLearner
 
     def __init__(

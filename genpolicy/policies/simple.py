@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from genpolicy.control import FREE, Control
-from genpolicy.facets import evaluation
+from genpolicy.facets import evaluation, gives_evaluation
 from genpolicy.game import Game
 from genpolicy.options import Option, PolicySpec
 from genpolicy.policies import declared
@@ -24,6 +24,8 @@ class SeededPolicy(Policy):
         game: The game to play.
         seed: Same seed, same game (see ``genpolicy.policies.seeds``).
     """
+
+    starts_cold: ClassVar[bool] = False
 
     def __init__(self, game: Game[Any], seed: int = 0) -> None:
         self.game = game
@@ -72,6 +74,11 @@ class RandomPolicy(SeededPolicy):
     kind: ClassVar[str] = "random"
     spelling: ClassVar[str] = "random[?seed=N]"
 
+    @classmethod
+    def untrained(cls, game: Game[Any]) -> tuple[str, ...]:
+        """See ``Policy.untrained``."""
+        return (cls.kind,)
+
     def decide(self, states: Sequence[Any], *, control: Control = FREE) -> list[Decision]:
         """One uniform legal move for each position.
 
@@ -101,6 +108,11 @@ class GreedyPolicy(SeededPolicy):
 
     kind: ClassVar[str] = "greedy"
     spelling: ClassVar[str] = "greedy[?seed=N]"
+
+    @classmethod
+    def untrained(cls, game: Game[Any]) -> tuple[str, ...]:
+        """See ``Policy.untrained``."""
+        return (cls.kind,) if gives_evaluation(game) else ()
 
     def decide(self, states: Sequence[Any], *, control: Control = FREE) -> list[Decision]:
         """A best move by one ply for each position.

@@ -13,7 +13,15 @@ from genpolicy.policies.oracle import OraclePolicy
 from genpolicy_engines.oracle import EngineOracle
 
 LIMITS = (
-    Option("nodes", int, low=1, usual_high=10_000_000, help="positions looked at", basic=True, fixed=True),
+    Option(
+        "nodes",
+        int,
+        low=1,
+        usual_high=10_000_000,
+        help="positions looked at; fewer are faster and weaker",
+        basic=True,
+        fixed=True,
+    ),
     Option("depth", int, low=1, usual_high=40, help="plies looked ahead", basic=True, fixed=True),
     Option(
         "movetime_ms",

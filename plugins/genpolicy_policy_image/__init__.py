@@ -5,8 +5,25 @@ a switch, beside what repairs it: see docs/image-policy.md. It plays every game 
 ``Game.move_planes``.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from genpolicy_policy_image.config import ImageConfig
-from genpolicy_policy_image.learner import ImageLearner
-from genpolicy_policy_image.policy import ImagePolicy
+
+if TYPE_CHECKING:
+    from genpolicy_policy_image.learner import ImageLearner
+    from genpolicy_policy_image.policy import ImagePolicy
 
 __all__ = ["ImageConfig", "ImageLearner", "ImagePolicy"]
+
+
+def __getattr__(name: str) -> Any:
+    # Both import torch, and the options of the policy (``declared``) are read without it.
+    if name == "ImageLearner":
+        from genpolicy_policy_image.learner import ImageLearner
+
+        return ImageLearner
+    if name == "ImagePolicy":
+        from genpolicy_policy_image.policy import ImagePolicy
+
+        return ImagePolicy
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

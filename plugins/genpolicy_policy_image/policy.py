@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import math
 import time
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -18,11 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from genpolicy.errors import ConfigError
-from genpolicy.options import Option, PolicySpec, with_defaults
+from genpolicy.options import Option, PolicySpec
 from genpolicy.policies.base import Decision, Policy, legal_probabilities
 from genpolicy.policies.learner import Learner
 from genpolicy.policies.saved import WeightsPolicy
 from genpolicy_policy_image.config import CHOICES, ImageConfig
+from genpolicy_policy_image.declared import options
 from genpolicy_policy_image.learner import ImageLearner
 from genpolicy_policy_image.schedulers import sampling_scheduler
 
@@ -87,47 +87,8 @@ class ImagePolicy(WeightsPolicy):
 
     @classmethod
     def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
-        """See ``Policy.options``. There is no scheduler ``one_call``: temperature 0 is that."""
-        learner = {} if spec is None else spec.section("learner")
-        most = learner.get("num_timesteps")
-        high = float(most) if isinstance(most, int) and most >= 1 else math.inf
-        own = (
-            Option(
-                "temperature",
-                float,
-                low=0,
-                usual_high=10,
-                help="0 plays the likeliest move, more draws it",
-                label="Temperature",
-                basic=True,
-            ),
-            Option(
-                "scheduler",
-                str,
-                "ddpm",
-                choices=CHOICES["scheduler"],
-                help="how the noise is taken away",
-                label="Sampler",
-                basic=True,
-                forwarded=True,
-            ),
-            Option(
-                "num_steps",
-                int,
-                min(20, int(most or 20)),
-                low=1,
-                high=high,
-                usual_high=1000,
-                help="denoising steps, each a network call; fewer are faster and weaker",
-                label="Steps",
-                basic=True,
-                forwarded=True,
-            ),
-            Option("matched", bool, True, help="sample with the schedule of the training"),
-            Option("legal_mask", bool, True, help="draw and take legal moves only", hidden=True),
-        )
-        told = {} if spec is None else {**learner, **spec.section("play"), **spec.settings}
-        return (*super().options(spec), *with_defaults(own, told))
+        """See ``Policy.options``."""
+        return options(spec)
 
     def own_options(self) -> dict[str, Any]:
         """The constructor's options as they are."""
@@ -140,6 +101,17 @@ class ImagePolicy(WeightsPolicy):
             return {"one_call": self}
         name = "drawn" if self._classifies else f"{self.scheduler} {self.num_steps}"
         return {"one_call": self.with_options(temperature=0.0), name: self}
+
+    @property
+    def num_calls(self) -> int:
+        """Network calls of one decision."""
+        return 1 if self.temperature == 0 or self._classifies else self.num_steps
+
+    def with_effort(self, *, calls: int | None = None, plies: int | None = None) -> Policy:
+        """See ``Policy.with_effort``; one call takes the likeliest move."""
+        if calls == 1:
+            return self.modes()["one_call"]
+        return self if calls is None else self.with_options(num_steps=min(calls, self.learner.config.num_timesteps))
 
     def unmasked(self) -> WeightsPolicy | None:
         """The same without the legal mask; None where it has none."""

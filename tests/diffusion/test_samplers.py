@@ -421,6 +421,10 @@ def test_saved_samplers_come_back(tmp_path: Path) -> None:
             assert again.process.config() == process.config()
             assert {key: again.config[key] for key in options} == options
             assert torch.equal(again.timesteps, sampler.timesteps)
+    with pytest.raises(ConfigError, match=r"holds EasyFirstSampler, not AncestralSampler"):
+        AncestralSampler.from_pretrained(tmp_path)
+    with pytest.raises(AttributeError, match=r"no 'noise'; it has: process, temperature"):
+        _ = make_sampler("ancestral", Absorbing(5, 13)).config.noise
 
 
 def test_bad_options_are_named() -> None:

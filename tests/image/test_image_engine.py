@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from genpolicy import load_game
-from genpolicy_play.engine.host import Host, read_facts
+from genpolicy.policies.base import policy_spec
+from genpolicy_play.engine.host import Host
 from genpolicy_policy_image import ImageConfig, ImageLearner
 from tests.play.engine_policies import save_diffusion
 from tests.play.engine_session import Session, best
@@ -38,7 +39,7 @@ def test_is_served_by_itself_and_inside_a_search(spelling: str, folder: Path) ->
 
 
 def test_other_failures_of_loading_are_not_tried_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    host = Host(str(folder), load_game("shogi"), "cpu", read_facts("random", "shogi"))
+    host = Host(policy_spec(folder), load_game("shogi"), "cpu")
     calls = []
 
     def fail(*_: object, **__: object) -> None:
@@ -54,8 +55,9 @@ def test_other_failures_of_loading_are_not_tried_again(folder: Path, monkeypatch
 def test_a_policy_that_comes_with_the_program_is_loaded_without_the_compiler(tmp_path: Path) -> None:
     diffusion = save_diffusion(tmp_path / "diffusion", "shogi")
     code = (
-        "import sys; from genpolicy import load_game; from genpolicy_play.engine.host import Host, read_facts; "
-        "spec = sys.argv[1]; Host(spec, load_game('shogi'), 'cpu', read_facts(spec, None)).load(); "
+        "import sys; from genpolicy import load_game; from genpolicy.policies.base import policy_spec; "
+        "from genpolicy_play.engine.host import Host; "
+        "Host(policy_spec(sys.argv[1]), load_game('shogi'), 'cpu').load(); "
         "print('torch' in sys.modules, 'torch._dynamo' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(diffusion)], capture_output=True, text=True, check=True)

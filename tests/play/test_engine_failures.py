@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from genpolicy import load_game
-from genpolicy_play.engine.answer import Answer, Variation
+from genpolicy.policies.thinking import Answer, Variation
 from genpolicy_play.engine.protocol import Go
 from genpolicy_play.engine.search import Search
 from genpolicy_play.engine.shortcuts import Plan
@@ -29,12 +29,12 @@ def failing(which: Sequence[int], sleep_s: float = 0.0) -> str:
     return (
         "from genpolicy.policies import simple\n"
         "calls = []\n"
-        "def decide(self, states):\n"
+        "def decide(self, states, **more):\n"
         "    calls.append(states)\n"
         f"    if len(calls) - 1 in {list(which)}:\n"
         f"        time.sleep({sleep_s})\n"
         "        raise RuntimeError('the pipe is broken')\n"
-        "    return original(self, states)\n"
+        "    return original(self, states, **more)\n"
         "original, simple.GreedyPolicy.decide = simple.GreedyPolicy.decide, decide\n"
     )
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from genpolicy import load_game
-from genpolicy_play.engine.answer import Answer, Variation, best_move_text
+from genpolicy.policies.thinking import Answer, Variation
+from genpolicy_play.engine.info import best_move_text
 from tests.play.engine_session import Session, best
 
 MATED = "position startpos moves f2f3 e7e5 g2g4 d8h4"

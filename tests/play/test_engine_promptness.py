@@ -35,9 +35,9 @@ def test_pondering_that_came_to_nothing_costs_no_time() -> None:
     code = (
         "import time\n"
         "from genpolicy.policies import simple\n"
-        "def slow(self, states):\n"
+        "def slow(self, states, **more):\n"
         "    time.sleep(1.0)\n"
-        "    return original(self, states)\n"
+        "    return original(self, states, **more)\n"
         "original, simple.RandomPolicy.decide = simple.RandomPolicy.decide, slow\n"
     )
     with Session(command=patched(code, "--policy", "random", "--game", "chess")) as session:

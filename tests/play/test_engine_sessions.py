@@ -90,10 +90,11 @@ def test_usi_names_hold_no_blanks(shogi_tree: Session) -> None:
 def test_the_greeting_needs_no_torch(folder: Path) -> None:
     code = (
         "import sys\n"
-        "from genpolicy_play.engine import command, server, host, searchers\n"
+        "from genpolicy_play.engine import command, server, host\n"
         "from genpolicy import registry\n"
-        f"facts = host.read_facts({str(folder)!r}, None)\n"
-        "host.Host('x', registry.load_game(facts.game), 'cpu', facts)\n"
+        "from genpolicy.policies.base import policy_spec\n"
+        f"spec = policy_spec({str(folder)!r})\n"
+        "host.Host(spec, registry.load_game(spec.game), 'cpu')\n"
         "assert not {'torch', 'diffusers'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -102,7 +103,7 @@ def test_the_greeting_needs_no_torch(folder: Path) -> None:
 def test_wrong_options_are_said_and_change_nothing(chess_diffusion: Session) -> None:
     session = chess_diffusion
     for line, word in [
-        ("setoption name Steps value 99", "from 1 to 8"),
+        ("setoption name Steps value 99", "at most 8"),
         ("setoption name Steps value x", "whole number"),
         ("setoption name No Such Thing value 3", "no option"),
         ("setoption name Sampler value fastest", "one of"),
@@ -456,10 +457,10 @@ def test_a_policy_that_fails_loses_no_answer() -> None:
         "import sys\n"
         "from genpolicy.policies import simple\n"
         "calls = []\n"
-        "def fail(self, states):\n"
+        "def fail(self, states, **more):\n"
         "    calls.append(states)\n"
         "    if len(calls) > 1: raise AssertionError('a bug of ours')\n"
-        "    return original(self, states)\n"
+        "    return original(self, states, **more)\n"
         "original, simple.RandomPolicy.decide = simple.RandomPolicy.decide, fail\n"
         "from genpolicy.cli import main\n"
         "sys.exit(main(['engine', '--policy', 'random', '--game', 'chess']))\n"

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from genpolicy import load_game, load_policy
+from genpolicy.control import Control
 from genpolicy.errors import EngineError
 
 pytest.importorskip("starlette", reason="needs the extra [web]")
@@ -23,7 +24,6 @@ pytest.importorskip("uvicorn", reason="needs the extra [web]")
 
 from genpolicy_play.web import app
 from genpolicy_play.web import queue as decision_queue
-from genpolicy_play.web.deciding import searching
 from genpolicy_play.web.queue import Cancelled, DecisionQueue, Job
 from genpolicy_play.web.requests import RequestError
 from tests.play.engine_policies import save_diffusion
@@ -253,7 +253,7 @@ def test_a_decision_that_takes_too_long_is_given_up(client: Client, monkeypatch:
 def test_failures_behind_the_server_are_told_without_a_trace(
     client: Client, monkeypatch: pytest.MonkeyPatch, raised: Exception, status: int, word: str
 ) -> None:
-    def fail(*_: Any) -> Any:
+    def fail(*_: Any, **__: Any) -> Any:
         raise raised
 
     policy = client.catalog.policies[client.policy("chess", "random")].policy
@@ -270,8 +270,8 @@ def test_a_failure_in_the_middle_of_a_dream_is_its_last_line(client: Client, mon
     policy = client.catalog.policies[client.policy(TIC_TAC_TOE, "small")].policy
     dream = policy.dream
 
-    def fail_later(state: Any, on_step: Any) -> Any:
-        dream(state, on_step)
+    def fail_later(state: Any, on_step: Any, **more: Any) -> Any:
+        dream(state, on_step, **more)
         raise ValueError("after the steps")
 
     with monkeypatch.context() as patch:
@@ -303,8 +303,8 @@ def test_a_search_is_stopped_where_it_values_positions_and_is_whole_afterwards(s
         if calls == 5:
             raise Cancelled
 
-    with pytest.raises(Cancelled), searching(policy, stop):
-        policy.decide([state])
+    with pytest.raises(Cancelled):
+        policy.decide([state], control=Control(stop))
     policy.seed(0)
     again = policy.decide([state])[0]
     assert (again.move, again.value, again.line) == (expected.move, expected.value, expected.line)

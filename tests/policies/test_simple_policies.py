@@ -14,13 +14,14 @@ from genpolicy.data.oracle import Line, Oracle, make_oracle
 from genpolicy.errors import EngineError, RegistryError
 from genpolicy.game import Game
 from genpolicy.networks import NetworkConfig
-from genpolicy.policies.base import spelled_options
+from genpolicy.options import options_of
+from genpolicy.policies.base import policy_spec, spelled_options
 from genpolicy.policies.one_step import OneStepConfig, OneStepLearner
 from genpolicy.policies.oracle import OraclePolicy
 from genpolicy.policies.seeds import RowSeeds
 from genpolicy.policies.simple import RandomPolicy
 from genpolicy.testing import check_policy
-from genpolicy_play.engine.options import policy_options
+from genpolicy_play.engine.options import declaration
 from tests.small_datasets import CONNECT
 
 
@@ -137,8 +138,9 @@ def test_truth_values_are_read(value: str, is_on: bool, tmp_path: Any) -> None:
     folder = OneStepLearner(genpolicy.load_game(CONNECT), config).policy().save_pretrained(tmp_path / "p")
     loaded: Any = genpolicy.load_policy(f"{folder}?legal_mask={value}")
     assert loaded.legal_mask is is_on
-    (option,) = policy_options(["legal_mask"], spelled_options(f"legal_mask={value}"), {})
-    assert option.declaration() == f"type check default {'true' if is_on else 'false'}"
+    spec = policy_spec(f"{folder}?legal_mask={value}")
+    (option,) = (each for each in options_of("policies", spec.kind, spec) if each.name == "legal_mask")
+    assert declaration(option) == f"type check default {'true' if is_on else 'false'}"
     for wrong in ("maybe", "2"):
         with pytest.raises(ValueError, match="option legal_mask must be true or false"):
             genpolicy.load_policy(f"{folder}?legal_mask={wrong}")

@@ -6,15 +6,14 @@ Axes: B batch, N tokens, K symbols.
 from __future__ import annotations
 
 import itertools
+import json
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import torch
-from diffusers.configuration_utils import ConfigMixin
-from diffusers.schedulers.scheduling_utils import SchedulerMixin
-from diffusers.utils import BaseOutput
 from torch import Tensor
 
 from genpolicy import registry
@@ -23,11 +22,14 @@ from genpolicy.diffusion.process import Process
 from genpolicy.diffusion.random import Generators, uniforms
 from genpolicy.diffusion.ranking import AdmittedParts, usable_logits
 from genpolicy.errors import ConfigError, did_you_mean
+from genpolicy.files import write_atomic
 from genpolicy.options import Option, read_options
 
+CONFIG_FILE = "scheduler_config.json"
 
-@dataclass
-class SamplerOutput(BaseOutput):  # type: ignore[misc]  # diffusers is untyped
+
+@dataclass(frozen=True)
+class SamplerOutput:
     """The result of one step."""
 
     prev_sample: Tensor
@@ -61,7 +63,17 @@ class Step:
         return uniforms(num, tuple(self.xt.shape), self.generator, self.xt.device)
 
 
-class Sampler(SchedulerMixin, ConfigMixin):  # type: ignore[misc]  # diffusers is untyped
+class SamplerOptions(dict[str, Any]):
+    """What a sampler was made with, by key or by attribute."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"a sampler's config has no {name!r}; it has: {', '.join(self)}") from None
+
+
+class Sampler:
     """The base of samplers: a subclass lists its ``options`` and writes ``advance``.
 
     Args:
@@ -98,16 +110,29 @@ class Sampler(SchedulerMixin, ConfigMixin):  # type: ignore[misc]  # diffusers i
         if last:
             values["last"] = [int(place) for place in last]
         made = process_of(process) if isinstance(process, Mapping) else process
-        self.register_to_config(process=None if made is None else made.config(), **values)
+        self.config = SamplerOptions(process=None if made is None else made.config(), **values)
         self._process: Process | None = None
         if made is not None:
             self.adopt(made)
             self.set_timesteps()
 
-    @staticmethod
-    def _get_init_keys(input_class: type[Sampler]) -> set[str]:
-        # diffusers reads the constructor's signature here, which does not name the declared options.
-        return {"self", "process", "last", *(option.name for option in input_class.options)}
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write what the sampler was made with to ``scheduler_config.json``, as diffusers' schedulers do."""
+        config = {"_class_name": type(self).__name__, **self.config}
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        write_atomic(Path(folder) / CONFIG_FILE, (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path) -> Self:
+        """The sampler that was saved in a folder.
+
+        Raises:
+            ConfigError: it is another one, or an option that this one does not accept.
+        """
+        config = json.loads((Path(folder) / CONFIG_FILE).read_text())
+        if config.get("_class_name") != cls.__name__:
+            raise ConfigError(f"{folder}/{CONFIG_FILE} holds {config.get('_class_name')}, not {cls.__name__}")
+        return cls(**{key: value for key, value in config.items() if not key.startswith("_")})
 
     @property
     def process(self) -> Process:

@@ -32,16 +32,17 @@ def run(arguments: argparse.Namespace) -> int:
         LookupError: no such policy.
     """
     from genpolicy import registry
-    from genpolicy_play.engine.host import Host, read_facts
+    from genpolicy.policies.base import policy_spec
+    from genpolicy_play.engine.host import Host
     from genpolicy_play.engine.process import Output, pause_garbage_collection
     from genpolicy_play.engine.protocol import DIALECTS
 
     # Imports make objects that stay: collections that visit them again and again take a fifth of the start.
     pause_garbage_collection()
-    facts = read_facts(arguments.policy, arguments.game)
-    if facts.game is None:
+    spec = policy_spec(arguments.policy, arguments.game)
+    if spec.game is None:
         raise ValueError(f"policy {arguments.policy!r} plays any game: say which, e.g. --game chess")
-    game = registry.load_game(facts.game)
+    game = registry.load_game(spec.game)
     if game.protocol not in DIALECTS:
         names = ", ".join(DIALECTS)
         raise ValueError(
@@ -52,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     from genpolicy_play.engine.server import Server
 
     sys.setswitchinterval(SWITCH_S)
-    host = Host(arguments.policy, game, arguments.device, facts)
+    host = Host(spec, game, arguments.device)
 
     def leave(status: int) -> None:
         # At once: it waits for no thread, and ends whatever still computes.

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from genpolicy.game import Game
-from genpolicy_play.engine.answer import Answer, best_move_text, info_lines, legality_text
+from genpolicy.policies.thinking import Answer
+from genpolicy_play.engine.info import best_move_text, info_lines, legality_text
 from genpolicy_play.engine.process import ClosedOutputError, Output, Timekeeper
 from genpolicy_play.engine.protocol import MESSAGE_CHARACTERS, Dialect, quoted
 from genpolicy_play.engine.search import Search

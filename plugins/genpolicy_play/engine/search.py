@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from genpolicy_play.engine.answer import Answer
+from genpolicy.control import Control
+from genpolicy.policies.thinking import Answer, Limits
 from genpolicy_play.engine.protocol import Go
 
 DEFAULT_OVERHEAD_MS = 30
@@ -80,7 +81,7 @@ class SearchStopped(Exception):
     """The search has to end: it was stopped, or its time is over."""
 
 
-class Search:
+class Search(Limits):
     """The state of one ``go``, shared by the thread that reads and the one that searches.
 
     Args:
@@ -102,8 +103,9 @@ class Search:
         budget: Budget | None = None,
         num_variations: int = 1,
     ) -> None:
+        super().__init__(nodes=go.nodes, depth=go.depth, num_variations=num_variations)
         self.state, self.allowed, self.restricted, self.go = state, list(allowed), restricted, go
-        self.budget, self.num_variations = budget, num_variations
+        self.budget = budget
         self.began = time.perf_counter()
         self.held = go.infinite or go.ponder
         """Whether the answer waits for ``stop`` or ``ponderhit``."""
@@ -169,9 +171,9 @@ class Search:
         return self.budget is not None
 
     @property
-    def is_unlimited(self) -> bool:
-        """Whether only the policy's own limits hold: no ``stop`` will come, and no other limit was given."""
-        return not (self.held or self.is_timed or self.go.nodes or self.go.depth)
+    def is_endless(self) -> bool:
+        """Whether it continues until ``stop`` or ``ponderhit``."""
+        return self.held
 
     @property
     def is_over(self) -> bool:
@@ -195,6 +197,15 @@ class Search:
         """
         if self.is_over:
             raise SearchStopped
+
+    def control(self, *, patient: bool = False) -> Control:
+        """Stops and restricts a policy's decision.
+
+        Args:
+            patient: Stop by ``check_unless_empty``.
+        """
+        restrict = (lambda state: self.allowed) if self.restricted else None
+        return Control(self.check_unless_empty if patient else self.check, restrict)
 
     def check_unless_empty(self) -> None:
         """As ``check``; but without a clock, a search that has no answer yet continues after ``stop``.

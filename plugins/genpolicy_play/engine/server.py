@@ -13,8 +13,10 @@ from typing import Any
 
 from genpolicy import __version__
 from genpolicy_play.engine.host import Host
+from genpolicy_play.engine.options import declaration, read_text
 from genpolicy_play.engine.process import ClosedOutputError, Output
 from genpolicy_play.engine.protocol import (
+    MESSAGE_CHARACTERS,
     Dialect,
     Go,
     PositionReader,
@@ -116,11 +118,11 @@ class Server:
         return True
 
     def _hello(self, rest: Sequence[str]) -> None:
-        dialect, name = self.dialect, self.host.facts.name
+        dialect, name = self.dialect, self.host.spec.label
         self.output.send(
             f"id name genpolicy {__version__} {name}",
             "id author the genpolicy authors",
-            *(f"option name {dialect.option_name(option.name)} {option.declaration()}" for option in self.host.options),
+            *(f"option name {dialect.option_name(option.name)} {declaration(option)}" for option in self.host.options),
             dialect.hello_answer,
         )
 
@@ -142,9 +144,9 @@ class Server:
                 self._replies.say(f"no option {quoted(name)!r}; the line changes nothing")
             return
         try:
-            self.settings[option.name] = option.read(value or "")
+            self.settings[option.name] = read_text(option, value or "")
         except ValueError as error:
-            self._replies.say(f"option {option.name} {error}, got {quoted(value or '')!r}; it stays as it was")
+            self._replies.say(f"option {quoted(str(error), MESSAGE_CHARACTERS)}; it stays as it was")
 
     def _set_position(self, rest: Sequence[str]) -> None:
         named = read_position(rest)

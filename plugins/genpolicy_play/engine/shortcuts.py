@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from genpolicy.game import Game
-from genpolicy_play.engine.answer import Answer, Variation, legal_prefix
+from genpolicy.policies.thinking import Answer, Variation
+from genpolicy_play.engine.info import legal_prefix
 from genpolicy_play.engine.protocol import Dialect, Go
 from genpolicy_play.engine.search import Budget, Search, SearchStopped
-from genpolicy_play.engine.watching import interruptible
 
 MAX_MATE_PLIES = 199
 
@@ -75,10 +75,9 @@ class MateSearch(Search):
     def run(self) -> list[int] | None:
         """The moves of both sides in the shortest mate; None where there is none, or none was found in time."""
         try:
-            with interruptible(self.check):
-                for plies in range(1, (self.max_plies or MAX_MATE_PLIES) + 1, 2):
-                    if self.game.mate_distance(self.state, plies) is not None:
-                        return self._line(self.state, plies)
+            for plies in range(1, (self.max_plies or MAX_MATE_PLIES) + 1, 2):
+                if self.game.mate_distance(self.state, plies, check=self.check) is not None:
+                    return self._line(self.state, plies)
         except SearchStopped:
             return None
         self.exhausted = True
@@ -98,7 +97,7 @@ class MateSearch(Search):
             longest: tuple[int, int, Any] | None = None
             for reply in replies:
                 answered = self.game.play(after, reply)
-                distance = self.game.mate_distance(answered, plies - 2)
+                distance = self.game.mate_distance(answered, plies - 2, check=self.check)
                 if distance is None:
                     longest = None
                     break

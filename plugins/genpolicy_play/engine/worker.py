@@ -5,14 +5,16 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from genpolicy_play.engine.answer import Answer, Variation
+from genpolicy.policies.base import Policy
+from genpolicy.policies.thinking import Answer, Thinker, Variation
 from genpolicy_play.engine.host import Host
+from genpolicy_play.engine.pacing import Pacer
 from genpolicy_play.engine.process import IDLE_S, ClosedOutputError, collect_garbage, keep_all_objects
 from genpolicy_play.engine.replies import Replies
 from genpolicy_play.engine.search import Search, SearchStopped
-from genpolicy_play.engine.searchers import Searcher, make_searcher
 from genpolicy_play.engine.shortcuts import MateSearch
 
 Task = Callable[[], None]
@@ -47,7 +49,9 @@ class Worker:
         self._latest: Search | None = None
         self._num_searches = 0  # that were begun and that the thread has not left yet
         self._counting = threading.Lock()
-        self._searcher: Searcher | None = None
+        self._policy: Policy | None = None
+        """Whose answers ``_thinker`` gives; None where it has to be made anew."""
+        self._thinker: Thinker
         self._thread = threading.Thread(target=self._run, name="search", daemon=True)
 
     @property
@@ -83,7 +87,7 @@ class Worker:
         """Forget what earlier searches have left, and seed the policy."""
 
         def run() -> None:
-            self._searcher = None
+            self._policy = None
             if self.failure is None:
                 self._apply()
                 self._host.reseed(self._settings)
@@ -126,7 +130,7 @@ class Worker:
             search.failure = str(error) or type(error).__name__
             self._replies.say(f"the policy fails here: {search.failure}")
             self._replies.log(repr(error))
-            self._searcher = None
+            self._policy = None
             return False
         return True
 
@@ -178,20 +182,20 @@ class Worker:
                 self._replies.answer_soon(search)
 
     def _apply(self) -> None:
-        """Set the policy's options, and make a searcher where it is another policy then."""
+        """Set the policy's options, and make a thinker where it is another policy then."""
         for refusal in self._host.apply(self._settings):
             self._replies.say(refusal)
         policy = self._host.policy
-        if self._searcher is None or self._searcher.policy is not policy:
-            self._searcher = make_searcher(policy, capped=self._host.was_set("simulations"))
+        if self._policy is not policy:
+            self._policy, self._thinker = policy, policy.thinker() or Pacer(policy)
 
     def _search(self, search: Search) -> None:
         if search.answered:
             return
         try:
             self._apply()
-            assert self._searcher is not None
-            self._searcher.run(search, lambda answer: self._replies.publish(search, answer))
+            publish = partial(self._replies.publish, search)
+            self._thinker.think(search.state, search, publish, control=search.control())
         except SearchStopped:
             self._replies.say_if_debugging(f"stopped after {1e3 * search.elapsed_s():.0f} ms")
         self._answer_when_due(search)

@@ -9,17 +9,12 @@ from typing import Any
 
 from genpolicy import __version__, registry
 from genpolicy.errors import RegistryError
-from genpolicy.facets import gives_evaluation
 from genpolicy.game import Game
-from genpolicy.policies.base import Policy
-from genpolicy_play.engine.host import Facts, load_lightly, read_facts
+from genpolicy.options import PolicySpec, declaration_of
+from genpolicy.policies.base import Policy, load_policy, policy_spec
 from genpolicy_play.web.positions import ReplayCache
 from genpolicy_play.web.requests import MAX_MOVES, MAX_NAME, MAX_TEXT, RequestError, quoted
 from genpolicy_play.web.settings import Settings
-
-NO_WEIGHTS = ("alphabeta?nodes=5000", "mcts:heuristic?simulations=200", "greedy", "random")
-"""Offered where no policy is named."""
-NEED_HEURISTIC = ("alphabeta", "mcts", "greedy")
 
 
 @dataclass(frozen=True)
@@ -31,8 +26,6 @@ class Offer:
     label: str
     policy: Policy = field(repr=False)
     settings: Settings = field(repr=False)
-    dreams: bool
-    """Whether it imagines in steps that can be shown."""
 
     @property
     def game(self) -> Game[Any]:
@@ -46,7 +39,7 @@ class Offer:
             "label": self.label,
             "game": self.game.spec,
             "kind": self.policy.kind,
-            "dreams": self.dreams,
+            "dreams": self.policy.dreams,
             "options": [setting.described() for setting in self.settings.all],
         }
 
@@ -70,8 +63,7 @@ class Catalog:
         for number, (policy, settings) in enumerate(policies, 1):
             seen = taken[policy.game.spec, policy.label] = taken.get((policy.game.spec, policy.label), 0) + 1
             label = policy.label + (f" ({seen})" if seen > 1 else "")
-            dreams = type(policy).dream is not Policy.dream
-            self.policies[f"p{number}"] = Offer(f"p{number}", label, policy, settings, dreams)
+            self.policies[f"p{number}"] = Offer(f"p{number}", label, policy, settings)
 
     def offer(self, name: str, game: Game[Any]) -> Offer:
         """The policy of an id.
@@ -129,71 +121,79 @@ def make_catalog(specs: Sequence[str], game_specs: Sequence[str], device: str = 
         EngineError: an engine does not start.
     """
     games = {game.spec: game for game in map(registry.load_game, game_specs)}
-    if not specs:
-        return _without_weights(games, device)
-    facts = [read_facts(spec, None) for spec in specs]
-    for each in facts:
-        if each.game is not None:
-            own = registry.load_game(each.game)
-            games.setdefault(own.spec, own)
-    policies: list[tuple[Policy, Settings]] = []
+    notes: list[str] = []
+    if specs:
+        named = [policy_spec(text) for text in specs]
+        for spec in named:
+            if spec.game is not None:
+                own = registry.load_game(spec.game)
+                games.setdefault(own.spec, own)
+        pairs = [(spec, game) for spec in named for game in _games_of(spec, games)]
+    else:
+        games = games or _installed_games(notes)
+        pairs = [(policy_spec(text), game) for game in games.values() for text in _untrained(game, notes)]
+        example = next(iter(found_policies(Path("runs"))), None)
+        folder = "FOLDER" if example is None else str(example)
+        notes.insert(
+            0, f"No policy was named, so these play without a network. To add one: genpolicy web --policy {folder}"
+        )
+    offered: list[tuple[Policy, Settings]] = []
     try:
-        for spec, known in zip(specs, facts, strict=True):
-            for game in _games_of(spec, known, games):
-                policies.append(_loaded(spec, game, device))
+        for spec, game in pairs:
+            policy = load_policy(spec.text, device=device, game=game)
+            offered.append((policy, Settings(spec, policy, device)))
     except BaseException:
-        for policy, _ in policies:
+        for policy, _ in offered:
             policy.close()
         raise
-    return Catalog(list(games.values()), policies)
+    return Catalog(list(games.values()), offered, notes)
 
 
-def _games_of(spec: str, facts: Facts, games: Mapping[str, Game[Any]]) -> list[Game[Any]]:
+def _games_of(spec: PolicySpec, games: Mapping[str, Game[Any]]) -> list[Game[Any]]:
     """The games that a policy is offered for.
 
     Raises:
         ValueError: it plays any game, and none was named.
     """
-    if facts.game is not None:
-        return [games[registry.load_game(facts.game).spec]]
+    if spec.game is not None:
+        return [games[registry.load_game(spec.game).spec]]
     if not games:
-        raise ValueError(f"policy {spec!r} plays any game: say which, e.g. --game chess")
+        raise ValueError(f"policy {spec.text!r} plays any game: say which, e.g. --game chess")
     return list(games.values())
 
 
-def _loaded(spec: str, game: Game[Any], device: str) -> tuple[Policy, Settings]:
-    facts = read_facts(spec, game.spec)
-    policy = load_lightly(spec, facts.kind, device=device, game=game)
-    try:
-        return policy, Settings(spec, facts, policy, device)
-    except BaseException:
-        policy.close()
-        raise
+def _installed_games(notes: list[str]) -> dict[str, Game[Any]]:
+    """All installed games; a note for each that cannot be loaded.
+
+    Raises:
+        RegistryError: there is none.
+    """
+    games: dict[str, Game[Any]] = {}
+    for name in registry.available("games"):
+        try:
+            for spec in getattr(registry.load("games", name), "usual", ()) or (name,):
+                game = registry.load_game(spec)
+                games[game.spec] = game
+        except (LookupError, ValueError) as error:
+            notes.append(str(error))
+    if not games:
+        raise RegistryError("no game is installed: pip install 'genpolicy[all]'. " + " ".join(notes))
+    return games
 
 
-def _without_weights(games: dict[str, Game[Any]], device: str) -> Catalog:
-    """The policies that need no training."""
-    missing: list[str] = []
-    if not games:
-        for name in registry.available("games"):
-            try:
-                for spec in getattr(registry.load("games", name), "usual", ()) or (name,):
-                    game = registry.load_game(spec)
-                    games[game.spec] = game
-            except (LookupError, ValueError) as error:
-                missing.append(str(error))
-    if not games:
-        raise RegistryError("no game is installed: pip install 'genpolicy[all]'. " + " ".join(missing))
-    policies = []
-    for game in games.values():
-        for spec in NO_WEIGHTS:
-            kind = spec.partition(":")[0].partition("?")[0]
-            if kind not in NEED_HEURISTIC or gives_evaluation(game):
-                policies.append(_loaded(spec, game, device))
-    example = next(iter(found_policies(Path("runs"))), None)
-    folder = "FOLDER" if example is None else str(example)
-    note = f"No policy was named, so these play without a network. To add one: genpolicy web --policy {folder}"
-    return Catalog(list(games.values()), policies, [note, *missing])
+def _untrained(game: Game[Any], notes: list[str]) -> list[str]:
+    """Spellings of the policies that play a game without training, searches first; a note for each that is broken."""
+    searches: list[str] = []
+    others: list[str] = []
+    for kind in registry.available("policies"):
+        try:
+            declared = declaration_of("policies", kind)
+        except LookupError as error:
+            if str(error) not in notes:
+                notes.append(str(error))
+            continue
+        (others if declared.is_prior else searches).extend(declared.untrained(game))
+    return [*searches, *others]
 
 
 def found_policies(folder: Path) -> Iterator[Path]:

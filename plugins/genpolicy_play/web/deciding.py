@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from genpolicy.control import Control
 from genpolicy.errors import EngineError
 from genpolicy.game import Game
 from genpolicy.policies.base import Decision, Policy, likeliest_first
@@ -26,7 +26,6 @@ from genpolicy_play.drawing import (
     move_places,
     plan_arrows,
 )
-from genpolicy_play.engine.watching import watched
 from genpolicy_play.web.catalog import Offer
 from genpolicy_play.web.positions import POSITION_FIELDS, Replay
 from genpolicy_play.web.queue import MAX_SECONDS, Job, TookTooLong
@@ -38,8 +37,6 @@ NUM_LIKELIEST = 8
 """Moves whose probabilities are sent."""
 NUM_ALTERNATIVES = 3
 """Other moves that the drawing of a decision shows."""
-AT_ONCE = ("mcts", "alphabeta", "greedy", "random")
-"""Policies whose first decision is as fast as any other."""
 
 Emit = Callable[[dict[str, Any]], None]
 
@@ -87,8 +84,7 @@ class DecisionRequest:
                 emit(step_line(game, self.state, frame_of_step(game, self.state, step), flip=self.flip))
 
         try:
-            with watched(policy, job.check), searching(policy, job.check):
-                decision = policy.dream(self.state, on_step).decision
+            decision = policy.dream(self.state, on_step, control=Control(job.check)).decision
         except TookTooLong:
             raise RequestError(
                 f"{policy.label} took more than {MAX_SECONDS:g} seconds and was stopped; choose fewer steps or "
@@ -119,30 +115,6 @@ class DecisionRequest:
             "stats": {key: float(value) for key, value in decision.stats.items()},
             "policy_label": policy.label,
         }
-
-
-@contextmanager
-def searching(policy: Policy, check: Callable[[], None]) -> Iterator[None]:
-    """Call ``check`` whenever a search values positions by the rules; what it raises ends the search.
-
-    Networks inside a search are ``watched``.
-    """
-    evaluator = getattr(policy, "evaluator", None) if policy.kind == "mcts" else None
-    holder, name = (getattr(policy, "search", None), "evaluator") if evaluator is None else (evaluator, "value")
-    before = getattr(holder, name, None)
-    if policy.kind not in ("mcts", "alphabeta") or before is None or isinstance(before, Policy):
-        yield
-        return
-
-    def checked(*arguments: Any) -> Any:
-        check()
-        return before(*arguments)
-
-    setattr(holder, name, checked)
-    try:
-        yield
-    finally:
-        setattr(holder, name, before)
 
 
 def step_line(game: Game[Any], state: Any, frame: Frame, *, flip: bool) -> dict[str, Any]:
@@ -250,7 +222,7 @@ def warm_up(offer: Offer) -> float:
     """
     began, game = time.perf_counter(), offer.game
     state = game.parse()
-    if offer.policy.kind not in AT_ONCE:
+    if offer.policy.starts_cold:
         try:
             dream = offer.policy.dream(state)
         except (ValueError, LookupError, EngineError) as error:

@@ -195,7 +195,7 @@ def line_of_text(value: Any, name: str, most: int) -> str:
     return text
 
 
-def whole_number(value: Any, name: str, low: int, high: int) -> int:
+def whole_number(value: Any, name: str, low: float, high: float) -> int:
     """A whole number from ``low`` to ``high``; 3.0 counts as one.
 
     Raises:

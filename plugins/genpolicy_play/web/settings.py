@@ -1,118 +1,47 @@
-"""Strength settings: what a client may change about a policy, with ranges, and the policy that it gets.
-
-What a policy takes is known from its folder or spelling (``genpolicy_play.engine``); here are the ranges that a page
-offers, words for people, and the reading of what it sends.
-"""
+"""The settings of a policy: its options as a page shows them, and the policy that a choice of values gives."""
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from genpolicy.errors import EngineError
+from genpolicy.options import Option, PolicySpec, declaration_of, options_of
 from genpolicy.policies.base import Policy, load_policy
-from genpolicy_play.engine.host import Facts, configured
-from genpolicy_play.engine.options import NO_PRIOR, POLICY_OPTIONS, policy_options
-from genpolicy_play.engine.options import Option as EngineOption
+from genpolicy_play.search_over import search_over
 from genpolicy_play.web.requests import MAX_SEED, RequestError, number, quoted, whole_number
 
-Kind = Literal["choice", "int", "float", "bool"]
-HIDDEN = ("seed", "batch_size", "legal_mask", "reuse", "leaves", "virtual_loss")
-"""Of no use to somebody who plays: the seed has a field of its own, and the others change speed, or the rules."""
-BASIC = ("sampler", "scheduler", "num_steps", "temperature", "horizon", "simulations", "nodes", "depth", "movetime_ms")
-MOST = {"simulations": 5000, "num_futures": 64, "num_steps": 1000}
-"""Upper ends below the engine's: a page waits for the answer."""
-RANGES: Mapping[str, tuple[float, float]] = {
-    "temperature": (0.0, 10.0),
-    "prior_temperature": (0.01, 100.0),
-    "c_puct": (0.01, 100.0),
-    "c_base": (1.0, 1e6),
-    "c_init": (0.0, 100.0),
-    "first_play_reduction": (0.0, 2.0),
-    "first_play_value": (-1.0, 1.0),
-    "dirichlet_alpha": (0.001, 100.0),
-    "noise_fraction": (0.0, 1.0),
-    "tau": (0.01, 10.0),
-    "noise": (0.0, 10.0),
-    "eta": (0.0, 1.0),
-}
-"""Of options that are numbers with a fraction."""
-LABELS = {
-    "movetime_ms": "Milliseconds",
-    "num_steps": "Steps",
-    "c_puct": "c_puct",
-    "c_base": "c_base",
-    "c_init": "c_init",
-    "tau": "tau",
-    "eta": "eta",
-    "dirichlet_alpha": "Dirichlet alpha",
-}
-"""Names for people where they are not the option's own with a capital."""
-HELP = {
-    "sampler": "how the masked future is filled in",
-    "scheduler": "how the noise is taken away",
-    "num_steps": "denoising steps, each a network call; fewer are faster and weaker",
-    "temperature": "0 plays the likeliest move, more plays more varied and weaker",
-    "horizon": "plies imagined",
-    "simulations": "of a tree search over the policy; 0 plays without one",
-    "num_futures": "futures imagined; the move is the likeliest of their mean (sampler a0_last, temperature above 0)",
-    "rate": "how many tokens are filled in at each step",
-    "score": "which tokens are filled in first",
-    "noise": "chance in the order in which tokens are filled in",
-    "commit": "keep what has been filled in",
-    "eta": "share of tokens that are masked again",
-    "sigma": "how that share depends on the step",
-    "imagine": "imagine the whole line, not the move alone",
-    "readout": "how a value is read off its bins",
-    "prior_temperature": "sharpens (below 1) or flattens the probabilities of moves",
-    "c_puct": "weight of the prior in the search",
-    "c_base": "from where on that weight grows with the visits",
-    "c_init": "that weight at the beginning",
-    "first_play": "value of a move that was not tried yet",
-    "first_play_reduction": "how much less than its parent such a move is worth",
-    "first_play_value": "that value where it is constant",
-    "dirichlet_alpha": "of the noise at the root",
-    "noise_fraction": "share of the noise at the root",
-    "early_stop": "stop when the move can change no more",
-    "tau": "exponent of the visits",
-    "preset": "settings of a paper",
-    "nodes": "positions looked at; fewer are faster and weaker",
-    "depth": "plies looked ahead",
-    "movetime_ms": "time of a move",
-}
-SEARCH = EngineOption("Simulations", "spin", 0, 0, MOST["simulations"], key="simulations")
-ALPHABETA = (
-    EngineOption("Nodes", "spin", 20_000, 100, 200_000, key="nodes"),
-    EngineOption("Depth", "spin", 0, 0, 20, key="depth"),
+SEARCH_OVER = Option(
+    "simulations", int, 0, 0, 5000, help="of a tree search over the policy; 0 plays without one", basic=True
 )
-"""What an alpha-beta search without policies of its own may be told."""
-LIMITS = (
-    EngineOption("Nodes", "spin", 0, 1, 10_000_000, key="nodes"),
-    EngineOption("Depth", "spin", 0, 1, 40, key="depth"),
-    EngineOption("Milliseconds", "spin", 0, 1, 20_000, key="movetime_ms"),
-)
-"""Of an engine: those that its spelling sets may be set otherwise."""
+"""Of a policy that is not a search."""
 MAX_MADE = 32
-"""Policies of one offer, with different options, that are kept."""
-MAX_ENGINES = 3
-"""The same of engines, which are processes."""
+"""Policies of one offer, with different settings, that are kept."""
+MAX_LOADED = 3
+"""The same of policies that are loaded again for each choice: they may hold processes."""
 
 
-@dataclass(frozen=True)
 class Setting:
-    """One option as a page shows it."""
+    """One option as a page shows it.
 
-    name: str
-    kind: Kind
-    default: Any
-    """None: the policy's own."""
-    low: float | None = None
-    high: float | None = None
-    choices: tuple[str, ...] = ()
-    samplers: tuple[str, ...] | None = None
-    """Samplers that take it; None: it depends on none."""
+    Args:
+        option: The option.
+        samplers: Values of another option with which it can be set; None if it depends on none.
+    """
+
+    def __init__(self, option: Option, samplers: tuple[str, ...] | None = None) -> None:
+        self.option, self.samplers = option, samplers
+        self.name = option.name
+        self.low, self.high = _range(option)
+
+    @property
+    def kind(self) -> str:
+        """``choice``, ``bool``, ``int``, ``float`` or ``text``."""
+        if self.option.choices:
+            return "choice"
+        return "text" if self.option.type is str else self.option.type.__name__
 
     def read(self, value: Any) -> Any:
         """The value that a client sent.
@@ -120,113 +49,95 @@ class Setting:
         Raises:
             RequestError: of another type, or out of range.
         """
-        name = f"options.{self.name}"
-        if self.kind == "bool":
+        name, option = f"options.{self.name}", self.option
+        if option.type is bool:
             if not isinstance(value, bool):
                 raise RequestError(f"{name} must be true or false, got {quoted(value)}")
             return value
-        if self.kind == "choice":
-            if value not in self.choices or not isinstance(value, str):
-                raise RequestError(f"{name} must be one of {', '.join(self.choices)}, got {quoted(value)}")
+        if option.choices:
+            if value not in option.choices or not isinstance(value, str):
+                raise RequestError(f"{name} must be one of {', '.join(option.choices)}, got {quoted(value)}")
             return value
-        assert self.low is not None
-        assert self.high is not None
-        if self.kind == "int":
-            return whole_number(value, name, int(self.low), int(self.high))
-        return number(value, name, self.low, self.high)
+        low, high = -math.inf if self.low is None else self.low, math.inf if self.high is None else self.high
+        return whole_number(value, name, low, high) if option.type is int else number(value, name, low, high)
 
     def described(self) -> dict[str, Any]:
-        """It as JSON."""
+        """The setting as JSON."""
+        option = self.option
         return {
-            "name": self.name,
-            "label": LABELS.get(self.name, self.name.replace("_", " ").capitalize()),
+            "name": option.name,
+            "label": option.title,
             "kind": self.kind,
-            "choices": list(self.choices) or None,
+            "choices": list(option.choices) or None,
             "min": self.low,
             "max": self.high,
-            "default": self.default,
-            "help": HELP.get(self.name, ""),
-            "advanced": self.name not in BASIC,
+            "default": option.default,
+            "help": option.help,
+            "advanced": not option.basic,
             "samplers": None if self.samplers is None else list(self.samplers),
         }
 
 
-def _setting(option: EngineOption) -> Setting | None:
-    """An option of the engine as a page shows it; None for those that people have no use for or nothing is known of."""
-    name = option.key or ""
-    if name in HIDDEN:
-        return None
-    if option.kind == "check":
-        return Setting(name, "bool", bool(option.default))
-    if option.kind == "combo":
-        return Setting(name, "choice", option.default, choices=option.members) if len(option.members) > 1 else None
-    if option.kind == "spin":
-        number_now = int(option.default)
-        most = max(min(option.high, MOST.get(name, option.high)), number_now)
-        return Setting(name, "int", number_now, option.low, most) if option.low < most else None
-    if name not in RANGES:
-        return None
-    low, high = RANGES[name]
-    default = option.default if isinstance(option.default, int | float) else None
-    return Setting(name, "float", None if default is None else float(default), low, high)
+def _range(option: Option) -> tuple[float | None, float | None]:
+    """The range that a page offers: the usual values, and the default among them; None where there is no bound."""
+    if option.type not in (int, float):
+        return None, None
+    low = option.low if option.usual_low is None else max(option.low, option.usual_low)
+    usual_high = option.usual_high if option.page_high is None else option.page_high
+    high = option.high if usual_high is None else min(option.high, usual_high)
+    if option.default is not None:
+        low, high = min(low, option.default), max(high, option.default)
+    first, last = (option.type(end) if math.isfinite(end) else None for end in (low, high))
+    return first, last
+
+
+def settings_of(options: Mapping[str, Option]) -> list[Setting]:
+    """The settings that a page shows, by name of an option.
+
+    Hidden options are left out, as are those with nothing to choose; so are texts, which nothing could check.
+    """
+    shown = []
+    for option in options.values():
+        if option.hidden or (option.type is str and len(option.choices) < 2):
+            continue
+        samplers = None
+        if option.needs is not None:
+            other, values = option.needs
+            choices = options[other].choices if other in options else ()
+            samplers = tuple(value for value in choices if value in values)
+            if not samplers:
+                continue
+            samplers = None if samplers == choices else samplers
+        setting = Setting(option, samplers)
+        if setting.low is None or setting.low != setting.high:
+            shown.append(setting)
+    return shown
 
 
 class Settings:
-    """The options of one policy.
+    """The settings of one policy, and the policies that were made for choices of them.
 
     Args:
-        spec: As for ``load_policy``.
-        facts: What is known of it.
-        base: The policy as it was loaded.
-        device: Where it lies.
+        spec: The policy.
+        base: It, as it was loaded.
+        device: Where its network is.
     """
 
-    def __init__(self, spec: str, facts: Facts, base: Policy, device: str) -> None:
+    def __init__(self, spec: PolicySpec, base: Policy, device: str) -> None:
         self._spec, self._base, self._device = spec, base, device
         self._made: OrderedDict[tuple[tuple[str, Any], ...], Policy] = OrderedDict()
-        anew = _limits(base.kind, facts.values)
-        self._made_anew = anew is not None
-        self._max_made = MAX_ENGINES if base.kind == "engine" else MAX_MADE
-        options = policy_options(facts.keys, facts.values, facts.highest) if anew is None else anew
-        # A network alone can be made the prior of a search; over what draws at random that would be another player.
-        self.takes_search = base.kind not in NO_PRIOR and bool(POLICY_OPTIONS.get(base.kind))
-        found = [setting for option in options if (setting := _setting(option)) is not None]
+        options = {option.name: option for option in options_of("policies", spec.kind, spec)}
+        found = settings_of(options)
+        self._loads_again = any(setting.option.fixed for setting in found)
+        self._max_made = MAX_LOADED if self._loads_again else MAX_MADE
+        # A search over a policy that has nothing to set would be another player than the one it is named after.
+        self.takes_search = declaration_of("policies", spec.kind).is_prior and bool(found)
         if self.takes_search:
-            search = _setting(SEARCH)
-            assert search is not None
-            found.append(search)
-        self.all = tuple(self._tried(found))
-
-    def _tried(self, found: list[Setting]) -> list[Setting]:
-        """The settings without samplers that the policy refuses, each with the samplers that take it."""
-        sampler = next((setting for setting in found if setting.name == "sampler"), None)
-        if sampler is None:
-            return found
-        taken = tuple(name for name in sampler.choices if self._takes({"sampler": name}))
-        tried = []
-        for setting in found:
-            if setting.name == "sampler":
-                if len(taken) > 1:
-                    tried.append(replace(setting, choices=taken))
-                continue
-            if setting.name in ("simulations", "horizon"):
-                tried.append(setting)
-                continue
-            probe = {setting.name: _probe(setting), **({"temperature": 1.0} if setting.name == "num_futures" else {})}
-            takers = tuple(name for name in taken if self._takes({"sampler": name, **probe}))
-            if takers:
-                tried.append(setting if takers == taken else replace(setting, samplers=takers))
-        return tried
-
-    def _takes(self, options: Mapping[str, Any]) -> bool:
-        try:
-            self._base.with_options(**options)
-        except (ValueError, LookupError, TypeError):
-            return False
-        return True
+            found.append(Setting(SEARCH_OVER))
+        self.all = tuple(found)
 
     def read(self, sent: Mapping[str, Any]) -> dict[str, Any]:
-        """What a client sent, checked; null is left out.
+        """The values that a client sent, checked; null is left out.
 
         Raises:
             RequestError: an option that the policy does not have, or a value out of range.
@@ -239,7 +150,7 @@ class Settings:
         return {name: known[name].read(value) for name, value in sent.items() if value is not None}
 
     def policy(self, chosen: Mapping[str, Any]) -> Policy:
-        """The policy with some options; only the thread that works with it may ask.
+        """The policy with some options; called by the one thread that works with it.
 
         Raises:
             RequestError: options that do not go together.
@@ -259,48 +170,22 @@ class Settings:
         self._made[key] = made
         if len(self._made) > self._max_made:
             _, oldest = self._made.popitem(last=False)
-            if self._made_anew:  # the others share what the base holds
+            if self._loads_again:  # the others share what the base holds
                 oldest.close()
         return made
 
+    def _make(self, chosen: dict[str, Any]) -> Policy:
+        if self._loads_again:
+            return load_policy(self._spec.text, **{"game": self._base.game, "device": self._device, **chosen})
+        simulations = int(chosen.pop("simulations", 0)) if self.takes_search else 0
+        policy = self._base.with_options(**chosen) if chosen else self._base
+        return search_over(policy, simulations) if simulations else policy
+
     def close(self) -> None:
-        """Close the policies that were made anew; the base is its owner's."""
-        for made in self._made.values() if self._made_anew else ():
+        """Close the policies that were loaded again; the base belongs to its owner."""
+        for made in self._made.values() if self._loads_again else ():
             made.close()
         self._made.clear()
-
-    def _make(self, chosen: dict[str, Any]) -> Policy:
-        if self._made_anew:
-            options = {name: value for name, value in chosen.items() if value}
-            return load_policy(self._spec, **{"game": self._base.game, "device": self._device, **options})
-        simulations = int(chosen.pop("simulations", 0)) if self.takes_search else 0
-        options = {name: value for name, value in chosen.items() if value != "none"}
-        return configured(self._base, options, simulations)
-
-
-def _limits(kind: str, values: Mapping[str, Any]) -> list[EngineOption] | None:
-    """The limits of a search that is made anew for other ones; None for policies that take options."""
-    if kind == "alphabeta" and not {"prior", "evaluator", "comparator"} & values.keys():
-        return [replace(option, default=_whole(values.get(option.key or "")) or option.default) for option in ALPHABETA]
-    if kind == "engine":
-        told = [(option, _whole(values.get(option.key or ""))) for option in LIMITS]
-        return [replace(option, default=value, high=max(value, option.high)) for option, value in told if value]
-    return None
-
-
-def _whole(value: Any) -> int:
-    return value if type(value) is int else 0
-
-
-def _probe(setting: Setting) -> Any:
-    """A value that the setting admits and that is not its usual one where it can be."""
-    if setting.kind == "bool":
-        return True
-    if setting.kind == "choice":
-        return setting.choices[-1]
-    assert setting.low is not None
-    assert setting.high is not None
-    return min(2, int(setting.high)) if setting.kind == "int" else min(max(0.5, setting.low), setting.high)
 
 
 def drawn_seed(random_bytes: bytes) -> int:

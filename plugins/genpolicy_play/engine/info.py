@@ -1,65 +1,18 @@
-"""The answer of a search, and the ``info`` and ``bestmove`` lines that report it."""
+"""The ``info`` and ``bestmove`` lines that report an answer."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from genpolicy.game import Game
-from genpolicy.policies.base import Decision, likeliest_first
+from genpolicy.policies.thinking import Answer, Variation
 from genpolicy.values import CENTIPAWN_SCALE, value_to_probability
 from genpolicy_play.engine.protocol import Dialect
 
 MAX_CENTIPAWNS = 9999
 """Of a decided value where the length of the mate is not known."""
-
-
-@dataclass(frozen=True)
-class Variation:
-    """One move and the line expected after it."""
-
-    line: tuple[int, ...]
-    """Absolute ids, the move first; the later ones need not be legal."""
-    value: float | None = None
-    """In [-1, 1] for the player to move at the root."""
-    mate_plies: int | None = None
-    """Plies to a certain mate, negative where the player to move is mated; None where none is known."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The best that a search has found so far."""
-
-    variations: tuple[Variation, ...]
-    """The best first; at least one."""
-    nodes: int = 0
-    """Network calls, or positions evaluated where there is no network."""
-    depth: int | None = None
-    """Plies searched; None for the length of the line."""
-    imagined: tuple[int, ...] = ()
-    """The moves that the policy imagined, whichever is played; -1 where it imagined none."""
-    states: tuple[str | None, ...] = ()
-    """Text of each imagined state, after ``imagined[i]``."""
-
-    @property
-    def move(self) -> int:
-        """The move to play, absolute id."""
-        return self.variations[0].line[0]
-
-
-def answer_of(decision: Decision, nodes: int, num_variations: int) -> Answer:
-    """The answer that a decision gives; the other variations are the likeliest moves of its distribution."""
-    line = decision.line if decision.line[:1] == (decision.move,) else (decision.move,)
-    plies = decision.stats.get("mate_plies")
-    sign = -1 if (decision.value or 0.0) < 0 else 1
-    first = Variation(line, decision.value, None if not plies else sign * int(plies))
-    others = likeliest_first(decision.policy)
-    more = [Variation((move,)) for move, chance in others.items() if move != decision.move and chance > 0]
-    depth = decision.stats.get("depth")
-    variations = (first, *more[: num_variations - 1])
-    return Answer(variations, nodes, None if depth is None else int(depth), decision.line, decision.states)
 
 
 def legal_prefix(game: Game[Any], state: Any, line: Sequence[int]) -> tuple[list[int], list[Any]]:

@@ -1,0 +1,123 @@
+"""A tree search that thinks: simulations in parts, until a limit is reached."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import TYPE_CHECKING, Any
+
+from genpolicy.control import FREE, Control
+from genpolicy.policies.base import decide_with
+from genpolicy.policies.seeds import RowSeeds
+from genpolicy.policies.thinking import Answer, Limits, Publish, Variation
+from genpolicy.search.mcts import Mcts, SearchResult
+from genpolicy.search.model import RulesModel
+from genpolicy.search.reuse import KeptTrees
+
+if TYPE_CHECKING:
+    from genpolicy.policies.mcts import MctsPolicy
+
+PART_S = 0.02
+"""Length of a part: an answer may be late by so much."""
+MAX_NODES = 300_000
+"""Of a tree, some 1 GB of positions with long histories."""
+LEARNING_RATE = 0.3
+"""Of the measured time of a simulation."""
+
+
+class TreeThinker:
+    """Makes the simulations of a ``MctsPolicy`` in parts: its own number of them, or under a clock as many as fit.
+
+    Args:
+        policy: The policy.
+    """
+
+    def __init__(self, policy: MctsPolicy) -> None:
+        self._policy = policy
+        self._seeds = RowSeeds(policy.evaluator.seed)
+        self._kept = KeptTrees(policy.game)
+        self._simulation_s = 0.0
+
+    def think(self, state: Any, limits: Limits, publish: Publish, *, control: Control = FREE) -> None:
+        """See ``Thinker``."""
+        policy = self._policy
+        (seed,) = self._seeds.draw([policy.game.format(state)])
+        evaluator = policy.evaluator.checked(control.check)
+        model = RulesModel(policy.game, evaluator)
+        reuse = policy.reuse and control.restrict is None
+        tree = self._kept.find(state) if reuse else None
+        if limits.is_timed:
+            self._answer_first(state, limits, publish, control)
+        whole = None  # the tree, while no part of its search is under way
+        done = 0
+        try:
+            # The target may change while it runs: once the opponent has moved, the policy's own number may hold.
+            while done < (target := self._target(limits)):
+                control.check()
+                part = min(self._part(limits, done), target - done)
+                # Noise is mixed in once, and whether the search may stop early depends on all of its simulations.
+                config = dataclasses.replace(
+                    policy.config,
+                    simulations=done + part,
+                    early_stop=False,
+                    noise_fraction=policy.config.noise_fraction if done == 0 else 0.0,
+                )
+                began, whole = time.perf_counter(), None
+                (result,) = Mcts(model, config).search([state], [seed], [tree], control=control)
+                whole = tree = result.tree
+                added = max(1, result.simulations - done)
+                done = result.simulations
+                self._measure((time.perf_counter() - began) / added)
+                nodes = evaluator.network_calls or result.evaluations
+                is_over = len(tree) > MAX_NODES or (policy.config.early_stop and tree.decided(target - done))
+                is_over |= limits.nodes is not None and nodes >= limits.nodes
+                is_over |= limits.depth is not None and result.depth >= limits.depth
+                publish(self._answer(result, seed, nodes, limits.num_variations))
+                if is_over:
+                    break
+        finally:
+            if reuse and whole is not None:
+                self._kept.add([whole])
+
+    def _answer_first(self, state: Any, limits: Limits, publish: Publish, control: Control) -> None:
+        """Publish the prior's own move, by one network call where it can: the search may not get far in its time."""
+        prior = self._policy.evaluator.prior
+        if prior is not None:
+            decision = decide_with(prior.with_effort(calls=1), [state], control)[0]
+            publish(Answer.of(decision, int(decision.stats.get("network_calls", 0)), limits.num_variations))
+
+    def _target(self, limits: Limits) -> int:
+        """Simulations after which the search is over at the latest."""
+        if limits.is_own or (self._policy.capped and limits.is_timed):
+            return self._policy.config.simulations
+        return 10 * MAX_NODES
+
+    def _part(self, limits: Limits, done: int) -> int:
+        """Simulations of the next part."""
+        leaves = self._policy.config.leaves
+        remaining = limits.remaining_s()
+        if not self._simulation_s:
+            return leaves if remaining is None else 1
+        span = PART_S if remaining is None else min(PART_S, remaining)
+        number = max(1, int(span / self._simulation_s))
+        if remaining is not None and number < leaves and remaining > 2 * leaves * self._simulation_s:
+            return leaves  # slow networks gain most by a full batch, and there is time for one
+        if limits.nodes is not None:
+            number = leaves  # a limit in nodes means the same on every machine
+        elif not limits.is_timed and not limits.is_endless:
+            number = max(number, leaves)
+        return max(leaves if number >= leaves else 1, number // leaves * leaves)
+
+    def _measure(self, simulation_s: float) -> None:
+        self._simulation_s += (LEARNING_RATE if self._simulation_s else 1.0) * (simulation_s - self._simulation_s)
+
+    def _answer(self, result: SearchResult, seed: int, nodes: int, num_variations: int) -> Answer:
+        move = self._policy.chosen(result, seed)
+        ranked = sorted(result.q, key=lambda each: (each != move, -result.visits[each], -result.q[each]))
+        variations = [
+            Variation(result.line_from(choice)[0], min(1.0, max(-1.0, result.q[choice])))
+            for choice in ranked[:num_variations]
+        ]
+        line, states = result.line_from(move)
+        texts = tuple(self._policy.game.format(each) for each in states)
+        return Answer(tuple(variations), nodes, result.depth, line, texts)
