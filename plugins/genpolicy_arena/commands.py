@@ -258,7 +258,6 @@ def rating_options(arguments: argparse.Namespace) -> Any:
 
 
 def _tell(arguments: argparse.Namespace, config: TournamentConfig, outcome: TournamentOutcome) -> None:
-    from genpolicy.report import write_json, write_markdown
     from genpolicy_arena.crosstable import (
         crosstable,
         crosstable_figures,
@@ -267,6 +266,7 @@ def _tell(arguments: argparse.Namespace, config: TournamentConfig, outcome: Tour
     )
     from genpolicy_arena.ratings import fit
     from genpolicy_arena.tournament import rated
+    from genpolicy_common.tables import write_json, write_markdown
 
     games = rated(outcome.results)
     ratings = fit(games, rating_options(arguments))

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from genpolicy.report import Report
 from genpolicy_arena.ratings import RatedGame, Ratings
+from genpolicy_common.tables import Report
 
 
 def crosstable(games: Sequence[RatedGame], names: Sequence[str]) -> Report:

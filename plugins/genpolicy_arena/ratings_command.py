@@ -42,7 +42,6 @@ def add_parser(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Read the games, rate, show."""
     from genpolicy.registry import load_game
-    from genpolicy.report import write_json, write_markdown
     from genpolicy_arena.commands import rating_options
     from genpolicy_arena.crosstable import (
         crosstable,
@@ -51,6 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
         superiority_report,
     )
     from genpolicy_arena.ratings import fit
+    from genpolicy_common.tables import write_json, write_markdown
 
     options = rating_options(arguments)
     if arguments.min_games < 1:

@@ -2,8 +2,8 @@
 
 ``tournament.json`` says what is played. ``games.jsonl`` has a line for each finished game, and the games file in the
 game's usual format (``games.pgn``, ...) has the game itself. While the tournament runs, a finished game is first put
-into a store (``genpolicy.store``): what a kill left out of the two files is written to them when the tournament is
-resumed. A line records the length of the games file after its game, so that what a kill tore there can be cut off.
+into a store (``genpolicy_common.store``): what a kill left out of the two files is written to them when the tournament
+is resumed. A line records the length of the games file after its game, so that what a kill tore there can be cut off.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 from genpolicy.facets import writer
 from genpolicy.files import full_disk_named, write_atomic
 from genpolicy.game import Game, PlayedGame
-from genpolicy.store import FolderLock, Store, remove_store
 from genpolicy_arena.match import GameResult
+from genpolicy_common.store import FolderLock, Store, remove_store
 
 MANIFEST = "tournament.json"
 LINES = "games.jsonl"

@@ -9,8 +9,8 @@ from genpolicy import registry
 from genpolicy.data.oracle import Oracle
 from genpolicy.game import Game
 from genpolicy.options import Option, PolicySpec, with_defaults
-from genpolicy.policies.oracle import OraclePolicy
 from genpolicy_engines.oracle import EngineOracle
+from genpolicy_engines.oracle_policy import OraclePolicy
 
 LIMITS = (
     Option(

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from genpolicy.data.labelled import LabelledPosition
 from genpolicy.policies.base import Decision, Policy
-from genpolicy.report import Report, percent, percent_with_interval
+from genpolicy_common.tables import Report, percent, percent_with_interval
 from genpolicy_evaluation.intervals import cluster_bootstrap, wilson
 from genpolicy_evaluation.positions import ask
 

@@ -56,7 +56,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
 def run_accuracy(arguments: argparse.Namespace) -> int:
     """Measure action accuracy and show the table."""
     from genpolicy.data.labelled import labelled_positions
-    from genpolicy.report import write_json, write_markdown
+    from genpolicy_common.tables import write_json, write_markdown
     from genpolicy_evaluation.accuracy import accuracy_report, measure_accuracy, random_chances
 
     dataset, game = _open(arguments)
@@ -82,7 +82,7 @@ def run_accuracy(arguments: argparse.Namespace) -> int:
 def run_futures(arguments: argparse.Namespace) -> int:
     """Measure the imagined lines and show the tables."""
     from genpolicy.data.labelled import labelled_positions
-    from genpolicy.report import write_json, write_markdown
+    from genpolicy_common.tables import write_json, write_markdown
     from genpolicy_evaluation.futures import check_plot, futures_reports, measure_futures, plot_futures
 
     if arguments.plot is not None:
@@ -186,7 +186,7 @@ def _modes(policy: Policy, arguments: argparse.Namespace) -> dict[str, Policy]:
 
 def _oracle(spec: str, game: Game[Any]) -> Oracle:
     from genpolicy.policies.base import spelled_options
-    from genpolicy.policies.oracle import OraclePolicy
+    from genpolicy_engines.oracle_policy import OraclePolicy
 
     name, _, query = spec.partition("?")
     return OraclePolicy.from_spec(name, {"game": game, **spelled_options(query)}).oracle

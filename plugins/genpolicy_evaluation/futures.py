@@ -34,8 +34,8 @@ from genpolicy.errors import ConfigError
 from genpolicy.files import write_atomic
 from genpolicy.game import Game
 from genpolicy.policies.base import Decision, Policy
-from genpolicy.report import Report
 from genpolicy.values import score_to_value
+from genpolicy_common.tables import Report
 from genpolicy_evaluation.accuracy import Share
 from genpolicy_evaluation.positions import ask, chunks, progress_bar
 

@@ -49,7 +49,7 @@ def run_latency(arguments: argparse.Namespace) -> int:
     from genpolicy import load_game
     from genpolicy.data.labelled import labelled_positions
     from genpolicy.data.records import Dataset
-    from genpolicy.report import write_json, write_markdown
+    from genpolicy_common.tables import write_json, write_markdown
     from genpolicy_evaluation.latency import latency_report, limited_threads, measure_latency
     from genpolicy_evaluation.latency_plot import plot_latency
     from genpolicy_evaluation.matplotlib_style import check_plot_files

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from genpolicy.game import Game
-from genpolicy.report import Report, percent_with_interval
+from genpolicy_common.tables import Report, percent_with_interval
 from genpolicy_evaluation.intervals import wilson
 from genpolicy_evaluation.puzzle_rating import PuzzleRating, fit_puzzle_rating
 from genpolicy_evaluation.puzzles import Attempt, Attempts, moves_text

@@ -35,7 +35,7 @@ def run_puzzles(arguments: argparse.Namespace) -> int:
     """Let policies solve puzzles and show the tables; 2 where one of them could not be measured."""
     from genpolicy.errors import EngineError
     from genpolicy.files import sha256_of
-    from genpolicy.report import write_json, write_markdown
+    from genpolicy_common.tables import write_json, write_markdown
     from genpolicy_evaluation.puzzle_tables import PuzzleResult, puzzle_reports
     from genpolicy_evaluation.puzzles import attempt_puzzles, read_puzzle_file
 

@@ -30,7 +30,7 @@ from genpolicy.data.records import INFO_FILE, DatasetInfo
 from genpolicy.errors import ConfigError, DatasetError
 from genpolicy.files import write_atomic
 from genpolicy.machine import num_cores
-from genpolicy.store import FolderLock
+from genpolicy_common.store import FolderLock
 from genpolicy_experiments import possible, stored
 from genpolicy_experiments.description import Cell, Experiment, PlannedRun, digest
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from genpolicy.errors import ConfigError
-from genpolicy.report import Report
+from genpolicy_common.tables import Report
 from genpolicy_evaluation.intervals import cluster_bootstrap
 from genpolicy_experiments.description import Cell, Experiment
 from genpolicy_experiments.metrics import bounds, is_share, title

@@ -28,11 +28,11 @@ from genpolicy.errors import ConfigError
 from genpolicy.files import write_atomic
 from genpolicy.game import Game
 from genpolicy.policies.base import Policy, load_policy
-from genpolicy.store import FolderLock
 from genpolicy.training import setup
 from genpolicy.training.checkpoint import newest
 from genpolicy.training.config import RunConfig
 from genpolicy.training.run import CHECKPOINTS, POLICY_FOLDER
+from genpolicy_common.store import FolderLock
 from genpolicy_evaluation.futures import measure_futures
 from genpolicy_evaluation.positions import ask
 from genpolicy_experiments import stored

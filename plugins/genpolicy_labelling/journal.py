@@ -1,7 +1,7 @@
 """Keeps what is finished but in no shard yet: units of work, and an oracle's answers to those still in work.
 
-With a store (``genpolicy.store``) it survives a kill at any moment; without one it is kept in memory alone. Folders of
-genpolicy 0.1 have a journal of JSON lines instead, which is read into the store when the work is resumed.
+With a store (``genpolicy_common.store``) it survives a kill at any moment; without one it is kept in memory alone.
+Folders of genpolicy 0.1 have a journal of JSON lines instead, which is read into the store when the work is resumed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from genpolicy.data.records import Record
 from genpolicy.errors import DatasetError
-from genpolicy.store import Store, remove_store
+from genpolicy_common.store import Store, remove_store
 
 JOURNAL_FILE = "journal.sqlite"
 OLD_JOURNAL_FILE = "journal.jsonl"

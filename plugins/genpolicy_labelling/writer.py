@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from genpolicy.data.records import INFO_FILE, SCHEMA, DatasetInfo, Record, check_shard
 from genpolicy.errors import DatasetError
 from genpolicy.files import full_disk_named, write_atomic
-from genpolicy.store import LOCK_FILE, FolderLock
+from genpolicy_common.store import LOCK_FILE, FolderLock
 from genpolicy_labelling import journal as journals
 from genpolicy_labelling.journal import Journal, Unit
 

@@ -63,7 +63,7 @@ def add_report_parser(measures: Any) -> None:
 
 def run_report(arguments: argparse.Namespace) -> int:
     """Measure what is missing and write the page."""
-    from genpolicy.report import write_json
+    from genpolicy_common.tables import write_json
     from genpolicy_evaluation.latency import limited_threads
     from genpolicy_report.measures import PartStore, measure_row
     from genpolicy_report.page import Page, check_page, side_folder, write_page

@@ -19,10 +19,10 @@ from genpolicy.data.labelled import LabelledPosition
 from genpolicy.errors import EngineError
 from genpolicy.machine import commit
 from genpolicy.policies.base import Policy
-from genpolicy.report import plain_figures
-from genpolicy.store import Store
 from genpolicy_arena.match import GameResult
 from genpolicy_arena.results import LINES, MANIFEST
+from genpolicy_common.store import Store
+from genpolicy_common.tables import plain_figures
 from genpolicy_evaluation.accuracy import measure_accuracy
 from genpolicy_evaluation.latency import measure_latency
 from genpolicy_evaluation.provenance import now
@@ -43,7 +43,7 @@ class Part:
 
 
 class PartStore:
-    """Keeps parts in a folder, in a store (``genpolicy.store``).
+    """Keeps parts in a folder, in a store (``genpolicy_common.store``).
 
     genpolicy 0.1 kept a JSON file for each part; such files are still read.
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from genpolicy.game import PublishedResult
-from genpolicy.report import Report, percent_with_interval
+from genpolicy_common.tables import Report, percent_with_interval
 from genpolicy_evaluation.latency import number
 from genpolicy_evaluation.puzzle_rating import PuzzleRating
 from genpolicy_report.charts import Bar, Span, interval_chart, line_chart, scatter_chart

@@ -13,7 +13,7 @@ pytest.importorskip("chess")
 import chess
 
 import genpolicy
-from genpolicy.search.alphabeta import AlphaBeta
+from genpolicy_alphabeta.search import AlphaBeta
 
 GAME = genpolicy.load_game("chess")
 FLIP = GAME.symmetries[0]

@@ -49,7 +49,7 @@ def modules() -> list[str]:
 
 def test_every_module_can_be_imported_without_posix() -> None:
     names = modules()
-    assert {"genpolicy.store", "genpolicy_labelling.writer", "genpolicy_experiments.worker"} <= set(names)
+    assert {"genpolicy_common.store", "genpolicy_labelling.writer", "genpolicy_experiments.worker"} <= set(names)
     words = [sys.executable, "-c", CODE, json.dumps(names), json.dumps(POSIX_MODULES)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]

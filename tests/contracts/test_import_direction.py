@@ -10,17 +10,17 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 RANKS = {
-    **dict.fromkeys(["errors", "drawing", "encoding", "facets", "game", "sources", "files", "machine", "store"], 0),
-    **dict.fromkeys(["sequence", "registry", "config", "values", "report", "cli", "options", "control"], 0),
+    **dict.fromkeys(["errors", "drawing", "encoding", "facets", "game", "sources", "files", "machine"], 0),
+    **dict.fromkeys(["sequence", "registry", "config", "values", "cli", "options", "control"], 0),
     "declared_samplers": 0,
     "diffusion": 1,
     "networks": 2,
     **dict.fromkeys(["data", "search"], 3),
     "policies": 4,
     "training": 5,
-    **dict.fromkeys(["commands", "testing"], 6),
+    **dict.fromkeys(["testing"], 6),
 }
-ORDER = ["engines", "labelling", "evaluation", "arena", "report", "experiments", "play"]
+ORDER = ["common", "alphabeta", "engines", "labelling", "evaluation", "arena", "report", "experiments", "play"]
 """Plugins that may import those before them, without the prefix ``genpolicy_``; every other plugin imports none."""
 GAMES = {p.name for p in (ROOT / "games").iterdir() if (p / "__init__.py").exists()}
 PLUGINS = {p.name for p in (ROOT / "plugins").iterdir() if (p / "__init__.py").exists()}

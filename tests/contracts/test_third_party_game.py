@@ -19,9 +19,9 @@ from genpolicy import load_game, registry
 from genpolicy.errors import IllegalMoveError, RegistryError, SourceError
 from genpolicy.facets import evaluation, reader, writer
 from genpolicy.game import Game, IntArray, MoveVocabulary, StateTokenizer, View
-from genpolicy.search.alphabeta import AlphaBeta
 from genpolicy.sequence import Layout
 from genpolicy.testing import check_game
+from genpolicy_alphabeta.search import AlphaBeta
 
 
 class NimTokens(StateTokenizer[tuple[int, int]]):

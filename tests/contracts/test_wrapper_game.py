@@ -12,8 +12,8 @@ import pytest
 
 from genpolicy import cli, load_game, load_policy, registry
 from genpolicy.data.records import Dataset
-from genpolicy.search.alphabeta import AlphaBeta
 from genpolicy.testing import check_game
+from genpolicy_alphabeta.search import AlphaBeta
 from genpolicy_arena.openings import read_book
 from tests.contracts.third_party.third_party_coded import CodedGame
 

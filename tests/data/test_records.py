@@ -17,7 +17,7 @@ from genpolicy import files as storage
 from genpolicy.data.records import SCHEMA, Dataset, DatasetInfo, Record
 from genpolicy.errors import DatasetError, LockedError, StoreError
 from genpolicy.files import DiskFullError, write_atomic
-from genpolicy.store import Store
+from genpolicy_common.store import Store
 from genpolicy_labelling import writer
 from genpolicy_labelling.writer import DatasetWriter
 from tests.data.journal_files import old_journal

@@ -1,4 +1,4 @@
-"""``genpolicy.store``: entries through kills, damage, full disks and other processes; locks and who holds them."""
+"""``genpolicy_common.store``: entries through kills, damage, full disks and other processes; who holds a lock."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from genpolicy import store as stores
 from genpolicy.errors import LockedError, StoreError
 from genpolicy.files import DiskFullError
-from genpolicy.store import FolderLock, Store, remove_store
+from genpolicy_common import store as stores
+from genpolicy_common.store import FolderLock, Store, remove_store
 
 
 def value(number: int) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def test_a_transaction_is_made_whole_or_not_at_all(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from genpolicy.store import Store
+from genpolicy_common.store import Store
 
 path, table, number = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 with Store(path, "a test") as store:
@@ -308,7 +308,7 @@ def test_a_disk_without_room_for_a_store_is_named(tiny_disk: Path) -> None:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from genpolicy.store import FolderLock
+from genpolicy_common.store import FolderLock
 
 with FolderLock(Path(sys.argv[1]), "tests", "give up"):
     print("held", flush=True)

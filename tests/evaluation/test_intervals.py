@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from genpolicy.report import Report, percent, percent_with_interval, write_json, write_markdown
+from genpolicy_common.tables import Report, percent, percent_with_interval, write_json, write_markdown
 from genpolicy_evaluation.intervals import cluster_bootstrap, wilson
 
 

@@ -23,7 +23,7 @@ from genpolicy.errors import EngineError, StoreError
 from genpolicy.game import Game
 from genpolicy.machine import commit
 from genpolicy.policies.base import Decision, Policy
-from genpolicy.store import Store
+from genpolicy_common.store import Store
 from genpolicy_evaluation.latency import measure_latency
 from genpolicy_evaluation.provenance import policy_fingerprint, source_fingerprint
 from genpolicy_report import measures as report_parts

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from genpolicy import load_game, registry
 from genpolicy.config import compose
 from genpolicy.errors import ConfigError, RegistryError
-from genpolicy.networks import AttentionBias, CausalTransformer, DenoisingTransformer, NetworkConfig
+from genpolicy.networks import AttentionBias, DenoisingTransformer, NetworkConfig
 from genpolicy.networks.biases import RelativeBias
 from genpolicy.sequence import Layout
+from genpolicy_policy_baselines.causal import CausalTransformer
 
 
 class Pooled(AttentionBias):

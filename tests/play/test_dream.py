@@ -14,15 +14,15 @@ import genpolicy
 from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.game import Game
 from genpolicy.networks import NetworkConfig
-from genpolicy.policies.autoregressive import AutoregressiveConfig, AutoregressiveLearner
 from genpolicy.policies.base import Decision, Policy
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
-from genpolicy.policies.direct import DirectConfig, DirectLearner
 from genpolicy.policies.dream import Dream, DreamStep, Recorder
-from genpolicy.policies.gaussian import GaussianConfig, GaussianLearner
 from genpolicy.policies.neural import NetworkPolicy
 from genpolicy.policies.one_step import OneStepConfig, OneStepLearner
 from genpolicy.sequence import Layout
+from genpolicy_policy_baselines.autoregressive import AutoregressiveConfig, AutoregressiveLearner
+from genpolicy_policy_baselines.direct import DirectConfig, DirectLearner
+from genpolicy_policy_baselines.gaussian import GaussianConfig, GaussianLearner
 from tests.small_datasets import CONNECT
 
 # Weights as they are drawn, wide enough apart that samplers differ.

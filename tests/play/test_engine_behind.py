@@ -11,7 +11,7 @@ import pytest
 
 from genpolicy import load_game, load_policy
 from genpolicy.data.oracle import Line, Oracle
-from genpolicy.policies.oracle import OraclePolicy
+from genpolicy_engines.oracle_policy import OraclePolicy
 from tests.play.engine_session import Session, before_bestmove
 
 STOCKFISH = shutil.which("stockfish", path="/usr/games:/usr/bin:/usr/local/bin:/bin")

@@ -19,10 +19,10 @@ from genpolicy.policies.base import Decision, Policy, decide_with
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
 from genpolicy.policies.one_step import OneStepConfig, OneStepLearner
 from genpolicy.policies.simple import RandomPolicy
-from genpolicy.policies.state_value import StateValueLearner
-from genpolicy.policies.value import ValueConfig
 from genpolicy.policies.weights import check_between
-from genpolicy.search.alphabeta import NODES_BETWEEN_CHECKS, AlphaBeta
+from genpolicy_alphabeta.search import NODES_BETWEEN_CHECKS, AlphaBeta
+from genpolicy_policy_baselines.state_value import StateValueLearner
+from genpolicy_policy_baselines.value import ValueConfig
 
 CONNECT = "connect:rows=3,cols=3,k=3,gravity=false"
 NETWORK = NetworkConfig(num_layers=2, width=16, num_heads=2, geometry="board", head="typed", move_rank=4)

@@ -14,12 +14,13 @@ import genpolicy
 from genpolicy.data.records import Dataset
 from genpolicy.data.windows import TokenBatch
 from genpolicy.errors import ConfigError
-from genpolicy.networks import CausalTransformer, NetworkConfig
-from genpolicy.policies.autoregressive import AutoregressiveConfig, AutoregressiveLearner
-from genpolicy.policies.direct import DirectConfig, DirectLearner
+from genpolicy.networks import NetworkConfig
 from genpolicy.policies.neural import NetworkLearner
 from genpolicy.sequence import PARADIGMS, Layout
 from genpolicy.testing import check_learner, check_policy
+from genpolicy_policy_baselines.autoregressive import AutoregressiveConfig, AutoregressiveLearner
+from genpolicy_policy_baselines.causal import CausalTransformer
+from genpolicy_policy_baselines.direct import DirectConfig, DirectLearner
 from tests.small_datasets import CONNECT, solved_connect
 
 SHAPES = [("sequence", "unified"), ("sequence", "typed"), ("board", "typed")]

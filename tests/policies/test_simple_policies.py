@@ -17,10 +17,10 @@ from genpolicy.networks import NetworkConfig
 from genpolicy.options import options_of
 from genpolicy.policies.base import policy_spec, spelled_options
 from genpolicy.policies.one_step import OneStepConfig, OneStepLearner
-from genpolicy.policies.oracle import OraclePolicy
 from genpolicy.policies.seeds import RowSeeds
 from genpolicy.policies.simple import RandomPolicy
 from genpolicy.testing import check_policy
+from genpolicy_engines.oracle_policy import OraclePolicy
 from genpolicy_play.engine.options import declaration
 from tests.small_datasets import CONNECT
 

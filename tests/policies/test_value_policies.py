@@ -17,14 +17,14 @@ from genpolicy.data.records import Dataset, Record, make_record
 from genpolicy.errors import CheckpointError, ConfigError, DatasetError
 from genpolicy.game import Game
 from genpolicy.networks import NetworkConfig
-from genpolicy.policies.action_value import ActionValueLearner, ActionValuePolicy
-from genpolicy.policies.state_value import StateValueLearner, StateValuePolicy
-from genpolicy.policies.value import ValueConfig, ValueLearner
 from genpolicy.testing import check_learner, check_policy
 from genpolicy.training.config import OptimConfig
 from genpolicy.training.optim import make_optimizers
 from genpolicy.values import probability_to_bin, score_to_value, value_to_probability
 from genpolicy_evaluation.accuracy import measure_accuracy
+from genpolicy_policy_baselines.action_value import ActionValueLearner, ActionValuePolicy
+from genpolicy_policy_baselines.state_value import StateValueLearner, StateValuePolicy
+from genpolicy_policy_baselines.value import ValueConfig, ValueLearner
 from tests.small_datasets import CONNECT, solved_connect, write_dataset
 
 SMALL = NetworkConfig(num_layers=2, width=64, num_heads=4, geometry="board", head="typed", init_std=0.05)

@@ -11,8 +11,8 @@ import pytest
 
 import genpolicy
 from genpolicy.game import Game
-from genpolicy.search.alphabeta import AlphaBeta
-from genpolicy.search.scores import plies_to_end
+from genpolicy_alphabeta.scores import plies_to_end
+from genpolicy_alphabeta.search import AlphaBeta
 from tests.small_datasets import CONNECT
 
 WIN = 100.0  # of the reference: a win in n plies is 100 - n

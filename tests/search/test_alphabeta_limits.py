@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from genpolicy.game import Game, Hints
-from genpolicy.search.alphabeta import AlphaBeta
-from genpolicy.search.scores import Leaf, decided
+from genpolicy_alphabeta.scores import Leaf, decided
+from genpolicy_alphabeta.search import AlphaBeta
 
 State = tuple[int, int]
 NUM_NODES = 7

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("cshogi")
 
 import genpolicy
-from genpolicy.search.alphabeta import AlphaBeta
+from genpolicy_alphabeta.search import AlphaBeta
 
 GAME = genpolicy.load_game("shogi")
 

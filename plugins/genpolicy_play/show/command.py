@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Draw as the command line says; 0 once the file is written."""
     suffix = _check(arguments)
     from genpolicy import load_policy
-    from genpolicy.report import write_json
+    from genpolicy_common.tables import write_json
     from genpolicy_play.drawing import frames
     from genpolicy_play.show.facts import facts
 

@@ -12,8 +12,8 @@ from typing import Any
 from genpolicy.data.oracle import Line, Oracle
 from genpolicy.errors import EngineError
 from genpolicy.game import Game
-from genpolicy.search.alphabeta import QUIESCENCE_PLIES, AlphaBeta
-from genpolicy.search.scores import plies_to_end, score_text
+from genpolicy_alphabeta.scores import plies_to_end, score_text
+from genpolicy_alphabeta.search import QUIESCENCE_PLIES, AlphaBeta
 
 VERSION = "1"
 """Raised when the search's labels change for the same limits."""

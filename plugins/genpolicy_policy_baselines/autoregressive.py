@@ -20,13 +20,13 @@ from genpolicy.diffusion.process import nll_per_row
 from genpolicy.diffusion.random import uniforms
 from genpolicy.diffusion.ranking import draw_tokens
 from genpolicy.game import Game
-from genpolicy.networks import CausalTransformer
 from genpolicy.options import Option, PolicySpec
 from genpolicy.policies import declared
 from genpolicy.policies.base import Policy
 from genpolicy.policies.neural import FirstAction, NetworkLearner, NetworkLearnerConfig, acting_layout
 from genpolicy.policies.one_step import OneStepLearner, OneStepPolicy, first_time
 from genpolicy.sequence import Layout
+from genpolicy_policy_baselines.causal import CausalTransformer
 
 
 @dataclass

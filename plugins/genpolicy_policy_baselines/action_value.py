@@ -13,7 +13,7 @@ import torch
 
 from genpolicy.data.records import Dataset
 from genpolicy.policies.neural import NetworkLearner
-from genpolicy.policies.value import FloatArray, ValueLearner, ValuePolicy, missing_labels
+from genpolicy_policy_baselines.value import FloatArray, ValueLearner, ValuePolicy, missing_labels
 
 
 class ActionValueLearner(ValueLearner):

@@ -15,9 +15,9 @@ from genpolicy.policies.base import GENERAL_OPTIONS, Decision, Policy, decide_wi
 from genpolicy.policies.simple import legal_of
 from genpolicy.policies.thinking import Answer, Limits, Publish, Variation
 from genpolicy.registry import spelled_pairs
-from genpolicy.search.alphabeta import QUIESCENCE_PLIES, AlphaBeta, SearchResult
-from genpolicy.search.alphabeta_oracle import DEFAULT_NODES
-from genpolicy.search.scores import Comparator
+from genpolicy_alphabeta.oracle import DEFAULT_NODES
+from genpolicy_alphabeta.scores import Comparator
+from genpolicy_alphabeta.search import QUIESCENCE_PLIES, AlphaBeta, SearchResult
 
 OPTIONS = (
     Option(
@@ -69,7 +69,7 @@ class AlphaBetaPolicy(Policy):
         prior: A policy whose ``Decision.policy`` orders the moves.
         prior_depth: Plies to go at which it is asked, or more.
         evaluator: A policy whose ``Decision.value`` values leaves, in place of ``Hints.evaluate``.
-        comparator: Says which of two leaves is better, in place of both (``genpolicy.search.scores.Comparator``).
+        comparator: Says which of two leaves is better, in place of both (``genpolicy_alphabeta.scores.Comparator``).
 
     Raises:
         ValueError: an option out of range.

@@ -15,7 +15,7 @@ from typing import Any
 
 from genpolicy.control import FREE
 from genpolicy.game import Game, Hints
-from genpolicy.search.scores import (
+from genpolicy_alphabeta.scores import (
     Comparator,
     Evaluator,
     Leaf,

@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     import argparse
     from typing import Any
 
-GAMES = Command("list the installed games", "genpolicy.commands:add_games")
-POLICIES = Command("list the installed policies and how to write them", "genpolicy.commands:add_policies")
-PERFT = Command("count the positions a game reaches in so many moves", "genpolicy.commands:add_perft")
+GAMES = Command("list the installed games", "genpolicy_common.commands:add_games")
+POLICIES = Command("list the installed policies and how to write them", "genpolicy_common.commands:add_policies")
+PERFT = Command("count the positions a game reaches in so many moves", "genpolicy_common.commands:add_perft")
 
 
 def add_games(subparsers: Any) -> None:
@@ -25,7 +25,7 @@ def add_games(subparsers: Any) -> None:
 
 def _games(arguments: argparse.Namespace) -> int:
     from genpolicy import registry
-    from genpolicy.report import Report, write_json
+    from genpolicy_common.tables import Report, write_json
 
     columns = ["game", "moves", "state tokens", "state symbols", "protocol", "specification"]
     table = Report("Installed games", columns, words=True)
@@ -58,7 +58,7 @@ def _policies(arguments: argparse.Namespace) -> int:
     from typing import cast
 
     from genpolicy import registry
-    from genpolicy.report import Report, write_json
+    from genpolicy_common.tables import Report, write_json
 
     table = Report("Installed policies", ["policy", "write it as", "what it does"], words=True)
     rows = []
@@ -98,8 +98,8 @@ def add_perft(subparsers: Any) -> None:
 
 def _perft(arguments: argparse.Namespace) -> int:
     from genpolicy import registry
-    from genpolicy.report import write_json
     from genpolicy.testing import perft
+    from genpolicy_common.tables import write_json
 
     if arguments.depth < 1:
         raise ValueError(f"--depth must be at least 1, got {arguments.depth}")

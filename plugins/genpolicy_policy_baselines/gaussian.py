@@ -21,13 +21,13 @@ from genpolicy.diffusion.gaussian import GaussianEmbedding
 from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.errors import ConfigError, did_you_mean
 from genpolicy.game import Game
-from genpolicy.networks.continuous import EmbeddingTransformer
 from genpolicy.options import Option, PolicySpec
 from genpolicy.policies import declared
 from genpolicy.policies.base import Policy
 from genpolicy.policies.declared import SCHEDULERS
 from genpolicy.policies.neural import FirstAction, NetworkLearner, NetworkLearnerConfig, NetworkPolicy, acting_layout
 from genpolicy.sequence import Layout
+from genpolicy_policy_baselines.continuous import EmbeddingTransformer
 
 
 @dataclass

@@ -1,0 +1,1 @@
+"""What applications share: tables of results, the store of unfinished work, and the small subcommands."""

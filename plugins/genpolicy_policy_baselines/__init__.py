@@ -1,0 +1,1 @@
+"""What DiffuSearch is compared with: S-V and SA-V, autoregressive, direct and Gaussian futures."""
