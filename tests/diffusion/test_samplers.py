@@ -441,7 +441,7 @@ def test_bad_options_are_named() -> None:
         make_sampler("ancestral", process, temperature=-1.0)
     with pytest.raises(ConfigError, match="noise"):
         make_sampler("stochastic", process, noise=-0.5)
-    with pytest.raises(ConfigError, match=r"eta must be from 0 to 1, got 1\.5"):
+    with pytest.raises(ConfigError, match=r"eta must be at least 0 and at most 1, got 1\.5"):
         make_sampler("remasking", process, eta=1.5)
     with pytest.raises(ConfigError, match="take ancestral"):
         make_sampler("remasking", Multinomial(5, 20))
