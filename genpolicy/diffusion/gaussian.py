@@ -78,22 +78,14 @@ class MonotoneGamma(nn.Module):
     """A learned gamma: a line plus a small network whose weights are used through abs(), so that it rises everywhere.
 
     Args:
-        gamma_min: gamma at 0, exactly so with ``pinned``.
-        gamma_max: gamma at 1, exactly so with ``pinned``.
+        gamma_min: gamma at 0.
+        gamma_max: gamma at 1.
         num_features: Hidden width.
-        pinned: Rescale so that the ends stay at gamma_min and gamma_max; in the released VDM code they drift.
     """
 
-    def __init__(
-        self,
-        gamma_min: float = GAMMA_MIN,
-        gamma_max: float = GAMMA_MAX,
-        num_features: int = 1024,
-        *,
-        pinned: bool = True,
-    ) -> None:
+    def __init__(self, gamma_min: float = GAMMA_MIN, gamma_max: float = GAMMA_MAX, num_features: int = 1024) -> None:
         super().__init__()
-        self.pinned, self.gamma_min, self.gamma_max = pinned, gamma_min, gamma_max
+        self.gamma_min, self.gamma_max = gamma_min, gamma_max
         self.slope = nn.Parameter(torch.tensor(gamma_max - gamma_min))
         self.offset = nn.Parameter(torch.tensor(gamma_min))
         self.into = nn.Parameter(torch.randn(num_features))
@@ -101,14 +93,13 @@ class MonotoneGamma(nn.Module):
         self.out = nn.Parameter(torch.randn(num_features) * 0.01)
 
     def forward(self, t: Tensor) -> Tensor:
-        """gamma at times in [0, 1], of any shape."""
-        gamma = self._free(t)
-        if not self.pinned:
-            return gamma
-        low, high = self._free(t.new_zeros(())), self._free(t.new_ones(()))
+        """gamma at times in [0, 1], of any shape; the ends are pinned, while in the released VDM code they drift."""
+        gamma = self.unpinned(t)
+        low, high = self.unpinned(t.new_zeros(())), self.unpinned(t.new_ones(()))
         return self.gamma_min + (self.gamma_max - self.gamma_min) * (gamma - low) / (high - low)
 
-    def _free(self, t: Tensor) -> Tensor:
+    def unpinned(self, t: Tensor) -> Tensor:
+        """gamma before it is rescaled to its ends."""
         hidden = 2 * torch.sigmoid((2 * t - 1)[..., None] * self.into.abs() + self.bias) - 1
         return self.offset + self.slope.abs() * t + (hidden * self.out.abs()).sum(-1) / len(self.out)
 

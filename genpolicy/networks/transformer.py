@@ -258,10 +258,6 @@ class DenoisingTransformer(nn.Module):
         """Compile the trunk in place (``torch.compile``'s arguments); the heads, which pick tokens, stay uncompiled."""
         self.trunk.compile(*args, **kwargs)
 
-    def num_parameters(self) -> int:
-        """Number of trained weights; a tied table counts once."""
-        return sum(p.numel() for p in self.parameters() if p.requires_grad)
-
 
 @runtime_checkable
 class DrawsOwnWeights(Protocol):

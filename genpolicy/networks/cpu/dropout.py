@@ -112,7 +112,3 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Any shape in, the same out."""
         return dropout(x, self.p, self.training)
-
-    def extra_repr(self) -> str:
-        """Shown by ``print``."""
-        return f"p={self.p}"
