@@ -86,7 +86,10 @@ def test_a_notebook_registers_a_sampler(monkeypatch: pytest.MonkeyPatch) -> None
         """Decides the first masked tokens of a row, as many as the grid asks for."""
 
         options = (Option("reverse", bool, False),)
-        needs_visible_noise = True
+
+        @property
+        def needs_visible_noise(self) -> bool:
+            return True
 
         def advance(self, step: Step) -> SamplerOutput:
             masked = self.process.undecided(step.xt) & ~step.frozen

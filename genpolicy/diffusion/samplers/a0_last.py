@@ -22,7 +22,11 @@ class A0LastSampler(EasyFirstSampler):
 
     options = declared_samplers.A0_LAST
     decides_last = True
-    needs_visible_noise = True
+
+    @property
+    def needs_visible_noise(self) -> bool:
+        """Always, for the tokens that wait."""
+        return True
 
     def _noise_again(self, rank_by: Tensor, frozen: Tensor, s: int) -> Tensor:
         if s == 0:

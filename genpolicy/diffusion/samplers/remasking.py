@@ -41,7 +41,10 @@ class RemaskingSampler(Sampler):
 
     options = declared_samplers.REMASKING
 
-    needs_visible_noise = True
+    @property
+    def needs_visible_noise(self) -> bool:
+        """Always: it returns tokens to the mask."""
+        return True
 
     def advance(self, step: Step) -> SamplerOutput:
         """Decide some masked tokens, and mask some decided ones."""
