@@ -94,14 +94,18 @@ class Option:
         return number
 
     def _number(self, value: Any) -> int | float:
-        if isinstance(value, str):
+        number = value
+        if isinstance(number, str):
             with contextlib.suppress(ValueError):  # refused below, like every other wrong value
-                value = int(value) if self.type is int else float(value)
-        kind = "a whole number" if self.type is int else "a number"
-        fits = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-        if not fits or (self.type is int and not isinstance(value, Integral) and not float(value).is_integer()):
-            raise ValueError(f"{self.name} is {kind}, got {value!r}")
-        return int(value) if self.type is int else float(value)
+                number = int(number) if self.type is int else float(number)
+        if isinstance(number, Real) and not isinstance(number, bool) and math.isfinite(number):
+            if self.type is float:
+                return float(number)
+            if isinstance(number, Integral):
+                return int(number)
+            if float(number).is_integer():
+                return int(float(number))
+        raise ValueError(f"{self.name} is {'a whole number' if self.type is int else 'a number'}, got {number!r}")
 
     def _text(self, value: Any) -> str:
         text = str(value)
@@ -195,10 +199,11 @@ def options_of(group: Group, name: str, spec: PolicySpec | None = None) -> tuple
     """
     declared = declaration_of(group, name)
     if not isinstance(declared, tuple | list):
-        options = getattr(declared, "options", None)
-        if options is None:
-            raise registry.wrong_thing(group, name, declared, "something that declares options")
-        declared = options(spec) if callable(options) else options
+        declared = getattr(declared, "options", None)
+        if callable(declared):
+            declared = declared(spec)
+    if not isinstance(declared, tuple | list):
+        raise registry.wrong_thing(group, name, declared, "a list of options")
     options = tuple(declared)
     if wrong := next((each for each in options if not isinstance(each, Option)), None):
         raise registry.wrong_thing(group, name, wrong, "a genpolicy.options.Option in its options")

@@ -33,10 +33,14 @@ class ShogiFiles(Files):
     reads = ("games", "positions", "puzzles")
     writes = ("games", "positions")
     suffixes = (".kif", ".csa", ".kifu")  # KIF first, which people and GUIs know best
-    log_suffix = ".csa"
 
     def __init__(self, game: ShogiGame, mates: MateSearch) -> None:
         self.game, self._mates = game, mates
+
+    @property
+    def log_suffix(self) -> str:
+        """CSA: a game grows there line by line."""
+        return ".csa"
 
     def source_kind(self, path: Path) -> Literal["games", "positions"]:
         """``"games"`` for CSA, KIF, KI2 and USI lists with moves, ``"positions"`` for hcpe, hcpe3, PSV and SFEN lists.
