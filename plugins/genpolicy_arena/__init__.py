@@ -1,4 +1,4 @@
-"""Matches and tournaments between policies and engines, and ratings."""
+"""Matches and tournaments between policies and engines, and Elo ratings."""
 
 from genpolicy.cli import Command
 

@@ -1,4 +1,4 @@
-"""When a game is ended from outside: by an engine's score, by scores that both players agree on, by its length."""
+"""Ends games before the rules do: by an engine's score, by values that both players agree on, or by length."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from genpolicy.values import parse_score
 
 @dataclass(frozen=True)
 class Adjudication:
-    """The rules by which a tournament ends games. A draw by rule that the game knows always ends it."""
+    """How a tournament ends games that the rules have not ended. A draw by the game's own rules always ends a game."""
 
     judge: str | None = None
-    """Spelling of an oracle that looks at each position, e.g. ``stockfish?nodes=10000``; None: nobody does."""
+    """Spelling of an oracle that evaluates each position, e.g. ``stockfish?nodes=10000``. None disables it."""
     judge_cp: int = 1300
-    """The judge ends a game at a mate or at more than so many centipawns (searchless_chess's rule)."""
+    """The judge ends a game at a mate or at more than this many centipawns (searchless_chess's rule)."""
     judge_every: int = 1
-    """The judge looks after so many plies each."""
+    """Plies from one evaluation of the judge to the next."""
     win: tuple[float, int] | None = None
-    """(value, plies): won when the values that the players gave in so many last plies all lie beyond this for one side.
-    Both players' values count, so both must agree; a player without values never does."""
+    """(value, plies): a game is won when all values of the last ``plies`` plies lie beyond ``value`` for one side. The
+    values are both players' own, so both must agree; a player that gives no values never does."""
     draw: tuple[float, int, int] | None = None
-    """(value, plies, from ply): drawn when those values all lie within +-value, not before so many plies."""
+    """(value, plies, from ply): a game is drawn when those values all lie within +-value, from that ply on."""
     max_plies: int = 512
-    """A game ends after so many plies, the opening's included."""
+    """A game ends after this many plies, the opening's included."""
     at_limit: str = "draw"
-    """What it is then: ``draw``, or ``judge``: won for whoever the judge has ahead by more than ``judge_cp``."""
+    """Result of such a game: ``draw``, or ``judge``, which is a win for a side that the judge has ahead by more than
+    ``judge_cp``."""
 
     def __post_init__(self) -> None:
         if self.judge_cp < 1 or self.judge_every < 1 or self.max_plies < 1:
@@ -46,10 +47,10 @@ class Adjudication:
             )
 
     def agreed(self, values: Sequence[float | None], num_plies: int) -> tuple[float, str] | None:
-        """Result (1 the first player) and reason where both players agree; None where they do not.
+        """Result (1 if the first player wins) and reason if both players agree, else None.
 
         Args:
-            values: What the mover of each ply gave, for the first player, in [-1, 1]; None where it gave none.
+            values: Value that the mover of each ply gave, for the first player, in [-1, 1]; None if it gave none.
             num_plies: Plies of the game so far.
         """
         if self.win is not None:
@@ -66,7 +67,7 @@ class Adjudication:
         return None
 
     def judged(self, score: str | None) -> float | None:
-        """Value (1 the player to move wins) that a judge's score settles; None where it settles nothing."""
+        """Result for the player to move (1 if it wins) if a judge's score decides the game, else None."""
         if score is None:
             return None
         kind, number = parse_score(score)

@@ -1,4 +1,4 @@
-"""``genpolicy tournament``: policies and engines play each other, are rated, and the games are kept."""
+"""``genpolicy tournament``: lets policies and engines play each other, keeps the games and rates the players."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "tournament",
         help="let policies and engines play each other, and rate them",
-        description="A round robin or gauntlet of policies and engines. Each opening is played with both colours.",
-        epilog="The same command goes on after Ctrl-C or a kill: no game is lost, none is kept twice.",
+        description="Play a round robin or gauntlet of policies and engines. Each opening is played with both colours.",
+        epilog="The same command resumes after Ctrl-C or a kill: no game is lost and none is kept twice.",
     )
     parser.add_argument(
         "--policy",
@@ -35,8 +35,8 @@ def add_parser(subparsers: Any) -> None:
         metavar="[NAME=]P",
         help="folders or spellings of policies, e.g. runs/demo/s-asa/policy sf=engine:stockfish?nodes=100",
     )
-    parser.add_argument("--game", metavar="SPEC", help="the game, where no policy's folder says it, e.g. chess")
-    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where the games are kept")
+    parser.add_argument("--game", metavar="SPEC", help="the game, if no policy's folder names it, e.g. chess")
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="folder of the games")
     parser.add_argument(
         "--format",
         default="round-robin",
@@ -52,28 +52,36 @@ def add_parser(subparsers: Any) -> None:
     )
     _add_openings(parser)
     _add_rules(parser)
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of openings and of all that players draw")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the openings and of the players")
     parser.add_argument("--device", default="cpu", help="where networks run; default cpu")
     parser.add_argument(
-        "--workers", type=_positive, metavar="N", help="processes (default: one a core, one on other devices than cpu)"
+        "--workers",
+        type=_positive,
+        metavar="N",
+        help="processes (default: one per core; one on devices other than cpu)",
     )
     parser.add_argument(
-        "--threads", type=_positive, default=1, metavar="N", help="of each process's networks; default 1"
+        "--threads", type=_positive, default=1, metavar="N", help="threads for the networks of each process; default 1"
     )
     parser.add_argument(
         "--games-at-once",
         type=_positive,
         metavar="N",
-        help="games that a process plays in step, even (default 16, fewer in small tournaments); 2 for slow engines",
+        help="games that a process plays in step, an even number (default 16, fewer in small tournaments); 2 for slow "
+        "engines",
     )
     parser.add_argument(
         "--sprt",
         nargs="*",
         metavar="KEY=X",
-        help="stop two players early: elo0=0 elo1=20 alpha=0.05 beta=0.05 (the first against the second)",
+        help="stop a match of two players early by a test: elo0=0 elo1=20 alpha=0.05 beta=0.05 (the first against the "
+        "second)",
     )
     parser.add_argument(
-        "--sprt-on", choices=["pairs", "games"], default="pairs", help="pentanomial on pairs (default), or trinomial"
+        "--sprt-on",
+        choices=["pairs", "games"],
+        default="pairs",
+        help="what the test counts: pairs (pentanomial, default) or games (trinomial)",
     )
     add_rating_arguments(parser)
     add_output_arguments(parser)
@@ -85,65 +93,91 @@ def _add_openings(parser: argparse.ArgumentParser) -> None:
         "--openings",
         type=Path,
         metavar="FILE",
-        help="book: games, positions, or lines of moves; drawn without replacement",
+        help="book of games, positions or lines of moves; openings are drawn without replacement",
     )
     parser.add_argument(
-        "--opening-plies", type=_natural, metavar="N", help="plies taken of each game (default 8) or line (default all)"
+        "--opening-plies",
+        type=_natural,
+        metavar="N",
+        help="plies used of each game (default 8) or line of moves (default all)",
     )
     parser.add_argument(
-        "--random-plies", type=_natural, default=6, metavar="N", help="random moves before each game without a book (6)"
+        "--random-plies",
+        type=_natural,
+        default=6,
+        metavar="N",
+        help="random moves before each game, without a book (default 6)",
     )
-    parser.add_argument("--reuse-openings", action="store_true", help="use openings again when there are too few")
+    parser.add_argument("--reuse-openings", action="store_true", help="use openings again if there are too few")
 
 
 def _add_rules(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-plies", type=_positive, default=512, metavar="N", help="longest game (default 512)")
-    parser.add_argument("--at-limit", default="draw", metavar="W", help="what it is then: draw (default) or judge")
-    parser.add_argument("--judge", metavar="ORACLE", help="ends games that are decided, e.g. 'stockfish?nodes=10000'")
     parser.add_argument(
-        "--judge-cp", type=_positive, default=1300, metavar="CP", help="decided above this (default 1300)"
+        "--at-limit", default="draw", metavar="W", help="result of the longest games: draw (default) or judge"
     )
     parser.add_argument(
-        "--judge-every", type=_positive, default=1, metavar="N", help="plies between its looks (default 1)"
+        "--judge", metavar="ORACLE", help="engine that ends decided games, e.g. 'stockfish?nodes=10000'"
     )
     parser.add_argument(
-        "--adjudicate-win", type=_win, metavar="VALUE:PLIES", help="won when both players' values agree, e.g. 0.95:6"
+        "--judge-cp",
+        type=_positive,
+        default=1300,
+        metavar="CP",
+        help="score above which a game is decided (default 1300)",
     )
     parser.add_argument(
-        "--adjudicate-draw", type=_draw, metavar="VALUE:PLIES:FROM", help="drawn when both agree, e.g. 0.02:10:80"
+        "--judge-every",
+        type=_positive,
+        default=1,
+        metavar="N",
+        help="plies from one evaluation of the judge to the next (default 1)",
+    )
+    parser.add_argument(
+        "--adjudicate-win", type=_win, metavar="VALUE:PLIES", help="a win when both players' values agree, e.g. 0.95:6"
+    )
+    parser.add_argument(
+        "--adjudicate-draw",
+        type=_draw,
+        metavar="VALUE:PLIES:FROM",
+        help="a draw when both players' values agree, e.g. 0.02:10:80",
     )
 
 
 def add_rating_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what ratings may be told."""
+    """Add the options of ratings."""
     parser.add_argument(
-        "--model", default="bt", metavar="M", help="bt: Bradley-Terry with draws (default), bayeselo, or ordo"
+        "--model", default="bt", metavar="M", help="bt (Bradley-Terry with draws, default), bayeselo or ordo"
     )
-    parser.add_argument("--anchor", metavar="NAME=ELO", help="a player's rating; without it their mean is 0")
+    parser.add_argument("--anchor", metavar="NAME=ELO", help="rating of one player; without it the mean rating is 0")
     parser.add_argument(
-        "--advantage", metavar="ELO", help="what the first move is worth, on the scale shown, or fit; default by model"
+        "--advantage", metavar="ELO", help="worth of the first move, on the scale shown, or fit; default by model"
     )
     parser.add_argument("--draw", metavar="X", help="the draw parameter (nu, eloDraw), or fit; default by model")
     parser.add_argument("--prior", type=float, metavar="N", help="virtual games of each player; default by model")
     parser.add_argument(
-        "--bootstrap", type=_natural, default=0, metavar="N", help="draws of opening pairs for the intervals, e.g. 1000"
+        "--bootstrap",
+        type=_natural,
+        default=0,
+        metavar="N",
+        help="bootstrap samples of opening pairs for the intervals, e.g. 1000",
     )
 
 
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add where tables go."""
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there")
+    """Add the files that tables are written to."""
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a JSON file")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables to a Markdown file")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Play, or go on; show the tables."""
+    """``genpolicy tournament``: play or resume, then show the tables."""
     from genpolicy.machine import num_cores
     from genpolicy_arena.tournament import run_tournament
     from genpolicy_evaluation.players import find_game
 
     players = players_of([spec for group in arguments.policy for spec in group])
-    options = rating_options(arguments)  # what is wrong with them is said before hours of play
+    options = rating_options(arguments)  # an error in them is reported before hours of play
     if options.anchor is not None and options.anchor[0] not in players:
         raise ValueError(f"--anchor: {options.anchor[0]!r} does not play; the players: {', '.join(players)}")
     game = find_game(arguments.game, list(players.values()))
@@ -154,15 +188,15 @@ def run(arguments: argparse.Namespace) -> int:
         outcome = run_tournament(
             config, game, arguments.out, workers=workers, threads=arguments.threads, progress=show, note=_say
         )
-    _tell(arguments, config, outcome)
+    _report(arguments, config, outcome)
     return 0
 
 
 def players_of(specs: Sequence[str]) -> dict[str, str]:
-    """Name -> spelling; ``name=SPEC`` gives a name, the others are derived and told apart.
+    """Name -> spelling; ``name=SPEC`` gives a name, and the other names are derived and distinct.
 
     Raises:
-        ValueError: a name given twice.
+        ValueError: two players have the same name.
     """
     from genpolicy_evaluation.players import names_of
 
@@ -225,7 +259,7 @@ def _openings(arguments: argparse.Namespace, game: Game[Any]) -> list[Opening]:
 
 
 def _check_players(config: TournamentConfig, game: Game[Any]) -> None:
-    """Load every player and the judge once, so that what is wrong is said here and not by a worker."""
+    """Load every player and the judge once, so that errors are reported here and not by a worker."""
     from genpolicy.data.oracle import make_oracle
     from genpolicy_arena.workers import open_policy
 
@@ -236,10 +270,10 @@ def _check_players(config: TournamentConfig, game: Game[Any]) -> None:
 
 
 def rating_options(arguments: argparse.Namespace) -> Any:
-    """How ratings are fitted, as the command line says.
+    """The options of ratings that the command line gives.
 
     Raises:
-        ValueError: something out of range.
+        ValueError: an option is out of range.
     """
     from genpolicy_arena.ratings import FitOptions
 
@@ -257,7 +291,7 @@ def rating_options(arguments: argparse.Namespace) -> Any:
     )
 
 
-def _tell(arguments: argparse.Namespace, config: TournamentConfig, outcome: TournamentOutcome) -> None:
+def _report(arguments: argparse.Namespace, config: TournamentConfig, outcome: TournamentOutcome) -> None:
     from genpolicy_arena.crosstable import (
         crosstable,
         crosstable_figures,
@@ -276,7 +310,7 @@ def _tell(arguments: argparse.Namespace, config: TournamentConfig, outcome: Tour
     for forfeit in outcome.forfeits[:MAX_SHOWN]:
         table.notes.append(f"game {forfeit.number + 1}: {forfeit.reason}")
     if len(outcome.forfeits) > MAX_SHOWN:
-        table.notes.append(f"{len(outcome.forfeits) - MAX_SHOWN} more games were lost so; see games.jsonl")
+        table.notes.append(f"{len(outcome.forfeits) - MAX_SHOWN} more games were forfeited; see games.jsonl")
     table.notes += outcome.warnings
     if outcome.sprt is not None and config.sprt is not None:
         table.notes.append(outcome.sprt.text(config.sprt))
@@ -309,7 +343,7 @@ _ENDS = {"rules": "the rules", "adjudication": "adjudication", "limit": "the ply
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int, Any], None]]:
-    """A bar of games on stderr."""
+    """Show a progress bar of games on stderr."""
     from genpolicy_evaluation.positions import progress_bar
 
     with progress_bar() as bar:
@@ -323,7 +357,7 @@ def _progress() -> Iterator[Callable[[int, int, Any], None]]:
             yield show
         except KeyboardInterrupt:
             bar.stop()
-            _say("stopped; the games that ended are kept, and the same command goes on")
+            _say("stopped; finished games are kept, and the same command resumes")
             raise
 
 
@@ -368,7 +402,7 @@ def _number(option: str, text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ValueError(f"{option}: {text!r} is no number") from None
+        raise ValueError(f"{option}: {text!r} is not a number") from None
 
 
 def _fit_or_number(option: str, text: str | None) -> Any:

@@ -1,4 +1,4 @@
-"""Who scored what against whom, as tables for the terminal, Markdown and JSON."""
+"""Tables of ratings and of who scored what against whom, for the terminal, Markdown and JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from genpolicy_common.tables import Report
 
 
 def crosstable(games: Sequence[RatedGame], names: Sequence[str]) -> Report:
-    """Points and games of each player against each other, in the order of ``names``."""
+    """Points and games of each player against each other player, in the order of ``names``."""
     counts = _counts(games)
     report = Report("Crosstable: points / games, row against column", ["player", *_numbers(names), "total"])
     for number, name in enumerate(names, 1):
@@ -26,23 +26,23 @@ def crosstable(games: Sequence[RatedGame], names: Sequence[str]) -> Report:
 
 
 def crosstable_figures(games: Sequence[RatedGame]) -> list[dict[str, Any]]:
-    """Wins, draws and losses of each ordered pair: who moved first, who second."""
-    found: Counter[tuple[str, str, float]] = Counter((game.first, game.second, game.result) for game in games)
-    pairs = sorted({(first, second) for first, second, _ in found})
+    """Wins, draws and losses of each ordered pair (who moved first, who second)."""
+    counts: Counter[tuple[str, str, float]] = Counter((game.first, game.second, game.result) for game in games)
+    pairs = sorted({(first, second) for first, second, _ in counts})
     return [
         {
             "first": first,
             "second": second,
-            "wins": found[first, second, 1.0],
-            "draws": found[first, second, 0.0],
-            "losses": found[first, second, -1.0],
+            "wins": counts[first, second, 1.0],
+            "draws": counts[first, second, 0.0],
+            "losses": counts[first, second, -1.0],
         }
         for first, second in pairs
     ]
 
 
 def rating_report(ratings: Ratings, title: str = "Ratings") -> Report:
-    """The table of ratings with what was fitted below."""
+    """The table of ratings, with the fitted parameters below it."""
     columns = ["player", "Elo", "95 % interval", "games", "score %", "won", "drawn", "lost", "LOS over next %"]
     report = Report(title, columns)
     for index, row in enumerate(ratings.players):
@@ -67,7 +67,7 @@ def rating_report(ratings: Ratings, title: str = "Ratings") -> Report:
     if draw is not None and ratings.draw is not None:
         line += f"; draws {draw} = {ratings.draw:.3g}"
     if ratings.prior:
-        line += f"; prior of {ratings.prior:g} virtual games a player"
+        line += f"; prior of {ratings.prior:g} virtual games per player"
     report.notes += [line, *ratings.notes]
     return report
 
@@ -101,5 +101,5 @@ def _end(value: float) -> str:
 
 
 def _numbers(names: Sequence[str]) -> list[str]:
-    """Heads of the columns: names are too long for a table of many players."""
+    """Heads of the columns; names would be too long in a table of many players."""
     return [str(number) for number in range(1, len(names) + 1)]

@@ -1,8 +1,8 @@
-"""Several games at once: the policies' decisions of a ply are asked in one batch a policy.
+"""Plays several games in step, so that a policy decides all positions in which it is to move in one batch.
 
-A *group* of games is played in step, from its first ply to its last, by policies that were seeded for the group. What a
-game turns out to be therefore depends on the tournament's seed and its group alone, whichever process plays it and
-whatever was played before, as far as ``Policy.seed`` makes a policy forget and its moves do not depend on the clock.
+A *group* of games is played from first ply to last by policies that are seeded for the group. A game therefore depends
+on the tournament's seed and its group alone, and not on the process or on earlier games, provided that ``Policy.seed``
+makes a policy forget and that its moves do not depend on the clock.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ class GameTask:
     number: int
     """Unique in its tournament, from 0."""
     round: int
-    """Of the opening, from 0."""
+    """Number of the opening, from 0."""
     pair: str
-    """What the two games of this opening and these players share."""
+    """Name that the two games of this opening and these players share."""
     first: str
-    """Name of who plays player 0."""
+    """Name of player 0."""
     second: str
     opening: Opening
 
 
 @dataclass(frozen=True)
 class GameResult:
-    """A game that was played. All of it is plain data, a line of ``games.jsonl``."""
+    """A finished game: plain data, a line of ``games.jsonl``."""
 
     number: int
     round: int
@@ -51,49 +51,49 @@ class GameResult:
     start: str
     """Text of the first position."""
     opening: str
-    """Where the opening comes from."""
+    """Source of the opening."""
     opening_plies: int
     moves: tuple[str, ...]
     """Protocol moves, the opening's included."""
     result: float
-    """1 player 0 won, 0 a draw, -1 player 1 won."""
+    """1 if player 0 won, 0 for a draw, -1 if player 1 won."""
     ended: str
     """``rules``, ``adjudication``, ``limit`` or ``forfeit``."""
     reason: str
-    """For people."""
+    """Why it ended so, for people."""
     forfeit_by: str | None
-    """Who lost by a crash, a hang or an illegal move."""
+    """Name of the player that lost by a crash, a hang or an illegal move, if any."""
     seconds: tuple[float, float]
-    """Time that each side's decisions took; of a batch, an equal share."""
+    """Time of each side's decisions; a batch counts as an equal share for each of its games."""
     finished: str
-    """When, local time, ``YYYY-MM-DDTHH:MM:SS``."""
+    """Local time of its end, ``YYYY-MM-DDTHH:MM:SS``."""
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Plain data for JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> GameResult:
-        """Back from JSON."""
+        """The game that ``to_dict`` gave."""
         first, second = row["seconds"]
         return cls(**{**row, "moves": tuple(row["moves"]), "seconds": (float(first), float(second))})
 
 
 @dataclass(eq=False)
 class _Running:
-    """A game while it is played."""
+    """A game that is being played."""
 
     task: GameTask
     state: Any
     moves: list[int]
     values: list[float | None] = field(default_factory=list)
-    """What the movers gave after the opening, for player 0."""
+    """Values that the movers gave after the opening, for player 0; None if a mover gave none."""
     seconds: list[float] = field(default_factory=lambda: [0.0, 0.0])
     judged: float | None = None
-    """The judge's last settled value for player 0 at the present ply; None: nothing is settled."""
+    """Result for player 0 by which the judge decides the present position; None if it does not."""
 
 
-_PAST_ONE = 1e-6  # of a value that was rounded
+_PAST_ONE = 1e-6  # a value that was rounded may exceed 1 by this
 Finished = Callable[[GameResult], None]
 Warn = Callable[[str], None]
 
@@ -102,12 +102,12 @@ class Match:
     """Plays groups of games.
 
     Args:
-        game: The rules.
-        policies: Who plays, by name.
-        rules: When a game is ended from outside.
-        judge: The oracle of the rules' judge.
-        seed: Of the tournament.
-        warn: Told what a person should know and what loses no game, e.g. that the judge failed.
+        game: The game.
+        policies: The players by name.
+        rules: When games are ended before the rules do.
+        judge: The oracle of ``rules.judge``.
+        seed: Seed of the tournament.
+        warn: Called with texts on problems that cost no game, e.g. that the judge failed.
     """
 
     def __init__(
@@ -129,25 +129,25 @@ class Match:
         )
 
     def play(self, tasks: Sequence[GameTask], finished: Finished) -> None:
-        """Play a group of games to their ends; ``finished`` is told of each as it ends."""
+        """Play a group of games to their ends; ``finished`` is called with each game as it ends."""
         for name in sorted({name for task in tasks for name in (task.first, task.second)}):
-            # Each player has a seed of its own, or two copies of one policy would draw alike.
+            # Each player has a seed of its own; otherwise two copies of one policy would draw the same numbers.
             mixed = hashlib.blake2b(f"{self.seed}|{tasks[0].number}|{name}".encode(), digest_size=8).digest()
             self.policies[name].seed(int.from_bytes(mixed, "big") >> 1)
         running = [_Running(task, task.opening.play(self.game), list(task.opening.moves)) for task in tasks]
         while running:
-            self._ask_judge(running)
-            going = []
+            self._judge(running)
+            unfinished = []
             for each in running:
                 ending = self._ending(each)
                 if ending is None:
-                    going.append(each)
+                    unfinished.append(each)
                 else:
                     finished(self._result(each, *ending))
-            running = self._move_all(going, finished)
+            running = self._move_all(unfinished, finished)
 
     def _ending(self, each: _Running) -> tuple[float, str, str] | None:
-        """Result for player 0, kind and reason; None while the game goes on."""
+        """Result for player 0, kind and reason if the game is over, else None."""
         game, rules = self.game, self.rules
         outcome = game.outcome(each.state)
         if outcome is None and len(game.legal(each.state)) == 0:
@@ -157,7 +157,7 @@ class Match:
             word = "draw by the rules" if result == 0 else f"{game.players[0 if result > 0 else 1]} wins by the rules"
             return result, "rules", word
         if each.judged is not None:
-            return each.judged, "adjudication", f"{rules.judge} has it decided"
+            return each.judged, "adjudication", f"decided by {rules.judge}"
         agreed = rules.agreed(each.values, len(each.moves))
         if agreed is not None:
             return agreed[0], "adjudication", agreed[1]
@@ -165,8 +165,8 @@ class Match:
             return 0.0, "limit", f"draw after {rules.max_plies} plies"
         return None
 
-    def _ask_judge(self, running: Sequence[_Running]) -> None:
-        """Let the judge look at the games whose turn it is."""
+    def _judge(self, running: Sequence[_Running]) -> None:
+        """Let the judge evaluate the games that are due."""
         if self.judge is None:
             return
         due = []
@@ -174,7 +174,7 @@ class Match:
             each.judged = None
             plies = len(each.moves) - len(each.task.opening.moves)
             at_limit = self.rules.at_limit == "judge" and len(each.moves) >= self.rules.max_plies
-            # The opening is not judged: a book may be as sharp as it likes.
+            # Openings are not judged: those of a book may be sharp.
             if (plies > 0 and plies % self.rules.judge_every == 0) or at_limit:
                 over = self.game.outcome(each.state) is not None or len(self.game.legal(each.state)) == 0
                 due += [] if over else [each]
@@ -183,18 +183,18 @@ class Match:
         try:
             lines = self.judge.analyse([each.state for each in due], 1)
         except EngineError as error:
-            self.warn(f"the judge failed, and games went on unjudged: {error}")
+            self.warn(f"the judge failed, so games continued without it: {error}")
             return
         for each, line in zip(due, lines, strict=True):
             if line.error is not None:
-                self.warn(f"the judge failed, and games went on unjudged: {line.error}")
+                self.warn(f"the judge failed, so games continued without it: {line.error}")
                 continue
-            settled = self.rules.judged(line.scores[0] if line.scores else None)
-            if settled is not None:
-                each.judged = settled if self.game.player(each.state) == 0 else -settled
+            result = self.rules.judged(line.scores[0] if line.scores else None)
+            if result is not None:
+                each.judged = result if self.game.player(each.state) == 0 else -result
 
     def _move_all(self, running: Sequence[_Running], finished: Finished) -> list[_Running]:
-        """One ply of each game; those that a player forfeits are finished, the others are returned."""
+        """Play one ply of each game; returns the games that were not forfeited."""
         by_player: dict[str, list[_Running]] = {}
         for each in running:
             by_player.setdefault(self._mover(each), []).append(each)
@@ -213,9 +213,9 @@ class Match:
         return each.task.first if self.game.player(each.state) == 0 else each.task.second
 
     def _decide(self, name: str, games: Sequence[_Running]) -> list[tuple[int, float | None, float] | str]:
-        """Move, value for the mover and seconds for each game; what went wrong where nothing was decided.
+        """Move, value for the mover and seconds of each game, or a text on what went wrong.
 
-        A batch that fails is asked again game by game, so that one position does not lose the others' games.
+        A batch that fails is decided again game by game, so that one position does not lose the others' games.
         """
         policy = self.policies[name]
         began = time.perf_counter()
@@ -223,7 +223,7 @@ class Match:
             decisions = policy.decide([each.state for each in games])
             if len(decisions) != len(games):
                 raise RuntimeError(f"gave {len(decisions)} decisions for {len(games)} positions")
-        except Exception as error:  # whatever a player does, it loses its game and the tournament goes on
+        except Exception as error:  # whatever a player raises, it loses its game and the tournament continues
             if len(games) > 1:
                 return [answer for each in games for answer in self._decide(name, [each])]
             return [f"failed: {type(error).__name__}: {error}"]
@@ -231,7 +231,7 @@ class Match:
         return [_read(decision, seconds) for decision in decisions]
 
     def _play(self, each: _Running, move: int, value: float | None, seconds: float) -> str | None:
-        """Play a decision; what is wrong with it, if anything."""
+        """Play a decision; returns what is wrong with it, or None."""
         legal = self.game.legal(each.state)
         if move not in legal:
             text = repr(self.game.moves[move]) if 0 <= move < len(self.game.moves) else f"of id {move}"
@@ -267,12 +267,12 @@ class Match:
 
 
 def _read(decision: Any, seconds: float) -> tuple[int, float | None, float] | str:
-    """Move, value for the mover and seconds of what a policy answered; what is wrong with it, if anything.
+    """Move, value for the mover and seconds of a decision, or a text on what is wrong with it.
 
-    A policy may be anybody's, so nothing of it is believed.
+    Third parties write policies, so everything is checked.
     """
     try:
-        move = operator.index(decision.move)  # a whole number of any library, and no fraction
+        move = operator.index(decision.move)  # accepts any library's whole numbers, and no fractions
     except (AttributeError, TypeError):
         return f"answered no move: {_short(getattr(decision, 'move', decision))}"
     value = getattr(decision, "value", None)
@@ -282,8 +282,8 @@ def _read(decision: Any, seconds: float) -> tuple[int, float | None, float] | st
         number = math.nan if isinstance(value, str) else float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if not abs(number) <= 1 + _PAST_ONE:  # not a number, too
-        return f"gave a value that is no number in [-1, 1]: {_short(value)}"
+    if not abs(number) <= 1 + _PAST_ONE:  # also false for NaN
+        return f"gave a value that is not a number in [-1, 1]: {_short(value)}"
     return move, max(-1.0, min(1.0, number)), seconds
 
 

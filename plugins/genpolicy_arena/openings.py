@@ -1,8 +1,9 @@
 """Openings of a tournament: drawn from a book without replacement, or made of random moves.
 
-A book is a file of games (its first plies), of positions (EPD, FEN, SFEN, ...) or of lines of protocol moves, one a
-line: ``e2e4 e7e5 g1f3``, ``startpos moves 7g7f 3c3d``, ``POSITION moves ...``; ``.gz`` is unpacked. Two openings that
-reach the same position are one. Openings that are illegal or end the game are named, counted and left out.
+A book is a file of games (whose first plies are used), of positions (EPD, FEN, SFEN, ...) or of protocol moves, one
+opening per line: ``e2e4 e7e5 g1f3``, ``startpos moves 7g7f 3c3d``, ``POSITION moves ...``; ``.gz`` is unpacked. Two
+openings that reach the same position count as one. Openings that are illegal or end the game are named, counted and
+left out.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from genpolicy.facets import reader
 from genpolicy.game import Game
 
 MAX_TRIES = 200
-"""Draws of random moves before too few different openings are admitted."""
+"""Attempts at a new opening of random moves before there are said to be too few."""
 
 
 @dataclass(frozen=True)
 class Opening:
-    """Where two games begin."""
+    """The opening of two games."""
 
     start: str
     """Text of the first position."""
     moves: tuple[int, ...]
     """Absolute ids of the moves played from there before the players take over."""
     source: str
-    """Where it comes from, for people: ``book.pgn:12``, ``random:3``."""
+    """Its source, for people: ``book.pgn:12``, ``random:3``."""
 
     def play(self, game: Game[Any]) -> Any:
         """The state in which the players take over."""
@@ -44,25 +45,25 @@ class Opening:
 
 @dataclass
 class Book:
-    """What could be read of a book."""
+    """The openings of a book that can be played."""
 
     openings: list[Opening] = field(default_factory=list)
     bad: list[str] = field(default_factory=list)
-    """What was left out, and why."""
+    """Texts on openings that were left out, and why."""
     num_repeated: int = 0
-    """Openings left out because another one reaches the same position."""
+    """Number of openings left out because another one reaches the same position."""
 
 
 def read_book(game: Game[Any], path: Path, max_plies: int | None = None) -> Book:
-    """The openings of a book.
+    """Read a book.
 
     Args:
         game: The game.
-        path: A file of lines of moves, or whatever the game reads.
-        max_plies: Plies that are taken of each line or game at most; None takes 8 of a game and all of a line.
+        path: A file of lines of moves, or of a format that the game reads.
+        max_plies: Most plies to use of each line or game; None uses 8 of a game and all of a line.
 
     Raises:
-        SourceError: the book cannot be read, or no opening of it can be played; the message says why.
+        SourceError: the book cannot be read, or none of its openings can be played; the message says why.
     """
     book = Book()
     seen: set[str] = set()
@@ -99,7 +100,7 @@ def _openings_of(
     try:
         kind = reader(game, path, "games", "positions").source_kind(path)
     except SourceError as error:
-        unknown = error  # a game need not know files of lines
+        unknown = error  # it may still be a file of lines, which a game need not know
     if path.is_file() and (kind != "games" or _begins_with(path, "startpos")) and _holds_lines(game, path):
         yield from _read_lines(game, path, max_plies, bad)
     elif unknown is not None:
@@ -152,8 +153,8 @@ def _read_lines(
 ) -> Iterator[Opening]:
     for number, line in _text_lines(path):
         where = f"{path.name}:{number}"
-        head, found, tail = line.partition(" moves ")
-        if not found:
+        head, separator, tail = line.partition(" moves ")
+        if not separator:
             head, tail = ("startpos", line) if not line.startswith("startpos") else ("startpos", line[8:])
         head = head.removeprefix("position ").removeprefix("sfen ").removeprefix("fen ").strip()
         try:
@@ -170,7 +171,7 @@ def _read_lines(
 
 
 def draw_from_book(book: Book, num_openings: int, seed: int, *, reuse: bool, path: Path) -> list[Opening]:
-    """So many openings of a book in an order that the seed gives; the first ones do not depend on how many.
+    """Draw openings from a book; the first ones do not depend on how many are drawn.
 
     Raises:
         ValueError: the book has fewer, and ``reuse`` is off.
@@ -178,7 +179,7 @@ def draw_from_book(book: Book, num_openings: int, seed: int, *, reuse: bool, pat
     size = len(book.openings)
     if num_openings > size and not reuse:
         raise ValueError(
-            f"{path}: {num_openings} rounds need as many openings, and the book has {size} different ones; take fewer "
+            f"{path}: {num_openings} rounds need as many openings, and the book has {size} different ones; use fewer "
             "--rounds, a larger book, or --reuse-openings"
         )
     drawn: list[Opening] = []
@@ -194,12 +195,12 @@ def draw_from_book(book: Book, num_openings: int, seed: int, *, reuse: bool, pat
 def draw_random(
     game: Game[Any], num_openings: int, num_plies: int, seed: int, *, start: str | None = None, reuse: bool = False
 ) -> list[Opening]:
-    """Openings of uniformly random moves, no two of which reach the same position, none of which ends the game.
+    """Draw openings of uniformly random moves that reach different positions and do not end the game.
 
-    Opening i depends on the seed, i and those before it alone.
+    Opening i depends on the seed, i and the openings before it alone.
 
     Raises:
-        ValueError: there seem to be fewer different ones than asked for, and ``reuse`` is off.
+        ValueError: there seem to be fewer different openings, and ``reuse`` is off.
     """
     first = game.format(game.parse(start))
     seen: set[str] = set()
@@ -208,23 +209,23 @@ def draw_random(
         draw = random.Random(f"opening|{seed}|{number}")
         fallback: Opening | None = None
         for _ in range(MAX_TRIES):
-            found = _random_line(game, first, num_plies, draw, number)
-            if found is None:
+            opening = _random_line(game, first, num_plies, draw, number)
+            if opening is None:
                 continue
-            key = str(game.key(found.play(game)))
+            key = str(game.key(opening.play(game)))
             if key not in seen:
                 seen.add(key)
                 break
-            fallback = found
+            fallback = opening
         else:
             if fallback is None or not reuse:
                 raise ValueError(
                     f"{MAX_TRIES} draws of {num_plies} random plies gave no opening beyond the {len(seen)} found: they "
-                    "repeat or end the game. Take other --random-plies, fewer --rounds, or --reuse-openings"
+                    "repeat or end the game. Use other --random-plies, fewer --rounds, or --reuse-openings"
                 )
-            found = fallback
-        assert found is not None
-        openings.append(found)
+            opening = fallback
+        assert opening is not None
+        openings.append(opening)
     return openings
 
 

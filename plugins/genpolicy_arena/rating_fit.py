@@ -1,4 +1,4 @@
-"""The maximum of a likelihood of results: games counted by pairing, Newton's method, the information at the top.
+"""Maximises the likelihood of results: games counted by pairing, Newton's method, the information at the maximum.
 
 Axes: N players, P pairings (ordered pairs), K free parameters (N ratings, then perhaps advantage, draw parameter).
 """
@@ -18,45 +18,45 @@ from genpolicy_arena.rating_models import MODELS, Counts, Floats, RatingModel
 
 MAX_PLAYERS = 3000  # the information matrix is dense
 _MAX_ITERATIONS = 200
-_FAR = 20.0
-"""In x, some 3,500 Elo: beyond it a difference runs away and has no maximum."""
-_DECIDED = 3.0
-"""Games that may have been decided as far as none of many says, by the rule of three."""
-_LONGEST = 3.0
-"""In x: a longer step leaves where the curve is curved."""
+_MAX_STRENGTH = 20.0
+"""In x, about 3,500 Elo: a strength beyond it diverges, so the likelihood has no maximum."""
+_RULE_OF_THREE = 3.0
+"""Decided games that none among many observed ones cannot rule out (95 %)."""
+_MAX_MOVE = 3.0
+"""In x: a longer step of Newton's method leaves the region where the curvature is of use."""
 
 
 @dataclass(frozen=True)
 class RatedGame:
-    """One game as ratings see it."""
+    """One game in the form that ratings take."""
 
     first: str
-    """Who moved first."""
+    """Name of the player who moved first."""
     second: str
     result: float
-    """1 the first player won, 0 a draw, -1 the second won."""
+    """1 if the first player won, 0 for a draw, -1 if the second won."""
     pair: str | None = None
-    """What the two games of one opening share; None: this game stands alone."""
+    """Name that the two games of one opening share; None for a single game."""
 
 
 @dataclass(frozen=True)
 class FitOptions:
-    """How ratings are fitted. None takes the model's own default."""
+    """How ratings are fitted. None means the model's own default."""
 
     model: str = "bt"
     anchor: tuple[str, float] | None = None
     """A player and its rating."""
     advantage: float | Literal["fit"] | None = None
-    """Elo points that moving first is worth, on the scale of the ratings shown: what ``Ratings.advantage`` says
-    may be given back here. A model's own default is on its own scale (BayesElo's eloAdvantage 32.8)."""
+    """Worth of the first move in Elo points, on the scale of the ratings shown, as in ``Ratings.advantage``. A model's
+    own default is on the model's scale (BayesElo's eloAdvantage 32.8)."""
     draw: float | Literal["fit"] | None = None
     """The draw parameter."""
     prior: float | None = None
-    """Virtual games of each player, shared out over those it met by games, half with each colour, as BayesElo does:
-    draws for that model, half a win and half a loss for the others. None: the model's default. Where the likelihood
-    alone has no maximum, 1 is added to those players whose rating nothing bounds."""
+    """Virtual games of each player, shared out over its opponents by games, half with each colour, as in BayesElo:
+    draws for that model, half a win and half a loss for the others. If the likelihood alone has no maximum, 1 is added
+    to the players whose rating nothing bounds."""
     bootstrap: int = 0
-    """So many draws of opening pairs for the intervals; 0: by the information matrix."""
+    """Number of bootstrap samples of opening pairs for the intervals; 0 uses the information matrix instead."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -75,21 +75,21 @@ class Tally:
         if not games:
             raise ValueError("no finished game to rate; games without a result are left out")
         counts: Counter[tuple[str, str, float]] = Counter((game.first, game.second, game.result) for game in games)
-        found = sorted({name for first, second, _ in counts for name in (first, second)})
-        self.names = list(names) if names is not None else found
+        players = sorted({name for first, second, _ in counts for name in (first, second)})
+        self.names = list(names) if names is not None else players
         if len(self.names) > MAX_PLAYERS:
             raise ValueError(
-                f"{len(self.names)} players are more than the {MAX_PLAYERS} that are rated: --min-games 20"
+                f"{len(self.names)} players are more than the {MAX_PLAYERS} that can be rated: try --min-games 20"
             )
         self.index = {name: i for i, name in enumerate(self.names)}
         self.pairs: dict[tuple[int, int], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
         for (first, second, result), number in counts.items():
             if result not in (1.0, 0.0, -1.0) or first == second:
-                raise ValueError(f"a game of {first!r} and {second!r} with result {result!r} is no game between two")
+                raise ValueError(f"a game of {first!r} and {second!r} with result {result!r} cannot be rated")
             self.pairs[self.index[first], self.index[second]][1 - int(result)] += number
 
     def arrays(self, prior: Floats, *, drawn: bool) -> tuple[NDArray[np.int64], NDArray[np.int64], Counts]:
-        """Who moved first and second [P], and the counts with the virtual games of each player [N]."""
+        """Indices of the first and second players [P], and counts with the virtual games of each player [N]."""
         pairs = {key: list(value) for key, value in self.pairs.items()}
         if prior.any():
             met: Counter[tuple[int, int]] = Counter()
@@ -99,7 +99,7 @@ class Tally:
                 total[i] += int(sum(counts))
                 total[j] += int(sum(counts))
             for (i, j), number in met.items():
-                # Each player brings a quarter of its own to either colour, shared by games (BayesElo's AddPrior).
+                # Each player adds a quarter of its virtual games to either colour, by games (BayesElo's AddPrior).
                 share = float(prior[i] * number / total[i] + prior[j] * number / total[j]) / 4
                 if share == 0:
                     continue
@@ -113,16 +113,17 @@ class Tally:
 
 
 @dataclass
-class Fitted:
-    """Where the likelihood is highest."""
+class Estimate:
+    """The parameters that maximise the likelihood."""
 
     strengths: Floats
     """[N] in x, mean 0 within each group."""
     advantage: float
     draw: float
     covariance: Floats
-    """[K, K] of ratings and whatever else was free."""
+    """[K, K] of the strengths and the other free parameters."""
     free: tuple[str, ...]
+    """Names of the other free parameters: ``advantage``, ``draw``."""
     log_likelihood: float
     notes: list[str] = field(default_factory=list)
 
@@ -136,7 +137,7 @@ class _Likelihood:
         advantage = np.full_like(self.first, self.size)
         self._columns = ((self.first, 1.0), (self.second, -1.0), (advantage, 1.0))
 
-    def look(self, at: Floats) -> tuple[float, Floats, Floats]:
+    def evaluate(self, at: Floats) -> tuple[float, Floats, Floats]:
         """Value, gradient [N + 2] and information [N + 2, N + 2] at a point [N + 2]."""
         num, draw = self.size, np.full_like(self.first, self.size + 1)
         curve = self.model.curve(at[self.first] - at[self.second] + at[num], at[num + 1], self.counts)
@@ -152,14 +153,14 @@ class _Likelihood:
         return float(curve.value.sum()), gradient, information
 
     def spread_of_scores(self, at: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-        """The squares of what the games scored beyond expectation, the middle of a sandwich, and whose were too few.
+        """Squared deviations of the scores from expectation: the middle factor of a sandwich covariance.
 
-        Equals that always drew show no spread at all, which does not mean that there is none: of any number of games
-        without a decided one, three might as well have been decided (the rule of three, 95 %). No player's squares are
-        taken to be less than those of three decided games, or of all its games where it has fewer.
+        Equal players that always drew show no spread, but that does not mean that there is none: if none of many games
+        was decided, three could have been (the rule of three, 95 %). Each player's squares are therefore at least those
+        of three decided games, or of all its games if it has fewer.
 
         Returns:
-            [N + 2, N + 2], and [N] whether a player's squares were raised.
+            The matrix [N + 2, N + 2], and for each player whether its squares were raised, [N].
         """
         x = at[self.first] - at[self.second] + at[self.size]
         expected = self.model.probabilities(x, at[self.size + 1])[0]
@@ -173,14 +174,14 @@ class _Likelihood:
             return total
 
         played = np.maximum(1e-300, of_players(games))
-        least = np.minimum(_DECIDED, played) / played * of_players(games * expected * (1 - expected))
+        least = np.minimum(_RULE_OF_THREE, played) / played * of_players(games * expected * (1 - expected))
         short = np.maximum(0.0, least - of_players(squares))
         lacking: Floats = short / played
         squares = squares + games * np.maximum(lacking[self.first], lacking[self.second])
         return self._outer(squares), short > 1e-9
 
     def _outer(self, weights: Floats) -> Floats:
-        """Sum over pairings of weight times the outer product of dx by the parameters."""
+        """Sum over pairings of the weight times the outer product of dx/dparameters with itself."""
         matrix = np.zeros((self.size + 2, self.size + 2))
         for rows, sign in self._columns:
             for others, other_sign in self._columns:
@@ -188,44 +189,47 @@ class _Likelihood:
         return matrix
 
 
-def maximise(tally: Tally, model: RatingModel, options: FitOptions, prior: Floats, groups: Groups) -> Fitted | None:
-    """Where the likelihood is highest, by Newton's method with halved steps; None where that lies at infinity.
+def maximise(tally: Tally, model: RatingModel, options: FitOptions, prior: Floats, groups: Groups) -> Estimate | None:
+    """Maximise the likelihood by Newton's method with step halving.
 
     Args:
         tally: The games.
-        model: Of a game's result.
-        options: What is fitted; here alone an advantage is on the model's own scale.
+        model: Model of a game's result.
+        options: What is fitted. Here an advantage is on the model's own scale.
         prior: [N] virtual games of each player.
-        groups: Of the games.
+        groups: Groups of the players.
+
+    Returns:
+        The estimate; None if the likelihood has no maximum.
     """
     likelihood = _Likelihood(tally, model, prior)
     point, fit_advantage, fit_draw, notes = _begin(likelihood, options)
     num = likelihood.size
     free = np.array([True] * num + [fit_advantage, fit_draw])
     within = np.ix_(free, free)
-    # The mean of each group is held: a shift of all of them changes nothing, and would make the matrix singular.
+    # The mean of each group is fixed: a shift of a whole group changes nothing, and would make the matrix singular.
     gauge = np.stack([(groups.component == g).astype(np.float64) for g in range(groups.num_components)])
     fixed = np.zeros((int(free.sum()), int(free.sum())))
     fixed[:num, :num] = gauge.T @ gauge
-    value, gradient, information = likelihood.look(point)
+    value, gradient, information = likelihood.evaluate(point)
     for _ in range(_MAX_ITERATIONS):
         try:
             move = np.linalg.solve(information[within] + fixed, gradient[free])
         except np.linalg.LinAlgError:
             return None
-        size = min(1.0, _LONGEST / max(1e-300, float(np.abs(move).max())))
+        size = min(1.0, _MAX_MOVE / max(1e-300, float(np.abs(move).max())))
         while size > 1e-9:
             trial = point.copy()
             trial[free] += size * move
             if not (fit_draw and trial[num + 1] <= model.no_draws):
-                found = likelihood.look(trial)
-                if found[0] >= value - 1e-12 * abs(value):
+                better = likelihood.evaluate(trial)
+                if better[0] >= value - 1e-12 * abs(value):
                     break
             size /= 2
         else:
             break
-        point, (value, gradient, information) = trial, found
-        if np.abs(point[: num + 1]).max() > _FAR:
+        point, (value, gradient, information) = trial, better
+        if np.abs(point[: num + 1]).max() > _MAX_STRENGTH:
             return None
         if np.abs(move).max() * size < 1e-11:
             break
@@ -239,19 +243,19 @@ def maximise(tally: Tally, model: RatingModel, options: FitOptions, prior: Float
             who = [name for name, flag in zip(tally.names, raised, strict=True) if flag]
             shown = "; ".join(who[:5]) + (f" and {len(who) - 5} more" if len(who) > 5 else "")
             notes.append(
-                "next to no game was decided against expectation, so the intervals are as wide as if three had been: "
+                "almost no game was decided against expectation, so the intervals are as wide as if three had been: "
                 + shown
             )
-    # What the gauge put into its own direction is no uncertainty, since the mean is held; it is taken out again.
+    # The gauge's own direction is not uncertain, since the mean is fixed; its part is taken out again.
     project = np.eye(int(free.sum()))
     project[:num, :num] -= (gauge / gauge.sum(axis=1, keepdims=True)).T @ gauge
     names = tuple(name for name, is_free in (("advantage", fit_advantage), ("draw", fit_draw)) if is_free)
     covariance = project @ inverse @ project.T
-    return Fitted(point[:num], float(point[num]), float(point[num + 1]), covariance, names, value, notes)
+    return Estimate(point[:num], float(point[num]), float(point[num + 1]), covariance, names, value, notes)
 
 
 def _begin(likelihood: _Likelihood, options: FitOptions) -> tuple[Floats, bool, bool, list[str]]:
-    """The first point [N + 2], whether advantage and draw parameter are free, and what to say of it."""
+    """The initial point [N + 2], whether advantage and draw parameter are free, and notes on that."""
     model, counts, num = likelihood.model, likelihood.counts, likelihood.size
     notes: list[str] = []
     point = np.zeros(num + 2)
@@ -270,15 +274,15 @@ def _begin(likelihood: _Likelihood, options: FitOptions) -> tuple[Floats, bool, 
         notes.append("every game was drawn: how often equals draw cannot be estimated")
         fit_draw = fit_advantage = False
     if fit_advantage and not _both_ways(likelihood.first, likelihood.second):
-        notes.append("no pair met with both colours: the advantage of the first move is taken as 0, give --advantage")
+        notes.append("no pair met with both colours: the advantage of the first move is taken as 0; give --advantage")
         fit_advantage = False
     return point, fit_advantage, fit_draw, notes
 
 
 def _both_ways(first: NDArray[np.int64], second: NDArray[np.int64]) -> bool:
-    """Whether the advantage can be told from strength: in a cycle of one length it cannot, in two colours it can.
+    """Whether the advantage can be told from strengths, which needs pairs that met with both colours, for example.
 
-    The design matrix of strengths alone must not span the constant.
+    The design matrix of the strengths alone must not span the constant.
     """
     size = int(max(first.max(), second.max())) + 1
     gram = np.zeros((size, size))

@@ -1,4 +1,4 @@
-"""Who can be compared with whom: groups that met, and players whose rating nothing bounds.
+"""Finds which players can be compared: groups that met, and players whose rating nothing bounds.
 
 Ratings by maximum likelihood are finite if and only if the players cannot be cut in two so that one part never scored
 against the other (Ford 1957, American Mathematical Monthly 64).
@@ -17,19 +17,19 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Groups:
-    """What the graph of results says."""
+    """Groups of players in the graph of results."""
 
     component: NDArray[np.int64]
-    """[N] group of players that met, directly or through others; 0 is that of the first player."""
+    """[N] number of the group: players that met, directly or through others; 0 is that of the first player."""
     open_above: NDArray[np.bool_]
-    """[N] nothing bounds the rating from above, relative to the core of its group: it, or who it stands with, never
-    dropped a point to them."""
+    """[N] whether nothing bounds the rating from above, relative to the core of its group: neither the player nor those
+    it is tied to ever dropped a point to the core."""
     open_below: NDArray[np.bool_]
-    """[N] the same from below."""
+    """[N] whether nothing bounds the rating from below."""
 
     @property
     def num_components(self) -> int:
-        """Groups that never met."""
+        """Number of groups that never met."""
         return int(self.component.max()) + 1
 
     @property
@@ -38,8 +38,8 @@ class Groups:
         return not (self.open_above.any() or self.open_below.any())
 
     def complaints(self, names: Sequence[str]) -> list[str]:
-        """A sentence for each side that is not bounded."""
-        said = []
+        """A sentence on the players whose ratings are not bounded from above, and one for below, if any."""
+        texts = []
         for flags, bound, what in (
             (self.open_above, "above", "no point was dropped to players below"),
             (self.open_below, "below", "no point was scored against players above"),
@@ -47,16 +47,16 @@ class Groups:
             if flags.any():
                 who = [name for name, flag in zip(names, flags, strict=True) if flag]
                 shown = "; ".join(who[:5]) + (f" and {len(who) - 5} more" if len(who) > 5 else "")
-                said.append(f"nothing bounds the rating from {bound}, since {what}: {shown}")
-        return said
+                texts.append(f"nothing bounds the rating from {bound}, since {what}: {shown}")
+        return texts
 
 
 def find_groups(num_players: int, pairs: Mapping[tuple[int, int], Sequence[float]]) -> Groups:
-    """The groups of some results.
+    """Find the groups.
 
     Args:
         num_players: N.
-        pairs: Wins, draws and losses of the first of two players, by (first, second).
+        pairs: (first, second) -> wins, draws and losses of the first of the two players.
     """
     scored: list[set[int]] = [set() for _ in range(num_players)]
     met: list[set[int]] = [set() for _ in range(num_players)]
@@ -81,21 +81,21 @@ def find_groups(num_players: int, pairs: Mapping[tuple[int, int], Sequence[float
         component[members] = number
         number += 1
         core = _largest_core(members, scored, conceded)
-        above = _reach(core[0], conceded) - set(core)  # who scored on the core, and never conceded to it in turn
+        above = _reach(core[0], conceded) - set(core)  # scored against the core and never conceded to it
         below = _reach(core[0], scored) - set(core)
         open_above[list(above)] = True
         open_below[list(below)] = True
-        if len(core) == 1:  # then it is no core, and stands like the others
+        if len(core) == 1:  # then it is not a core, and is treated like the others
             open_above[core] = bool(below)
             open_below[core] = bool(above)
-        for lost in set(members) - above - below - set(core):
-            # Neither above nor below: it met the core only through players that are open themselves.
-            open_above[lost] = open_below[lost] = True
+        for other in set(members) - above - below - set(core):
+            # Neither above nor below: it met the core only through players that are not bounded themselves.
+            open_above[other] = open_below[other] = True
     return Groups(component, open_above, open_below)
 
 
 def _largest_core(members: Sequence[int], scored: list[set[int]], conceded: list[set[int]]) -> list[int]:
-    """The most players that all reach each other by points scored."""
+    """The largest set of players that all reach each other along points scored."""
     left, best = set(members), list[int]()
     while left:
         start = min(left)

@@ -1,7 +1,7 @@
-"""Three models of a game's result: Bradley-Terry with draws (Davidson), BayesElo's, Ordo's.
+"""Three models of a game's result: Bradley-Terry with draws (Davidson), BayesElo's and Ordo's.
 
 Each gives the log-likelihood of win, draw and loss counts, its gradient and its curvature in two numbers: the strength
-difference x with the first move's advantage in it, and, where the model has one, a draw parameter. Everything is in
+difference x, which includes the first move's advantage, and a draw parameter, if the model has one. Everything is in
 natural units; a model's ``unit`` is one Elo point in them.
 
 Axes: P pairings (ordered pairs of players: who moved first, who second).
@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 LOGISTIC_UNIT = math.log(10) / 400
-"""x per Elo point where the expected score is 1 / (1 + 10^(-difference / 400))."""
+"""x per Elo point if the expected score is 1 / (1 + 10^(-difference / 400))."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Results of P pairings, seen by the player who moved first; fractions come from a prior."""
+    """Results of P pairings from the view of the player who moved first; fractions come from a prior."""
 
     wins: Floats
     draws: Floats
@@ -32,14 +32,14 @@ class Counts:
 
     @property
     def games(self) -> Floats:
-        """[P] all of them."""
+        """[P] number of games."""
         total: Floats = self.wins + self.draws + self.losses
         return total
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A log-likelihood at one point, by pairing: value, first and second derivatives in x and the draw parameter."""
+    """A log-likelihood at one point, [P] each: value, first and second derivatives in x and the draw parameter."""
 
     value: Floats
     dx: Floats
@@ -56,36 +56,36 @@ class RatingModel(ABC):
     unit: ClassVar[float] = LOGISTIC_UNIT
     has_draw_parameter: ClassVar[bool] = True
     default_advantage: ClassVar[float | None] = None
-    """Elo points that moving first is worth when nobody says; None: it is estimated."""
+    """Default worth of the first move in Elo points; None estimates it."""
     default_draw: ClassVar[float | None] = None
-    """The draw parameter as people write it when nobody says; None: it is estimated."""
+    """Default draw parameter as people write it; None estimates it."""
     default_prior: ClassVar[float] = 0.0
-    """Virtual games of each player, shared out over those it met."""
+    """Default number of virtual games of each player, shared out over its opponents."""
     prior_is_drawn: ClassVar[bool] = False
     """Whether a virtual game is a draw; else it is half a win and half a loss, which bounds a fitted draw rate too."""
 
     @abstractmethod
     def curve(self, x: Floats, draw: float, counts: Counts) -> Curve:
-        """The log-likelihood of counts; x [P], the draw parameter in natural units."""
+        """The log-likelihood of counts, for x [P] and a draw parameter in natural units."""
 
     @abstractmethod
     def probabilities(self, x: Floats, draw: float) -> tuple[Floats, Floats, Floats]:
-        """Win, draw and loss of the player who moves first, each [P]."""
+        """Probabilities of win, draw and loss for the player who moves first, [P] each."""
 
     def natural_draw(self, shown: float) -> float:
-        """The draw parameter in natural units of what people write.
+        """The draw parameter in natural units, from the one that people write.
 
         Raises:
-            ValueError: out of range.
+            ValueError: it is out of range, or the model has none.
         """
         raise ValueError(f"model {self.name!r} has no draw parameter")
 
     def shown_draw(self, draw: float) -> float:
-        """What people write for a draw parameter in natural units."""
+        """The draw parameter as people write it, from the one in natural units."""
         return draw
 
     def draw_of_share(self, share: float) -> float:
-        """The draw parameter, as people write it, with which equals draw this share of their games, below 1.
+        """The draw parameter, as people write it, with which equal players draw this share (below 1) of their games.
 
         Raises:
             ValueError: the model has none.
@@ -94,19 +94,19 @@ class RatingModel(ABC):
 
     @property
     def start_draw(self) -> float:
-        """Where the search for the draw parameter begins."""
+        """Natural draw parameter at which its estimation begins."""
         return 0.0
 
     @property
     def no_draws(self) -> float:
-        """The draw parameter (natural) under which no game is drawn: its estimate where there is no draw."""
+        """Natural draw parameter for which no game is drawn: the estimate if there is no draw."""
         return -math.inf
 
     def elo_scale(self, draw: float) -> float:
         """Factor from the model's own differences to Elo's near equality.
 
-        It is the slope of the expected score over the difference at x = 0, relative to Elo's formula. Models with draws
-        stretch differences by it; BayesElo shows ratings multiplied by it since its version of December 2005.
+        It is the slope of the expected score at x = 0, relative to that of Elo's formula. Models with draws stretch
+        differences by it; BayesElo has shown ratings multiplied by it since its version of December 2005.
         """
         step = 1e-4
         wins, draws, _ = self.probabilities(np.array([step, -step]), draw)
@@ -119,20 +119,20 @@ class Davidson(RatingModel):
 
     With strengths p and q, P(win) : P(draw) : P(loss) = p : nu sqrt(p q) : q (Davidson 1970, JASA 65; with the order
     effect Davidson & Beaver 1977, Biometrics 33). A draw counts as half a win and half a loss: at the maximum each
-    player's expected score is the one it has. The draw parameter is ln(nu); people see nu.
+    player's expected score equals its actual one. The draw parameter is ln(nu); people write nu.
     """
 
     name = "bt"
 
     def probabilities(self, x: Floats, draw: float) -> tuple[Floats, Floats, Floats]:
-        """Win, draw, loss."""
+        """See ``RatingModel.probabilities``."""
         terms = np.stack([x / 2, np.full_like(x, draw), -x / 2])
         terms = np.exp(terms - terms.max(axis=0))
         wins, draws, losses = terms / terms.sum(axis=0)
         return wins, draws, losses
 
     def curve(self, x: Floats, draw: float, counts: Counts) -> Curve:
-        """See ``RatingModel.curve``; an exponential family, so it is concave."""
+        """See ``RatingModel.curve``; concave, as for every exponential family."""
         wins, draws, losses = self.probabilities(x, draw)
         games, lead = counts.games, wins - losses
         log_sum = np.logaddexp(np.logaddexp(x / 2, -x / 2), draw)
@@ -159,7 +159,7 @@ class Davidson(RatingModel):
         return 2 * share / (1 - share)
 
     def shown_draw(self, draw: float) -> float:
-        """nu: the odds of a draw against a win between equals."""
+        """nu: the odds of a draw against a win between equal players."""
         return math.exp(draw)
 
 
@@ -167,7 +167,7 @@ class BayesElo(RatingModel):
     """BayesElo's model (R. Coulom): a draw is a result within ``eloDraw`` of equality.
 
     P(win) = 1 / (1 + 10^((eloDraw - delta - eloAdvantage) / 400)), P(loss) the same with the signs of delta and
-    eloAdvantage turned, a draw the rest (https://www.remi-coulom.fr/Bayesian-Elo/; Rao & Kupper 1967 with order
+    eloAdvantage changed, and P(draw) the rest (https://www.remi-coulom.fr/Bayesian-Elo/; Rao & Kupper 1967 with order
     effect). Its defaults: eloAdvantage 32.8, eloDraw 97.3, a prior of 2 virtual draws. The draw parameter is
     eloDraw in x.
     """
@@ -179,7 +179,7 @@ class BayesElo(RatingModel):
     prior_is_drawn = True
 
     def probabilities(self, x: Floats, draw: float) -> tuple[Floats, Floats, Floats]:
-        """Win, draw, loss."""
+        """See ``RatingModel.probabilities``."""
         wins, losses = _logistic(x - draw), _logistic(-x - draw)
         return wins, np.maximum(0.0, 1 - wins - losses), losses
 
@@ -219,7 +219,7 @@ class BayesElo(RatingModel):
 
     @property
     def start_draw(self) -> float:
-        """Its default."""
+        """BayesElo's default."""
         return 97.3 * self.unit
 
     @property
@@ -229,12 +229,12 @@ class BayesElo(RatingModel):
 
 
 class Ordo(RatingModel):
-    """Ordo's model (M. Ballicora): expected scores alone, a draw is half a point.
+    """Ordo's model (M. Ballicora): expected scores alone; a draw is half a point.
 
-    Ratings are such that each player's expected score, sum of 1 / (1 + e^(-beta (R - R_opponent))), is the one it has;
-    the same for all that moved first, with their advantage (Ordo's manual, "Model for rating calculation", "White
-    advantage calculation"). Those are the maximum of a logistic likelihood in which a draw is half a win and half a
-    loss. beta is such that 202 points are 76 % ("Scale"), a little less than Elo's ln(10) / 400.
+    Each player's expected score, the sum of 1 / (1 + e^(-beta (R - R_opponent))), equals its actual one, and so does
+    the score of all who moved first, with their advantage (Ordo's manual, "Model for rating calculation", "White
+    advantage calculation"). Such ratings maximise a logistic likelihood in which a draw is half a win and half a loss.
+    With beta, 202 points mean 76 % ("Scale"), a little less than Elo's ln(10) / 400.
     """
 
     name = "ordo"
@@ -242,7 +242,7 @@ class Ordo(RatingModel):
     has_draw_parameter = False
 
     def probabilities(self, x: Floats, draw: float) -> tuple[Floats, Floats, Floats]:
-        """Expected score as wins, no draws, the rest: the model knows no more."""
+        """The expected score as wins, no draws, the rest as losses: the model tells no more."""
         score = _logistic(x)
         return score, np.zeros_like(score), 1 - score
 

@@ -1,4 +1,4 @@
-"""``genpolicy ratings``: Elo ratings from anybody's files of games."""
+"""``genpolicy ratings``: Elo ratings from files of games."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "ratings",
         help="rate players from files of games",
-        description="Elo ratings by maximum likelihood, with 95 % intervals and likelihood of superiority.",
+        description="Rate players by maximum likelihood: Elo, 95 % intervals and likelihood of superiority (LOS).",
     )
     parser.add_argument(
-        "files", nargs="+", type=Path, metavar="GAMES", help="files of games (.pgn, ...), or folders of tournaments"
+        "files", nargs="+", type=Path, metavar="GAMES", help="files of games (.pgn, ...) or folders of tournaments"
     )
-    parser.add_argument("--game", default="chess", metavar="SPEC", help="whose files they are; default chess")
-    parser.add_argument("--min-games", type=int, default=1, metavar="N", help="leave players with fewer games out")
+    parser.add_argument("--game", default="chess", metavar="SPEC", help="game of the files; default chess")
+    parser.add_argument("--min-games", type=int, default=1, metavar="N", help="leave out players with fewer games")
     parser.add_argument("--los", action="store_true", help="also show the matrix of likelihoods of superiority")
     parser.add_argument("--crosstable", action="store_true", help="also show who scored what against whom")
     add_rating_arguments(parser)
@@ -40,7 +40,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Read the games, rate, show."""
+    """``genpolicy ratings``: read the games, rate the players, show the tables."""
     from genpolicy.registry import load_game
     from genpolicy_arena.commands import rating_options
     from genpolicy_arena.crosstable import (
@@ -80,15 +80,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def read_games(game: Game[Any], paths: Sequence[Path], skipped: Counter[str]) -> list[RatedGame]:
-    """The finished games of some files; what cannot be rated is counted, and unreadable games are named on stderr.
+    """The finished games of some files; games that cannot be rated are counted, unreadable ones are named on stderr.
 
     Args:
-        game: Whose files they are; a game's players stand under ``game.players`` in its headers.
-        paths: Files that the game reads, or folders of tournaments, which know their pairs best.
-        skipped: Counts what was left out, by why.
+        game: Game of the files; the headers ``game.players`` of a game name its players.
+        paths: Files that the game reads, or folders of tournaments.
+        skipped: Counts what was left out, by reason.
 
     Raises:
-        SourceError: a file that cannot be read at all.
+        SourceError: a file cannot be read at all.
     """
     from genpolicy.facets import reader
     from genpolicy_arena.ratings import RatedGame
@@ -113,7 +113,7 @@ def read_games(game: Game[Any], paths: Sequence[Path], skipped: Counter[str]) ->
                 if played.result is None:
                     skipped["games without a result"] += 1
                 elif not first.strip("?") or not second.strip("?") or first == second:
-                    skipped["games whose headers do not tell two players"] += 1
+                    skipped["games whose headers do not name two players"] += 1
                 else:
                     pair = _PAIR.fullmatch(played.headers.get("Round", ""))
                     games.append(RatedGame(first, second, played.result, f"{path}|{pair.group(1)}" if pair else None))
@@ -138,7 +138,7 @@ def _of_tournament(path: Path) -> list[RatedGame]:
 
 
 def with_enough_games(games: Iterable[RatedGame], least: int, skipped: Counter[str]) -> list[RatedGame]:
-    """The games of players that have so many of them, until nobody has fewer."""
+    """Remove the games of players with fewer than ``least``, until every player left has as many."""
     kept = list(games)
     while True:
         counts = Counter(name for game in kept for name in (game.first, game.second))

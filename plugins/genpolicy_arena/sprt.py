@@ -1,10 +1,10 @@
-"""Sequential probability ratio test of two players, on games or on pairs of games with colours changed.
+"""Sequential probability ratio test (SPRT) of two players, on games or on pairs of games with colours changed.
 
-The generalised SPRT that fishtest uses for logistic Elo (M. Van den Bergh): the log-likelihood ratio of two expected
-scores, each with the distribution of results that is likeliest given that score. Results are those of single games
-(trinomial: loss, draw, win) or of pairs of one opening with colours changed (pentanomial: 0, 1/2, 1, 3/2, 2 points);
-the second is right where the two games of an opening depend on each other, and needs fewer games where openings are
-unbalanced. Elo differences are Elo's: an expected score of 1 / (1 + 10^(-elo / 400)).
+This is the generalised SPRT that fishtest uses for logistic Elo (M. Van den Bergh): the log-likelihood ratio of two
+expected scores, each with the distribution of results that is likeliest given that score. Results are those of single
+games (trinomial: loss, draw, win) or of pairs of one opening with colours changed (pentanomial: 0, 1/2, 1, 3/2, 2
+points). The pentanomial test is right even if the two games of an opening depend on each other, and needs fewer games
+if openings are unbalanced. An Elo difference means an expected score of 1 / (1 + 10^(-elo / 400)).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 _REGULAR = 1e-3
-"""Stands for a count of 0, so that no outcome is held impossible (as fishtest does)."""
+"""Replaces a count of 0, so that no outcome counts as impossible (as in fishtest)."""
 
 Verdict = Literal["H0", "H1"]
 
@@ -25,13 +25,13 @@ class SprtConfig:
     """The two hypotheses and the risks."""
 
     elo0: float = 0.0
-    """H0: the first player is stronger by so much, or by less."""
+    """H0: the first player is stronger by at most this."""
     elo1: float = 20.0
-    """H1: it is stronger by so much, or by more; above ``elo0``."""
+    """H1: it is stronger by at least this, which is above ``elo0``."""
     alpha: float = 0.05
-    """Risk of taking H1 where H0 holds."""
+    """Probability of accepting H1 although H0 is true."""
     beta: float = 0.05
-    """Risk of taking H0 where H1 holds."""
+    """Probability of accepting H0 although H1 is true."""
 
     def __post_init__(self) -> None:
         if not self.elo0 < self.elo1:
@@ -41,20 +41,21 @@ class SprtConfig:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Log-likelihood ratio at or below which H0, at or above which H1 is taken (Wald)."""
+        """Log-likelihood ratios at or below which H0, and at or above which H1 is accepted (Wald)."""
         return math.log(self.beta / (1 - self.alpha)), math.log((1 - self.beta) / self.alpha)
 
     def verdict(self, llr: float) -> Verdict | None:
-        """What a ratio says; None: play on."""
+        """The hypothesis that a log-likelihood ratio accepts; None if more games are needed."""
         low, high = self.bounds
         return "H0" if llr <= low else "H1" if llr >= high else None
 
 
 @dataclass(frozen=True)
 class SprtState:
-    """Where a test stands."""
+    """State of a test after some results."""
 
     llr: float
+    """Log-likelihood ratio."""
     verdict: Verdict | None
     counts: tuple[int, ...]
     """Losses, draws, wins of games (3), or pairs by points 0, 1/2, 1, 3/2, 2 (5)."""
@@ -63,7 +64,7 @@ class SprtState:
         """A line for people."""
         low, high = config.bounds
         kind = "pairs by points 0 1/2 1 3/2 2" if len(self.counts) == 5 else "games lost, drawn, won"
-        word = {"H0": "H0 taken", "H1": "H1 taken", None: "undecided"}[self.verdict]
+        word = {"H0": "H0 accepted", "H1": "H1 accepted", None: "undecided"}[self.verdict]
         return (
             f"SPRT elo0={config.elo0:g} elo1={config.elo1:g}: LLR {self.llr:.2f} ({low:.2f}, {high:.2f}), {word}; "
             f"{kind}: {', '.join(map(str, self.counts))}"
@@ -71,7 +72,7 @@ class SprtState:
 
 
 def expected_score(elo: float) -> float:
-    """Elo's expected score of a difference in points."""
+    """Expected score of a player that is stronger by so many Elo points."""
     return 1 / (1 + math.exp(-elo * math.log(10) / 400))
 
 
@@ -79,12 +80,12 @@ def log_likelihood_ratio(counts: Sequence[int], elo0: float, elo1: float) -> flo
     """Log-likelihood ratio of ``elo1`` over ``elo0``; 0 without games.
 
     Args:
-        counts: How often each result came, lowest first: 3 numbers for games, 5 for pairs.
-        elo0: One difference in Elo points.
-        elo1: The other.
+        counts: Number of games or pairs with each result, lowest first: 3 for games, 5 for pairs.
+        elo0: Elo difference of H0.
+        elo1: Elo difference of H1.
 
     Raises:
-        ValueError: neither 3 nor 5 counts, or a negative one.
+        ValueError: there are neither 3 nor 5 counts, or one is negative.
     """
     if len(counts) not in (3, 5) or min(counts) < 0:
         raise ValueError(f"counts must be 3 (games) or 5 (pairs) numbers of at least 0, got {list(counts)}")
@@ -115,43 +116,25 @@ def _log_tilt(weights: Sequence[float], scores: Sequence[float], elo: float) -> 
 
 
 def state_of(config: SprtConfig, counts: Sequence[int]) -> SprtState:
-    """Where a test stands after some results (see ``log_likelihood_ratio``)."""
+    """State of a test after some results (see ``log_likelihood_ratio``)."""
     llr = log_likelihood_ratio(counts, config.elo0, config.elo1)
     return SprtState(llr, config.verdict(llr), tuple(counts))
 
 
-def run_in_order(config: SprtConfig, points: Sequence[float], *, paired: bool) -> SprtState:
-    """The test over results in their order, up to where it ends.
-
-    Args:
-        config: Hypotheses and risks.
-        points: Of the first player: 0, 1/2, 1 for a game, 0 to 2 for a pair.
-        paired: Whether they are of pairs.
-    """
-    counts = [0] * (5 if paired else 3)
-    state = state_of(config, counts)
-    for point in points:
-        counts[round(2 * point)] += 1
-        state = state_of(config, counts)
-        if state.verdict is not None:
-            return state
-    return state
-
-
 def parse_sprt(words: Sequence[str]) -> SprtConfig:
-    """The test of words such as ``elo0=0 elo1=20 alpha=0.05 beta=0.05``.
+    """Read a test from words such as ``elo0=0 elo1=20 alpha=0.05 beta=0.05``.
 
     Raises:
-        ValueError: an unknown word, no number, or numbers out of range.
+        ValueError: an unknown key, a value that is not a number, or one that is out of range.
     """
     known = ("elo0", "elo1", "alpha", "beta")
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     for word in words:
         key, _, text = word.partition("=")
         try:
-            found[key] = float(text)
+            values[key] = float(text)
         except ValueError:
             key = ""
         if key not in known:
-            raise ValueError(f"--sprt {word!r}: write some of elo0=0 elo1=20 alpha=0.05 beta=0.05")
-    return SprtConfig(**found)
+            raise ValueError(f"--sprt {word!r}: give any of elo0=0 elo1=20 alpha=0.05 beta=0.05")
+    return SprtConfig(**values)

@@ -1,8 +1,9 @@
-"""Round robins and gauntlets: who plays whom from which opening, played by several processes, kept in a folder.
+"""Round robins and gauntlets, played by several processes and kept in a folder.
 
-A game's number says everything of it: round (its opening), pairing, colours. Games are played in groups of consecutive
-numbers (see ``match``), which processes take one after the other, so results do not depend on how many there are; after
-a kill the groups that are not whole are played again, and the games that are known already are not kept twice.
+A game's number determines its round (and so its opening), its pairing and its colours. Games are played in groups of
+consecutive numbers (see ``match``), which processes take one after the other, so results do not depend on the number of
+processes. After a kill, groups that were not finished are played again; the games of them that are known are not kept
+twice.
 """
 
 from __future__ import annotations
@@ -33,23 +34,23 @@ class TournamentConfig:
     game: str
     """The game's specification."""
     players: dict[str, str]
-    """Name -> folder or spelling, in order; the first one runs a gauntlet against the others."""
+    """Name -> folder or spelling, in order; in a gauntlet the first one plays the others."""
     openings: list[Opening] = field(default_factory=list)
-    """One a round."""
+    """One for each round."""
     format: str = "round-robin"
     rules: Adjudication = field(default_factory=Adjudication)
     seed: int = 0
     device: str = "cpu"
-    """Where networks run."""
+    """Device of the networks."""
     event: str = "genpolicy tournament"
-    """For the headers of games."""
+    """Name for the headers of games."""
     sprt: SprtConfig | None = None
-    """Stops the tournament of two players early."""
+    """Test that stops a tournament of two players early (sequential probability ratio test), if any."""
     paired: bool = True
     """The test counts pairs of games, else single games."""
     group_size: int | None = None
-    """Games that are played in step, an even number, so that pairs stay together; None: by the tournament's size. More
-    make batches larger; fewer leave less to do again after a kill."""
+    """Games that are played in step, an even number, so that pairs stay together. More make batches larger; fewer leave
+    less to play again after a kill. None chooses by the size of the tournament."""
 
     def __post_init__(self) -> None:
         if self.format not in FORMATS:
@@ -65,14 +66,14 @@ class TournamentConfig:
 
     @property
     def pairings(self) -> list[tuple[str, str]]:
-        """Who meets whom."""
+        """Pairs of players that meet."""
         names = list(self.players)
         if self.format == "gauntlet":
             return [(names[0], other) for other in names[1:]]
         return list(itertools.combinations(names, 2))
 
     def tasks(self) -> list[GameTask]:
-        """All games by number: round by round, pairing by pairing, both colours."""
+        """All games by number: by round, then by pairing, then by colours."""
         tasks: list[GameTask] = []
         for number, opening in enumerate(self.openings):
             for one, other in self.pairings:
@@ -82,11 +83,11 @@ class TournamentConfig:
         return tasks
 
     def games_at_once(self) -> int:
-        """Games of a group; few where the tournament is small, so that the processes have as much to do."""
+        """Games in a group; few in a small tournament, so that there are groups for all processes."""
         return self.group_size or max(2, min(16, 2 * (len(self.openings) * len(self.pairings) // 8)))
 
     def manifest(self) -> dict[str, Any]:
-        """What ``tournament.json`` says; two tournaments with the same one play the same games."""
+        """Content of ``tournament.json``; tournaments with equal manifests and openings play the same games."""
         rows = asdict(self.rules)
         return {
             "event": self.event,
@@ -104,10 +105,10 @@ class TournamentConfig:
 
 @dataclass
 class TournamentOutcome:
-    """What was played."""
+    """The games of a tournament and what came up."""
 
     results: list[GameResult]
-    """By number."""
+    """Finished games by number."""
     num_planned: int
     sprt: SprtState | None
     warnings: list[str]
@@ -119,17 +120,17 @@ class TournamentOutcome:
 
 
 def rated(results: Sequence[GameResult]) -> list[RatedGame]:
-    """Games as ratings see them."""
+    """Games in the form that ratings take."""
     return [RatedGame(each.first, each.second, each.result, each.pair) for each in results]
 
 
 class SprtWatch:
-    """The test over games in the order of their numbers, whatever order they end in.
+    """Runs the test over games in the order of their numbers, in whichever order they end.
 
-    So its verdict is the same for any number of processes.
+    Its verdict is therefore the same for any number of processes.
 
     Args:
-        config: The tournament.
+        config: The tournament; it has a test.
     """
 
     def __init__(self, config: TournamentConfig) -> None:
@@ -142,7 +143,7 @@ class SprtWatch:
         self.state = state_of(self.test, self._counts)
 
     def add(self, result: GameResult) -> None:
-        """Take a game; the state moves on as far as all games before are known."""
+        """Add a game; the test advances over the games whose predecessors are all known."""
         points = (1 + result.result) / 2
         self._points[result.number] = points if result.first == self.player else 1 - points
         size = 2 if self.paired else 1
@@ -165,8 +166,8 @@ def _check_known(played: TournamentFolder, tasks: Sequence[GameTask]) -> None:
         opening = (known.start, known.moves[: known.opening_plies])
         if planned is None or opening != (planned.start, tuple(moves[move] for move in planned.moves)):
             raise ValueError(
-                f"{played.folder}: game {number + 1} began from another opening than this one's: were --openings, "
-                "their file or --random-plies changed? Name a new folder with --out"
+                f"{played.folder}: game {number + 1} began from another opening than in this tournament: were "
+                "--openings, their file or --random-plies changed? Name a new folder with --out"
             )
 
 
@@ -180,19 +181,21 @@ def run_tournament(
     progress: Callable[[int, int, SprtState | None], None] = lambda done, planned, sprt: None,
     note: Note = lambda text: None,
 ) -> TournamentOutcome:
-    """Play what is missing of a tournament.
+    """Play the missing games of a tournament.
 
     Args:
-        config: What is played.
+        config: The tournament.
         game: Its game.
         folder: Where games are kept (``TournamentFolder``); a tournament that was stopped is resumed.
-        workers: Processes; 1 plays in this one.
-        threads: Threads that each process gives a network. Another number may change the last digits of its outputs.
-        progress: Called with the games known, those planned and the test, at the beginning and after each game.
-        note: Told what a person should know: forfeits, a judge that fails.
+        workers: Number of processes; 1 plays in this process.
+        threads: Threads for a network in each process. Another number may change the last digits of its outputs.
+        progress: Called with the number of finished games, of planned games, and the state of the test, at the
+            beginning and after each game.
+        note: Called with texts for the user: forfeits, a judge that fails.
 
     Raises:
         ValueError: the folder holds something else; a policy cannot be loaded or plays another game.
+        LockedError: another process plays there.
         EngineError: an engine cannot be started, or a worker process died.
     """
     tasks = config.tasks()

@@ -1,7 +1,7 @@
-"""The processes that play a tournament's games: each takes a group, plays it, and takes the next.
+"""The processes that play a tournament's games: each takes a group, plays it and takes the next.
 
-Workers are fresh interpreters (spawned), so that engines, threads and devices of this process are not in them. A worker
-that dies ends the tournament with its exit status named; what it had sent is kept.
+Workers are fresh interpreters (spawned), which do not inherit engines, threads or devices of this process. A worker
+that dies ends the tournament with an error that names its exit status; the games that it sent are kept.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from genpolicy_arena.match import GameResult, GameTask, Match, Warn
 
 @dataclass(frozen=True)
 class Setup:
-    """What a worker needs to know; plain data, so that it can be sent."""
+    """What a worker needs; plain data, so that it can be sent."""
 
     game: str
     players: dict[str, str]
@@ -38,14 +38,14 @@ class Setup:
 
 
 class _Stopped(Exception):
-    """Nobody wants further games."""
+    """No further games are needed."""
 
 
 def open_policy(spec: str, game: Game[Any], device: str) -> Policy:
-    """The policy of a player.
+    """Load the policy of a player.
 
     Raises:
-        ValueError: it plays another game; whatever ``load_policy`` raises.
+        ValueError: the policy plays another game, or an error of ``load_policy``.
     """
     written = spelled_options(spec.partition("?")[2])
     policy = load_policy(spec, game=game, device=written.get("device", device), seed=written.get("seed", 0))
@@ -57,7 +57,7 @@ def open_policy(spec: str, game: Game[Any], device: str) -> Policy:
 
 @contextmanager
 def open_match(setup: Setup, game: Game[Any], warn: Warn) -> Iterator[Match]:
-    """The players and the judge of a tournament, closed at the end."""
+    """Open the players and the judge of a tournament, and close them at the end."""
     with ExitStack() as stack:
         policies = {}
         for name, spec in setup.players.items():
@@ -69,7 +69,7 @@ def open_match(setup: Setup, game: Game[Any], warn: Warn) -> Iterator[Match]:
 
 @contextmanager
 def _torch_threads(threads: int) -> Iterator[None]:
-    """Give networks so many threads: the same in every worker and here, or results could depend on who played."""
+    """Give networks this many threads, here as in every worker, so that results do not depend on who plays."""
     import torch
 
     before = torch.get_num_threads()
@@ -89,7 +89,15 @@ def run_groups(
     finished: Callable[[GameResult], bool],
     warn: Warn,
 ) -> None:
-    """Play groups of games, in order of their taking; ``finished`` says whether to go on.
+    """Play groups of games in order.
+
+    Args:
+        setup: What a worker needs.
+        game: The game.
+        groups: Games that are played in step.
+        workers: Number of processes.
+        finished: Called with each finished game; returns whether to continue.
+        warn: Called with texts on problems that cost no game.
 
     Raises:
         EngineError: a worker died.
@@ -98,7 +106,7 @@ def run_groups(
     if workers < 1:
         raise ValueError(f"workers must be at least 1, got {workers}")
 
-    def tell(result: GameResult) -> None:
+    def keep(result: GameResult) -> None:
         if not finished(result):
             raise _Stopped
 
@@ -106,7 +114,7 @@ def run_groups(
         with _torch_threads(setup.threads), open_match(setup, game, warn) as match:
             try:
                 for group in groups:
-                    match.play(group, tell)
+                    match.play(group, keep)
             except _Stopped:
                 return
         return
@@ -123,7 +131,7 @@ def _run_processes(
     context = multiprocessing.get_context("spawn")
     processes, pipes = [], list[Connection]()
     waiting = iter(groups)
-    # Read when a fresh interpreter loads its numerical libraries; idle threads of theirs would spin.
+    # Fresh interpreters read it when they load numerical libraries, whose idle threads would spin.
     before = os.environ.get("OMP_NUM_THREADS")
     os.environ["OMP_NUM_THREADS"] = str(setup.threads)
     try:
@@ -145,7 +153,7 @@ def _run_processes(
                     process.join()
                     raise EngineError(
                         f"a worker process ended with status {process.exitcode}; finished games are kept, and "
-                        "the same command goes on"
+                        "the same command resumes"
                     ) from None
                 if kind == "game":
                     if not finished(value):
@@ -160,7 +168,7 @@ def _run_processes(
                     if group is None:
                         del running[ready]
         for process in processes:
-            process.join(timeout=10)  # they end their engines
+            process.join(timeout=10)  # time to end their engines
     finally:
         if before is None:
             del os.environ["OMP_NUM_THREADS"]
@@ -168,13 +176,13 @@ def _run_processes(
             os.environ["OMP_NUM_THREADS"] = before
         for process in processes:
             if process.is_alive():
-                process.terminate()  # its engines see that it is gone
+                process.terminate()  # its engines end with it
         for pipe in pipes:
             pipe.close()
 
 
 def _work(setup: Setup, pipe: Connection) -> None:
-    """A worker's life."""
+    """Run a worker: play groups until there are no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers
     try:
         import torch
@@ -188,14 +196,14 @@ def _work(setup: Setup, pipe: Connection) -> None:
                     return
                 match.play(group, lambda result: pipe.send(("game", result)))
     except (EOFError, BrokenPipeError):
-        return  # the parent is gone; engines end with the match
+        return  # the parent is gone, and the match has closed the engines
     except Exception as error:
         traceback.print_exc() if not isinstance(error, ValueError | OSError | LookupError | EngineError) else None
         pipe.send(("error", _sendable(error)))
 
 
 def _sendable(error: Exception) -> Exception:
-    """The error if it survives the way to the parent, else its text."""
+    """The error if it can be pickled, else an error with its text."""
     import pickle
 
     try:

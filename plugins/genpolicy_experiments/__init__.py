@@ -1,4 +1,4 @@
-"""One description, many runs, one table and its plots."""
+"""Runs experiments: one description, many runs, one table and its plots."""
 
 from genpolicy.cli import Command
 

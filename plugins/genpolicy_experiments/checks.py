@@ -1,4 +1,4 @@
-"""What can be wrong with a description by itself, before any data set is looked at."""
+"""Checks a description by itself, before any data set is opened."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ BUDGETS = {"records": "max_records", "minutes": "max_minutes", "steps": "max_ste
 FLOPS = "flops"
 BUDGET, PLAY, WITHOUT = "budget.", "play.", "without"
 WHOLE = ("records", "steps")
-LONGEST_NAME = 100
-MOST_SEED = 2**32
+MAX_NAME_LENGTH = 100
+NUM_SEEDS = 2**32
 
 
 def check(path: Path, file: ExperimentFile, name: str) -> None:
-    """See that names, numbers and labels are ones that runs, tables and files can have.
+    """Check that runs, tables and files can have these names, numbers and labels.
 
     Raises:
-        ConfigError: one that is not; the message names the key, the value and what would do.
+        ConfigError: one is invalid; the message names the key, the value and what is allowed.
     """
     if not file.data.folder:
         raise ConfigError(f"{path}: data.folder is empty: name a labelled data set")
     if len(file.budget) != 1 or next(iter(file.budget)) not in (*BUDGETS, FLOPS):
         kinds = ", ".join((*BUDGETS, FLOPS))
-        raise ConfigError(f"{path}: budget holds exactly one of {kinds}, e.g. budget: {{records: 50000}}")
+        raise ConfigError(f"{path}: budget must hold exactly one of {kinds}, e.g. budget: {{records: 50000}}")
     for kind, amount in file.budget.items():
         budget(path, f"budget.{kind}", kind, amount)
     if not file.seeds or len(set(file.seeds)) != len(file.seeds):
-        raise ConfigError(f"{path}: seeds is a list of different whole numbers, got {file.seeds}")
+        raise ConfigError(f"{path}: seeds must be a list of different whole numbers, got {file.seeds}")
     for seed in file.seeds:
-        if not 0 <= seed < MOST_SEED:
-            raise ConfigError(f"{path}: seeds are whole numbers from 0 to {MOST_SEED - 1}, got {seed}")
-    if not name.strip() or len(name) > LONGEST_NAME or name.startswith(".") or not _is_plain(name, "/\\"):
+        if not 0 <= seed < NUM_SEEDS:
+            raise ConfigError(f"{path}: seeds must be whole numbers from 0 to {NUM_SEEDS - 1}, got {seed}")
+    if not name.strip() or len(name) > MAX_NAME_LENGTH or name.startswith(".") or not _is_plain(name, "/\\"):
         raise ConfigError(
-            f"{path}: name is that of the files that are written: 1 to {LONGEST_NAME} characters without / or line "
-            f"breaks that begin with no dot, got {name if len(name) <= LONGEST_NAME else name[:20] + '...'!r}"
+            f"{path}: name must be usable as a file name: 1 to {MAX_NAME_LENGTH} characters without / or line breaks, "
+            f"not beginning with a dot, got {name if len(name) <= MAX_NAME_LENGTH else name[:20] + '...'!r}"
         )
     least = {"threads": file.threads, "parallel": file.parallel, "evaluate.positions": file.evaluate.positions}
     for key, number in least.items():
         if number is not None and number < 1:
             also = "" if key == "threads" else ", or null"
-            raise ConfigError(f"{path}: {key} is a whole number of at least 1{also}; got {number}")
+            raise ConfigError(f"{path}: {key} must be a whole number of at least 1{also}; got {number}")
     for command in file.data.make:
         try:
             shlex.split(command)
@@ -60,16 +60,16 @@ def check(path: Path, file: ExperimentFile, name: str) -> None:
 
 
 def budget(path: Path, where: str, kind: str, amount: Any) -> None:
-    """See that an amount of a kind is one that can be spent.
+    """Check an amount of a budget.
 
     Raises:
-        ConfigError: it is no number above 0, or no whole one where only those are counted.
+        ConfigError: it is not a number above 0, or not a whole one although the kind is counted.
     """
     is_number = isinstance(amount, int | float) and not isinstance(amount, bool)
     whole = kind in WHOLE
     if not is_number or not math.isfinite(amount) or amount <= 0 or (whole and amount != int(amount)):
         what = "a whole number" if whole else "a number"
-        raise ConfigError(f"{path}: {where} is {what} above 0, e.g. {where}: 50000; got {amount!r}")
+        raise ConfigError(f"{path}: {where} must be {what} above 0, e.g. {where}: 50000; got {amount!r}")
 
 
 def _check_axis(path: Path, file: ExperimentFile, axis: str, labels: Mapping[str, Any]) -> None:
@@ -77,14 +77,16 @@ def _check_axis(path: Path, file: ExperimentFile, axis: str, labels: Mapping[str
         raise ConfigError(f"{path}: axis {axis!r} has no labels")
     for text in (axis, *labels):
         if not text.strip() or not _is_plain(text):
-            raise ConfigError(f"{path}: axes: {text!r} is no name for a row of a table: write one line of text")
+            raise ConfigError(f"{path}: axes: {text!r} cannot name a row of a table: write one line of text")
     for label, settings in labels.items():
         where = f"axes.{axis}.{label}"
         if settings is not None and not isinstance(settings, Mapping):
-            raise ConfigError(f"{path}: {where} holds settings such as {{learner.horizon: 4}}, got {settings!r}")
+            raise ConfigError(f"{path}: {where} must hold settings such as {{learner.horizon: 4}}, got {settings!r}")
         without = (settings or {}).get(WITHOUT, [])
         if not isinstance(without, list) or not all(isinstance(key, str) for key in without):
-            raise ConfigError(f"{path}: {where}.without is a list of keys such as [learner.process], got {without!r}")
+            raise ConfigError(
+                f"{path}: {where}.without must be a list of keys such as [learner.process], got {without!r}"
+            )
         _refuse_owned(path, where, settings or {})
         for key, value in (settings or {}).items():
             if not key.startswith(BUDGET):
@@ -99,7 +101,7 @@ def _check_axis(path: Path, file: ExperimentFile, axis: str, labels: Mapping[str
 
 
 def _refuse_owned(path: Path, where: str, settings: Mapping[Any, Any]) -> None:
-    """Refuse settings that the experiment itself makes for every run, and would override without a word."""
+    """Refuse settings that the experiment makes itself for every run, and would override silently."""
     for key, value in _flat(path, where, settings):
         if value is None:
             continue
@@ -112,21 +114,21 @@ def _refuse_owned(path: Path, where: str, settings: Mapping[Any, Any]) -> None:
         if key == "trainer.seed":
             raise ConfigError(f"{path}: {where}: {key} has no effect: write seeds: [{value}], the seeds of every cell")
         if key == "out":
-            raise ConfigError(f"{path}: {where}: {key} has no effect: the folder is the command's --out")
+            raise ConfigError(f"{path}: {where}: {key} has no effect: the folder is given by the command's --out")
         if key == "play" or (where == "run" and key.startswith(PLAY)):
             raise ConfigError(
-                f"{path}: {where}: {key}: how the policy plays is set in a label of an axis by dotted keys, e.g. "
+                f"{path}: {where}: {key}: set how the policy plays in a label of an axis, by dotted keys, e.g. "
                 "play.num_steps: 20"
             )
         if where == "run" and key.startswith(BUDGET):
-            raise ConfigError(f"{path}: {where}: {key}: the budget of every run is the key budget of the file")
+            raise ConfigError(f"{path}: {where}: {key}: set the budget of every run with the file's key budget")
 
 
 def _flat(path: Path, where: str, settings: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys, sections included."""
+    """Dotted keys and values, those of sections included."""
     for key, value in settings.items():
         if not isinstance(key, str):
-            raise ConfigError(f"{path}: {where}: keys are names such as learner.horizon, got {key!r}")
+            raise ConfigError(f"{path}: {where}: keys must be names such as learner.horizon, got {key!r}")
         yield f"{prefix}{key}", value
         if isinstance(value, Mapping):
             yield from _flat(path, where, value, f"{prefix}{key}.")

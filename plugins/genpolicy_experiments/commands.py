@@ -1,4 +1,4 @@
-"""``genpolicy experiment FILE``: the runs, the table, the plots."""
+"""``genpolicy experiment FILE``: makes the runs, the table and the plots."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from genpolicy_experiments.description import Experiment
 from genpolicy_experiments.runner import NOT_RUN, Result, Runner, require_data
 
 HELP = """\
-Make all runs of an experiment file, then its table and plots. For example
+Run an experiment file and tabulate it: make all its runs, then its table and plots. For example
 
   genpolicy experiment configs/experiments/small/table-5.yaml
 
-Finished runs are skipped, so the same command goes on after an interruption or a kill, and makes what an edited file
-adds. A run that fails is shown as failed, with its log; the others go on. The table goes to OUT/NAME.md, .csv and
-.json, plots beside it."""
+Finished runs are skipped, so the same command resumes after an interruption or a kill, and makes the runs that an
+edited file adds. A run that fails is shown as failed, with its log; the others continue. The table is written to
+OUT/NAME.md, .csv and .json, and plots beside it."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -47,17 +47,17 @@ def add_parser(subparsers: Any) -> None:
         "--runs",
         type=Path,
         metavar="FOLDER",
-        help="where the runs go (default: OUT/runs); experiments that share a folder share the runs they both ask for",
+        help="folder of the runs (default: OUT/runs); experiments that share it share their common runs",
     )
-    parser.add_argument("--parallel", type=int, metavar="N", help="runs at once (default: as many as cores allow)")
-    parser.add_argument("--table-only", action="store_true", help="make no run; the table of what is finished")
-    parser.add_argument("--plan", action="store_true", help="list the runs and whether they are finished, and stop")
+    parser.add_argument("--parallel", type=int, metavar="N", help="runs at once (default: as many as the cores allow)")
+    parser.add_argument("--table-only", action="store_true", help="make no runs; tabulate the finished ones")
+    parser.add_argument("--plan", action="store_true", help="list the runs and their state, and stop")
     parser.set_defaults(run=run)
     take_settings_anywhere(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """The subcommand."""
+    """``genpolicy experiment``."""
     experiment = Experiment(arguments.file, arguments.overrides)
     out = arguments.out or Path("runs") / "experiments" / experiment.name
     if arguments.parallel is not None and arguments.parallel < 1:
@@ -85,14 +85,14 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             failed = runner.run(parallel=arguments.parallel)
         except KeyboardInterrupt:
-            print(f"\nstopped; finished runs are safe in {runner.runs}: the same command goes on", file=sys.stderr)
+            print(f"\nstopped; finished runs are safe in {runner.runs}; the same command resumes", file=sys.stderr)
             raise
     write(experiment, runner, out, command_line(arguments))
     return 1 if failed else 0
 
 
 def command_line(arguments: argparse.Namespace) -> str:
-    """What makes the same table anew, with the paths as they were given; ``--table-only`` alone would make no run."""
+    """The command that makes the same table anew, without ``--table-only``, which would make no runs."""
     words = ["genpolicy", "experiment", str(arguments.file), *arguments.overrides]
     for option in ("out", "runs", "parallel"):
         if (value := getattr(arguments, option)) is not None:
@@ -104,20 +104,20 @@ def write(experiment: Experiment, runner: Runner, out: Path, command: str) -> No
     """Write the table and the plots, and show the table.
 
     Raises:
-        ConfigError: there is nothing to show, or nothing that may be compared; the message says what to do.
+        ConfigError: there is nothing to show, or results cannot be compared; the message says what to do.
         DiskFullError: no space; the same command writes them again.
     """
     results = runner.results()
     _require_some(experiment, results)
     rows = tables.rows_of(experiment, results)
-    found = tables.comparisons(experiment, results)
+    tests = tables.comparisons(experiment, results)
     report = tables.report_of(experiment, rows)
     report.notes += experiment.data_notes
     report.notes += short_of_budget(experiment, results)
     commits = sorted({str(r.figures["commit"]) for r in results if r.figures and r.figures.get("commit")})
     report.notes.append(f"Command: {command}; commit {', '.join(commits) or commit()}.")
     report.notes.append(f"Machine: {machine()}; records: {experiment.dataset.checksum[:12]}.")
-    reports = [report, tables.comparison_report(found)] if found else [report]
+    reports = [report, tables.comparison_report(tests)] if tests else [report]
     for each in reports:
         each.print()
     out.mkdir(parents=True, exist_ok=True)
@@ -127,12 +127,12 @@ def write(experiment: Experiment, runner: Runner, out: Path, command: str) -> No
     markdown += "".join(f"\n![{experiment.name}]({path.name})\n" for path in pictures if path.suffix == ".png")
     write_atomic(out / f"{experiment.name}.md", markdown.encode())
     write_atomic(out / f"{experiment.name}.csv", tables.as_csv(rows).encode())
-    write_json(out / f"{experiment.name}.json", tables.as_json(experiment, rows, found, results))
+    write_json(out / f"{experiment.name}.json", tables.as_json(experiment, rows, tests, results))
     print(out / f"{experiment.name}.md")
 
 
 def _require_some(experiment: Experiment, results: Sequence[Result]) -> None:
-    """See that a run has finished.
+    """Check that a run has finished.
 
     Raises:
         ConfigError: none has.
@@ -145,22 +145,20 @@ def _require_some(experiment: Experiment, results: Sequence[Result]) -> None:
     else:
         way_out = (
             f"the first that failed: {failed.cell.name}, seed {failed.seed}: {failed.error}; its log is "
-            f"{failed.folder / stored.LOG}. Mend that and run the command again, which tries all of them anew"
+            f"{failed.folder / stored.LOG}. Repair that and run the command again, which tries all of them again"
         )
-    raise ConfigError(
-        f"{experiment.path}: no run has finished, so there is no table ({len(results)} wanted): {way_out}"
-    )
+    raise ConfigError(f"{experiment.path}: no run has finished, so there is no table (of {len(results)}): {way_out}")
 
 
 def short_of_budget(experiment: Experiment, results: Sequence[Result]) -> list[str]:
-    """A sentence for each finished run that saw or spent less than nine tenths of its budget."""
+    """A sentence for each finished run that used less than nine tenths of its budget."""
     notes = []
     for result in results:
         if result.figures is None:
             continue
         ((kind, amount),) = experiment.planned(result.cell, result.seed).budget.items()
         spent = result.figures.get(kind)
-        if kind in ("steps", "epochs"):  # which no table shows, so only the policy tells
+        if kind in ("steps", "epochs"):  # figures do not hold them, but the policy's provenance does
             spent = (stored.provenance(result.folder) or {}).get(kind.removesuffix("s") if kind == "steps" else kind)
         if isinstance(spent, int | float) and spent < 0.9 * amount:
             notes.append(
@@ -171,6 +169,6 @@ def short_of_budget(experiment: Experiment, results: Sequence[Result]) -> list[s
 
 
 def machine() -> str:
-    """What it ran on, in a few words."""
+    """The machine, in a few words."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
     return f"{platform.machine()}, {os.cpu_count()} cores, {gpu}, torch {torch.__version__}"

@@ -1,8 +1,9 @@
-"""What an experiment is: axes of settings, seeds, data, a budget and what is measured; and the runs it comes to.
+"""The description of an experiment: axes of settings, seeds, data, a budget and what is measured; and its runs.
 
-A *cell* is one label of every axis. A *run* is what has to be trained for it: cells that differ only in how the policy
-plays (settings that begin with ``play.``) share one. A run is known by a hash of its whole configuration, the records
-it is trained on and its seed, so results of other settings or another version of the data are never taken for its own.
+A *cell* is one label of every axis. A *run* is what has to be trained for a cell; cells that differ only in how the
+policy plays (settings that begin with ``play.``) share one. A run is identified by a hash of its whole configuration,
+the records it is trained on and its seed, so results of other settings or of another version of the data are never
+mistaken for its own.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ class DataSource:
     """The labelled data set of all runs; a cell that sets ``data.folder`` is trained on that one, measured on this."""
 
     folder: str = ""
-    """Its folder, from where the command is run."""
+    """Its folder, relative to where the command is run."""
     make: list[str] = field(default_factory=list)
-    """Arguments of ``genpolicy`` that make it where it is missing, one command after the other."""
+    """Commands, as arguments of ``genpolicy``, that make it if it is missing."""
 
 
 @dataclass
@@ -42,23 +43,23 @@ class Evaluation:
 
     split: str = "test"
     positions: int | None = None
-    """At most so many, drawn once for all runs; null takes all."""
+    """Most positions, drawn once for all runs; null takes all."""
     bound: bool = False
-    """Also a column of the metric ``bound``, which is measured always."""
+    """Add a column of the metric ``bound``, which is always measured."""
     futures: bool = False
-    """Also the shares of ``genpolicy evaluate futures`` by step."""
+    """Also measure the shares of ``genpolicy evaluate futures`` by ply."""
 
 
 @dataclass
 class Comparison:
-    """A paired test: the same positions and seeds, two cells, or two ways of measuring one."""
+    """A paired test of two cells, or of two metrics of one cell, on the same positions and seeds."""
 
     a: dict[str, str] = field(default_factory=dict)
     """Label of every axis."""
     b: dict[str, str] = field(default_factory=dict)
     metric: str = "best"
     metric_b: str | None = None
-    """Of side b; null is ``metric``. With it, a and b may be the same cell: the sampler against one call."""
+    """Metric of side b; null is ``metric``. With it a and b may be the same cell: the sampler against one call."""
     title: str = ""
 
     @property
@@ -68,15 +69,15 @@ class Comparison:
 
 
 @dataclass
-class Published:
-    """Numbers of a paper beside the cells."""
+class PublishedFigures:
+    """Figures of a paper, which stand beside the cells."""
 
     source: str = ""
     values: dict[str, Any] = field(default_factory=dict)
-    """By cell: its labels joined by `` / ``, in the order of the axes. A number is of ``metric``; a mapping gives one
-    for each metric that it names."""
+    """Cell -> number of ``metric``, or mapping of metrics to numbers. A cell is named by its labels, joined by `` / ``
+    in the order of the axes."""
     metric: str = "best"
-    """What plain numbers stand beside; of shares they are in percent."""
+    """Metric of plain numbers. Shares are in percent."""
 
 
 @dataclass
@@ -84,17 +85,17 @@ class Plot:
     """A line for each label of ``by`` (or one), a point for each label of ``x``."""
 
     x: str = ""
-    """An axis; or ``records``, ``minutes`` or ``flops``: what was spent; ``calls`` or ``ms``: what a decision takes;
-    or ``future_step``: the imagined ply."""
+    """An axis; or ``records``, ``minutes`` or ``flops``, which a run has spent; ``calls`` or ``ms``, which a decision
+    takes; or ``future_step``, the imagined ply."""
     y: str = "best"
-    """A metric, or several shares joined by commas, a line for each; with ``future_step`` metrics of the imagined
-    future without their step (``match``)."""
+    """A metric, or several shares joined by commas, which get a line each; with ``future_step`` metrics of the imagined
+    future without their ply (``match``)."""
     by: str | None = None
     title: str = ""
     log: bool = False
-    """Whether x is drawn in powers."""
+    """Use a logarithmic x axis."""
     where: dict[str, str] = field(default_factory=dict)
-    """Labels of the cells that are drawn; none draws all."""
+    """Labels of the cells to draw; empty draws all."""
 
     @property
     def drawn(self) -> list[str]:
@@ -107,18 +108,18 @@ class ExperimentFile:
     """The YAML file."""
 
     name: str = ""
-    """Of the files that are written."""
+    """Name of the files that are written; by default that of this file."""
     title: str = ""
     data: DataSource = field(default_factory=DataSource)
     config: list[str] = field(default_factory=list)
-    """Training configurations that every run begins with, from this file's folder; later ones override."""
+    """Training configurations that every run begins with, relative to this file; later ones override earlier ones."""
     run: dict[str, Any] = field(default_factory=dict)
     """Settings of every run, as in a training configuration."""
     axes: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Axis -> label -> settings: dotted keys of the training configuration, ``play.<option>`` of the policy,
-    ``without``: a list of keys that are taken out first, and ``budget.<kind>``: another amount of the file's budget."""
+    """Axis -> label -> settings: dotted keys of the training configuration, ``play.<option>`` for the policy,
+    ``without`` with a list of keys to remove first, and ``budget.<kind>`` for another amount of the file's budget."""
     skip: list[dict[str, str]] = field(default_factory=list)
-    """Cells that are left out: labels of some axes; all cells with these labels."""
+    """Labels of some axes each; all cells with these labels are left out."""
     seeds: list[int] = field(default_factory=lambda: [0, 1, 2])
     budget: dict[str, float] = field(default_factory=dict)
     """One of ``records``, ``minutes``, ``steps``, ``epochs``, ``flops``: the same for every run."""
@@ -126,10 +127,10 @@ class ExperimentFile:
     metrics: list[str] = field(default_factory=lambda: ["best", "best_one_call", "records"])
     """Columns of the table."""
     compare: list[Comparison] = field(default_factory=list)
-    published: Published = field(default_factory=Published)
+    published: PublishedFigures = field(default_factory=PublishedFigures)
     plots: list[Plot] = field(default_factory=list)
     parallel: int | None = None
-    """Runs at once; null is as many as the machine has cores for ``threads`` each."""
+    """Runs at once; null is as many as there are cores for, with ``threads`` each."""
     threads: int = 1
     """Threads of each run."""
     notes: list[str] = field(default_factory=list)
@@ -142,12 +143,12 @@ class Cell:
 
     labels: dict[str, str]
     settings: dict[str, Any]
-    """Of the training configuration, dotted keys."""
+    """Settings of the training configuration, by dotted key."""
     without: tuple[str, ...]
     play: dict[str, Any]
     """Options of the policy."""
     budget: float | None = None
-    """What its runs may spend, of the kind of the file's budget; None is as much as the file says."""
+    """Amount of the file's kind of budget for its runs; None is the file's amount."""
 
     @property
     def name(self) -> str:
@@ -157,28 +158,28 @@ class Cell:
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """What is trained once."""
+    """A training run."""
 
     key: str
     """Hash of settings, records and seed."""
     name: str
-    """For people: the first cell that needs it, and the seed."""
+    """Name for people: the first cell that needs it, and the seed."""
     seed: int
     config: dict[str, Any]
-    """A whole training configuration but for ``out``."""
+    """The whole training configuration except ``out``."""
     budget: dict[str, float]
     """Kind and amount."""
 
 
 class Experiment:
-    """A description that was read and checked.
+    """An experiment that was read from its description and checked.
 
     Args:
         path: The YAML file.
         overrides: ``key=value`` settings.
 
     Raises:
-        ConfigError: a key, axis, label, budget or metric that does not exist, with the way out.
+        ConfigError: a key, axis, label, budget or metric does not exist; the message gives the way out.
     """
 
     def __init__(self, path: Path, overrides: list[str] | None = None) -> None:
@@ -189,8 +190,8 @@ class Experiment:
         if isinstance(axes, dict):  # YAML reads the label 4 as a number
             for axis, labels in axes.items():
                 if not isinstance(labels, dict):
-                    wrong = f"key 'axes.{axis}' holds labels with settings, e.g. {{deep: {{learner.horizon: 4}}}}"
-                    raise settings.located(ConfigError(f"{wrong}; got {labels!r}"))
+                    rule = f"key 'axes.{axis}' must hold labels with settings, e.g. {{deep: {{learner.horizon: 4}}}}"
+                    raise settings.located(ConfigError(f"{rule}; got {labels!r}"))
                 axes[axis] = {str(label): value for label, value in labels.items()}
                 if len(axes[axis]) < len(labels):
                     raise settings.located(ConfigError(f"key 'axes.{axis}' has a label twice, as number and as text"))
@@ -198,14 +199,14 @@ class Experiment:
         self.name = self.file.name or path.stem
         self._check()
         if self.file.evaluate.bound:
-            # It is a column and no other measurement, so the measurement's hash is the same with it and without.
+            # It is a column and changes no measurement, so the measurement's hash must not depend on it.
             self.file.evaluate.bound = False
             self.file.metrics += [] if "bound" in self.file.metrics else ["bound"]
         base = Settings([path.parent / name for name in self.file.config], []).data if self.file.config else {}
         self._base = _merged(base, self.file.run)
         self.cells = [cell for cell in self._all_cells() if not self._is_skipped(cell)]
         if not self.cells:
-            raise ConfigError(f"{path}: skip leaves no cell of {_count(self._all_cells())}; take a line out of it")
+            raise ConfigError(f"{path}: skip leaves no cell of {_count(self._all_cells())}; remove a line of it")
         for comparison in self.file.compare:
             a, b = self.cell_of(comparison.a), self.cell_of(comparison.b)
             if a == b and comparison.metric == comparison.of_b:
@@ -273,44 +274,44 @@ class Experiment:
         """The cell of some labels.
 
         Raises:
-            ConfigError: an axis or label that does not exist, or labels that fit several cells or none.
+            ConfigError: an axis or label does not exist, or the labels fit several cells or none.
         """
         self._require_labels("compare", labels)
-        found = [cell for cell in self.cells if all(cell.labels[axis] == label for axis, label in labels.items())]
-        if len(found) != 1:
+        cells = [cell for cell in self.cells if all(cell.labels[axis] == label for axis, label in labels.items())]
+        if len(cells) != 1:
             raise ConfigError(
-                f"{self.path}: compare: {dict(labels)} fits {len(found)} cells; give a label of each axis that is not "
+                f"{self.path}: compare: {dict(labels)} fits {len(cells)} cells; give a label of each axis that is not "
                 f"skipped: {', '.join(self.file.axes)}"
             )
-        return found[0]
+        return cells[0]
 
     @cached_property
     def dataset(self) -> Dataset:
-        """The data set that is measured on, which must be there."""
+        """The data set that policies are measured on, which must exist."""
         return Dataset.open(self.file.data.folder)
 
     def data_folders(self) -> list[str]:
-        """The data set that is measured on, then those that cells are trained on."""
-        found = [self.file.data.folder]
+        """The folder of the data set that policies are measured on, then those that they are trained on."""
+        folders = [self.file.data.folder]
         for cell in self.cells:
             folder = self.configuration(cell, 0)["data"]["folder"]
-            if folder not in found:
-                found.append(folder)
-        return found
+            if folder not in folders:
+                folders.append(folder)
+        return folders
 
     def checksum(self, folder: str) -> str:
-        """Checksum of a data set as it was when it was first asked for, which is what the runs are keyed by.
+        """Checksum of a data set when it was first opened, which is part of the runs' keys.
 
         Raises:
-            DatasetError: it is missing or damaged.
+            DatasetError: the data set is missing or damaged.
         """
         return self.opened(folder).checksum
 
     def opened(self, folder: str) -> Dataset:
-        """The data set of a folder, read once.
+        """The data set of a folder, opened once.
 
         Raises:
-            DatasetError: it is missing or damaged.
+            DatasetError: the data set is missing or damaged.
         """
         if folder == self.file.data.folder:
             return self.dataset
@@ -320,25 +321,25 @@ class Experiment:
 
     @cached_property
     def data_notes(self) -> list[str]:
-        """What a reader of the table has to know of the data sets, which must be there."""
+        """Notes on the data sets, which must exist, for readers of the table."""
         return leaks.notes(self)
 
     def budget_of(self, cell: Cell) -> dict[str, float]:
-        """Kind and amount of what a cell's runs may spend."""
+        """Kind and amount of the budget of a cell's runs."""
         return {kind: amount if cell.budget is None else cell.budget for kind, amount in self.file.budget.items()}
 
     def configuration(self, cell: Cell, seed: int) -> dict[str, Any]:
-        """The training configuration of a cell, but for ``out``.
+        """The training configuration of a cell, except ``out``.
 
         Raises:
-            ConfigError: settings that no training configuration has; the message names the cell.
+            ConfigError: a training configuration does not have these settings; the message names the cell.
         """
         data = copy.deepcopy(self._base)
         for key in dict.fromkeys(cell.without):
             if not _remove(data, key):
                 raise ConfigError(
                     f"{self.path}: cell {cell.name!r}: without: key {key!r} is set neither in config nor in run, so "
-                    "there is nothing to take out"
+                    "there is nothing to remove"
                 )
         for key, value in cell.settings.items():
             _set(data, key, value)
@@ -360,7 +361,7 @@ class Experiment:
         return data
 
     def planned(self, cell: Cell, seed: int) -> PlannedRun:
-        """What is trained for a cell; the data sets must be there.
+        """The training run of a cell; the data sets must exist.
 
         Raises:
             ConfigError: as ``configuration``.
@@ -378,13 +379,13 @@ class Experiment:
 
 
 def digest(value: Any) -> str:
-    """Sixteen hex digits of plain values."""
+    """Hash of plain values, 16 hexadecimal digits."""
     text = json.dumps(value, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested mappings, the second one winning; dotted keys of it are paths."""
+    """Nested mappings merged; the second one wins, and its dotted keys are paths."""
     data = copy.deepcopy(dict(base))
     for key, value in over.items():
         if isinstance(value, Mapping) and isinstance(data.get(key), Mapping):

@@ -1,4 +1,4 @@
-"""Whether what is measured was held out: positions that are measured on and stand in a training split as well."""
+"""Finds positions that policies are both measured and trained on, so that the table can say so."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from genpolicy.data.records import Dataset
 if TYPE_CHECKING:
     from genpolicy_experiments.description import Experiment
 
-MOST_CELLS = 3
-"""Cells that a note names."""
+MAX_NAMED = 3
+"""Number of cells that a note names."""
 
 
 def notes(experiment: Experiment) -> list[str]:
-    """A sentence for each training split that holds some of the positions that are measured on; none where none does.
+    """A sentence for each training split that holds some of the positions that policies are measured on.
 
-    Two records are of the same position where their texts are equal.
+    Two records have the same position if their texts are equal.
 
     Raises:
         DatasetError: a data set is missing or damaged.
@@ -30,32 +30,32 @@ def notes(experiment: Experiment) -> list[str]:
         data = experiment.configuration(cell, 0)["data"]
         cells.setdefault((data["folder"], data.get("train", "train")), []).append(cell.name)
     measured = _states(experiment.dataset, split, None)
-    wanted = pa.array(sorted(measured), pa.string())
-    found = []
+    among = pa.array(sorted(measured), pa.string())
+    sentences = []
     for (trained_on, train), names in cells.items():
-        both = _states(experiment.opened(trained_on), train, wanted)
+        both = _states(experiment.opened(trained_on), train, among)
         if both:
-            named = "; ".join(names[:MOST_CELLS]) + ("; ..." if len(names) > MOST_CELLS else "")
-            found.append(
+            named = "; ".join(names[:MAX_NAMED]) + ("; ..." if len(names) > MAX_NAMED else "")
+            sentences.append(
                 f"NOT HELD OUT: {len(both):,} of the {len(measured):,} positions of split {split!r} of {folder}, which "
                 f"is measured on, stand in split {train!r} of {trained_on} too, on which these are trained: {named}."
             )
-    return found
+    return sentences
 
 
 def _states(dataset: Dataset, split: str, among: Any) -> set[str]:
-    """Texts of the labelled positions of a split; those among some, where an array is given."""
-    found: set[str] = set()
+    """Texts of the labelled positions of a split; only those of the array ``among``, if it is given."""
+    states: set[str] = set()
     for batch in dataset.batches(["state", "line"], split):
         kept = pc.is_valid(batch.column("line"))
         if among is not None:
             kept = pc.and_(kept, pc.is_in(batch.column("state"), value_set=among))
-        found.update(batch.column("state").filter(kept).to_pylist())
-    return found
+        states.update(batch.column("state").filter(kept).to_pylist())
+    return states
 
 
 def has_cut_lines(dataset: Dataset, horizon: int) -> bool:
-    """Whether some line has ``horizon`` moves and the game goes on after it, unlabelled."""
+    """Whether some line has ``horizon`` moves and ends before the game does."""
     for batch in dataset.batches(["line", "ended"]):
         for line, ended in zip(batch.column("line").to_pylist(), batch.column("ended").to_pylist(), strict=True):
             if line and not ended and len(line.split()) >= horizon:

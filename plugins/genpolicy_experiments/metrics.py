@@ -1,4 +1,4 @@
-"""The metrics of experiments: what they are called, which are shares, and whether a description can have them."""
+"""The metrics of experiments: their titles, which of them are shares, and whether a description can use them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from genpolicy_experiments.description import ExperimentFile, Plot
 
 BY_MOVE = ("best", "raw_best", "best_one_call", "raw_best_one_call", "best_action_0")
-"""Shares that ``random`` is the level of: what a random legal move would have."""
+"""Shares that can be compared with ``random``, the share of a random legal move."""
 BY_POSITION = ("best", "raw_best", "labelled", "legal")
-"""Shares that are measured at each position, so that two cells can be paired; each also as ``NAME_one_call``."""
+"""Shares that are measured at each position, so that cells can be paired; each also exists as ``NAME_one_call``."""
 OF_RUNS = ("calls", "ms", "random", "records", "minutes", "flops", "parameters", "bound")
 OF_STEPS = ("valid_action", "best_action", "valid_state", "match", "match_board")
-"""Shares of the imagined future, each followed by its step: ``match_1``."""
+"""Shares of the imagined future, each followed by its ply: ``match_1``."""
 FUTURE_STEP = "future_step"
-"""What a plot is drawn over that shows the imagined future ply by ply."""
+"""x of a plot that shows the imagined future ply by ply."""
 PLOT_X = ("records", "minutes", "flops", "calls", "ms", FUTURE_STEP)
-"""What a plot can be drawn over besides axes."""
+"""What x of a plot can be besides an axis."""
 TITLES = {
     "best": "best move %",
     "best_one_call": "best move, one call %",
@@ -38,7 +38,7 @@ TITLES = {
 
 
 def title(metric: str) -> str:
-    """What a column or an axis is headed."""
+    """Title of a column or of an axis of a plot."""
     return TITLES.get(metric, metric.replace("_", " "))
 
 
@@ -49,45 +49,45 @@ def is_share(metric: str) -> bool:
 
 
 def bounds(metric: str) -> tuple[float, float]:
-    """What a metric can be: shares 0 to 1, amounts 0 or more."""
+    """Range of a metric: shares are from 0 to 1, amounts are at least 0."""
     return (0.0, 1.0) if is_share(metric) else (0.0, math.inf)
 
 
 def step_of(metric: str) -> int | None:
-    """Step of a metric of the imagined future, 1 for ``match_1``; None for other metrics."""
+    """Ply of a metric of the imagined future, 1 for ``match_1``; None for other metrics."""
     name, _, step = metric.rpartition("_")
     return int(step) if name in OF_STEPS and step.isdecimal() else None
 
 
 def check(path: Path, file: ExperimentFile) -> None:
-    """See that what tables, tests and plots ask for can be had, before anything is run.
+    """Check that the metrics of tables, tests and plots exist, before anything is run.
 
     Raises:
-        ConfigError: a metric that is not measured, cannot be paired or cannot be drawn so.
+        ConfigError: a metric is not measured, cannot be paired or cannot be drawn in this way.
     """
     if not file.metrics:
         raise ConfigError(f"{path}: metrics is empty, so the table would have no column: write e.g. metrics: [best]")
     for metric in file.metrics:
         _require(path, file, "metrics", metric)
         if file.metrics.count(metric) > 1:
-            raise ConfigError(f"{path}: metrics: {metric!r} stands there twice; keep one of them")
+            raise ConfigError(f"{path}: metrics: {metric!r} is listed twice; keep one of them")
     for comparison in file.compare:
         for key, metric in (("metric", comparison.metric), ("metric_b", comparison.of_b)):
             if metric.removesuffix("_one_call") not in BY_POSITION:
                 raise ConfigError(
                     f"{path}: compare: {key} {metric!r} is not measured at each position, so it cannot be "
-                    f"paired; take one of {', '.join(BY_POSITION)}, or one of them with _one_call"
+                    f"paired; use one of {', '.join(BY_POSITION)}, or one of them with _one_call"
                 )
     for cell, given in file.published.values.items():
         of_metric = given if isinstance(given, Mapping) else {file.published.metric: given}
         for metric, value in of_metric.items():
             _require(path, file, "published", str(metric))
             if isinstance(value, bool) or not isinstance(value, int | float):
-                raise ConfigError(f"{path}: published: the value of cell {cell!r} is a number, got {value!r}")
+                raise ConfigError(f"{path}: published: the value of cell {cell!r} must be a number, got {value!r}")
             if not math.isfinite(value):
                 raise ConfigError(
-                    f"{path}: published: the value of cell {cell!r} is a finite number, got {value!r}; leave out what "
-                    "is not published"
+                    f"{path}: published: the value of cell {cell!r} must be a finite number, got {value!r}; leave out "
+                    "what is not published"
                 )
     for plot in file.plots:
         _require_axes(path, file, plot)
@@ -106,16 +106,18 @@ def check(path: Path, file: ExperimentFile) -> None:
 
 
 def _require_axes(path: Path, file: ExperimentFile, plot: Plot) -> None:
-    """See that a plot is drawn over something that has numbers or labels, a line for each label of an axis."""
-    there = ", ".join(file.axes) or "none"
+    """Check x, by and log of a plot."""
+    axes = ", ".join(file.axes) or "none"
     if not plot.x:
-        raise ConfigError(f"{path}: plots: a plot needs an x: one of {there}; or of {', '.join(PLOT_X)}")
+        raise ConfigError(f"{path}: plots: a plot needs an x: one of {axes}; or of {', '.join(PLOT_X)}")
     if plot.by is not None and plot.by not in file.axes:
-        raise ConfigError(f"{path}: plots: by {plot.by!r} is no axis; a line is drawn for each label of: {there}")
+        raise ConfigError(
+            f"{path}: plots: by {plot.by!r} is not an axis; a line is drawn for each label of one of: {axes}"
+        )
     if plot.log and plot.x in file.axes and not all(_is_positive(label) for label in file.axes[plot.x]):
         raise ConfigError(
-            f"{path}: plots: log draws x in powers, but not all labels of axis {plot.x!r} are numbers above 0; take "
-            "log out"
+            f"{path}: plots: log makes x logarithmic, but not all labels of axis {plot.x!r} are numbers above 0; "
+            "remove log"
         )
 
 

@@ -12,21 +12,22 @@ from genpolicy_experiments.description import Experiment, Plot
 from genpolicy_experiments.metrics import BY_MOVE, FUTURE_STEP, is_share, step_of, title
 from genpolicy_experiments.tables import Row
 
-MOST_BELOW = 4
-"""Series whose legend stands under the axes; that of more stands beside them. It never stands within."""
-MOST_TICKS = 7
+MAX_BELOW = 4
+"""Most series for which the legend is below the axes; with more it is beside them. It is never within."""
+MAX_TICKS = 7
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Told apart by the colour-blind too (Okabe and Ito 2008, jfly.uni-koeln.de/color); yellow, hard to see, left out."""
+"""Colours that colour-blind people can tell apart (Okabe and Ito 2008, jfly.uni-koeln.de/color), without yellow, which
+is hard to see."""
 MARKERS = ("o", "s", "^", "D", "v", "X", "P", "<", ">", "*")
 DASHES = ("-", "--", "-.", ":")
-TITLES = {"flops": "FLOPs", "calls": "network calls, each future of a decision counted"}
+TITLES = {"flops": "FLOPs", "calls": "network calls, counting each future of a decision"}
 
 Point = tuple[float | str, float, float, float]
 """x, y and the ends of y's interval."""
 
 
 def draw(experiment: Experiment, rows: Sequence[Row], folder: Path) -> list[Path]:
-    """Draw every plot of the description as PNG and SVG; the files.
+    """Draw every plot of the description as PNG and SVG, and return the files.
 
     Raises:
         ConfigError: matplotlib is missing.
@@ -40,13 +41,13 @@ def draw(experiment: Experiment, rows: Sequence[Row], folder: Path) -> list[Path
         from matplotlib import pyplot
     except ImportError as error:
         raise ConfigError(
-            "plots need matplotlib: pip install 'genpolicy[plot]', or take plots out of the file"
+            "plots need matplotlib: pip install 'genpolicy[plot]', or remove plots from the file"
         ) from error
     written = []
     for index, plot in enumerate(experiment.file.plots):
         lines = _lines(plot, rows)
         named = [x for points in lines.values() for x, *_ in points if isinstance(x, str)]
-        beside = len(lines) > MOST_BELOW
+        beside = len(lines) > MAX_BELOW
         height = 4.4
         if named:
             height = max(height, 2.0 + 0.22 * len(set(named)) * (len(lines) + 1))
@@ -55,19 +56,19 @@ def draw(experiment: Experiment, rows: Sequence[Row], folder: Path) -> list[Path
         figure, axes = pyplot.subplots(figsize=(10.0 if beside else 6.4, height), layout="constrained")
         if named:
             _draw_labels(axes, lines, list(dict.fromkeys(named)))
-            axes.set_xlabel(_measured(plot))
+            axes.set_xlabel(_value_title(plot))
         else:
             _draw_numbers(axes, lines, plot, plot.x in experiment.file.axes)
             axes.set_xlabel(TITLES.get(plot.x, title(plot.x).replace("_", " ")))
-            axes.set_ylabel(_measured(plot))
-            _mark(axes, {float(x) for points in lines.values() for x, *_ in points}, plot, experiment.file.axes)
+            axes.set_ylabel(_value_title(plot))
+            _set_ticks(axes, {float(x) for points in lines.values() for x, *_ in points}, plot, experiment.file.axes)
         level = _random_level(plot, rows)
         if level is not None:
             mark = axes.axvline if named else axes.axhline
             mark(level, color="0.35", linestyle=(0, (6, 3)), linewidth=1, zorder=1, label="a random legal move")
         axes.set_title(_plain(plot.title or experiment.file.title), wrap=True)
         axes.grid(alpha=0.25)
-        _add_legend(figure, axes, plot, beside, only_random=not _is_told(plot))
+        _add_legend(figure, axes, plot, beside, only_random=not _has_names(plot))
         for suffix in ("png", "svg"):
             path = folder / f"{experiment.name}-{index + 1}.{suffix}"
             figure.savefig(path, dpi=150)
@@ -76,15 +77,15 @@ def draw(experiment: Experiment, rows: Sequence[Row], folder: Path) -> list[Path
     return written
 
 
-def _measured(plot: Plot) -> str:
-    """What y is."""
+def _value_title(plot: Plot) -> str:
+    """Title of the axis of values."""
     if plot.x == FUTURE_STEP or len(plot.drawn) > 1:
         return "% of positions"
     return title(plot.drawn[0])
 
 
-def _is_told(plot: Plot) -> bool:
-    """Whether a series has a name that the axes do not say already."""
+def _has_names(plot: Plot) -> bool:
+    """Whether series have names that the axes do not give already."""
     return bool(plot.by) or plot.x == FUTURE_STEP or len(plot.drawn) > 1
 
 
@@ -93,7 +94,7 @@ def _add_legend(figure: Any, axes: Any, plot: Plot, beside: bool, *, only_random
     random = [handle for handle, label in zip(handles, labels, strict=True) if label == "a random legal move"]
     if only_random:
         handles, labels = random, ["a random legal move"] * len(random)
-    elif random:  # the level comes after what is compared with it
+    elif random:  # the level stands after the series that are compared with it
         handles = [h for h in handles if h is not random[0]] + random
         labels = [label for label in labels if label != "a random legal move"] + ["a random legal move"]
     if not handles:
@@ -114,7 +115,7 @@ def _add_legend(figure: Any, axes: Any, plot: Plot, beside: bool, *, only_random
 
 
 def _random_level(plot: Plot, rows: Sequence[Row]) -> float | None:
-    """What a random legal move reaches on the positions of these cells, in percent; None where it says nothing."""
+    """Share of a random legal move on the positions of these cells, in percent; None if it cannot be compared."""
     if plot.x == FUTURE_STEP or not set(plot.drawn) <= set(BY_MOVE):
         return None
     levels = {round(row.means["random"].value, 9) for row in _rows_of(plot, rows) if "random" in row.means}
@@ -128,7 +129,7 @@ def _style(index: int) -> dict[str, Any]:
 
 
 def _draw_labels(axes: Any, lines: Mapping[str, Sequence[Point]], labels: Sequence[str]) -> None:
-    """A row for each label, in the file's order from above; nothing joins what has no order between."""
+    """Draw a row for each label, from above in the file's order; points are not joined, since labels have no order."""
     for index, (name, points) in enumerate(lines.items()):
         shift = (index - (len(lines) - 1) / 2) * 0.7 / len(lines)
         rows = [labels.index(str(x)) + shift for x, *_ in points]
@@ -144,15 +145,15 @@ def _draw_labels(axes: Any, lines: Mapping[str, Sequence[Point]], labels: Sequen
 
 
 def _draw_numbers(axes: Any, lines: Mapping[str, Sequence[Point]], plot: Plot, is_axis: bool) -> None:
-    """A line for each series, side by side where they are measured at the same places."""
+    """Draw a line for each series; points of several series at the same x are drawn side by side."""
     if plot.log:
         axes.set_xscale("log", base=2 if is_axis else 10)
     places = [float(x) for points in lines.values() for x, *_ in points]
     width = (max(places) - min(places)) if places else 0.0
     shared = len(set(places)) < len(places)
-    many = len(lines) > MOST_BELOW
+    many = len(lines) > MAX_BELOW
     for index, (name, points) in enumerate(lines.items()):
-        # Ten series stay between neighbours such as 4 and 5.
+        # Ten series fit between neighbours such as 4 and 5.
         shift = (index - (len(lines) - 1) / 2) * min(1.0, 9 / len(lines)) if shared else 0.0
         x = [float(x) * (1 + 0.02 * shift) if plot.log else float(x) + 0.008 * width * shift for x, *_ in points]
         y = [value for _, value, _, _ in points]
@@ -166,8 +167,8 @@ def _spread(points: Sequence[Point]) -> list[list[float]]:
     return [[y - low for _, y, low, _ in points], [high - y for _, y, _, high in points]]
 
 
-def _mark(axes: Any, places: set[float], plot: Plot, labels: Iterable[str]) -> None:
-    """Put a tick at each number that was asked for, written as it is, or a few round ones where it was measured."""
+def _set_ticks(axes: Any, places: set[float], plot: Plot, labels: Iterable[str]) -> None:
+    """Put a tick at each label that is a number, or at a few round numbers if x was measured."""
     if plot.x in (*labels, FUTURE_STEP):
         numbers = sorted(places)
         axes.set_xticks(numbers, [f"{x:.10g}" for x in numbers])
@@ -179,16 +180,16 @@ def _mark(axes: Any, places: set[float], plot: Plot, labels: Iterable[str]) -> N
 
 
 def round_numbers(low: float, high: float) -> list[float]:
-    """At most ``MOST_TICKS`` round numbers from low to high, both above 0, about evenly far apart in powers."""
+    """At most ``MAX_TICKS`` round numbers from low to high, both above 0, about evenly spaced on a logarithmic axis."""
     exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for steps in ((1, 1.5, 2, 3, 4, 5, 6, 8), (1, 2, 5), (1, 3), (1,)):
-        # A point near the end of the axis has its tick a little beyond it.
-        found = [s * 10.0**e for e in exponents for s in steps if 0.93 * low <= s * 10.0**e <= 1.07 * high]
-        if len(found) <= MOST_TICKS:
+        # The tick of a point near the end of the axis may be a little beyond it.
+        ticks = [s * 10.0**e for e in exponents for s in steps if 0.93 * low <= s * 10.0**e <= 1.07 * high]
+        if len(ticks) <= MAX_TICKS:
             break
     else:
-        found = found[:: math.ceil(len(found) / MOST_TICKS)]
-    return found if len(found) > 1 else sorted({float(f"{low:.2g}"), float(f"{high:.2g}")})
+        ticks = ticks[:: math.ceil(len(ticks) / MAX_TICKS)]
+    return ticks if len(ticks) > 1 else sorted({float(f"{low:.2g}"), float(f"{high:.2g}")})
 
 
 def _short(number: float) -> str:
@@ -201,7 +202,7 @@ def _short(number: float) -> str:
 
 
 def _plain(text: str) -> str:
-    """A label that matplotlib takes for text: no formula, and none that it hides from the legend."""
+    """A label that matplotlib neither reads as a formula nor hides from the legend."""
     flat = " ".join(text.split()).replace("$", r"\$")
     return f" {flat}" if flat.startswith("_") else flat
 
@@ -211,23 +212,23 @@ def _rows_of(plot: Plot, rows: Sequence[Row]) -> list[Row]:
 
 
 def _lines(plot: Plot, rows: Sequence[Row]) -> dict[str, list[Point]]:
-    """Points by label; labels of x that are numbers are drawn to scale."""
-    found: dict[str, list[Point]] = {}
+    """Points by series; labels of x that are numbers are drawn to scale."""
+    series: dict[str, list[Point]] = {}
     for row in _rows_of(plot, rows):
         own = row.cell.labels[plot.by] if plot.by else ""
         for name in plot.drawn:
-            called = title(name).removesuffix(" %")
-            label = f"{own}, {called}" if own and len(plot.drawn) > 1 else own or called
+            metric = title(name).removesuffix(" %")
+            label = f"{own}, {metric}" if own and len(plot.drawn) > 1 else own or metric
             if plot.x == FUTURE_STEP:
-                found.setdefault(label, []).extend(_steps(row, name))
+                series.setdefault(label, []).extend(_steps(row, name))
             elif (x := _place(plot, row)) is not None and name in row.means:
-                found.setdefault(label, []).append(_point(row, name, x))
-    if len({type(x) for points in found.values() for x, *_ in points}) > 1:  # 1, 2 and "all": names, all of them
-        found = {label: [(_as_label(p[0]), *p[1:]) for p in points] for label, points in found.items()}
-    for points in found.values():
+                series.setdefault(label, []).append(_point(row, name, x))
+    if len({type(x) for points in series.values() for x, *_ in points}) > 1:  # 1, 2 and "all" are all names
+        series = {label: [(_as_label(p[0]), *p[1:]) for p in points] for label, points in series.items()}
+    for points in series.values():
         if all(isinstance(x, float) for x, *_ in points):
             points.sort(key=lambda point: float(point[0]))
-    return {label: points for label, points in found.items() if points}
+    return {label: points for label, points in series.items() if points}
 
 
 def _as_label(place: float | str) -> str:
@@ -235,7 +236,7 @@ def _as_label(place: float | str) -> str:
 
 
 def _steps(row: Row, name: str) -> list[Point]:
-    """What a metric of the imagined future is at each of its steps."""
+    """Points of a metric of the imagined future at each of its plies."""
     metrics = [m for m in row.means if step_of(m) is not None and m.rpartition("_")[0] == name]
     return [_point(row, metric, float(step_of(metric) or 0)) for metric in metrics]
 

@@ -1,4 +1,4 @@
-"""What is looked at once the data are there and before hours are spent: can every run be made, and is it a fair one?"""
+"""Checks, once the data exist and before hours are spent, that every run can be made and is fair."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ Plays = Mapping[str, Mapping[str, Any]]
 """Name of a measurement -> options of the policy."""
 
 _WRONG_TYPES = (TypeError, AttributeError, ArithmeticError, LookupError)
-"""What code raises for a value of a type that it did not look for."""
+"""What code raises for a value of a type that it does not check for."""
 
 
 def require(experiment: Experiment, waiting: Sequence[tuple[PlannedRun, Plays]], say: Callable[[str], None]) -> None:
-    """See that every run that is still to be made can be made, and played as is asked.
+    """Check that the remaining runs can be made, and that their policies can play as the cells say.
 
     Args:
-        experiment: Whose runs they are.
-        waiting: Runs, each with the ways that its policy is to play.
-        say: Takes what is to be told and is no error.
+        experiment: The experiment.
+        waiting: The remaining runs, each with the ways in which its policy plays.
+        say: Called with notes for the user.
 
     Raises:
-        ConfigError: a method that cannot do a paradigm, an option that it does not have, a budget of less than one
-            update, plies that no record holds, or a split that holds nothing; the message names the cell.
-        DatasetError: a data set that cannot be trained on.
+        ConfigError: a method cannot do a paradigm or does not have an option, a budget is less than one update, no
+            record holds a ply, or a split is empty; the message names the cell.
+        DatasetError: a data set cannot be trained on.
     """
     _require_measurable(experiment)
     opened: dict[str, tuple[Dataset, Game[Any]]] = {}
@@ -86,8 +86,8 @@ def _open(experiment: Experiment, cell: str, run: PlannedRun) -> tuple[Dataset, 
     measured = registry.load_game(experiment.dataset.game_spec)
     if game.spec != measured.spec:
         raise ConfigError(
-            f"{cell}: data.folder {run.config['data']['folder']} is of {game.spec!r}, but what is measured on "
-            f"({experiment.file.data.folder}) of {measured.spec!r}; train on records of the same game"
+            f"{cell}: data.folder {run.config['data']['folder']} is of {game.spec!r}, but the one that is measured on "
+            f"({experiment.file.data.folder}) is of {measured.spec!r}; train on records of the same game"
         )
     return dataset, game
 
@@ -104,18 +104,18 @@ def _make(cell: str, game: Game[Any], section: dict[str, Any], plays: Plays) -> 
     except (RegistryError, ValueError) as error:
         raise ConfigError(f"{cell}: {error}; {way_out}") from error
     except _WRONG_TYPES as error:
-        raise ConfigError(f"{cell}: a value of a wrong type in {what} ({error}); {way_out}") from error
+        raise ConfigError(f"{cell}: a value has the wrong type in {what} ({error}); {way_out}") from error
     return learner
 
 
 def _require_budget(cell: str, learner: Learner, run: PlannedRun) -> None:
-    """See that a budget of FLOPs can be counted and is at least one update."""
+    """Check that a budget of FLOPs can be counted and is at least one update."""
     if FLOPS not in run.budget:
         return
     per_record = learner.flops_per_record()
     if per_record is None:
         raise ConfigError(
-            f"{cell}: learner {run.config['learner'].get('kind')!r} does not say its cost: give the budget in records"
+            f"{cell}: learner {run.config['learner'].get('kind')!r} does not give its cost: set the budget in records"
         )
     batch = structured(RunConfig, run.config).trainer.batch_size
     if run.budget[FLOPS] < per_record * batch:
@@ -126,7 +126,7 @@ def _require_budget(cell: str, learner: Learner, run: PlannedRun) -> None:
 
 
 def _require_horizon(cell: str, learner: Learner, plays: Plays, dataset: Dataset) -> None:
-    """See that no ply is played that the network has never been trained on."""
+    """Check that the network is trained on every ply that it plays."""
     settings = to_dict(learner.config)
     longest = settings.get("horizon")
     if not isinstance(longest, int):
@@ -135,19 +135,19 @@ def _require_horizon(cell: str, learner: Learner, plays: Plays, dataset: Dataset
     trained = max(horizons, default=longest)
     if horizons and settings["network"]["positions"] == "learned":
         for play in plays.values():
-            asked = play.get("horizon") or longest
-            if asked > trained:
+            played = play.get("horizon") or longest
+            if played > trained:
                 raise ConfigError(
-                    f"{cell}: it would play with horizon {asked}, but is trained on learner.horizons {horizons}, and "
-                    "learned positions say nothing of plies beyond: set play.horizon to a trained one, or "
+                    f"{cell}: it would play with horizon {played}, but is trained on learner.horizons {horizons}, and "
+                    "learned positions do not extend to later plies: set play.horizon to a trained one, or "
                     "learner.network.positions: rotary"
                 )
     labelled = dataset.info.options.get("horizon")
     if not isinstance(labelled, int) or trained <= labelled:
         return
-    # Lines may also be drawn anew from record to record, as far as those go.
+    # Lines may also be drawn anew from record to record, up to the end of those.
     if not settings.get("redraw") and leaks.has_cut_lines(dataset, labelled):
         raise ConfigError(
             f"{cell}: learner.horizon {trained} goes beyond the {labelled} plies that {dataset.folder} is labelled "
-            f"with, so the later ones would never be learnt: lower the horizon, or label with --horizon {trained}"
+            f"with, so later ones would never be learnt: lower the horizon, or label with --horizon {trained}"
         )

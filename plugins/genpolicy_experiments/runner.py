@@ -1,8 +1,8 @@
-"""Makes the runs of an experiment: several at once, each in a process and a folder of its own, finished ones skipped.
+"""Makes the runs of an experiment: several at once, each in a process and a folder of its own; skips finished ones.
 
-A run's folder is named by its hash, so settings or records that changed begin a new one; what the old ones hold is
-reported and left alone. After a kill the same command goes on: a run in the middle of training from its checkpoint.
-What is damaged is named and made anew.
+A run's folder is named by its hash, so changed settings or records begin a new one; old folders are reported and left
+alone. After a kill the same command resumes, a run in the middle of training from its checkpoint. Damaged results are
+named and made anew.
 """
 
 from __future__ import annotations
@@ -36,58 +36,59 @@ from genpolicy_experiments.description import Cell, Experiment, PlannedRun, dige
 
 RUNS = "runs"
 OTHER_DATA = ".other-data"
-"""Ends the name of a run's folder that was set aside."""
+"""Suffix of a run's folder that was set aside."""
 MEASURE_FORMAT = 1
-"""Raised when figures written by this code would mean something else than older ones."""
+"""To be increased when figures would mean something else than older ones."""
 LAST_LINES = 1
+"""Lines of a failed run's log that are shown."""
 NOT_RUN = "not run yet"
-"""What stands for the error of a run that was not begun or did not come to its end."""
+"""Stands for the error of a run that has neither finished nor failed."""
 
 
 @dataclass
 class Job:
-    """A run and what is measured of it."""
+    """A run and its measurements."""
 
     run: PlannedRun
     folder: Path
     trained_on: str
-    """Checksum of the data set that it is keyed by."""
+    """Checksum of the data set in the run's key."""
     plays: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """File name of a measurement -> options of the policy."""
+    """File name of a measurement -> options of the policy for it."""
 
     @property
     def is_done(self) -> bool:
-        """Whether every measurement is there and whole, of a policy that was trained on the right data."""
+        """Whether every measurement exists, is whole, and is of a policy that was trained on the right data."""
         return not self.problems() and all((self.folder / f"{name}.json").exists() for name in self.plays)
 
     @property
     def is_of_other_data(self) -> bool:
-        """Whether its policy was trained on another version of the data than its key says."""
+        """Whether its policy was trained on another version of the data than the one in its key."""
         try:
-            found = stored.trained_on(self.folder)
+            checksum = stored.trained_on(self.folder)
         except stored.DamagedError:
             return False
-        return found is not None and found != self.trained_on
+        return checksum is not None and checksum != self.trained_on
 
     def problems(self, names: Iterable[str] | None = None) -> list[str]:
-        """What hinders its measurements (all, or those named) from being taken, with the file; empty where nothing."""
-        found = [f"{self.folder}: trained on another version of the data"] if self.is_of_other_data else []
+        """Texts on why its measurements (all, or those named) cannot be used, each with the file."""
+        problems = [f"{self.folder}: trained on another version of the data"] if self.is_of_other_data else []
         for name in self.plays if names is None else names:
             try:
                 stored.measured(self.folder, name)
             except stored.DamagedError as error:
-                found.append(str(error))
-        return found
+                problems.append(str(error))
+        return problems
 
     @property
     def failure(self) -> str | None:
-        """Why it failed last time; None where it did not."""
+        """Why the last attempt failed; None if it did not."""
         return stored.failure(self.folder)
 
 
 @dataclass(frozen=True)
 class Result:
-    """A cell with one seed, measured; or why not."""
+    """The measurement of a cell with one seed, or why there is none."""
 
     cell: Cell
     seed: int
@@ -99,18 +100,18 @@ class Result:
 
 def play_name(experiment: Experiment, cell: Cell) -> str:
     """File name of a cell's measurement within its run."""
-    wanted = to_dict(experiment.file.evaluate)
-    return f"measured-{digest({'play': cell.play, 'evaluate': wanted, 'format': MEASURE_FORMAT})}"
+    evaluate = to_dict(experiment.file.evaluate)
+    return f"measured-{digest({'play': cell.play, 'evaluate': evaluate, 'format': MEASURE_FORMAT})}"
 
 
 class Runner:
     """The runs of an experiment in a folder.
 
     Args:
-        experiment: What is run.
-        out: Where; made if it is missing.
-        runs: Folder of the runs, which several experiments may share: a run that two of them ask for is made once.
-            None is a folder within ``out``.
+        experiment: The experiment.
+        out: Folder of the experiment; created if it is missing.
+        runs: Folder of the runs, which several experiments may share: a run that two of them need is made once. None is
+            a folder within ``out``.
     """
 
     def __init__(self, experiment: Experiment, out: Path, runs: Path | None = None) -> None:
@@ -121,12 +122,12 @@ class Runner:
         self._live: dict[int, tuple[subprocess.Popen[bytes], Job]] = {}
 
     def make_data(self) -> None:
-        """Run the commands that make the data sets, where one of them is missing or unfinished.
+        """Run the commands that make the data sets, if one of these is missing or unfinished.
 
-        A command whose work is done already finds that out by itself.
+        A command whose work is done finds that out by itself.
 
         Raises:
-            ConfigError: one is missing and there are no commands, one of them failed, or they do not make it.
+            ConfigError: a data set is missing and there are no commands, a command failed, or they do not make it.
         """
         source, folders = self.experiment.file.data, self.experiment.data_folders()
         missing = [folder for folder in folders if not _is_complete(folder)]
@@ -152,7 +153,7 @@ class Runner:
                 raise ConfigError(f"{self.experiment.path}: the commands of data.make do not make {folder!r}")
 
     def jobs(self) -> list[Job]:
-        """Every run with its measurements, in the order of the cells, seeds innermost."""
+        """Every run with its measurements, by cell, then by seed."""
         jobs: dict[str, Job] = {}
         for cell in self.experiment.cells:
             for seed in self.experiment.file.seeds:
@@ -165,10 +166,10 @@ class Runner:
         return Job(run, self.runs / run.key, self.experiment.checksum(run.config["data"]["folder"]))
 
     def stale(self, jobs: list[Job]) -> list[Path]:
-        """Folders of runs of other settings or records that lie here; they are not in the table.
+        """Folders of runs of other settings or records, which are not in the table.
 
-        In a folder that is shared, runs of other settings are another experiment's: only those are told that differ
-        from a run of this one in the version of the data alone.
+        In a shared folder, runs of other settings belong to other experiments: only folders that differ from a run of
+        this experiment in nothing but the version of the data are returned.
         """
         known = {job.folder.name for job in jobs}
         if not self.runs.is_dir():
@@ -177,14 +178,14 @@ class Runner:
         if not self._is_shared:
             return others
         measured_on = self.experiment.file.data.folder
-        ours = {_but_for_the_version(job.run.config, job.run.budget, measured_on) for job in jobs}
-        return [folder for folder in others if _asked(folder) in ours]
+        ours = {_identity(job.run.config, job.run.budget, measured_on) for job in jobs}
+        return [folder for folder in others if _identity_of(folder) in ours]
 
     def require_folders(self) -> None:
-        """Make the folders, before anything costs time.
+        """Create the folders, before anything takes time.
 
         Raises:
-            ConfigError: one of them is a file or may not be written to.
+            ConfigError: one of them is a file or cannot be written to.
         """
         for folder, option in ((self.out, "--out"), (self.runs, "--runs" if self._is_shared else "--out")):
             try:
@@ -196,11 +197,14 @@ class Runner:
                 raise ConfigError(f"{folder}: {why}; name another folder with {option}") from error
 
     def run(self, *, parallel: int | None = None) -> list[Job]:
-        """Make what is missing; the jobs that failed.
+        """Make the missing runs and measurements.
+
+        Returns:
+            The jobs that failed.
 
         Raises:
             LockedError: another process runs an experiment in the same folder.
-            KeyboardInterrupt: interrupted; the runs have saved where they were.
+            KeyboardInterrupt: interrupted; the runs have saved their state.
         """
         self.require_folders()
         folders = [(self.out, "--out"), *([(self.runs, "--runs")] if self._is_shared else [])]
@@ -210,7 +214,7 @@ class Runner:
             stack.enter_context(self._stopping())
             jobs = self.jobs()
             for job in jobs:
-                self._mend(job)
+                self._prepare(job)
             waiting = [job for job in jobs if not job.is_done]
             possible.require(self.experiment, [(job.run, job.plays) for job in waiting], self._say)
             done = len(jobs) - len(waiting)
@@ -219,8 +223,8 @@ class Runner:
             self._work(waiting, len(jobs), done, parallel or self._at_once())
             return [job for job in jobs if not job.is_done]
 
-    def _mend(self, job: Job) -> None:
-        """Set a run of other data aside, and name what is made anew because it is damaged."""
+    def _prepare(self, job: Job) -> None:
+        """Name damaged results, which are made anew, and set a run of other data aside."""
         for problem in job.problems():
             self._say(f"{problem}; made anew")
         if not job.is_of_other_data:
@@ -265,10 +269,10 @@ class Runner:
                 progress.update(task, description=names[:60] or self.experiment.name)
 
     def _require_versions(self) -> None:
-        """See that the data is still what the runs are keyed by.
+        """Check that the data still has the version of the runs' keys.
 
         Raises:
-            DatasetError: it is not; the runs that are trained now have to stop.
+            DatasetError: it has not, so the runs in progress have to stop.
         """
         for folder in self.experiment.data_folders():
             stored.require_version(folder, self.experiment.checksum(folder))
@@ -277,7 +281,7 @@ class Runner:
         job.folder.mkdir(parents=True, exist_ok=True)
         (job.folder / stored.FAILED).unlink(missing_ok=True)
         file = self.experiment.file
-        said = {
+        description = {
             "name": job.run.name,
             "parent": os.getpid(),
             "folder": str(job.folder / stored.RUN),
@@ -288,7 +292,7 @@ class Runner:
             "plays": job.plays,
             "results": str(job.folder),
         }
-        write_atomic(job.folder / stored.JOB, json.dumps(said, indent=2).encode())
+        write_atomic(job.folder / stored.JOB, json.dumps(description, indent=2).encode())
         threads = str(file.threads)
         environment = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
         with (job.folder / stored.LOG).open("ab") as log:
@@ -298,14 +302,14 @@ class Runner:
                 stderr=log,
                 stdin=subprocess.DEVNULL,
                 env=environment,
-                start_new_session=True,  # a Ctrl-C at the terminal is passed on by us, once
+                start_new_session=True,  # Ctrl-C at the terminal is passed on by this process, once
             )
         self._live[process.pid] = (process, job)
 
     def _ended(self, status: int, job: Job) -> None:
-        if job.is_done:  # whatever ended it afterwards, nothing of it is missing
+        if job.is_done:  # nothing is missing, whatever ended the process afterwards
             return
-        self._require_versions()  # where that is why it ended, all others would end so
+        self._require_versions()  # changed data would end all other runs, too
         lines = (job.folder / stored.LOG).read_text(errors="replace").splitlines()
         error = " ".join(line.strip() for line in lines[-LAST_LINES:])[-400:] or f"ended with status {status}"
         if status < 0:
@@ -315,7 +319,7 @@ class Runner:
 
     @contextlib.contextmanager
     def _stopping(self) -> Iterator[None]:
-        """Whatever ends this, the runs are told to save and stop."""
+        """Let the runs save and stop when the block ends, however it ends."""
         try:
             yield
         finally:
@@ -330,12 +334,12 @@ class Runner:
             self._live.clear()
 
     def results(self) -> list[Result]:
-        """What there is of every cell and seed.
+        """The results of every cell and seed.
 
         Raises:
-            ConfigError: measurements on different positions, which no table may compare.
+            ConfigError: measurements are on different positions, so they cannot be compared.
         """
-        found = []
+        results = []
         measured: dict[Path, dict[str, Any]] = {}
         for cell in self.experiment.cells:
             name = play_name(self.experiment, cell)
@@ -343,40 +347,40 @@ class Runner:
                 job = self._job(self.experiment.planned(cell, seed))
                 if problems := job.problems([name]):
                     error = f"{problems[0]}; the same command without --table-only makes it anew"
-                    found.append(Result(cell, seed, job.folder, None, None, error))
+                    results.append(Result(cell, seed, job.folder, None, None, error))
                 elif (figures := stored.measured(job.folder, name)) is not None:
                     path = job.folder / f"{name}.npz"
                     measured[path] = stored.hits(path)
-                    found.append(Result(cell, seed, job.folder, figures, path, None))
+                    results.append(Result(cell, seed, job.folder, figures, path, None))
                 else:
-                    found.append(Result(cell, seed, job.folder, None, None, job.failure or NOT_RUN))
+                    results.append(Result(cell, seed, job.folder, None, None, job.failure or NOT_RUN))
         stored.require_same_positions(measured)
-        return found
+        return results
 
 
-def _but_for_the_version(config: Mapping[str, Any], budget: Mapping[str, float], measured_on: str) -> str:
-    """Hash of what a run is but for the version of the data: settings with seed, budget, folders."""
+def _identity(config: Mapping[str, Any], budget: Mapping[str, float], measured_on: str) -> str:
+    """Hash of a run without the version of the data: settings with seed, budget, folders."""
     folders = [str(Path(folder)) for folder in (config["data"]["folder"], measured_on)]
     return digest([{**config, "data": {**config["data"], "folder": ""}}, dict(budget), folders])
 
 
-def _asked(folder: Path) -> str | None:
-    """The same hash of what lies in a folder; None where no run was begun there, or nothing tells."""
+def _identity_of(folder: Path) -> str | None:
+    """``_identity`` of the run in a folder; None if there is none, or its description cannot be read."""
     try:
         job = stored.read_mapping(folder / stored.JOB)
-        return _but_for_the_version(job["config"], job["budget"], job["evaluate"]["folder"])
+        return _identity(job["config"], job["budget"], job["evaluate"]["folder"])
     except (OSError, stored.DamagedError, KeyError, TypeError):
         return None
 
 
 def _is_complete(folder: str) -> bool:
-    """Whether a finished data set lies there; one whose description is damaged is for ``Dataset.open`` to name."""
+    """Whether the folder holds a finished data set. ``Dataset.open`` names damage."""
     path = Path(folder)
     return (path / INFO_FILE).is_file() and DatasetInfo.read(path).complete
 
 
 def require_data(experiment: Experiment) -> None:
-    """See that the data set can be read.
+    """Check that the data set can be read.
 
     Raises:
         DatasetError: it is missing or damaged.

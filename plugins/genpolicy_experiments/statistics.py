@@ -1,8 +1,8 @@
 """Means over seeds and paired tests over positions.
 
-Two sources of chance are kept apart. *Seeds*: what another training run would have given; the 95 % interval is
-Student's t over the seeds' means. *Positions*: what other positions would have given; a paired test takes each
-position's difference between two cells, averaged over the seeds, and asks how often signs drawn at random by cluster
+Two sources of chance are kept apart. *Seeds* tell what another training run would have given: the 95 % interval is
+Student's t over the seeds' means. *Positions* tell what other positions would have given: a paired test takes each
+position's difference between two cells, averaged over the seeds, and counts how often signs drawn at random by cluster
 (the game that positions come from) give a mean as far from 0.
 """
 
@@ -19,7 +19,7 @@ from genpolicy_evaluation.intervals import cluster_bootstrap
 
 NUM_PERMUTATIONS = 10_000
 LEVEL = 0.05
-"""A corrected p below it, and intervals without 0, are called a difference."""
+"""A difference is a corrected p below this, with intervals that do not contain 0."""
 # 97.5 % points of Student's t distribution for 1, 2, ... degrees of freedom (Abramowitz and Stegun, table 26.10).
 T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
 Z_975 = 1.959963984540054
@@ -31,20 +31,20 @@ class Mean:
 
     value: float
     interval: tuple[float, float]
-    """95 %, Student's t, cut at the ends of what the number can be; (nan, nan) with a single seed."""
+    """95 % interval by Student's t, cut at the ends of the number's range; (nan, nan) with a single seed."""
     seeds: int
 
 
 def mean_over_seeds(values: Sequence[float], bounds: tuple[float, float] = (-math.inf, math.inf)) -> Mean:
-    """The mean of one number a seed, with its interval.
+    """The mean of one number per seed, with its interval.
 
     Args:
-        values: One a seed.
-        bounds: What the number can be, as 0 to 1 for a share. Student's t knows nothing of them, so the interval is
-            cut there; what is cut off holds no mean.
+        values: One number per seed.
+        bounds: Range of the number, for example 0 to 1 for a share. Student's t ignores it, so the interval is cut
+            there.
 
     Raises:
-        ValueError: no seed.
+        ValueError: there is no seed.
     """
     if not values:
         raise ValueError("no seed to take a mean over")
@@ -59,12 +59,12 @@ def mean_over_seeds(values: Sequence[float], bounds: tuple[float, float] = (-mat
 def _quantile(freedom: int) -> float:
     if freedom <= len(T_975):
         return T_975[freedom - 1]
-    z = Z_975  # the expansion in 1/freedom (Abramowitz and Stegun 26.7.5), right to three digits from here on
+    z = Z_975  # the expansion in 1/freedom (Abramowitz and Stegun 26.7.5), which has three correct digits from here on
     return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 
 
 @dataclass(frozen=True)
-class Paired:
+class PairedTest:
     """Cell a minus cell b on the same positions and seeds."""
 
     difference: float
@@ -73,15 +73,15 @@ class Paired:
     over_positions: tuple[float, float]
     """95 % interval over positions, cluster bootstrap of the differences averaged over seeds."""
     p_value: float
-    """Two-sided, of the permutation test over positions."""
+    """Two-sided p of the permutation test over positions."""
     seeds: int
     positions: int
     p_corrected: float | None = None
-    """Corrected for the number of tests beside this one; None: there are no others."""
+    """p corrected for the number of tests; None if this is the only one."""
 
     @property
     def verdict(self) -> str:
-        """In words: a difference is seen where neither interval holds 0 and the corrected p is below ``LEVEL``."""
+        """The result in words. A difference needs intervals without 0 and a corrected p below ``LEVEL``."""
         if (self.p_value if self.p_corrected is None else self.p_corrected) >= LEVEL:
             return "no difference seen"
         intervals = [self.over_positions] if self.seeds == 1 else [self.over_positions, self.over_seeds]
@@ -92,19 +92,19 @@ class Paired:
         return "no difference seen"
 
 
-def paired(
+def paired_test(
     a: Sequence[NDArray[np.float64]], b: Sequence[NDArray[np.float64]], clusters: Sequence[str], seed: int = 0
-) -> Paired:
+) -> PairedTest:
     """Compare the hits of two cells.
 
     Args:
-        a: [positions] hits of each seed.
-        b: The same of the other cell, seeds in the same order.
-        clusters: The game of each position.
-        seed: Of all draws.
+        a: Hits [positions] of each seed.
+        b: Hits of the other cell, seeds in the same order.
+        clusters: Game of each position.
+        seed: Seed of all draws.
 
     Raises:
-        ValueError: seeds or positions that do not match.
+        ValueError: seeds or positions do not match.
     """
     if len(a) != len(b) or not a or any(len(x) != len(clusters) for x in (*a, *b)):
         raise ValueError("a paired test needs the same seeds and positions on both sides")
@@ -116,9 +116,9 @@ def paired(
     observed, reached = abs(sums.sum()), 1
     for start in range(0, NUM_PERMUTATIONS, 500):
         signs = draws.integers(0, 2, (min(500, NUM_PERMUTATIONS - start), len(sums))) * 2 - 1
-        # Sums of sixths do not come out alike in another order; a tie is a tie to nine digits.
+        # Sums of fractions depend on their order in the last digits, so a tie is one to nine digits.
         reached += int((np.abs(signs @ sums) >= observed - 1e-9).sum())
-    return Paired(
+    return PairedTest(
         difference=float(difference.mean()),
         over_seeds=mean_over_seeds(by_seed.mean(axis=1).tolist()).interval,
         over_positions=cluster_bootstrap(difference, clusters, seed=seed),

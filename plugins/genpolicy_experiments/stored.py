@@ -1,4 +1,4 @@
-"""What lies in a run's folder: read back only where it is whole and of the right version of the data."""
+"""Reads the files of a run's folder, and uses them only if they are whole and of the right version of the data."""
 
 from __future__ import annotations
 
@@ -20,43 +20,43 @@ from genpolicy.errors import ConfigError, DatasetError
 
 RUN, JOB, LOG, FAILED, TRAINED = "run", "job.json", "log.txt", "failed.json", "trained.json"
 CLUSTERS, POSITIONS = "clusters", "positions"
-"""Arrays beside the hits of a measurement: each position's game, and a digest of all positions (newer files)."""
+"""Arrays beside the hits of a measurement: each position's game, and (in newer files) a digest of all positions."""
 
 
 class DamagedError(ValueError):
-    """A file of results is empty, cut off or something else; the message names it."""
+    """A file of results is empty, cut off or not what it should be; the message names it."""
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """A JSON object.
+    """Read a JSON object.
 
     Raises:
-        DamagedError: it holds none.
+        DamagedError: the file does not hold one.
         FileNotFoundError: there is no such file.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        mapping = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         what = "empty" if not path.stat().st_size else str(error)
         raise DamagedError(f"{path}: damaged ({what})") from error
-    if not isinstance(found, dict):
-        raise DamagedError(f"{path}: damaged (it holds a {type(found).__name__} and no figures by name)")
-    return found
+    if not isinstance(mapping, dict):
+        raise DamagedError(f"{path}: damaged (it holds a {type(mapping).__name__}, not figures by name)")
+    return mapping
 
 
 def failure(folder: Path) -> str | None:
-    """Why a run failed last time; None where it did not."""
+    """Why the last attempt at a run failed; None if it did not."""
     path = folder / FAILED
     try:
         return str(read_mapping(path).get("error", "no reason given"))
     except FileNotFoundError:
         return None
-    except DamagedError as error:  # it only says that the run failed, which it still does
+    except DamagedError as error:  # the file exists because the run failed, so that is still known
         return str(error)
 
 
 def trained(folder: Path) -> dict[str, Any] | None:
-    """What training took; None where it is not done.
+    """Figures of the training; None if it has not finished.
 
     Raises:
         DamagedError: the file is damaged.
@@ -65,7 +65,7 @@ def trained(folder: Path) -> dict[str, Any] | None:
 
 
 def measured(folder: Path, name: str) -> dict[str, Any] | None:
-    """The figures of a measurement, whose hits are whole too; None where it is not done.
+    """The figures of a measurement whose hits are whole, too; None if it has not been made.
 
     Raises:
         DamagedError: one of its two files is damaged, or the hits are missing.
@@ -87,18 +87,18 @@ def _with_key(path: Path, key: str) -> dict[str, Any] | None:
 
 
 def hits(path: Path) -> dict[str, Any]:
-    """The arrays of a measurement: hits by metric, a number a position, and ``clusters``, their games.
+    """The arrays of a measurement: hits by metric, one number per position, and ``clusters``, the positions' games.
 
     Raises:
-        DamagedError: missing, damaged, or arrays that do not belong together.
+        DamagedError: the file is missing or damaged, or its arrays do not belong together.
     """
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         positions = len(arrays[CLUSTERS])
-        odd = [name for name, array in arrays.items() if name != POSITIONS and array.shape != (positions,)]
+        wrong = [name for name, array in arrays.items() if name != POSITIONS and array.shape != (positions,)]
     except FileNotFoundError:
-        raise DamagedError(f"{path}: missing, its figures are there") from None
+        raise DamagedError(f"{path}: missing, although its figures exist") from None
     except (
         ValueError,
         OSError,
@@ -111,16 +111,16 @@ def hits(path: Path) -> dict[str, Any]:
     ) as error:
         what = "empty" if not path.stat().st_size else f"{type(error).__name__}: {error}"
         raise DamagedError(f"{path}: damaged ({what})") from error
-    if odd:
-        raise DamagedError(f"{path}: damaged ({odd[0]!r} has another number of positions than {CLUSTERS!r})")
+    if wrong:
+        raise DamagedError(f"{path}: damaged ({wrong[0]!r} has another number of positions than {CLUSTERS!r})")
     return arrays
 
 
 def require_same_positions(measured: Mapping[Path, Mapping[str, Any]]) -> None:
-    """See that arrays of several files (``hits``) are of the same positions; older files tell their games alone.
+    """Check that the arrays of several files (``hits``) are of the same positions; older files hold their games alone.
 
     Raises:
-        ConfigError: they are not, so that no table may compare them; the message names two files and the way out.
+        ConfigError: they are not, so they cannot be compared; the message names two files and the way out.
     """
     for which in (CLUSTERS, POSITIONS):
         groups: dict[bytes, list[Path]] = {}
@@ -130,19 +130,21 @@ def require_same_positions(measured: Mapping[Path, Mapping[str, Any]]) -> None:
         if len(groups) > 1:
             few, *_, many = sorted(groups.values(), key=len)
             raise ConfigError(
-                f"{few[0]}: measured on other positions than {many[0]}, though the data is the same, so no table may "
-                f"compare them; delete the wrong one with its .json ({len(few)} runs are like the first, {len(many)} "
+                f"{few[0]}: measured on other positions than {many[0]}, although the data is the same, so they cannot "
+                f"be compared; delete the wrong one with its .json ({len(few)} runs are like the first, {len(many)} "
                 "like the second), and run the same command: it is measured again"
             )
 
 
 def provenance(folder: Path) -> dict[str, Any] | None:
-    """Where a run's policy comes from; None where there is no policy.
+    """Provenance of a run's policy; None if there is no policy.
 
     Raises:
         DamagedError: the file is damaged.
     """
-    from genpolicy.training.run import POLICY_FOLDER  # which needs torch; what only follows its parent does not
+    from genpolicy.training.run import (
+        POLICY_FOLDER,
+    )  # needs torch, which ``follow_parent`` does not
 
     try:
         return read_mapping(folder / RUN / POLICY_FOLDER / "provenance.json")
@@ -151,46 +153,46 @@ def provenance(folder: Path) -> dict[str, Any] | None:
 
 
 def trained_on(folder: Path) -> str | None:
-    """Checksum of the data set that a run was trained on; None where nothing tells.
+    """Checksum of the data set that a run was trained on; None if it is not known.
 
     Raises:
-        DamagedError: the file that tells is damaged.
+        DamagedError: the file that holds it is damaged.
     """
-    found = (provenance(folder) or {}).get("dataset")
-    checksum = found.get("checksum") if isinstance(found, dict) else None
+    dataset = (provenance(folder) or {}).get("dataset")
+    checksum = dataset.get("checksum") if isinstance(dataset, dict) else None
     return checksum if isinstance(checksum, str) else None
 
 
-def require_version(folder: str | Path, checksum: str | None, *, found: str | None = None) -> None:
-    """See that a data set is still the version that a run is keyed by; no shard is read.
+def require_version(folder: str | Path, checksum: str | None, *, actual: str | None = None) -> None:
+    """Check that a data set still has the version in a run's key; no shard is read.
 
     Args:
-        folder: Its folder.
-        checksum: What it must be; None demands nothing.
-        found: What it is; None looks into the folder.
+        folder: Folder of the data set.
+        checksum: The expected checksum; None accepts any.
+        actual: The actual checksum; None reads it from the folder.
 
     Raises:
-        DatasetError: it is another one, or gone.
+        DatasetError: the data set has another version, or is missing.
     """
     if checksum is None:
         return
     try:
-        now = found or Dataset(Path(folder), DatasetInfo.read(Path(folder))).checksum
+        now = actual or Dataset(Path(folder), DatasetInfo.read(Path(folder))).checksum
         what = f"its checksum was {checksum[:12]} and is {now[:12]}"
     except DatasetError as error:
         now, what = None, str(error)
     if now != checksum:
         raise DatasetError(
             f"{folder}: the data changed while the runs were made ({what}); results of two versions are never mixed. "
-            "Run the same command again: runs of the new version are made, and the old ones are named and left out"
+            "Run the same command again: it makes runs of the new version, and names the old ones and leaves them out"
         )
 
 
 def follow_parent(parent: int) -> None:
-    """End when the starting process is gone, as after its SIGKILL.
+    """End this process when the one that started it is gone, as after a SIGKILL.
 
     Args:
-        parent: Its id, which a process that begins after the other's end cannot find out any more.
+        parent: Id of that process, which this one could not find out if the other ended before.
     """
 
     def watch() -> None:

@@ -1,4 +1,4 @@
-"""The table of an experiment: Markdown for people, CSV for a sheet, JSON for a script."""
+"""The table of an experiment: Markdown for people, CSV for spreadsheets, JSON for scripts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from genpolicy_evaluation.intervals import cluster_bootstrap
 from genpolicy_experiments.description import Cell, Experiment
 from genpolicy_experiments.metrics import bounds, is_share, title
 from genpolicy_experiments.runner import NOT_RUN, Result
-from genpolicy_experiments.statistics import LEVEL, Mean, Paired, holm, mean_over_seeds, paired
+from genpolicy_experiments.statistics import LEVEL, Mean, PairedTest, holm, mean_over_seeds, paired_test
 
 
 @dataclass(frozen=True)
@@ -26,29 +26,29 @@ class Row:
 
     cell: Cell
     means: dict[str, Mean]
-    """By metric; one that no seed has is left out."""
+    """Means by metric, of the metrics that some seed has."""
     failures: tuple[str, ...]
-    """Why seeds are missing."""
+    """Texts on seeds that failed."""
     published: dict[str, float]
-    """By metric."""
+    """Published figures by metric."""
     not_run: int = 0
-    """Seeds that were not run yet, or not to the end."""
+    """Number of seeds that have not finished and not failed."""
 
 
 @dataclass(frozen=True)
-class Tested:
-    """A paired test of two cells, or of two metrics of one."""
+class ComparisonResult:
+    """The paired test of two cells, or of two metrics of one cell."""
 
     title: str
     a: Cell
     b: Cell
     metric: str
     metric_b: str
-    test: Paired
+    test: PairedTest
 
     @property
     def sides(self) -> tuple[str, str]:
-        """What a and b are, with the metric where it is not ``best`` on both sides."""
+        """Names of a and b, with the metric unless it is ``best`` on both sides."""
         if self.metric == self.metric_b == "best":
             return self.a.name, self.b.name
         return f"{self.a.name} ({_quantity(self.metric)})", f"{self.b.name} ({_quantity(self.metric_b)})"
@@ -59,18 +59,18 @@ def _quantity(metric: str) -> str:
 
 
 def num_futures(experiment: Experiment, cell: Cell) -> int:
-    """Futures that a decision of a cell averages over: rows of each of its network calls."""
+    """Number of futures that a decision of a cell averages over, which are rows of each of its network calls."""
     learner = experiment.configuration(cell, experiment.file.seeds[0]).get("learner") or {}
     sampler = learner.get("sampler") or {}
-    # Another sampler does not take the options of the one that is configured.
+    # Another sampler does not use the options of the configured one.
     same = cell.play.get("sampler") in (None, sampler.get("name"))
     return int(cell.play.get("num_futures") or (same and sampler.get("num_futures")) or 1)
 
 
 def figures_of(experiment: Experiment, result: Result) -> dict[str, Any] | None:
-    """What was measured of a cell and seed; ``calls`` counts a call once for each future that is a row of it.
+    """Figures of a cell and seed, with ``calls`` counted once for each future that is a row of a call.
 
-    A run's own file holds the calls that follow each other, whatever number of rows each of them has.
+    A run's own file holds the number of calls, whatever their numbers of rows.
     """
     if result.figures is None or result.figures.get("calls") is None:
         return result.figures
@@ -78,10 +78,10 @@ def figures_of(experiment: Experiment, result: Result) -> dict[str, Any] | None:
 
 
 def rows_of(experiment: Experiment, results: Sequence[Result]) -> list[Row]:
-    """The cells with their means over the seeds that finished.
+    """The cells with their means over the finished seeds.
 
     Raises:
-        ConfigError: no run has finished, a metric that no run has, or a budget that no run reached.
+        ConfigError: no run has finished, no run has a metric, or no run reached its budget.
     """
     finished = [result for result in results if result.figures is not None]
     if not finished:
@@ -90,8 +90,8 @@ def rows_of(experiment: Experiment, results: Sequence[Result]) -> list[Row]:
             f"{experiment.path}: no run has finished, so there is no table. The first of {len(results)}: {first}"
         )
     known = sorted({name for result in finished for name in result.figures or {}})
-    asked = [metric for c in experiment.file.compare for metric in (c.metric, c.of_b)]
-    for metric in (*experiment.file.metrics, *asked):
+    compared = [metric for c in experiment.file.compare for metric in (c.metric, c.of_b)]
+    for metric in (*experiment.file.metrics, *compared):
         if metric not in known:
             raise ConfigError(f"{experiment.path}: metric {metric!r} was not measured; there are: {', '.join(known)}")
     _require_budget(experiment, finished)
@@ -123,7 +123,7 @@ def _published(experiment: Experiment, cell: Cell) -> dict[str, float]:
 
 
 def _of_one_seed(metric: str, value: float, results: Sequence[Result]) -> Mean:
-    """A number of the only seed; a share of positions has their interval instead of the seeds'."""
+    """The number of the only seed; a share of positions has an interval over positions instead of seeds."""
     for hits in (result.hits for result in results if result.hits is not None):
         arrays = np.load(hits, allow_pickle=False)
         if metric in arrays:
@@ -142,14 +142,14 @@ def _require_budget(experiment: Experiment, finished: Sequence[Result]) -> None:
     if spent and not reached:
         raise ConfigError(
             f"{experiment.path}: no run reached the budget of {amount:,.0f} {kind} (the largest: "
-            f"{max((v for v in spent if v is not None), default=0):,.0f}): take another limit out of the training "
+            f"{max((v for v in spent if v is not None), default=0):,.0f}): remove another limit from the training "
             "configuration, or lower the budget"
         )
 
 
-def comparisons(experiment: Experiment, results: Sequence[Result]) -> list[Tested]:
-    """The paired test of each comparison whose runs have finished, its p corrected for the number of them."""
-    found = []
+def comparisons(experiment: Experiment, results: Sequence[Result]) -> list[ComparisonResult]:
+    """The paired tests of the comparisons whose runs have finished, with p corrected for their number."""
+    tests = []
     for comparison in experiment.file.compare:
         cells = experiment.cell_of(comparison.a), experiment.cell_of(comparison.b)
         metrics = comparison.metric, comparison.of_b
@@ -164,21 +164,21 @@ def comparisons(experiment: Experiment, results: Sequence[Result]) -> list[Teste
             for side, metric, arrays in zip(hits, metrics, loaded, strict=True):
                 side.append(arrays[metric])
         if clusters:
-            test = paired(hits[0], hits[1], clusters)
-            found.append(Tested(comparison.title, *cells, *metrics, test))
-    corrected = holm([tested.test.p_value for tested in found])
+            test = paired_test(hits[0], hits[1], clusters)
+            tests.append(ComparisonResult(comparison.title, *cells, *metrics, test))
+    corrected = holm([each.test.p_value for each in tests])
     return [
         replace(
-            tested,
-            title=tested.title or "{} against {}".format(*tested.sides),
-            test=replace(tested.test, p_corrected=p),
+            each,
+            title=each.title or "{} against {}".format(*each.sides),
+            test=replace(each.test, p_corrected=p),
         )
-        for tested, p in zip(found, corrected, strict=True)
+        for each, p in zip(tests, corrected, strict=True)
     ]
 
 
 def number(metric: str, mean: Mean) -> str:
-    """``97.1 [96.0, 98.2]``, or the mean alone where it has no interval or no spread."""
+    """``97.1 [96.0, 98.2]``, or the mean alone if it has no interval or no spread."""
     scale, digits = (100, 1) if is_share(metric) else (1, _digits(mean.value))
     value = f"{scale * mean.value:,.{digits}f}"
     low, high = mean.interval
@@ -195,7 +195,7 @@ def report_of(experiment: Experiment, rows: Sequence[Row]) -> Report:
     """The table."""
     file = experiment.file
     beside = {metric for row in rows for metric in row.published if metric in file.metrics}
-    # One long heading is read; eight of them are not.
+    # One long heading can be read, eight cannot.
     published = f"published ({file.published.source})" if len(beside) == 1 else "published"
     columns = [*(file.axes or ["run"]), "seeds"]
     for metric in file.metrics:
@@ -227,12 +227,12 @@ def report_of(experiment: Experiment, rows: Sequence[Row]) -> Report:
     for row in rows:
         report.notes += [f"FAILED {row.cell.name}, {failure}" for failure in row.failures]
     if not_run := sum(row.not_run for row in rows):
-        report.notes.append(f"Not all runs are there yet: {not_run} are missing; the same command makes them.")
+        report.notes.append(f"{not_run} runs are missing; the same command makes them.")
     return report
 
 
 def _note_on_futures(experiment: Experiment, rows: Sequence[Row]) -> list[str]:
-    """Where calls are shown of cells that average over futures: what a call is."""
+    """A note on what a call is, if calls of cells that average over futures are shown."""
     if "calls" not in (*experiment.file.metrics, *(plot.x for plot in experiment.file.plots)):
         return []
     if all(num_futures(experiment, row.cell) == 1 for row in rows):
@@ -240,31 +240,31 @@ def _note_on_futures(experiment: Experiment, rows: Sequence[Row]) -> list[str]:
     return ["Network calls count each future that a decision averages over; one call takes all of them as its rows."]
 
 
-def comparison_report(found: Sequence[Tested]) -> Report:
-    """The paired tests."""
-    with_seeds = any(tested.test.seeds > 1 for tested in found)
+def comparison_report(tests: Sequence[ComparisonResult]) -> Report:
+    """The table of paired tests."""
+    with_seeds = any(each.test.seeds > 1 for each in tests)
     over_seeds = ["95 % over seeds"] if with_seeds else []
     columns = ["claim", "a", "b", "a - b, points", "95 % over positions", *over_seeds, "p", "p (Holm)", "verdict"]
     report = Report("Paired tests", columns, words=True)
-    for tested in found:
-        test = tested.test
+    for each in tests:
+        test = each.test
         intervals = [test.over_positions, test.over_seeds] if with_seeds else [test.over_positions]
         corrected = test.p_value if test.p_corrected is None else test.p_corrected
         report.add(
-            tested.title,
-            *tested.sides,
+            each.title,
+            *each.sides,
             f"{100 * test.difference:+.1f}",
             *(_ends(interval) for interval in intervals),
             f"{test.p_value:.4f}",
             f"{corrected:.4f}",
             test.verdict,
         )
-    if found:
+    if tests:
         neither = "neither interval holds 0" if with_seeds else "the interval does not hold 0"
         report.notes = [
-            f"{_range(tested.test.positions for tested in found)} positions, "
-            f"{_counted(_range(tested.test.seeds for tested in found), 'seed')}; a - b is above 0 where a has more; p "
-            "by sign permutation over positions' clusters, corrected for the number of tests by Holm; a difference is "
+            f"{_range(each.test.positions for each in tests)} positions, "
+            f"{_counted(_range(each.test.seeds for each in tests), 'seed')}; a - b is above 0 where a has more; p by "
+            "sign permutation over positions' clusters, corrected for the number of tests by Holm; a difference is "
             f"called seen where {neither} and the corrected p is below {LEVEL}."
         ]
     return report
@@ -285,7 +285,7 @@ def _counted(number: str, what: str) -> str:
 
 
 def as_csv(rows: Sequence[Row]) -> str:
-    """One line a cell and metric."""
+    """One line for each cell and metric."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     axes = list(rows[0].cell.labels)
@@ -303,10 +303,10 @@ def as_csv(rows: Sequence[Row]) -> str:
 def as_json(
     experiment: Experiment,
     rows: Sequence[Row],
-    found: Sequence[Tested],
+    tests: Sequence[ComparisonResult],
     results: Sequence[Result],
 ) -> dict[str, Any]:
-    """Everything, seed by seed too."""
+    """All figures, also seed by seed."""
     commits = sorted({str(r.figures["commit"]) for r in results if r.figures and r.figures.get("commit")})
     return {
         "name": experiment.name,
@@ -327,14 +327,14 @@ def as_json(
         ],
         "comparisons": [
             {
-                "title": tested.title,
-                "a": tested.a.labels,
-                "b": tested.b.labels,
-                "metric": tested.metric,
-                "metric_b": tested.metric_b,
-                **asdict(tested.test),
-                "verdict": tested.test.verdict,
+                "title": each.title,
+                "a": each.a.labels,
+                "b": each.b.labels,
+                "metric": each.metric,
+                "metric_b": each.metric_b,
+                **asdict(each.test),
+                "verdict": each.test.verdict,
             }
-            for tested in found
+            for each in tests
         ],
     }

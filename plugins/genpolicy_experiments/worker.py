@@ -1,9 +1,9 @@
-"""One run of an experiment in a process of its own: train (or go on), then measure every way of playing that is asked.
+"""Makes one run of an experiment in a process of its own: trains or resumes, then measures every way of playing.
 
     python -m genpolicy_experiments.worker JOB.json
 
-It ends when the process that started it is gone, and goes on where it stopped when it is started again. It fails where
-the data is not the version that the run is keyed by.
+It ends when the process that started it is gone, and resumes when it is started again. It fails if the data does not
+have the version in the run's key.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from genpolicy_experiments import stored
 from genpolicy_experiments.description import FLOPS
 
 BOUND_WINDOWS = 2048
-"""Windows that the bound is averaged over."""
+"""Number of windows that the bound is averaged over."""
 BOUND_DRAWS = 4
 
 
@@ -53,21 +53,21 @@ def main(arguments: list[str]) -> int:
 
 
 def _work(job: dict[str, Any]) -> int:
-    folder, results, wanted = Path(job["folder"]), Path(job["results"]), job["evaluate"]
+    folder, results, evaluate = Path(job["folder"]), Path(job["results"]), job["evaluate"]
     config = structured(RunConfig, {**job["config"], "out": str(folder)})
     versions = job.get("records", {})
     trained = _train(config, job["budget"], results, folder, versions.get("trained_on"))
     policy = load_policy(folder / POLICY_FOLDER)
     _, game = setup.open_data(config)
-    measured_on = Dataset.open(wanted["folder"])
-    stored.require_version(wanted["folder"], versions.get("measured_on"), found=measured_on.checksum)
-    positions = labelled_positions(measured_on, game, wanted["split"], limit=wanted["positions"])
-    stored.require_version(wanted["folder"], versions.get("measured_on"))  # the shards were read after it was opened
+    measured_on = Dataset.open(evaluate["folder"])
+    stored.require_version(evaluate["folder"], versions.get("measured_on"), actual=measured_on.checksum)
+    positions = labelled_positions(measured_on, game, evaluate["split"], limit=evaluate["positions"])
+    stored.require_version(evaluate["folder"], versions.get("measured_on"))  # shards were read after it was opened
     for name, play in job["plays"].items():
         if not _is_measured(results, name):
-            figures, hits = measure(policy.with_options(**play), positions, wanted)
+            figures, hits = measure(policy.with_options(**play), positions, evaluate)
             write_atomic(results / f"{name}.npz", _packed(hits, positions, game))
-            # The JSON is written last: where it is, the measurement is whole.
+            # The JSON is written last: if it exists, the measurement is whole.
             write_atomic(results / f"{name}.json", json.dumps({**figures, **trained}, indent=2).encode())
     return 0
 
@@ -83,28 +83,30 @@ def _is_measured(results: Path, name: str) -> bool:
 def _train(
     config: RunConfig, budget: dict[str, float], results: Path, folder: Path, version: str | None
 ) -> dict[str, Any]:
-    """Train where it is not done; what it took.
+    """Train unless that is done, and return the figures of the training.
 
-    A policy that is damaged is saved again from its last checkpoint; figures that are damaged are worked out again from
-    the policy. ``version`` is the checksum of the data that the run is keyed by.
+    A damaged policy is saved again from its last checkpoint; damaged figures are computed again from the policy.
+    ``version`` is the checksum of the data in the run's key.
     """
     is_whole, facts = _has_policy(folder), _facts(results)
     if is_whole and facts is not None:
         return facts
     dataset, game = setup.open_data(config)
-    stored.require_version(dataset.folder, version, found=dataset.checksum)
+    stored.require_version(dataset.folder, version, actual=dataset.checksum)
     learner = setup.make_learner(game, config.learner)
     per_record = learner.flops_per_record()
     if FLOPS in budget:
         if per_record is None:
-            raise ConfigError(f"learner {config.learner.get('kind')!r} does not say its cost: give budget in records")
+            raise ConfigError(
+                f"learner {config.learner.get('kind')!r} does not give its cost: set the budget in records"
+            )
         config.trainer.max_records = max(1, int(budget[FLOPS] / per_record))
     if not is_whole:
         from genpolicy.training.loop import train
 
         train(config, resume=newest(folder / CHECKPOINTS) is not None, overwrite=newest(folder / CHECKPOINTS) is None)
-        # The loop opened the data anew.
-        stored.require_version(dataset.folder, version, found=stored.trained_on(results))
+        # The training opened the data again.
+        stored.require_version(dataset.folder, version, actual=stored.trained_on(results))
     if facts is not None:
         return facts
     provenance = stored.provenance(results) or {}
@@ -118,29 +120,29 @@ def _train(
         "commit": provenance.get("commit"),
         "bound": _bound(folder, config, dataset, game) if config.data.validation else None,
     }
-    stored.require_version(dataset.folder, version)  # the bound read it
+    stored.require_version(dataset.folder, version)  # the bound was computed from it
     write_atomic(results / stored.TRAINED, json.dumps(figures, indent=2).encode())
     return figures
 
 
 def _has_policy(folder: Path) -> bool:
-    """Whether the trained policy is there and whole; it is saved when training is done, and not before."""
+    """Whether the trained policy exists and is whole; it is saved at the end of training, and not before."""
     if not (folder / POLICY_FOLDER).is_dir():
         return False
     try:
         load_policy(folder / POLICY_FOLDER)
-        found = stored.provenance(folder.parent)
+        provenance = stored.provenance(folder.parent)
     except (ValueError, OSError) as error:
-        _say(f"{error}; saved again from the last checkpoint, or trained again where there is none")
+        _say(f"{error}; saved again from the last checkpoint, or trained again if there is none")
         return False
-    return found is not None and "records_seen" in found
+    return provenance is not None and "records_seen" in provenance
 
 
 def _facts(results: Path) -> dict[str, Any] | None:
     try:
         return stored.trained(results)
     except stored.DamagedError as error:
-        _say(f"{error}; worked out again from the policy")
+        _say(f"{error}; computed again from the policy")
         return None
 
 
@@ -149,7 +151,7 @@ def _say(message: str) -> None:
 
 
 def _bound(folder: Path, config: RunConfig, dataset: Any, game: Any) -> float | None:
-    """Mean bound on -log p(future | position) over the validation split, in nats; None where the method has none."""
+    """Mean bound on -log p(future | position) over the validation split, in nats; None if the method has none."""
     split = config.data.validation
     learner = load_policy(folder / POLICY_FOLDER).learner
     if learner is None or split is None or not dataset.splits.get(split):
@@ -162,12 +164,12 @@ def _bound(folder: Path, config: RunConfig, dataset: Any, game: Any) -> float | 
     return mean if np.isfinite(mean) else None
 
 
-def measure(policy: Policy, positions: list[LabelledPosition], wanted: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-    """Figures of a policy's ways of playing, and the hits behind them by metric.
+def measure(policy: Policy, positions: list[LabelledPosition], evaluate: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+    """Measure a policy's ways of playing: figures, and the hits behind them by metric.
 
-    ``best`` is the policy as it is set, ``best_one_call`` its marginal by one network call (the same where it has no
-    other way). ``raw_best`` counts the first imagined action instead of the move that is played for it: where the
-    policy plays without a legal mask (``play.legal_mask=false``), one that is illegal is a miss.
+    ``best`` is the policy with its options, ``best_one_call`` its marginal by one network call (the same if it has no
+    other way). ``raw_best`` counts the first imagined action instead of the move that is played for it; without a legal
+    mask (``play.legal_mask=false``) an illegal one is a miss.
     """
     modes = policy.modes()
     full = list(modes.values())[-1]
@@ -195,7 +197,7 @@ def measure(policy: Policy, positions: list[LabelledPosition], wanted: dict[str,
             figures["calls"] = float(np.mean([d.stats.get("network_calls", 0.0) for d in decisions]))
             figures["ms"] = ms
     figures["random"] = float(np.mean([len(p.best) / p.num_legal for p in positions]))
-    if wanted.get("futures"):
+    if evaluate.get("futures"):
         futures = measure_futures(full, positions)
         for step, shares in enumerate(futures.steps):
             for name, share in shares.items():
@@ -206,10 +208,10 @@ def measure(policy: Policy, positions: list[LabelledPosition], wanted: dict[str,
 
 def _packed(hits: dict[str, Any], positions: list[LabelledPosition], game: Game[Any]) -> bytes:
     stream = io.BytesIO()
-    said = "\n".join(f"{game.format(p.state)} {sorted(p.best)} {p.label}" for p in positions)
+    text = "\n".join(f"{game.format(p.state)} {sorted(p.best)} {p.label}" for p in positions)
     which: dict[str, Any] = {
         stored.CLUSTERS: np.array([p.cluster for p in positions]),
-        stored.POSITIONS: np.array(hashlib.sha256(said.encode()).hexdigest()),
+        stored.POSITIONS: np.array(hashlib.sha256(text.encode()).hexdigest()),
     }
     np.savez_compressed(stream, **which, **hits)
     return stream.getvalue()

@@ -1,5 +1,5 @@
-"""Making data sets: import, labels, self-play, export."""
+"""Makes data sets: import, labels, self-play, export."""
 
 from genpolicy.cli import Command
 
-DATA = Command("make, import, label and look at data sets", "genpolicy_labelling.commands:add_parser")
+DATA = Command("make, label, export and inspect data sets", "genpolicy_labelling.commands:add_parser")

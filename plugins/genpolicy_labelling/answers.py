@@ -1,13 +1,12 @@
-"""Answers that an oracle has given are kept, so that after a kill no question is asked twice.
+"""Keeps the answers of an oracle, so that after a kill it need not answer a question again.
 
-A task of ``Oracle.run`` is a generator that yields positions and is sent their lines. Here it is driven by what the
-journal of the data set holds for it as far as that goes, and by the oracle from there on; each new line stands in the
-journal before the task sees it. This asks of a task that its questions depend on the lines alone, and of its unit that
-the tasks are the same in every run.
+A task of ``Oracle.run`` is a generator that yields positions and is sent their lines. Here a task is sent the lines
+that the journal of the data set holds for it, and after those the oracle's; each new line is in the journal before the
+task sees it. This requires that a task's questions depend on its lines alone, and that a unit has the same tasks in
+every run.
 
-What is asked after a kill is searched from another state of the engine's memory than without it (an engine begins a
-block of positions with an empty hash table, and here a block may begin in its middle): its label may differ in the last
-digits. All of it is as good.
+An engine begins a block of positions with an empty hash table. After a kill a block is resumed in its middle, so its
+remaining labels may differ in the last digits from those of a run without a kill. They are as good.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ from genpolicy_labelling.writer import DatasetWriter
 
 T = TypeVar("T")
 MAX_UNLABELLED = 8
-"""An oracle that labels none of so many first positions is given up."""
+"""An oracle that labels none of this many first positions is given up."""
 
 
 class Answers:
-    """The answers that a data set in the making keeps.
+    """The answers that an unfinished data set keeps.
 
     Args:
-        writer: Its journal holds them until their units are finished.
-        game: Of the positions.
+        writer: Writer of the data set; its journal holds the answers until their units are finished.
+        game: Game of the positions.
     """
 
     def __init__(self, writer: DatasetWriter, game: Game[Any]) -> None:
@@ -44,16 +43,19 @@ class Answers:
     def task(
         self, unit: int, index: int, task: Generator[Any, Line, T], first_question: int = 0
     ) -> Generator[Any, Line, T]:
-        """The same task, which asks only what was never answered.
+        """Wrap a task so that only positions without a kept answer reach the oracle.
 
         Args:
-            unit: Unit of the writer that it works for.
-            index: Which task of the unit it is; the same in every run.
+            unit: Unit of the writer that the task works for.
+            index: Number of the task within the unit; the same in every run.
             task: Yields positions, is sent lines, returns a value.
-            first_question: Number of its first question, where earlier tasks of this index asked some.
+            first_question: Number of the task's first question, above 0 if earlier tasks of this index had some.
+
+        Returns:
+            A task with the same value.
 
         Raises:
-            DatasetError: the journal's answer is to another position.
+            DatasetError: a kept answer is to another position.
             EngineError: the oracle labelled none of the first positions of this run.
         """
         question = first_question
@@ -69,7 +71,8 @@ class Answers:
                 elif kept["position"] != mark:
                     raise DatasetError(
                         f"{self._writer.folder / JOURNAL_FILE}: the answer to question {question} of task {index} in "
-                        f"unit {unit} is to another position, so other code or data began this; choose a new folder"
+                        f"unit {unit} is to another position, so this was begun with other code or data; choose a new "
+                        "folder"
                     )
                 else:
                     line = self._from_json(kept)
@@ -85,12 +88,12 @@ class Answers:
         if not self._any_label and self._num_failed == MAX_UNLABELLED:
             self._writer.drop_answers(lambda answer: answer["error"] is not None)
             raise EngineError(
-                f"none of the first {MAX_UNLABELLED} positions could be labelled, so it is the oracle that is wrong: "
-                f"{line.error}. They were not written; mend the oracle and run the same command again"
+                f"none of the first {MAX_UNLABELLED} positions could be labelled, so the oracle itself fails: "
+                f"{line.error}. They were not written; repair the oracle and run the same command again"
             )
 
     def _mark(self, state: Any) -> str:
-        """A short mark that two positions share with a chance of one in four thousand million."""
+        """A short digest of a position; two positions share it with a probability of 2^-32."""
         key = self._game.key(state)
         return hashlib.blake2b(key if isinstance(key, bytes) else str(key).encode(), digest_size=4).hexdigest()
 

@@ -1,4 +1,4 @@
-"""What the options of ``genpolicy data`` take, and what they say of anything else."""
+"""Types of the options of ``genpolicy data``: each reads a text or says which texts it accepts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _whole(text: str, least: int | None, takes: str) -> int:
 
 
 def words(text: str) -> str:
-    """Anything but nothing."""
+    """A text that is not empty."""
     if not text.strip():
         raise _wrong("a text that is not empty", text)
     return text
@@ -51,7 +51,7 @@ def folder(text: str) -> Path:
 
 
 def dataset(text: str) -> Path:
-    """The folder of a data set; of its files, the folder that they lie in is named."""
+    """The folder of a data set; for a file, the message names the folder that holds it."""
     path = Path(words(text))
     if path.exists() and not path.is_dir():
         raise argparse.ArgumentTypeError(f"takes the folder of a data set; {text} is a file (it lies in {path.parent})")
@@ -59,7 +59,7 @@ def dataset(text: str) -> Path:
 
 
 def json_file(text: str) -> Path:
-    """A file that can be written, as far as that shows before the work."""
+    """A file to write, in a folder that exists."""
     path = Path(words(text))
     if path.is_dir():
         raise argparse.ArgumentTypeError(f"takes a file to write; {text} is a folder")
@@ -97,12 +97,12 @@ def adjudication(text: str) -> tuple[float, int]:
     takes = "VALUE:PLIES with 0 < VALUE <= 1 and PLIES at least 1, such as 0.95:8"
     value, _, number = text.partition(":")
     try:
-        found = float(value), int(number)
+        limits = float(value), int(number)
     except ValueError:
         raise _wrong(takes, text) from None
-    if not (0 < found[0] <= 1 and found[1] >= 1):
+    if not (0 < limits[0] <= 1 and limits[1] >= 1):
         raise _wrong(takes, text)
-    return found
+    return limits
 
 
 def fractions(text: str) -> str:

@@ -1,4 +1,4 @@
-"""``genpolicy data import | label | selfplay | info | fit-scale | export``: making data sets and looking at them."""
+"""``genpolicy data import | label | selfplay | info | fit-scale | export``: makes, labels and inspects data sets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from genpolicy_labelling import arguments as takes
+from genpolicy_labelling import arguments as kinds
 from genpolicy_labelling.terminal import command_line, facts, progress, say, show, stoppable, write_json
 
 if TYPE_CHECKING:
@@ -15,29 +15,29 @@ if TYPE_CHECKING:
     from genpolicy_labelling.writer import DatasetWriter
 
 MAX_SHOWN = 5
-"""Positions without a label whose reasons are shown; the others are counted."""
+"""Number of positions without a label whose reasons are shown; the others are counted."""
 AFTER_A_KILL = (
-    "The same command goes on after Ctrl-C, SIGTERM, SIGHUP or a kill: each answer is kept as it comes, so nothing is "
-    "lost and no answered position is searched again, only what was being searched (at most 2 positions an engine "
-    "process). A power cut may cost the last two seconds. What was left of a block of positions begun before the kill "
-    "is searched from an empty hash table, as if it were a block of its own: of those positions (16 at most a process) "
-    "some best moves and scores differ from a run without a kill, and a game that was being played goes on otherwise."
+    "The same command resumes after Ctrl-C, SIGTERM, SIGHUP or a kill. Each answer is kept as it comes, so nothing is "
+    "lost, and only positions whose search had not ended (at most 2 per engine process) are searched again. A power "
+    "cut may cost the last two seconds. The rest of a block of positions begun before the kill is searched from an "
+    "empty hash table, as if it were a block of its own: for those positions (at most 16 per process) some best moves "
+    "and scores differ from a run without a kill, and a game that was being played continues differently."
 )
-"""Below the help of what labels."""
+"""Stands below the help of ``label`` and ``selfplay``."""
 SPLITS = (
-    "Splits are by game: every position of a game falls into the same split, drawn by the game's moves, or by its id "
-    "where rows have one; a split that the source gives such rows, say by the name of a file, is passed over. Rows "
-    "without a game keep their source's split (train, validation or test); where there is none, a position and its "
-    "symmetric copies fall into one split."
+    "Splits are by game: every position of a game is in the same split, which is drawn by the game's moves, or by its "
+    "id if its rows have one; a split that the source gives such rows, for example in the name of a file, is ignored. "
+    "Rows without a game keep their source's split (train, validation or test); if there is none, a position and its "
+    "symmetric copies are in the same split."
 )
-"""Below the help of import."""
+"""Stands below the help of ``import``."""
 
 
 def add_parser(subparsers: Any) -> None:
     """Add ``data`` and its verbs."""
     from genpolicy_labelling import export, fit_scale
 
-    parser = subparsers.add_parser("data", help="make, import, label and look at data sets")
+    parser = subparsers.add_parser("data", help="make, label, export and inspect data sets")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     _add_import(verbs)
     _add_label(verbs)
@@ -50,14 +50,14 @@ def add_parser(subparsers: Any) -> None:
 def _add_import(verbs: Any) -> None:
     parser = verbs.add_parser(
         "import",
-        help="positions from files of games, positions or others' records",
-        description="Positions from files of games, positions or others' records.",
+        help="import positions from files of games, positions or records",
+        description="Import positions from files of games, positions or records.",
         epilog=SPLITS,
     )
     parser.add_argument(
         "sources",
         nargs="+",
-        type=takes.words,
+        type=kinds.words,
         metavar="SOURCE",
         help="a file, folder or glob, or 'all' (every position of a small game)",
     )
@@ -65,15 +65,15 @@ def _add_import(verbs: Any) -> None:
     parser.add_argument(
         "--skip-bad",
         action="store_true",
-        help="leave out and count what cannot be read: entries, and of a damaged file all from the damage on",
+        help="leave out and count entries that cannot be read, and the rest of a file from where it is damaged",
     )
     parser.add_argument(
         "--max-games",
-        type=takes.positive,
+        type=kinds.positive,
         metavar="N",
-        help="stop after so many games (a position without one counts not)",
+        help="stop after N games; positions outside games are not counted",
     )
-    parser.add_argument("--max-positions", type=takes.positive, metavar="N", help="stop after so many positions")
+    parser.add_argument("--max-positions", type=kinds.positive, metavar="N", help="stop after N positions")
     _add_split(parser)
     _add_output(parser)
     parser.set_defaults(run=run_import)
@@ -82,11 +82,11 @@ def _add_import(verbs: Any) -> None:
 def _add_label(verbs: Any) -> None:
     parser = verbs.add_parser(
         "label",
-        help="best lines and scores from an engine or a solver",
-        description="Best lines and scores from an engine or a solver.",
+        help="label positions with best lines and scores from an engine or a solver",
+        description="Label positions with best lines and scores from an engine or a solver, in a new data set.",
         epilog=AFTER_A_KILL,
     )
-    parser.add_argument("folder", type=takes.dataset, metavar="FOLDER", help="the data set to label")
+    parser.add_argument("folder", type=kinds.dataset, metavar="FOLDER", help="the data set to label")
     _add_oracle(parser)
     _add_output(parser)
     parser.set_defaults(run=run_label)
@@ -95,88 +95,93 @@ def _add_label(verbs: Any) -> None:
 def _add_selfplay(verbs: Any) -> None:
     parser = verbs.add_parser(
         "selfplay",
-        help="games of an engine against itself, with errors, every position labelled",
-        description="Games of an engine against itself, with errors, every position labelled.",
+        help="let an engine play itself, with errors, and label every position",
+        description="Let an engine play itself, with errors, and label every position.",
         epilog=AFTER_A_KILL,
     )
     _add_game(parser)
     _add_oracle(parser)
     amount = parser.add_mutually_exclusive_group(required=True)
-    amount.add_argument("--games", type=takes.positive, metavar="N", help="so many games")
+    amount.add_argument("--games", type=kinds.positive, metavar="N", help="number of games")
     amount.add_argument(
-        "--positions", type=takes.positive, metavar="N", help="so many positions; the last game is kept whole"
+        "--positions", type=kinds.positive, metavar="N", help="number of positions; the last game is kept whole"
     )
     parser.add_argument(
         "--error-rate",
-        type=takes.rates,
+        type=kinds.rates,
         default=(0.05, 0.3),
         metavar="LOW:HIGH",
-        help="each game draws its rate of random moves from this range (default 0.05:0.30)",
+        help="range from which each game draws its rate of random moves (default 0.05:0.30)",
     )
     parser.add_argument(
         "--random-plies",
-        type=takes.plies,
+        type=kinds.plies,
         default=(4, 12),
         metavar="LOW:HIGH",
-        help="random moves before a game's first recorded position (default 4:12)",
+        help="range of the number of random moves before a game's first recorded position (default 4:12)",
     )
-    parser.add_argument("--openings", type=takes.words, metavar="FILE", help="positions or games that games begin from")
-    parser.add_argument("--max-plies", type=takes.positive, default=200, metavar="N", help="longest game (default 200)")
+    parser.add_argument(
+        "--openings",
+        type=kinds.words,
+        metavar="FILE",
+        help="file of positions to begin from, or of games whose last positions they are",
+    )
+    parser.add_argument("--max-plies", type=kinds.positive, default=200, metavar="N", help="longest game (default 200)")
     parser.add_argument(
         "--adjudicate",
-        type=takes.adjudication,
+        type=kinds.adjudication,
         metavar="VALUE:PLIES",
-        help="end a game when the value, in (0, 1], stays beyond VALUE for PLIES plies (default: play on)",
+        help="end a game when the value stays beyond VALUE, in (0, 1], for PLIES plies (default: never)",
     )
-    parser.add_argument("--seed", type=takes.whole, default=0, metavar="N", help="of every draw (default 0)")
+    parser.add_argument("--seed", type=kinds.whole, default=0, metavar="N", help="seed of every draw (default 0)")
     _add_split(parser)
     _add_output(parser)
     parser.set_defaults(run=run_selfplay)
 
 
 def _add_info(verbs: Any) -> None:
-    parser = verbs.add_parser("info", help="what a data set holds, its checksums verified")
-    parser.add_argument("folder", type=takes.dataset, metavar="FOLDER")
+    parser = verbs.add_parser("info", help="show what a data set holds, and verify its checksums")
+    parser.add_argument("folder", type=kinds.dataset, metavar="FOLDER")
     parser.add_argument(
-        "--rows", type=takes.not_negative, default=3, metavar="N", help="example records to show (default 3)"
+        "--rows", type=kinds.not_negative, default=3, metavar="N", help="number of example records (default 3)"
     )
-    parser.add_argument("--json", type=takes.json_file, metavar="FILE", help="also write it there")
+    parser.add_argument("--json", type=kinds.json_file, metavar="FILE", help="also write it to a JSON file")
     parser.set_defaults(run=run_info)
 
 
 def _add_game(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--game", type=takes.words, required=True, metavar="SPEC", help="e.g. chess or connect:rows=3,cols=3,k=3"
+        "--game", type=kinds.words, required=True, metavar="SPEC", help="e.g. chess or connect:rows=3,cols=3,k=3"
     )
 
 
 def _add_oracle(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--oracle",
-        type=takes.words,
+        type=kinds.words,
         required=True,
         metavar="SPEC",
         help="e.g. 'stockfish?nodes=2000', '/path/to/engine?depth=12&line=searched', 'solver'",
     )
-    parser.add_argument("--horizon", type=takes.positive, default=8, metavar="N", help="moves of a line (default 8)")
-    parser.add_argument("--move-values", action="store_true", help="also score every legal move, one search each")
-    parser.add_argument("--processes", type=takes.positive, metavar="N", help="engine processes side by side")
+    parser.add_argument("--horizon", type=kinds.positive, default=8, metavar="N", help="moves in a line (default 8)")
+    parser.add_argument("--move-values", action="store_true", help="also score every legal move, by one search each")
+    parser.add_argument("--processes", type=kinds.positive, metavar="N", help="engine processes at once")
 
 
 def _add_split(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--split",
-        type=takes.fractions,
+        type=kinds.fractions,
         default="0.9/0.05/0.05",
         metavar="TRAIN/VALIDATION/TEST",
-        help="fractions of the games, or of the positions where there are no games (default 0.9/0.05/0.05)",
+        help="fractions of the games, or of the positions without a game (default 0.9/0.05/0.05)",
     )
-    parser.add_argument("--split-seed", type=takes.whole, default=0, metavar="N", help="another seed, another split")
+    parser.add_argument("--split-seed", type=kinds.whole, default=0, metavar="N", help="seed of the split (default 0)")
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", type=takes.folder, required=True, metavar="FOLDER", help="where the data set goes")
-    parser.add_argument("--json", type=takes.json_file, metavar="FILE", help="also write the counts there")
+    parser.add_argument("--out", type=kinds.folder, required=True, metavar="FOLDER", help="folder of the new data set")
+    parser.add_argument("--json", type=kinds.json_file, metavar="FILE", help="also write the counts to a JSON file")
 
 
 def run_import(arguments: argparse.Namespace) -> int:
@@ -198,9 +203,7 @@ def run_import(arguments: argparse.Namespace) -> int:
         command=command_line(),
     )
     with stoppable() as stop, DatasetWriter(arguments.out, info, journal=False) as writer:
-        stop.kept = lambda: (
-            f"{writer.num_committed} positions stand in finished shards and are kept, the rest is read again"
-        )
+        stop.kept = lambda: f"{writer.num_committed} positions in finished shards are kept, the rest is read again"
         if not writer.complete:
             with progress() as bar:
                 task = bar.add_task("importing", total=arguments.max_positions, unit="positions")
@@ -218,7 +221,7 @@ def run_import(arguments: argparse.Namespace) -> int:
             if (more := report.skipped["unreadable"] - len(report.shown)) > 0:
                 say(f"skipped: {more} more unreadable entries")
             _finish(writer, game, {"skipped": dict(report.skipped)})
-    return _tell(arguments, game)
+    return _report(arguments, game)
 
 
 def run_label(arguments: argparse.Namespace) -> int:
@@ -226,16 +229,16 @@ def run_label(arguments: argparse.Namespace) -> int:
     from genpolicy.data.oracle import make_oracle
     from genpolicy.data.records import Dataset, DatasetInfo
     from genpolicy.registry import load_game
-    from genpolicy_labelling.label import Labelled, label
+    from genpolicy_labelling.label import LabelResult, label
     from genpolicy_labelling.writer import DatasetWriter
 
     source = Dataset.open(arguments.folder)
     if arguments.out.resolve() == arguments.folder.resolve():
         raise ValueError(
-            f"--out {arguments.out}: is the data set to label; name a new folder, the old one stays as it is"
+            f"--out {arguments.out}: is the data set to label; name a new folder (the data set stays as it is)"
         )
     if not source.info.complete:
-        say(f"{arguments.folder} is unfinished; labelling would miss the rest. Go on with: {source.info.command}")
+        say(f"{arguments.folder} is unfinished; labelling would miss the rest. Resume it with: {source.info.command}")
         return 2
     game = load_game(source.game_spec)
     with stoppable(), make_oracle(arguments.oracle, game, processes=arguments.processes) as oracle:
@@ -255,7 +258,7 @@ def run_label(arguments: argparse.Namespace) -> int:
                     )
                     shown = 0
 
-                    def on_label(done: Labelled) -> None:
+                    def on_label(done: LabelResult) -> None:
                         nonlocal shown
                         if done.error is not None:
                             shown += 1
@@ -273,7 +276,7 @@ def run_label(arguments: argparse.Namespace) -> int:
                         progress=on_label,
                     )
                 _finish(writer, game, {"skipped": source.info.counts.get("skipped", {})})
-    return _tell(arguments, game)
+    return _report(arguments, game)
 
 
 def run_selfplay(arguments: argparse.Namespace) -> int:
@@ -322,14 +325,14 @@ def run_selfplay(arguments: argparse.Namespace) -> int:
                         for error in errors[:MAX_SHOWN]:
                             bar.console.print(f"not labelled: {error}", markup=False, highlight=False)
                         bar.advance(task, num_games if arguments.games else num_positions)
-                        # Games that ran beside the last one are dropped.
+                        # Games that were played beside the last one are dropped.
                         bar.update(task, completed=min(bar.tasks[0].completed, bar.tasks[0].total))
 
                     Selfplay(game, oracle, config, splits, openings).run(
                         writer, arguments.games, arguments.positions, on_block
                     )
                 _finish(writer, game, {})
-    return _tell(arguments, game)
+    return _report(arguments, game)
 
 
 def run_info(arguments: argparse.Namespace) -> int:
@@ -359,12 +362,16 @@ def _finish(writer: DatasetWriter, game: Game[Any], counts: dict[str, Any]) -> N
     dataset = Dataset(writer.folder, writer.info)
     with progress() as bar:
         task = bar.add_task("counting", total=dataset.num_records, unit="positions")
-        found = count(dataset, game, lambda rows: bar.advance(task, rows))
-    writer.finish({**found, **counts})
+        counted = count(dataset, game, lambda rows: bar.advance(task, rows))
+    writer.finish({**counted, **counts})
 
 
-def _tell(arguments: argparse.Namespace, game: Game[Any]) -> int:
-    """Show the finished data set; 2 when nothing in it could be labelled."""
+def _report(arguments: argparse.Namespace, game: Game[Any]) -> int:
+    """Show the finished data set.
+
+    Returns:
+        The exit status: 2 if no position could be labelled.
+    """
     from rich.console import Console
 
     from genpolicy.data.records import Dataset
@@ -380,5 +387,5 @@ def _tell(arguments: argparse.Namespace, game: Game[Any]) -> int:
     if dataset.info.oracle is None and num_labelled < dataset.num_records:
         print(f"label it with: genpolicy data label {folder} --oracle ORACLE --out {folder}-labelled")
     else:
-        print(f"look at it with: genpolicy data info {folder}")
+        print(f"inspect it with: genpolicy data info {folder}")
     return 0

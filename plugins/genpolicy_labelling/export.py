@@ -1,4 +1,4 @@
-"""``genpolicy data export``: a data set as a file in a format of its game, for other programs and people."""
+"""``genpolicy data export``: writes a data set in one of its game's formats, for people and other programs."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def export_positions(dataset: Dataset, game: Game[Any], path: Path, split: str |
     Args:
         dataset: The data set.
         game: Its game.
-        path: A new file; its name says the format (see ``Files.write_positions``).
+        path: A new file; its name determines the format (see ``Files.write_positions``).
         split: Only this split; None takes all.
 
     Returns:
-        How many the format took, and how many there were.
+        How many positions were written, and how many there are.
 
     Raises:
         ValueError: the game writes no positions, or not in a format of this name.
@@ -42,10 +42,10 @@ def export_positions(dataset: Dataset, game: Game[Any], path: Path, split: str |
 
 
 def export_games(dataset: Dataset, game: Game[Any], path: Path, split: str | None = None) -> tuple[int, int]:
-    """Write the games whose moves a data set holds. Arguments, what is returned and errors as above.
+    """Write the games whose moves a data set holds; arguments, result and errors as ``export_positions``.
 
     Raises:
-        DatasetError: no game in it, or the records of one do not follow from each other.
+        DatasetError: the data set has no game, or the records of one do not follow from each other.
     """
     count = 0
 
@@ -98,18 +98,20 @@ def add_parser(verbs: Any) -> None:
     """Add the verb."""
     parser = verbs.add_parser(
         "export",
-        help="a data set as a file in one of the game's own formats",
-        description="Writes positions with their labels, or whole games, in the format that the file's name says.",
+        help="write a data set as a file in one of the game's own formats",
+        description="Write positions with their labels, or whole games, in the format that the file's name determines.",
     )
-    parser.add_argument("folder", type=Path, metavar="DATASET", help="what to write")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="a new file")
-    parser.add_argument("--games", action="store_true", help="whole games, from the moves that were played")
+    parser.add_argument("folder", type=Path, metavar="DATASET", help="the data set to export")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="FILE", help="a new file; its suffix determines the format"
+    )
+    parser.add_argument("--games", action="store_true", help="write whole games, from the moves that were played")
     parser.add_argument("--split", metavar="NAME", help="only train, validation or test (default: all)")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """The verb."""
+    """``genpolicy data export``."""
     from genpolicy.registry import load_game
 
     dataset = Dataset.open(arguments.folder)

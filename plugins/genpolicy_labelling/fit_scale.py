@@ -1,4 +1,4 @@
-"""``genpolicy data fit-scale``: which scale makes an engine's centipawns the win probabilities that its games show.
+"""``genpolicy data fit-scale``: fits the scale that turns an engine's centipawns into win probabilities.
 
 The model is that of ``genpolicy.values``: P(win) = 1 / (1 + exp(-scale * centipawns)), a draw counting half. The scale
 that makes the results of labelled games likeliest is found by Newton's method; its interval is that of a bootstrap over
@@ -23,15 +23,15 @@ from genpolicy.values import CENTIPAWN_SCALE, parse_score
 
 Array = NDArray[np.float64]
 MAX_CENTIPAWNS = 3000.0
-"""Scores beyond are decided games, which say nothing of the scale but that it is not negative; they are left out."""
+"""Larger scores are left out: they come from decided games, which only tell that the scale is not negative."""
 NUM_RESAMPLES = 400
 MIN_GAMES = 10
-_NEWTON_STEPS = 50
+_MAX_ITERATIONS = 50
 
 
 @dataclass(frozen=True)
 class ScaleFit:
-    """A fitted scale and what it rests on."""
+    """A fitted scale, its interval and the data behind it."""
 
     scale: float
     low: float
@@ -41,10 +41,11 @@ class ScaleFit:
     positions: int
     games: int
     log_loss: float
-    """Mean of -log P(result) in nats with the fitted scale; 0.693 is that of a coin."""
+    """Mean of -log P(result) in nats with the fitted scale; guessing at even odds gives 0.693."""
     log_loss_before: float
-    """The same with the scale that the data set says."""
+    """The same with ``scale_before``."""
     scale_before: float
+    """The scale that the data set was made with."""
 
     @property
     def three_quarters(self) -> float:
@@ -57,12 +58,12 @@ def fit_scale(centipawns: Array, results: Array, games: NDArray[np.int64], seed:
 
     Args:
         centipawns: Scores for the player to move, [N].
-        results: 1 where that player won, 0.5 for a draw, 0 where it lost, [N].
+        results: 1 if that player won, 0.5 for a draw, 0 if it lost, [N].
         games: Number of each position's game, 0..G-1, [N].
-        seed: Of the resampled games.
+        seed: Seed of the resampled games.
 
     Raises:
-        ValueError: no scale is likeliest (all scores are 0, or every result agrees with its score's sign).
+        ValueError: the likelihood has no maximum (all scores are 0, or every result agrees with its score's sign).
     """
     weight = np.ones(len(centipawns))
     best = _likeliest(centipawns, results, weight)
@@ -90,13 +91,13 @@ def _likeliest(centipawns: Array, results: Array, weight: Array, start: float = 
     """Newton's method on the log likelihood, which is concave in the scale."""
     pawns = centipawns / 100.0
     scale = 100.0 * start
-    for _ in range(_NEWTON_STEPS):
+    for _ in range(_MAX_ITERATIONS):
         probability = 1.0 / (1.0 + np.exp(-np.clip(scale * pawns, -700.0, 700.0)))
         slope = float(np.sum(weight * (results - probability) * pawns))
         curvature = float(np.sum(weight * probability * (1.0 - probability) * pawns**2))
         if curvature <= 1e-12:
             break
-        # A step of more than doubling or halving leaves the region where the second order tells anything.
+        # Beyond doubling or halving, the quadratic approximation is of no use.
         change = float(np.clip(slope / curvature, -0.5 * abs(scale) - 0.01, abs(scale) + 0.01))
         scale += change
         if abs(change) < 1e-9 * max(1.0, abs(scale)):
@@ -105,15 +106,15 @@ def _likeliest(centipawns: Array, results: Array, weight: Array, start: float = 
 
 
 def fit_dataset(folder: Path, split: str | None = None, seed: int = 0) -> ScaleFit:
-    """The scale that a data set's own scores and results show.
+    """Fit the scale to the scores and results of a data set.
 
     Args:
         folder: A data set with games, results and ``cp`` scores, e.g. one that ``genpolicy data selfplay`` made.
         split: Only positions of this split; None takes all.
-        seed: Of the interval.
+        seed: Seed of the bootstrap.
 
     Raises:
-        DatasetError: no data set, or too few games with scores and results.
+        DatasetError: the folder holds no data set, or too few games with scores and results.
     """
     from genpolicy.data.records import Dataset
     from genpolicy.registry import load_game
@@ -133,14 +134,16 @@ def fit_dataset(folder: Path, split: str | None = None, seed: int = 0) -> ScaleF
         rows.append((value, 0.5 + 0.5 * result, numbers.setdefault(record.game_id, len(numbers))))
     if len(numbers) < MIN_GAMES:
         raise DatasetError(
-            f"{folder}: {len(numbers)} games have cp scores and a result, and a fit takes at least {MIN_GAMES}; "
-            "genpolicy data selfplay makes such games, and so does labelling imported ones"
+            f"{folder}: {len(numbers)} games have cp scores and a result, and a fit needs at least {MIN_GAMES}; "
+            "genpolicy data selfplay makes such games, and so does genpolicy data label from imported ones"
         )
     centipawns, results, games = (np.array(column) for column in zip(*rows, strict=True))
     try:
         scale, low, high = fit_scale(centipawns, results, games.astype(np.int64), seed)
     except ValueError as error:
-        raise DatasetError(f"{folder}: {error}; it takes games of both results") from error
+        raise DatasetError(
+            f"{folder}: {error}; a fit needs games that the side with the better score did not win"
+        ) from error
     before = dataset.centipawn_scale
     return ScaleFit(
         scale,
@@ -158,20 +161,20 @@ def add_parser(verbs: Any) -> None:
     """Add the verb."""
     parser = verbs.add_parser(
         "fit-scale",
-        help="the scale of an engine's centipawns as win probability, from labelled games",
-        description="The scale that makes an engine's centipawns the win probabilities that labelled games show. Give "
-        "it to the oracle: 'engine?nodes=2000&scale=S'. Games that were adjudicated (--adjudicate) end as their scores "
-        "say, which makes the scale too large.",
+        help="fit the scale that turns an engine's centipawns into win probabilities",
+        description="Fit the scale that turns an engine's centipawns into win probabilities to the results of labelled "
+        "games. Give it to the oracle: 'engine?nodes=2000&scale=S'. Adjudicated games (--adjudicate) end as their "
+        "scores predict, which makes the scale too large.",
     )
-    parser.add_argument("folder", type=Path, metavar="DATASET", help="games with results and scores")
+    parser.add_argument("folder", type=Path, metavar="DATASET", help="data set of games with results and scores")
     parser.add_argument("--split", metavar="NAME", help="only train, validation or test (default: all)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the interval (default 0)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the interval (default 0)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to a JSON file")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """The verb."""
+    """``genpolicy data fit-scale``."""
     fit = fit_dataset(arguments.folder, arguments.split, arguments.seed)
     print(f"scale={fit.scale:.6g}  (95 % interval {fit.low:.6g} to {fit.high:.6g}, by games)")
     print(f"win probability 75 % at {fit.three_quarters:.0f} centipawns")

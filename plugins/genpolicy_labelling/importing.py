@@ -1,4 +1,4 @@
-"""Takes positions from files (games, position lists, others' records) or from a game that can list all of its own."""
+"""Imports positions from files (games, position lists, records) or from a game that can list all of its positions."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from genpolicy_labelling.writer import DatasetWriter
 ALL = "all"
 """Stands for every position of a game that can list them."""
 MAX_SHOWN = 5
-"""Bad entries that are shown; the others are counted."""
+"""Number of bad entries that are shown; the others are counted."""
 
 
 @dataclass
 class ImportReport:
-    """What an import met on its way."""
+    """What an import read and left out."""
 
     num_games: int = 0
     num_positions: int = 0
@@ -69,20 +69,20 @@ def import_sources(
 ) -> ImportReport:
     """Write one record for each position of the sources, in their order.
 
-    Of a game, every position in which a move was played becomes a record. A position in which the game is over holds
-    nothing to learn and is left out and counted.
+    Every position of a game in which a move was played becomes a record. Positions in which the game is over hold
+    nothing to learn; they are left out and counted.
 
     Args:
-        game: Whose positions they are.
+        game: Game of the positions.
         sources: Files, folders, globs, or ``"all"``.
-        writer: Where they go; unit i is entry i of the sources.
-        splits: Of the games, by their moves or, for positions, by the id of their game; a position without a game
-            keeps its source's split, else symmetric copies go together.
+        writer: Writes the data set; unit i is entry i of the sources.
+        splits: Fractions of the splits. Games are split by their moves, or by their id if they are rows of positions; a
+            position without a game keeps its source's split, or else shares one with its symmetric copies.
         skip_bad: Leave unreadable entries out and count them; otherwise the first one is an error.
-        max_games: Stop after so many games; of positions, a game is a run of rows with one game id, and positions
-            without an id are of none.
-        max_positions: Stop after so many records (whole games, the last one over the mark).
-        progress: Called with each entry.
+        max_games: Stop after this many games. Among positions, a game is a run of rows with one game id; positions
+            without an id are not counted.
+        max_positions: Stop after this many records; the last game is kept whole.
+        progress: Called after each entry.
 
     Raises:
         SourceError: an unreadable entry (without ``skip_bad``), an unknown kind of file, or nothing to import.
@@ -113,7 +113,7 @@ def import_sources(
             writer.add(unit, records)
         report.num_positions += len(records)
         progress(report)
-        whole = isinstance(entry, PlayedGame)  # of a table, the game may go on in the next row
+        whole = isinstance(entry, PlayedGame)  # a game of several rows may continue in the next one
         if (whole and report.num_games == max_games) or (
             max_positions is not None and report.num_positions >= max_positions
         ):
@@ -137,13 +137,14 @@ def _entries(
     on_bad: Callable[[SourceError], None] | None,
     skip_source: Callable[[SourceError], None] | None = None,
 ) -> Iterator[tuple[str, Entry]]:
-    """Entries with a prefix that keeps ids of whole games of several sources apart.
+    """Entries, each with a prefix that keeps the ids of whole games of several sources apart.
 
-    Of several sources, one that cannot be read on is left from there on and told to ``skip_source``.
+    If one of several sources cannot be read any further, the rest of it is left out and the error is given to
+    ``skip_source``.
     """
     for number, source in enumerate(sources):
-        # One source keeps its own ids; of several, two files may have one name. A position keeps its game's id as it
-        # is: the positions of one game may lie in several part files.
+        # One source keeps its own ids; among several, two files may have the same name. Positions keep their game's id
+        # as it is, since those of one game may lie in several files.
         prefix = f"{number}/" if len(sources) > 1 else ""
         if source == ALL:
             for state in game.positions():
@@ -165,7 +166,7 @@ def _entries(
 
 
 def _game_records(game: Game[Any], prefix: str, played: PlayedGame, splits: SplitFractions) -> Iterator[Record]:
-    # By content, so that a game which two files hold falls into one split.
+    # By content, so that a game which two files hold is in one split.
     split = splits.of(f"game|{played.start}|{' '.join(map(str, played.moves))}")
     state = game.parse(played.start)
     for ply, move in enumerate(played.moves):
@@ -217,7 +218,7 @@ def _position_records(
 
 
 def _to_the_end(game: Game[Any], state: Any, line: Sequence[str]) -> tuple[Sequence[str], bool]:
-    """A line up to the end of the game, draws by rule included, and whether it reaches it, as in labelling."""
+    """A line up to the end of the game (draws by rule included, as in labelling), and whether it reaches that end."""
     for played, text in enumerate(line, start=1):
         state = game.play(state, game.moves.index(text))
         if game.outcome(state) is not None:
@@ -226,18 +227,18 @@ def _to_the_end(game: Game[Any], state: Any, line: Sequence[str]) -> tuple[Seque
 
 
 def _files(path: Path) -> list[Path]:
-    """The files that a source may stand for, hidden ones left out; which of them are read is the game's to say."""
+    """The files that a source may stand for, without hidden ones; the game decides which of them it reads."""
     if path.is_file():
         return [path]
-    found = path.rglob("*") if path.is_dir() else map(Path, glob.glob(str(path), recursive=True))
-    return sorted(file for file in found if file.is_file() and not file.name.startswith("."))
+    candidates = path.rglob("*") if path.is_dir() else map(Path, glob.glob(str(path), recursive=True))
+    return sorted(file for file in candidates if file.is_file() and not file.name.startswith("."))
 
 
 def read_openings(game: Game[Any], source: str) -> tuple[str, ...]:
-    """Texts of the positions of a file; of games, the position in which each one ends.
+    """Texts of the positions of a file; for a file of games, the position in which each game ends.
 
     Raises:
-        SourceError: unreadable, or empty.
+        SourceError: the file is unreadable, or holds no position to begin from.
     """
     texts: dict[str, None] = {}
     for _, entry in _entries(game, [source], None):

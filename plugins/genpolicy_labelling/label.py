@@ -1,8 +1,9 @@
-"""Labels the records of a data set with an oracle, into a new data set.
+"""Labels the records of a data set with an oracle, in a new data set.
 
-A block of ``BLOCK_RECORDS`` records is searched by one engine, from an empty hash table on, and written when all of it
-is answered. Each answer is kept at once (``genpolicy_labelling.answers``): after a kill only the positions whose search
-had not ended, at most 2 a process, are searched again; what is left of their block begins with an empty hash table.
+One engine searches a block of ``BLOCK_RECORDS`` records, beginning with an empty hash table, and the block is written
+when all of it is answered. Each answer is kept at once (``genpolicy_labelling.answers``): after a kill only positions
+whose search had not ended, at most 2 per process, are searched again; the rest of their block begins with an empty hash
+table.
 """
 
 from __future__ import annotations
@@ -20,17 +21,18 @@ from genpolicy_labelling.answers import Answers
 from genpolicy_labelling.writer import DatasetWriter
 
 BLOCK_RECORDS = 16
-"""Records that an engine labels one after the other, from an empty hash table on, and that are finished together."""
+"""Records that an engine labels one after the other, beginning with an empty hash table, and that end together."""
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """One position and its label."""
+class LabelResult:
+    """One position after labelling."""
 
     number: int
+    """Number of its record in the source."""
     record: Record
     error: str | None
-    """Why it has no label."""
+    """Why it has no label; None if it has one."""
 
 
 def label(
@@ -41,32 +43,32 @@ def label(
     horizon: int,
     *,
     move_values: bool = False,
-    progress: Callable[[Labelled], None] = lambda labelled: None,
+    progress: Callable[[LabelResult], None] = lambda result: None,
 ) -> None:
-    """Label what is missing, in order; a position that cannot be labelled keeps a null line and is counted.
+    """Label the records that are not labelled yet, in order. A position that cannot be labelled has a null line.
 
     Args:
-        source: Records; labels they have are replaced.
-        writer: Where the labelled records go; unit i is the i-th block of ``BLOCK_RECORDS`` records of the source.
-        game: Their game.
-        oracle: Who labels.
-        horizon: Moves of a line.
+        source: The records; labels that they have are replaced.
+        writer: Writes the labelled records; unit i is block i of ``BLOCK_RECORDS`` records of the source.
+        game: Game of the records.
+        oracle: Labels the positions.
+        horizon: Moves in a line.
         move_values: Also label every legal move.
-        progress: Called with each labelled position.
+        progress: Called with each position.
 
     Raises:
-        DatasetError: a record whose position the game does not read, or in which the game is over.
+        DatasetError: the game cannot read a record's position, or is over there.
         EngineError: the engine cannot be restarted, or none of the first positions could be labelled.
     """
     answers = Answers(writer, game)
 
-    def task(number: int, record: Record) -> Generator[Any, Line, Labelled]:
+    def task(number: int, record: Record) -> Generator[Any, Line, LabelResult]:
         line = yield _parse(game, source, number, record)
         made = make_record(game, None, line, state_text=record.state)
         labels = {name: getattr(made, name) for name in ("line", "ended", "scores", "move_values")}
-        return Labelled(number, replace(record, **labels), line.error)
+        return LabelResult(number, replace(record, **labels), line.error)
 
-    def blocks() -> Iterator[list[Generator[Any, Line, Labelled]]]:
+    def blocks() -> Iterator[list[Generator[Any, Line, LabelResult]]]:
         records = enumerate(source.records())
         for unit in itertools.count():
             block = list(itertools.islice(records, BLOCK_RECORDS))
@@ -76,11 +78,11 @@ def label(
                 yield [answers.task(unit, index, task(*numbered)) for index, numbered in enumerate(block)]
 
     for block in oracle.run(blocks(), horizon, move_values=move_values):
-        unlabelled = sum(labelled.error is not None for labelled in block)
-        records = [labelled.record for labelled in block]
+        unlabelled = sum(result.error is not None for result in block)
+        records = [result.record for result in block]
         writer.add(block[0].number // BLOCK_RECORDS, records, {"unlabelled": unlabelled} if unlabelled else {})
-        for labelled in block:
-            progress(labelled)
+        for result in block:
+            progress(result)
 
 
 def _parse(game: Game[Any], source: Dataset, number: int, record: Record) -> Any:
@@ -90,7 +92,6 @@ def _parse(game: Game[Any], source: Dataset, number: int, record: Record) -> Any
         raise DatasetError(f"{source.folder}: record {number}: {error}; import the positions again") from error
     if len(game.legal(state)) == 0:
         raise DatasetError(
-            f"{source.folder}: record {number}: {record.state!r} has no legal move, so nothing can be labelled; "
-            "leave it out of the import"
+            f"{source.folder}: record {number}: {record.state!r} has no legal move to label; leave it out of the import"
         )
     return state

@@ -1,4 +1,4 @@
-"""An oracle whose lines go on at random after the best first move: the true world under a random policy.
+"""An oracle whose lines continue at random after the best first move: the true world under a random policy.
 
 It shows how much of a future's worth lies in good moves, and how much in the rules alone (Ye et al. 2025, Table 4).
 """
@@ -22,11 +22,11 @@ class RandomFutureOracle(Oracle):
     Args:
         game: The game.
         oracle: Name of the oracle that gives the first move.
-        seed: Of the random moves; those of a position depend on its text and the seed alone.
-        options: Of that oracle (``nodes``, ``processes``, ...).
+        seed: Seed of the random moves, which depend on it and on the position's text alone.
+        options: Options of that oracle (``nodes``, ``processes``, ...).
 
     Raises:
-        ValueError: an option that it does not take.
+        ValueError: the oracle does not accept an option, or the seed is not a whole number.
     """
 
     def __init__(self, game: Game[Any], oracle: str = "solver", seed: int | str = 0, **options: Any) -> None:
@@ -38,15 +38,15 @@ class RandomFutureOracle(Oracle):
         self.first = make_oracle(oracle, game, **options)
 
     def describe(self) -> dict[str, Any]:
-        """The first move's oracle, and how the line goes on."""
+        """The first move's oracle, and the seed of the others."""
         return {"name": "random_future", "seed": self.seed, "first": self.first.describe()}
 
     def analyse(self, states: Sequence[Any], horizon: int, *, move_values: bool = False) -> list[Line]:
         """One line for each state; see ``Oracle``."""
         firsts = self.first.analyse(states, 1, move_values=move_values)
-        return [self._go_on(state, line, horizon) for state, line in zip(states, firsts, strict=True)]
+        return [self._continue(state, line, horizon) for state, line in zip(states, firsts, strict=True)]
 
-    def _go_on(self, state: Any, line: Line, horizon: int) -> Line:
+    def _continue(self, state: Any, line: Line, horizon: int) -> Line:
         if line.error is not None or not line.moves:
             return line
         text = f"{self.seed}\n{self.game.format(state)}".encode()
@@ -60,5 +60,5 @@ class RandomFutureOracle(Oracle):
         return dataclasses.replace(line, moves=tuple(moves), scores=line.scores[:1], ended=ended)
 
     def close(self) -> None:
-        """End the first move's oracle."""
+        """Close the first move's oracle."""
         self.first.close()

@@ -1,12 +1,12 @@
-"""An oracle plays itself, with errors, from varied openings; one search of a position gives its move and its label.
+"""Lets an oracle play itself, with errors, from varied openings; one search of a position gives its move and its label.
 
-Games go in groups of ``GROUP_GAMES``, and a group in blocks of ``BLOCK_PLIES`` plies of each of its games: an engine
-plays a block from an empty hash table on. Every draw depends on the seed, the game's number and the ply alone. With an
-oracle whose labels are reproducible a game therefore comes out the same whatever runs beside it.
+Games are played in groups of ``GROUP_GAMES``, and a group in blocks of ``BLOCK_PLIES`` plies of each of its games: an
+engine plays a block, beginning with an empty hash table. Every draw depends on the seed, the game's number and the ply
+alone. With an oracle whose labels are reproducible, a game is therefore the same whatever runs beside it.
 
-Each answer is kept at once (``genpolicy_labelling.answers``). After a kill the games in work are played again by what
-the oracle had said, without asking it, and go on from there; only the positions whose search had not ended, at most 2 a
-process, are searched again. What is left of their block begins with an empty hash table.
+Each answer is kept at once (``genpolicy_labelling.answers``). After a kill, unfinished games are replayed from the kept
+answers and continue from there; only positions whose search had not ended, at most 2 per process, are searched again.
+The rest of their block begins with an empty hash table.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from genpolicy_labelling.splits import SplitFractions
 from genpolicy_labelling.writer import DatasetWriter
 
 DECIDED_VALUE = 0.98
-"""A game cut by ``max_plies`` counts as won from this value on, and as a draw below."""
+"""A game that ``max_plies`` ends is won if its value is at least this, and a draw otherwise."""
 MAX_OPENING_TRIES = 100
 USUAL_PLIES = 80
-"""Recorded plies of a game, as long as none has ended: so that no games begin that will not be needed."""
+"""Expected length of a game before any has ended, so that not too many games are begun."""
 GROUP_GAMES = 4
 BLOCK_PLIES = 8
 
 
 @dataclass(frozen=True)
 class SelfplayConfig:
-    """How games are played. All of it is part of the data set's identity."""
+    """How games are played; part of the data set's identity."""
 
     horizon: int = 8
-    """Moves of a label's line."""
+    """Moves in a label's line."""
     error_rate: tuple[float, float] = (0.05, 0.3)
-    """Each game draws its rate of errors, a random legal move instead of the best one, between these."""
+    """Range from which each game draws its rate of errors (a random legal move instead of the best one)."""
     random_plies: tuple[int, int] = (4, 12)
-    """Each game begins with so many random moves, which are neither searched nor recorded."""
+    """Range of the number of random moves that begin a game; they are neither searched nor recorded."""
     max_plies: int = 200
-    """A game ends after so many recorded plies: won at a decided value (0.98), else a draw."""
+    """A game ends after this many recorded plies: won at a decided value (0.98), else a draw."""
     adjudicate: tuple[float, int] | None = None
-    """(value in (0, 1], plies): a game ends when the value stays beyond this for so many plies. None: never."""
+    """(value in (0, 1], plies): a game ends when the value stays beyond this for that many plies. None disables it."""
     seed: int = 0
     move_values: bool = False
     """Also label every legal move."""
@@ -66,7 +66,7 @@ class SelfplayConfig:
             raise ValueError(f"adjudicate must be VALUE:PLIES, 0 < VALUE <= 1 and PLIES >= 1, got {self.adjudicate}")
 
     def options(self) -> dict[str, Any]:
-        """For the identity of a data set."""
+        """The configuration as options of a data set's identity."""
         adjudicate = None if self.adjudicate is None else f"{self.adjudicate[0]:g}:{self.adjudicate[1]}"
         return {
             "horizon": self.horizon,
@@ -80,8 +80,8 @@ class SelfplayConfig:
 
 
 @dataclass(eq=False)
-class GameInWork:
-    """One game as far as it is played."""
+class UnfinishedGame:
+    """One game as far as it has been played."""
 
     number: int
     game_id: str
@@ -89,15 +89,15 @@ class GameInWork:
     error_rate: float
     records: list[Record] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
-    """Value of each position for player 0; 0 where it was not labelled."""
+    """Value of each position for player 0; 0 if it could not be labelled."""
     result: float | None = None
-    """Result for player 0; None while the game runs."""
+    """Result for player 0; None until the game ends."""
 
 
 @dataclass(eq=False)
 class _Group:
     number: int
-    games: list[GameInWork]
+    games: list[UnfinishedGame]
 
     @property
     def num_records(self) -> int:
@@ -105,24 +105,24 @@ class _Group:
 
 
 @dataclass(frozen=True)
-class _Played:
+class _BlockResult:
     """What one game added in a block."""
 
     group: _Group
     records: list[Record]
     errors: list[str]
-    """What the oracle said of positions without a label."""
+    """The oracle's reasons for positions without a label."""
 
 
 class Selfplay:
-    """Plays games into a data set.
+    """Plays games and writes them to a data set.
 
     Args:
         game: The game.
-        oracle: Chooses moves and labels.
+        oracle: Chooses moves and labels positions.
         config: How games are played.
-        splits: Of the games.
-        openings: Texts of the positions that games begin from (then come the random plies); () for the initial one.
+        splits: Fractions of the splits.
+        openings: Texts of the positions in which games begin, before the random plies; () means the initial position.
     """
 
     def __init__(
@@ -146,21 +146,21 @@ class Selfplay:
         num_positions: int | None,
         progress: Callable[[int, int, Sequence[str]], None] = lambda games, positions, errors: None,
     ) -> None:
-        """Play what is missing of so many games, or of so many positions (whole games, the last one over the mark).
+        """Play the games that are missing of a number of games, or of positions (the last game is kept whole).
 
         Args:
-            writer: Where the games go; made with ``max_rows=num_positions``. Unit i is the i-th group of games.
+            writer: Writes the games; made with ``max_rows=num_positions``. Unit i is group i of the games.
             num_games: Games in all; None plays until ``num_positions``.
             num_positions: Positions in all; None plays ``num_games``.
-            progress: Called after each block with the games and positions it finished, and with what the oracle said
-                of positions that it could not label.
+            progress: Called after each block with the numbers of games and positions that it finished, and with the
+                oracle's reasons for positions that it could not label.
         """
         answers = Answers(writer, self.game)
         waiting: deque[_Group] = deque()
         in_work: dict[int, _Group] = {}
         numbers = iter(range(-(-num_games // GROUP_GAMES)) if num_games is not None else itertools.count())
 
-        def blocks() -> Iterator[list[Generator[Any, Line, _Played]] | None]:
+        def blocks() -> Iterator[list[Generator[Any, Line, _BlockResult]] | None]:
             while not writer.is_full:
                 if not waiting and (group := self._next_group(writer, numbers, in_work, num_games, num_positions)):
                     waiting.append(group)
@@ -195,7 +195,7 @@ class Selfplay:
         num_games: int | None,
         num_positions: int | None,
     ) -> _Group | None:
-        """The next group that is not finished, at its beginning; None when there are enough."""
+        """The next group that is not finished, before its first move; None if no more are needed."""
         num_games_done = num_finished_games(writer)
         plies = min(self.config.max_plies, writer.num_rows / num_games_done if num_games_done else USUAL_PLIES)
         expected = sum(max(group.num_records, plies * len(group.games)) for group in in_work.values())
@@ -209,14 +209,14 @@ class Selfplay:
         in_work[number] = group
         return group
 
-    def _begin(self, number: int) -> GameInWork:
+    def _begin(self, number: int) -> UnfinishedGame:
         draw = random.Random(f"selfplay|{self.config.seed}|{number}")
         state = self._opening(draw)
         error_rate = draw.uniform(*self.config.error_rate)
-        return GameInWork(number, f"selfplay-{self.config.seed}-{number:07d}", state, error_rate)
+        return UnfinishedGame(number, f"selfplay-{self.config.seed}-{number:07d}", state, error_rate)
 
-    def _keep(self, game: GameInWork, record: Record) -> None:
-        """Take a record's move."""
+    def _add(self, game: UnfinishedGame, record: Record) -> None:
+        """Add a record to its game and play its move."""
         score = record.scores[0] if record.scores else None
         value = 0.0 if score is None else score_to_value(score, self.oracle.scale)
         game.values.append(value if self.game.player(game.state) == 0 else -value)
@@ -224,8 +224,8 @@ class Selfplay:
         game.state = self.game.play(game.state, self.game.moves.index(record.played or ""))
         game.result = self._result(game.state, game.values)
 
-    def _play(self, group: _Group, index: int) -> Generator[Any, Line, _Played]:
-        """Play one block of a game; yields positions, is sent their lines."""
+    def _play(self, group: _Group, index: int) -> Generator[Any, Line, _BlockResult]:
+        """Play one block of a game: yields positions and is sent their lines."""
         game = group.games[index]
         num_before = len(game.records)
         errors: list[str] = []
@@ -236,8 +236,8 @@ class Selfplay:
             ply = len(game.records)
             draw = random.Random(f"move|{self.config.seed}|{game.number}|{ply}")
             move = self._choose(game.state, line, game.error_rate, draw)
-            self._keep(game, make_record(self.game, game.state, line, game_id=game.game_id, ply=ply, played=move))
-        return _Played(group, game.records[num_before:], errors)
+            self._add(game, make_record(self.game, game.state, line, game_id=game.game_id, ply=ply, played=move))
+        return _BlockResult(group, game.records[num_before:], errors)
 
     def _finish(self, writer: DatasetWriter, group: _Group) -> None:
         records = [
@@ -260,7 +260,7 @@ class Selfplay:
                 return state
         raise DatasetError(
             f"{MAX_OPENING_TRIES} openings in a row ended the game within --random-plies "
-            f"{self.config.random_plies[0]}:{self.config.random_plies[1]}; take fewer, or other openings"
+            f"{self.config.random_plies[0]}:{self.config.random_plies[1]}; use fewer, or other openings"
         )
 
     def _choose(self, state: Any, line: Line, error_rate: float, draw: random.Random) -> int:
@@ -269,7 +269,7 @@ class Selfplay:
         return int(draw.choice(self.game.legal(state).tolist()))
 
     def _result(self, state: Any, values: list[float]) -> float | None:
-        """Result for player 0 when the game is over, by the rules or by adjudication."""
+        """Result for player 0 if the game is over, by the rules, by adjudication or by its length; else None."""
         outcome = self.game.outcome(state)
         if outcome is not None:
             return float(outcome if self.game.player(state) == 0 else -outcome) + 0.0
@@ -285,5 +285,5 @@ class Selfplay:
 
 
 def num_finished_games(writer: DatasetWriter) -> int:
-    """Games of the groups that are finished (the last group may be smaller: then a few too many)."""
+    """Number of games in finished groups; a few too many if the last group is smaller than the others."""
     return GROUP_GAMES * writer.num_units

@@ -1,4 +1,4 @@
-"""Which records train, validate and test: by game, or by position where there is no game."""
+"""Decides which records train, validate and test: by game, or by position for records without a game."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from genpolicy.game import Game
 
 @dataclass(frozen=True)
 class SplitFractions:
-    """Parts of the data that train, validate and test; they sum to 1."""
+    """Fractions of the data that train, validate and test; they sum to 1."""
 
     train: float = 0.9
     validation: float = 0.05
@@ -23,7 +23,7 @@ class SplitFractions:
 
     def __post_init__(self) -> None:
         parts = (self.train, self.validation, self.test)
-        # Written so that a NaN fails it.
+        # In this form a NaN fails the check.
         if not (min(parts) >= 0 and abs(sum(parts) - 1) <= 1e-6):
             raise ValueError(
                 f"split fractions must be at least 0 and sum to 1, got {'/'.join(f'{p:g}' for p in parts)}"
@@ -43,33 +43,33 @@ class SplitFractions:
         return SplitFractions(train, validation, test, seed)
 
     def of(self, name: str) -> str:
-        """The split of whatever has this name: all records of a name fall into one split."""
+        """The split of a name: all records that share a name are in the same split."""
         digest = hashlib.blake2b(f"{self.seed}|{name}".encode(), digest_size=8).digest()
         place = int.from_bytes(digest, "big") / 2**64
         if place < self.train:
             return SPLITS[0]
-        # The last part takes what rounding leaves.
+        # The last split takes what rounding leaves.
         return SPLITS[1] if place < self.train + self.validation or self.test == 0 else SPLITS[2]
 
     def of_position(self, game: Game[Any], state: Any) -> str:
-        """The split of a position without a game: symmetric copies fall into the same one."""
+        """The split of a position without a game, which its symmetric copies share."""
         return self.of(f"position|{game.canonical_key(state)}")
 
     def options(self) -> dict[str, Any]:
-        """For the identity of a data set."""
+        """The fractions as options of a data set's identity."""
         return {"split": f"{self.train:g}/{self.validation:g}/{self.test:g}", "split_seed": self.seed}
 
 
 def checked_split(name: str | None, allowed: Sequence[str] = SPLITS) -> str | None:
-    """A source's own split under our names (``valid``, ``val`` and ``dev`` are ``validation``).
+    """A source's own split by our names (``valid``, ``val``, ``dev`` and ``eval`` are ``validation``).
 
     Raises:
-        ValueError: a name that is none of them.
+        ValueError: the name is unknown.
     """
     if name is None:
         return None
-    known = {"valid": "validation", "val": "validation", "dev": "validation", "eval": "validation"}
-    found = known.get(name.lower(), name.lower())
-    if found not in allowed:
+    synonyms = {"valid": "validation", "val": "validation", "dev": "validation", "eval": "validation"}
+    split = synonyms.get(name.lower(), name.lower())
+    if split not in allowed:
         raise ValueError(f"split {name!r} is none of {', '.join(allowed)}")
-    return found
+    return split

@@ -1,4 +1,4 @@
-"""What a data set holds: records, games, splits, repeated positions, and test positions that occur in training."""
+"""Counts what a data set holds: records, games, splits, repeated positions, test positions that occur in training."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from genpolicy.game import Game
 def count(dataset: Dataset, game: Game[Any], progress: Callable[[int], None] = lambda rows: None) -> dict[str, Any]:
     """Counts for ``dataset.yaml``, from one pass over the records.
 
-    A position is the same where ``game.key`` is (move counters left out). Eight bytes a record are held in memory.
+    Two positions are the same if ``game.key`` is (move counters do not matter). Eight bytes per record are kept in
+    memory.
 
     Args:
         dataset: The records.
-        game: Their game.
-        progress: Called with the number of rows of each piece.
+        game: Game of the records.
+        progress: Called with the number of rows of each batch.
 
     Returns:
-        ``records``; ``games``; ``labelled``; ``splits`` (records of each); ``duplicates`` (records whose position stood
-        in an earlier one, in whatever split); ``leakage``: for validation and test the number of records whose
-        position occurs in training, and of all.
+        ``records``; ``games``; ``labelled``; ``splits`` (records of each); ``duplicates`` (records whose position is
+        also that of an earlier record, in any split); ``leakage`` (for validation and test, the number of records
+        whose position occurs in training, and of all records).
     """
     keys: dict[str, list[NDArray[np.uint64]]] = {}
     games: set[bytes] = set()
@@ -35,10 +36,10 @@ def count(dataset: Dataset, game: Game[Any], progress: Callable[[int], None] = l
     num_labelled = 0
     for batch in dataset.batches(["state", "game_id", "split", "line"]):
         rows = batch.to_pydict()
-        found: dict[str, list[int]] = {}
+        by_split: dict[str, list[int]] = {}
         for text, split in zip(rows["state"], rows["split"], strict=True):
-            found.setdefault(split or "none", []).append(position_hash(game, game.parse(text)))
-        for split, hashes in found.items():
+            by_split.setdefault(split or "none", []).append(position_hash(game, game.parse(text)))
+        for split, hashes in by_split.items():
             keys.setdefault(split, []).append(np.array(hashes, dtype=np.uint64))
             splits[split] += len(hashes)
         games.update(_digest(name) for name in rows["game_id"] if name is not None)
@@ -64,7 +65,7 @@ def count(dataset: Dataset, game: Game[Any], progress: Callable[[int], None] = l
 
 
 def position_hash(game: Game[Any], state: Any) -> int:
-    """64 bits that stand for a position; two of ten million positions share them with a chance of 3 in a million."""
+    """64-bit digest of a position; among ten million positions two share it with a probability of 3 in a million."""
     key = game.key(state)
     return int.from_bytes(_digest(key if isinstance(key, bytes) else str(key)), "big")
 

@@ -1,4 +1,4 @@
-"""What ``genpolicy data`` shows while it works, when it is done, and when it is told to stop."""
+"""What ``genpolicy data`` shows while it works, when it is done and when it is stopped."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STOPPING = ("SIGTERM", "SIGHUP")
 
 
 class StoppedError(KeyboardInterrupt):
-    """A signal asked to stop."""
+    """A signal stopped the work."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -30,37 +30,37 @@ class StoppedError(KeyboardInterrupt):
 
 @dataclass
 class Stop:
-    """What to say of the work when it is stopped."""
+    """What to report when the work is stopped."""
 
     kept: Callable[[], str] = lambda: "what is finished is safe"
 
 
 @contextmanager
 def stoppable() -> Iterator[Stop]:
-    """Inside, SIGTERM and SIGHUP stop the work as Ctrl-C does; all three say what is kept and how to go on.
+    """Let SIGTERM and SIGHUP stop the block as Ctrl-C does; all three report what is kept and how to resume.
 
     Raises:
         KeyboardInterrupt: after Ctrl-C.
-        SystemExit: after a signal, with status 128 + its number, as shells count.
+        SystemExit: after another signal, with status 128 + its number, as shells do.
     """
     stop = Stop()
 
-    def raise_it(number: int, _frame: object) -> None:
+    def handle(number: int, _frame: object) -> None:
         raise StoppedError(number)
 
     before = {}
-    if threading.current_thread() is threading.main_thread():  # no other may handle signals
+    if threading.current_thread() is threading.main_thread():  # others cannot handle signals
         for name in STOPPING:
             number = getattr(signal, name, None)
             if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
-                before[number] = signal.signal(number, raise_it)
+                before[number] = signal.signal(number, handle)
     try:
         yield stop
-    except KeyboardInterrupt as wish:
-        how = f"stopped by {wish}" if isinstance(wish, StoppedError) else "interrupted"
-        say(f"\n{how}; {stop.kept()}. Go on with:\n  {command_line()}")
-        if isinstance(wish, StoppedError):
-            raise SystemExit(128 + wish.number) from None
+    except KeyboardInterrupt as interrupt:
+        how = f"stopped by {interrupt}" if isinstance(interrupt, StoppedError) else "interrupted"
+        say(f"\n{how}; {stop.kept()}. Resume with:\n  {command_line()}")
+        if isinstance(interrupt, StoppedError):
+            raise SystemExit(128 + interrupt.number) from None
         raise
     finally:
         for number, handler in before.items():
@@ -98,10 +98,10 @@ def _rate_column() -> Any:
 
 
 def show(dataset: Dataset, console: Any) -> None:
-    """A table of what a data set is and holds.
+    """Print a table of what a data set is and holds.
 
     Raises:
-        DatasetError: its ``dataset.yaml`` calls it complete and lacks a count.
+        DatasetError: its ``dataset.yaml`` says that it is complete but lacks a count.
     """
     from rich.table import Table
 
@@ -130,13 +130,13 @@ def show(dataset: Dataset, console: Any) -> None:
         if skipped:
             table.add_row("left out", ", ".join(f"{number} {reason}" for reason, number in skipped.items()))
     else:
-        table.add_row("unfinished", f"go on with: {info.command}")
+        table.add_row("unfinished", f"resume with: {info.command}")
     table.add_row("checksum", dataset.checksum)
     console.print(table)
 
 
 def facts(dataset: Dataset) -> dict[str, Any]:
-    """The same for ``--json``."""
+    """The same facts for ``--json``."""
     info = dataset.info
     return {
         "folder": str(dataset.folder),
@@ -155,16 +155,16 @@ def facts(dataset: Dataset) -> dict[str, Any]:
 
 
 def say(text: str) -> None:
-    """A line on stderr."""
+    """Print a line to stderr."""
     print(text, file=sys.stderr)
 
 
 def command_line() -> str:
-    """How this run was started, to be typed again."""
+    """The command that started this run, as it can be typed again."""
     return shlex.join(["genpolicy", *sys.argv[1:]])
 
 
-def write_json(path: Path | None, found: dict[str, Any]) -> None:
-    """Write ``--json``, where it is given."""
+def write_json(path: Path | None, data: dict[str, Any]) -> None:
+    """Write the file of ``--json``, if one is given."""
     if path is not None:
-        path.write_text(json.dumps(found, indent=2) + "\n")
+        path.write_text(json.dumps(data, indent=2) + "\n")

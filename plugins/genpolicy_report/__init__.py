@@ -1,4 +1,4 @@
-"""The report page: one table and one page of everything that can be measured."""
+"""Writes the report page: one table and one page of everything that can be measured."""
 
 from genpolicy.cli import Command
 

@@ -1,7 +1,7 @@
-"""Charts as SVG that follow the page around them: light and dark, any width, no library.
+"""Draws charts as SVG that adapt to the page around them (light and dark, any width) without a library.
 
-Colours come from classes ``s0`` .. ``s6`` and the custom properties of ``STYLE``, so that an SVG within a page takes
-the page's, and one in a file of its own (``standalone``) its own. All text is escaped.
+Colours come from the classes ``s0`` to ``s6`` and the custom properties of ``STYLE``: an SVG within a page uses the
+page's, and one in a file of its own (``standalone``) its own. All text is escaped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STYLE = """
 .s0{color:#58a6ff}.s1{color:#ff9b50}.s2{color:#3fd6a8}.s3{color:#e59ccb}.s4{color:#8fd3ff}.s5{color:#e3b341}.s6{color:#b1bac4}}
 """.strip()
 NUM_COLOURS = 7
-_CHAR = 6.7  # width of a character at 12 px, on the safe side
+_CHAR = 6.7  # most pixels of a character at 12 px
 _MAX_LABEL = 40
 Span = tuple[float, float, float]
 """Value, lower and upper end of its interval; the ends may be infinite."""
@@ -33,11 +33,11 @@ class Bar:
     label: str
     span: Span
     published: bool = False
-    """Somebody else's figure: drawn hollow."""
+    """A published figure, which is drawn hollow."""
 
 
 def interval_chart(title: str, unit: str, bars: Sequence[Bar]) -> str:
-    """A dot with its interval for each row, best read from top to bottom."""
+    """A dot with its interval for each row."""
     left = _label_width([bar.label for bar in bars])
     width, row, top = left + 300, 22, 34
     bottom = top + row * len(bars)
@@ -79,11 +79,11 @@ def line_chart(title: str, unit: str, x_labels: Sequence[str], series: Mapping[s
         parts.append(_text(left + step * (index + 0.5), bottom + 16, label, "muted", "middle"))
     for number, (name, line) in enumerate(series.items()):
         y = 34 + 18 * number
-        # Intervals at the same category stand beside each other.
+        # Intervals of the same category are drawn beside each other.
         shift = (number - (len(series) - 1) / 2) * min(6.0, step / (len(series) + 1))
         marks = [_line(left, y, left + 18, y, width=2), _marker(left + 9, y)]
-        there = [(i, span) for i, span in enumerate(line) if span is not None and not math.isnan(span[0])]
-        points = [(left + step * (i + 0.5) + shift, span) for i, span in there]
+        known = [(i, span) for i, span in enumerate(line) if span is not None and not math.isnan(span[0])]
+        points = [(left + step * (i + 0.5) + shift, span) for i, span in known]
         path = " ".join(f"{x:.1f},{scale(span[0]):.1f}" for x, span in points)
         marks.append(f'<polyline points="{path}" fill="none" stroke="currentColor" stroke-width="2"/>')
         for x, (value, low, high) in points:
@@ -131,7 +131,7 @@ def standalone(svg: str) -> str:
 
 
 def nice_ticks(low: float, high: float, most: int = 7) -> list[float]:
-    """At most so many round numbers, 1, 2 or 5 times a power of ten apart, that enclose low and high."""
+    """At most ``most`` round numbers, 1, 2 or 5 times a power of ten apart, that enclose low and high."""
     if not low < high:
         low, high = low - 1, high + 1
     size = 10.0 ** math.floor(math.log10((high - low) / most))
@@ -145,7 +145,7 @@ def nice_ticks(low: float, high: float, most: int = 7) -> list[float]:
 
 @dataclass(frozen=True)
 class _Scale:
-    """Numbers to pixels, those beyond the ends to the ends."""
+    """Maps numbers to pixels, and those beyond its ends to the ends."""
 
     low: float
     high: float

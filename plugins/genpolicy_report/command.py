@@ -1,4 +1,4 @@
-"""``genpolicy evaluate report``: everything that Table 2 has, for a list of policies, on one page."""
+"""``genpolicy evaluate report``: accuracy, puzzles, Elo and cost of a list of policies on one page."""
 
 from __future__ import annotations
 
@@ -28,41 +28,45 @@ def add_report_parser(measures: Any) -> None:
     """Add ``report`` to the measures of ``genpolicy evaluate``."""
     parser = measures.add_parser(
         "report",
-        help="one page with accuracy, puzzles, Elo and cost of a list of policies",
-        epilog="What was measured is kept beside the page (PAGE_files); the same command goes on where it stopped.",
+        help="write one page with accuracy, puzzles, Elo and cost of a list of policies",
+        epilog="Measurements are kept beside the page (PAGE_files), so the same command resumes where it was stopped.",
     )
     parser.add_argument(
         "--policy", action="append", nargs="+", required=True, metavar="P", help="folders or spellings of policies"
     )
-    parser.add_argument("--game", metavar="SPEC", help="the game, where neither data nor policies say it")
+    parser.add_argument("--game", metavar="SPEC", help="the game, if neither data nor policies name it")
     parser.add_argument("--out", type=Path, required=True, metavar="PAGE", help="the page: .html or .md")
-    parser.add_argument("--title", help="of the page")
-    parser.add_argument("--data", metavar="FOLDER", help="a data set, for accuracy and time")
-    parser.add_argument("--split", default="test", help="which of its splits; default test")
-    parser.add_argument("--limit", type=int, metavar="N", help="so many of its positions, drawn by the seed")
-    parser.add_argument("--calls", type=int, default=30, metavar="N", help="decisions timed one by one; default 30")
-    parser.add_argument("--puzzles", type=Path, metavar="FILE", help="puzzles")
-    parser.add_argument("--puzzle-limit", type=int, metavar="N", help="so many of them, drawn by the seed")
-    parser.add_argument("--skip-bad", action="store_true", help="leave bad rows of puzzles out and count them")
+    parser.add_argument("--title", help="title of the page")
+    parser.add_argument("--data", metavar="FOLDER", help="data set for accuracy and time")
+    parser.add_argument("--split", default="test", help="split of the data set; default test")
+    parser.add_argument("--limit", type=int, metavar="N", help="most positions of it, drawn by the seed")
+    parser.add_argument(
+        "--calls", type=int, default=30, metavar="N", help="number of decisions timed one by one; default 30"
+    )
+    parser.add_argument("--puzzles", type=Path, metavar="FILE", help="file of puzzles")
+    parser.add_argument("--puzzle-limit", type=int, metavar="N", help="most puzzles, drawn by the seed")
+    parser.add_argument("--skip-bad", action="store_true", help="leave out and count bad rows of puzzles")
     played = parser.add_mutually_exclusive_group()
     played.add_argument("--tournament", type=Path, metavar="FOLDER", help="Elo from this tournament's games")
     played.add_argument(
-        "--play", type=int, metavar="ROUNDS", help="Elo from a round robin that is played now, so many openings a pair"
+        "--play", type=int, metavar="ROUNDS", help="Elo from a round robin that is played now, with this many openings"
     )
     parser.add_argument("--openings", type=Path, metavar="FILE", help="book for --play; default random openings")
     parser.add_argument("--max-plies", type=int, default=512, metavar="N", help="longest game of --play; default 512")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes of --play; default 1")
     add_rating_arguments(parser)
     parser.add_argument("--device", default="cpu", help="where networks run; default cpu")
-    parser.add_argument("--threads", type=int, metavar="N", help="cores that a network uses; default torch's own")
-    parser.add_argument("--seed", type=int, default=0, help="of positions, puzzles, games and all draws; default 0")
+    parser.add_argument("--threads", type=int, metavar="N", help="threads of a network; default torch's own")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="seed of positions, puzzles, games and all draws; default 0"
+    )
     parser.add_argument("--again", action="store_true", help="measure everything anew")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a JSON file")
     parser.set_defaults(run=run_report)
 
 
 def run_report(arguments: argparse.Namespace) -> int:
-    """Measure what is missing and write the page."""
+    """``genpolicy evaluate report``: measure what is missing and write the page."""
     from genpolicy_common.tables import write_json
     from genpolicy_evaluation.latency import limited_threads
     from genpolicy_report.measures import PartStore, measure_row
@@ -76,11 +80,11 @@ def run_report(arguments: argparse.Namespace) -> int:
     side = side_folder(arguments.out)
     store = PartStore(side / "parts", again=arguments.again)
     with limited_threads(arguments.threads) as threads:
-        asked = sources.asked(threads)
+        options = sources.options(threads)
         _try_policies(rows, sources.game, arguments)
         for row in rows:
-            measure_row(row, store, asked, lambda row=row: _open(row.spec, sources.game, arguments))  # type: ignore[misc]
-            # The page grows with every policy, so that a long run can be looked at.
+            measure_row(row, store, options, lambda row=row: _open(row.spec, sources.game, arguments))  # type: ignore[misc]
+            # The page is written after every policy, so that it can be read during a long run.
             page = Page(
                 _title(arguments, sources.game), _lead(rows, sources.game), [main_table(rows, sources.game.published)]
             )
@@ -116,7 +120,7 @@ def _check_options(arguments: argparse.Namespace) -> None:
             raise ValueError(f"--{option.replace('_', '-')} must be at least 1, got {value}")
     if arguments.play is not None and len(specs_of(arguments)) < 2:
         raise ValueError("--play needs at least two policies to play each other")
-    options = rating_options(arguments)  # what is wrong there should be said before hours of measuring
+    options = rating_options(arguments)  # errors in them are reported before hours of measuring
     if arguments.play is not None and options.anchor is not None:
         names = names_of(specs_of(arguments))
         if options.anchor[0] not in names:
@@ -124,7 +128,7 @@ def _check_options(arguments: argparse.Namespace) -> None:
 
 
 class _Sources:
-    """What is measured on, each read when it is first needed.
+    """The data and puzzles of a page, each read when it is first needed.
 
     Args:
         arguments: The command line.
@@ -157,27 +161,27 @@ class _Sources:
         from genpolicy_evaluation.puzzles import read_puzzle_file
 
         arguments = self._arguments
-        found = read_puzzle_file(
+        puzzles = read_puzzle_file(
             self.game, arguments.puzzles, skip_bad=arguments.skip_bad, limit=arguments.puzzle_limit, seed=arguments.seed
         )
-        for text in found.shown:
+        for text in puzzles.shown:
             print(text, file=sys.stderr)
-        return found
+        return puzzles
 
-    def asked(self, threads: int) -> Any:
-        """What is measured of every policy."""
+    def options(self, threads: int) -> Any:
+        """How every policy is measured."""
         from genpolicy_evaluation.provenance import machine_facts, source_fingerprint
-        from genpolicy_report.measures import Asked
+        from genpolicy_report.measures import MeasureOptions
 
         arguments, dataset = self._arguments, self.dataset
         data_key = puzzle_key = None
         if dataset is not None:
             data_key = {"data": dataset.checksum, "split": arguments.split, "limit": arguments.limit}
         if arguments.puzzles is not None:
-            _ = self.puzzles  # a bad row should be said before hours of measuring
+            _ = self.puzzles  # a bad row is reported before hours of measuring
             sha256 = source_fingerprint(arguments.puzzles)
             puzzle_key = {"game": self.game.spec, "puzzles": sha256, "limit": arguments.puzzle_limit}
-        return Asked(
+        return MeasureOptions(
             device=arguments.device,
             seed=arguments.seed,
             threads=threads,
@@ -190,7 +194,7 @@ class _Sources:
         )
 
     def facts(self, threads: int, tournament: PlayedTournament | None) -> dict[str, Any]:
-        """What the page says of where it comes from."""
+        """The provenance of the page."""
         from genpolicy.machine import commit
         from genpolicy_evaluation.provenance import machine_facts, now, source_fingerprint
 
@@ -208,10 +212,10 @@ class _Sources:
             facts["data"] = f"{arguments.data}, split {arguments.split}, checksum {self.dataset.checksum}"
             facts["labels"] = _labels(self.dataset)
         if arguments.puzzles is not None:
-            found = self.puzzles
+            puzzles = self.puzzles
             facts["puzzles"] = (
-                f"{arguments.puzzles}, sha256 {source_fingerprint(arguments.puzzles)}; {len(found.puzzles)} of "
-                f"{found.num_read}, {found.num_bad} bad rows left out"
+                f"{arguments.puzzles}, sha256 {source_fingerprint(arguments.puzzles)}; {len(puzzles.puzzles)} of "
+                f"{puzzles.num_read}, {puzzles.num_bad} bad rows left out"
             )
         if tournament is not None:
             facts["tournament"] = f"{len(tournament.results)} games, {tournament.manifest.get('rules')}"
@@ -246,7 +250,7 @@ def _try_policies(rows: list[Row], game: Game[Any], arguments: argparse.Namespac
 def _tournament(
     arguments: argparse.Namespace, game: Game[Any], rows: list[Row], side: Path
 ) -> tuple[PlayedTournament | None, list[Any]]:
-    """Play or read the tournament, note each policy's Elo, and give its tables."""
+    """Play or read the tournament, note each policy's Elo, and return the tournament and its tables."""
     from genpolicy_arena.crosstable import crosstable, rating_report
     from genpolicy_arena.ratings import fit
     from genpolicy_arena.tournament import rated

@@ -1,6 +1,6 @@
-"""The parts of a report page: each is measured once and kept, so that a page can be made again and gone on with.
+"""Measures the parts of a report page and keeps them, so that a page can be resumed or made again.
 
-A part is one measure of one policy. Its key says everything that decides its figures (the policy's fingerprint, the
+A part is one measure of one policy. Its key holds everything that determines its figures (the policy's fingerprint, the
 data's checksum, the options); a part with an equal key is not measured again.
 """
 
@@ -34,10 +34,10 @@ PARTS_FILE, PURPOSE = "parts.sqlite", "parts of a report"
 
 @dataclass(frozen=True)
 class Part:
-    """Figures and where they come from."""
+    """Figures and their provenance."""
 
     figures: Mapping[str, Any]
-    """As in JSON: what is unknown is None."""
+    """Plain data as in JSON; unknown figures are None."""
     made: Mapping[str, Any]
     """``time``, ``version``, ``commit``, ``seconds``."""
 
@@ -93,59 +93,61 @@ class PartStore:
 
 @dataclass
 class Row:
-    """A policy of the page with what was measured of it."""
+    """A policy of the page with its measurements."""
 
     name: str
     spec: str
     fingerprint: str
     parts: dict[str, Part] = field(default_factory=dict)
-    """``accuracy``, ``latency`` and ``puzzles``, as far as they were measured."""
+    """Those of ``accuracy``, ``latency`` and ``puzzles`` that were measured."""
     elo: Mapping[str, Any] | None = None
-    """``elo``, ``low``, ``high``, ``games`` of the tournament, where the policy played in it."""
+    """``elo``, ``low``, ``high`` and ``games`` of the tournament, if the policy played in it."""
     failures: list[str] = field(default_factory=list)
-    """What could not be measured, and why."""
+    """Texts on parts that could not be measured, and why."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What is measured of every policy; plain facts for the keys beside the things themselves."""
+class MeasureOptions:
+    """How every policy is measured: the data and puzzles, and plain facts about them for the keys of parts."""
 
     device: str
     seed: int
     threads: int
     calls: int
-    """Decisions that are timed one by one."""
+    """Number of decisions that are timed one by one."""
     positions: Callable[[], Sequence[LabelledPosition]]
-    """Read only when a part needs them."""
+    """Called when a part needs them."""
     puzzles: Callable[[], PuzzleFile]
+    """Called when a part needs them."""
     data_key: Mapping[str, Any] | None = None
-    """None: no accuracy and no times."""
+    """None measures neither accuracy nor times."""
     puzzle_key: Mapping[str, Any] | None = None
+    """None measures no puzzles."""
     machine: Mapping[str, Any] = field(default_factory=dict)
-    """What times depend on."""
+    """Facts on the machine that times depend on."""
 
 
-def measure_row(row: Row, store: PartStore, asked: Asked, open_policy: Callable[[], Policy]) -> None:
-    """Measure what is missing of a policy.
+def measure_row(row: Row, store: PartStore, options: MeasureOptions, open_policy: Callable[[], Policy]) -> None:
+    """Measure the missing parts of a policy.
 
     An engine that fails is noted as a failure, and the other parts are measured.
 
     Args:
-        row: Filled in.
+        row: The policy; its parts and failures are filled in.
         store: Keeps the parts.
-        asked: What is measured.
+        options: How the policy is measured.
         open_policy: Loads the policy; called at most once, and only if a part is missing.
     """
-    measures = _Measures(row, asked, open_policy)
-    own = {"policy": row.fingerprint, "seed": asked.seed, "device": asked.device}
-    timing = {**asked.machine, "calls": asked.calls, "threads": asked.threads}
-    wanted: dict[str, tuple[Mapping[str, Any] | None, Callable[[], Mapping[str, Any]]]] = {
-        "accuracy": (asked.data_key, measures.accuracy),
-        "latency": (None if asked.data_key is None else {**asked.data_key, **timing}, measures.latency),
-        "puzzles": (asked.puzzle_key, measures.puzzles),
+    measures = _Measures(row, options, open_policy)
+    own = {"policy": row.fingerprint, "seed": options.seed, "device": options.device}
+    timing = {**options.machine, "calls": options.calls, "threads": options.threads}
+    parts: dict[str, tuple[Mapping[str, Any] | None, Callable[[], Mapping[str, Any]]]] = {
+        "accuracy": (options.data_key, measures.accuracy),
+        "latency": (None if options.data_key is None else {**options.data_key, **timing}, measures.latency),
+        "puzzles": (options.puzzle_key, measures.puzzles),
     }
     try:
-        for name, (key, make) in wanted.items():
+        for name, (key, make) in parts.items():
             if key is not None:
                 try:
                     row.parts[name] = store.get(name, {**own, **key}, make)
@@ -156,38 +158,38 @@ def measure_row(row: Row, store: PartStore, asked: Asked, open_policy: Callable[
 
 
 class _Measures:
-    """Makes a policy's figures; the policy is loaded when the first are asked for."""
+    """Measures a policy, which is loaded for the first measure."""
 
-    def __init__(self, row: Row, asked: Asked, open_policy: Callable[[], Policy]) -> None:
-        self._row, self._asked, self._open = row, asked, open_policy
+    def __init__(self, row: Row, options: MeasureOptions, open_policy: Callable[[], Policy]) -> None:
+        self._row, self._options, self._open = row, options, open_policy
         self._policy: Policy | None = None
 
     def _seeded(self) -> Policy:
         if self._policy is None:
             self._policy = self._open()
-        self._policy.seed(self._asked.seed)
+        self._policy.seed(self._options.seed)
         return self._policy
 
     def accuracy(self) -> Mapping[str, Any]:
         return measure_accuracy(
-            self._seeded(), self._asked.positions(), name=self._row.name, raw=False, show=True
+            self._seeded(), self._options.positions(), name=self._row.name, raw=False, show=True
         ).figures()
 
     def latency(self) -> Mapping[str, Any]:
-        calls = self._asked.calls
+        calls = self._options.calls
         return measure_latency(
             self._seeded(),
-            self._asked.positions()[:calls],
+            self._options.positions()[:calls],
             batches=(1,),
             num_calls=calls,
-            seed=self._asked.seed,
+            seed=self._options.seed,
             name=f"{self._row.name} time",
             show=True,
         ).figures()
 
     def puzzles(self) -> Mapping[str, Any]:
         policy = self._seeded()
-        attempts = attempt_puzzles(policy, self._asked.puzzles().puzzles, name=f"{self._row.name} puzzles", show=True)
+        attempts = attempt_puzzles(policy, self._options.puzzles().puzzles, name=f"{self._row.name} puzzles", show=True)
         figures = PuzzleResult(self._row.name, attempts).figures(policy.game, BAND)
         return {name: value for name, value in figures.items() if name != "attempts"}
 
@@ -198,13 +200,13 @@ class _Measures:
 
 @dataclass(frozen=True)
 class PlayedTournament:
-    """The games of a tournament's folder."""
+    """Manifest and games of a tournament's folder."""
 
     manifest: Mapping[str, Any]
     results: list[GameResult]
 
     def player_of(self, row: Row) -> str | None:
-        """The name under which a policy played; None where it did not."""
+        """The name under which a policy played; None if it did not."""
         players: Mapping[str, str] = self.manifest["players"]
         for name, spec in players.items():
             if _same_policy(spec, row.spec):
@@ -213,10 +215,10 @@ class PlayedTournament:
 
 
 def read_tournament(folder: Path) -> PlayedTournament:
-    """The games of a tournament's folder, which may still be growing.
+    """Read the games of a tournament's folder, which may still be growing.
 
     Raises:
-        ValueError: no tournament, none of its games is over, or a damaged file.
+        ValueError: the folder holds no tournament, no finished game or a damaged file.
     """
     if not (folder / MANIFEST).is_file():
         raise ValueError(f"{folder}: holds no tournament ({MANIFEST}); name the folder of `genpolicy tournament --out`")
@@ -228,14 +230,16 @@ def read_tournament(folder: Path) -> PlayedTournament:
         manifest["players"].items()
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{folder / MANIFEST}: damaged ({error})") from error
-    # The last line is a game that is just being written, if no line end follows.
+    # A last line without an end is being written.
     for number, line in enumerate(data[: data.rfind(b"\n") + 1].splitlines(), 1):
         try:
             entry = json.loads(line)
             entry.pop("games_file_bytes", None)
             results.append(GameResult.from_dict(entry))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{lines}:{number}: damaged ({error}); take the line out to play it again") from error
+            raise ValueError(
+                f"{lines}:{number}: damaged ({error}); take the line out and resume the tournament"
+            ) from error
     if not results:
         raise ValueError(f"{folder}: no game of this tournament is over")
     return PlayedTournament(manifest, results)

@@ -1,4 +1,4 @@
-"""A page of tables, charts and facts, as one self-contained HTML file or as Markdown with its charts beside it."""
+"""Writes a page of tables, charts and facts as one self-contained HTML file, or as Markdown with charts beside it."""
 
 from __future__ import annotations
 
@@ -41,18 +41,20 @@ class Table:
 
 @dataclass
 class Charts:
-    """Charts beside each other: name of the file (without suffix) and SVG."""
+    """Charts beside each other."""
 
     title: str
     charts: list[tuple[str, str]]
+    """Name of the file, without suffix, and SVG."""
 
 
 @dataclass
 class Facts:
-    """Names and texts."""
+    """A table of facts."""
 
     title: str
     rows: list[tuple[str, str]]
+    """Names and texts."""
 
 
 Block = Table | Charts | Facts
@@ -60,7 +62,7 @@ Block = Table | Charts | Facts
 
 @dataclass
 class Page:
-    """What is written."""
+    """A page: a title, paragraphs and blocks."""
 
     title: str
     lead: list[str]
@@ -69,10 +71,10 @@ class Page:
 
 
 def check_page(path: Path) -> None:
-    """See, before hours of measuring, that a page can be written there.
+    """Check, before hours of measuring, that a page can be written.
 
     Raises:
-        ValueError: its name tells no format, or its folder is not there.
+        ValueError: the name has no known suffix, or the folder does not exist.
     """
     if path.suffix.lower() not in SUFFIXES:
         raise ValueError(f"--out {path}: the name must end in one of {', '.join(SUFFIXES)}")
@@ -83,12 +85,12 @@ def check_page(path: Path) -> None:
 
 
 def side_folder(path: Path) -> Path:
-    """The folder beside a page for what belongs to it."""
+    """The folder of a page's files, which is beside it."""
     return path.with_name(f"{path.stem}_files")
 
 
 def write_page(page: Page, path: Path) -> None:
-    """Write a page in the format that its name says; a Markdown page's charts go to its side folder."""
+    """Write a page in the format of its suffix; the charts of a Markdown page are written to its side folder."""
     if path.suffix.lower() == ".md":
         folder = side_folder(path)
         folder.mkdir(parents=True, exist_ok=True)
@@ -101,7 +103,7 @@ def write_page(page: Page, path: Path) -> None:
 
 
 def to_html(page: Page) -> str:
-    """The page as one file that loads nothing."""
+    """The page as one HTML file that loads nothing."""
     head = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
@@ -134,14 +136,14 @@ def _html_group(name: str, rows: Sequence[Sequence[str]], num_columns: int) -> s
 
 
 def _html_cell(text: str) -> str:
-    """A cell, its interval below its number: side by side they would make wide tables."""
+    """A cell with its interval below its number, since side by side they would make tables too wide."""
     value, bracket, interval = text.partition(" [")
     below = f'<span class="interval">{escape(bracket.strip() + interval)}</span>' if bracket else ""
     return f"<td>{escape(value)}{below}</td>"
 
 
 def to_markdown(page: Page, folder: str) -> str:
-    """The page as Markdown whose charts lie in ``folder``, relative to it."""
+    """The page as Markdown; its charts are in ``folder``, relative to it."""
     parts = [f"# {_md(page.title)}", *map(_md, page.lead)]
     for block in page.blocks:
         parts.append(f"## {_md(block.title)}")
@@ -168,5 +170,5 @@ def _md_table(columns: Sequence[str], rows: Sequence[Sequence[str]], align: str)
 
 
 def _md(text: str) -> str:
-    """Text in which Markdown sees no markup but emphasis of our own, and no end of a cell or line."""
+    """Text that Markdown reads as text of one cell; only emphasis with ``*`` keeps its meaning."""
     return escape(text, quote=False).replace("|", "\\|").replace("\n", " ")

@@ -18,7 +18,7 @@ _Figures = Mapping[str, Any]
 
 
 def main_table(rows: Sequence[Row], published: Sequence[PublishedResult]) -> Table:
-    """One row a policy, then what others published; columns that nobody measured are left out."""
+    """The main table: a row for each policy, then published figures. Columns without a measurement are left out."""
     mates = any(_differs(row) for row in rows)
     columns: list[tuple[str, list[str]]] = [
         ("labelled move %", [_share(_of(row, "accuracy", "labelled"), "accuracy") for row in rows]),
@@ -43,7 +43,7 @@ def main_table(rows: Sequence[Row], published: Sequence[PublishedResult]) -> Tab
 
 
 def _differs(row: Row) -> bool:
-    """Whether a mate puzzle may be solved in two ways."""
+    """Whether the two ways of counting solved mate puzzles give different numbers."""
     solved, solved_any = _of(row, "puzzles", "solved"), _of(row, "puzzles", "solved_any")
     return solved is not None and solved_any is not None and solved["hits"] != solved_any["hits"]
 
@@ -95,7 +95,7 @@ def _notes(rows: Sequence[Row], published: Sequence[PublishedResult]) -> list[st
 
 
 def main_charts(rows: Sequence[Row], published: Sequence[PublishedResult]) -> Charts | None:
-    """Accuracy, puzzles and Elo, each policy a row, published figures hollow; None where nothing was measured."""
+    """Charts of accuracy, puzzles, Elo and cost, with published figures drawn hollow; None if nothing was measured."""
     measured: list[tuple[str, str, str, dict[str, Span], dict[str, float | None]]] = [
         (
             "accuracy",
@@ -120,7 +120,7 @@ def main_charts(rows: Sequence[Row], published: Sequence[PublishedResult]) -> Ch
                 for row in rows
                 if row.elo
             },
-            {},  # of other pools of players: not to be drawn on one axis
+            {},  # published ratings are of other pools of players, so they share no axis
         ),
     ]
     charts = []
@@ -146,7 +146,7 @@ def main_charts(rows: Sequence[Row], published: Sequence[PublishedResult]) -> Ch
 
 
 def puzzle_blocks(rows: Sequence[Row]) -> list[Table | Charts]:
-    """Solved rates by rating band (with a chart), by length of the mate and by theme."""
+    """Rates of solved puzzles by rating band (with a chart), by length of the mate and by theme."""
     solved = [row for row in rows if "puzzles" in row.parts]
     if not solved:
         return []
@@ -181,12 +181,12 @@ def puzzle_blocks(rows: Sequence[Row]) -> list[Table | Charts]:
 
 
 def tournament_tables(reports: Sequence[Report]) -> list[Table]:
-    """The tournament's own tables as blocks of the page."""
+    """The tables of a tournament as blocks of the page."""
     return [Table(report.title, report.columns, [("", report.rows)], list(report.notes)) for report in reports]
 
 
 def provenance(rows: Sequence[Row], facts: Mapping[str, Any]) -> list[Facts]:
-    """What made the page, and for each policy what made its figures."""
+    """The provenance of the page and of each policy's figures."""
     page = Facts("Where this comes from", [(name, str(value)) for name, value in facts.items() if value is not None])
     policies = []
     for row in rows:
@@ -204,9 +204,9 @@ def _published_name(result: PublishedResult) -> str:
 
 
 def _of(row: Row, part: str, name: str) -> Any:
-    """A figure of a part; None where the part was not measured."""
-    found = row.parts.get(part)
-    return None if found is None else found.figures.get(name)
+    """A figure of a part; None if the part was not measured."""
+    measured = row.parts.get(part)
+    return None if measured is None else measured.figures.get(name)
 
 
 def _first(rows: Sequence[Row], part: str) -> _Figures | None:

@@ -293,8 +293,8 @@ def test_an_interrupted_import_tells_what_is_kept(tmp_path, capsys, monkeypatch)
         patch.setattr(importing, "_game_records", stopping)
         assert cli.main(words) == 130
     said = capsys.readouterr().err
-    assert "interrupted; 200 positions stand in finished shards and are kept, the rest is read again" in said
-    assert "Go on with:" in said
+    assert "interrupted; 200 positions in finished shards are kept, the rest is read again" in said
+    assert "Resume with:" in said
     assert cli.main(words) == 0
     assert Dataset.open(tmp_path / "d").num_records == 400
     assert [shard["rows"] for shard in Dataset.open(tmp_path / "d").info.shards] == [100] * 4
@@ -330,7 +330,7 @@ def test_a_signal_ends_the_work_and_says_how_to_go_on(tmp_path, fake_engine, num
     process.send_signal(number)
     _, said = process.communicate(timeout=30)
     assert process.returncode == status
-    assert "what is finished is safe. Go on with:" in said
+    assert "what is finished is safe. Resume with:" in said
     assert f"genpolicy data {verb}" in said
     assert "Traceback" not in said
     if number != signal.SIGINT:

@@ -49,7 +49,7 @@ def test_the_command_says_so_without_a_traceback(tmp_path, capsys) -> None:
 def test_the_help_says_what_a_kill_costs(verb, capsys) -> None:
     assert cli.main(["data", verb, "--help"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert f"at most {engine_pool.AHEAD} positions an engine process" in said
-    assert "no answered position is searched again" in said
+    assert f"at most {engine_pool.AHEAD} per engine process" in said
+    assert "only positions whose search had not ended" in said
     assert "from an empty hash table" in said
     assert "A power cut may cost" in said

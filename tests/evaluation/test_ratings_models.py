@@ -266,7 +266,7 @@ def test_draws_that_run_away_with_strength_are_held_at_their_share() -> None:
     share = sum(game.result == 0 for game in listed) / len(listed)
     assert found["bt"].draw == pytest.approx(2 * share / (1 - share))
     assert found["bt"].prior == 0
-    assert any("held at the share of draws" in note for note in found["bt"].notes)
+    assert any("fixed at the share of draws" in note for note in found["bt"].notes)
     gaps = {model: elo_of(ratings)["a"] - elo_of(ratings)["b"] for model, ratings in found.items()}
     assert gaps["bt"] == pytest.approx(gaps["ordo"], rel=0.1)  # 87.5 % is 338 Elo by the formula
 
@@ -323,7 +323,7 @@ def test_what_cannot_be_rated_is_an_error() -> None:
         fit(LISTED, FitOptions(anchor=("z", 0.0)))
     with pytest.raises(ValueError, match=r"one of bt, bayeselo, ordo, got 'elo'"):
         FitOptions("elo")
-    with pytest.raises(ValueError, match="no game between two"):
+    with pytest.raises(ValueError, match="cannot be rated"):
         fit([RatedGame("a", "a", 1.0)])
 
 
@@ -344,7 +344,7 @@ def test_one_lost_game_of_a_newcomer_leaves_the_draw_parameter_of_the_others(mod
     assert joined.draw == pytest.approx(alone.draw, rel=0.02)
     one, other = elo_of(alone), elo_of(joined)
     assert other["a"] - other["b"] == pytest.approx(one["a"] - one["b"], rel=0.01)
-    assert not any("held at the share" in note for note in joined.notes)
+    assert not any("fixed at the share" in note for note in joined.notes)
     assert any("1 virtual game of each of these players" in note for note in joined.notes)
     assert next(row for row in joined.players if row.name == "c").low == -math.inf
 

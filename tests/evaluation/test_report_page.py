@@ -28,7 +28,7 @@ from genpolicy_evaluation.latency import measure_latency
 from genpolicy_evaluation.provenance import policy_fingerprint, source_fingerprint
 from genpolicy_report import measures as report_parts
 from genpolicy_report.charts import Bar, interval_chart, line_chart, nice_ticks, scatter_chart, standalone
-from genpolicy_report.measures import Asked, Part, PartStore, Row, measure_row, read_tournament
+from genpolicy_report.measures import MeasureOptions, Part, PartStore, Row, measure_row, read_tournament
 from genpolicy_report.page import Charts, Facts, Page, Table, check_page, to_html, to_markdown
 from genpolicy_report.tables import main_charts, main_table
 from tests.small_datasets import CONNECT, solved_connect
@@ -271,8 +271,8 @@ def test_a_part_that_fails_is_named_and_the_others_are_measured(
     def puzzles() -> Any:
         raise AssertionError("nobody asked for puzzles")
 
-    asked = Asked("cpu", 0, 1, 5, lambda: positions, puzzles, data_key={"data": "d"})
-    measure_row(row, PartStore(tmp_path), asked, lambda: policy)
+    options = MeasureOptions("cpu", 0, 1, 5, lambda: positions, puzzles, data_key={"data": "d"})
+    measure_row(row, PartStore(tmp_path), options, lambda: policy)
     assert set(row.parts) == {"accuracy"}
     assert row.failures == ["latency: the engine died"]
     assert policy.closed
@@ -280,7 +280,7 @@ def test_a_part_that_fails_is_named_and_the_others_are_measured(
     assert any("f could not be measured in full: latency: the engine died" in note for note in notes)
     # What is there is not measured again: the policy is loaded for the missing part alone.
     again = Row("f", "fragile", "0")
-    measure_row(again, PartStore(tmp_path), asked, lambda: policy)
+    measure_row(again, PartStore(tmp_path), options, lambda: policy)
     assert again.parts["accuracy"].figures == row.parts["accuracy"].figures
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
-from genpolicy_arena.sprt import SprtConfig, expected_score, log_likelihood_ratio, parse_sprt, run_in_order
+from genpolicy_arena.sprt import SprtConfig, SprtState, expected_score, log_likelihood_ratio, parse_sprt, state_of
 
 FISHTEST = [
     # elo0, elo1, pairs by points, LLR as fishtest printed it; pull requests of official-stockfish/Stockfish.
@@ -23,6 +24,24 @@ FISHTEST = [
     (0.25, 1.75, (149, 4748, 32785, 5063, 159), 2.95),  # 2950
     (-0.5, 1.5, (59, 754, 2467, 865, 75), 2.95),  # 2951
 ]
+
+
+def run_in_order(config: SprtConfig, points: Sequence[float], *, paired: bool) -> SprtState:
+    """Run a test over results in order, up to its end.
+
+    Args:
+        config: Hypotheses and risks.
+        points: Points of the first player: 0, 1/2, 1 for a game, 0 to 2 for a pair.
+        paired: Whether they are points of pairs.
+    """
+    counts = [0] * (5 if paired else 3)
+    state = state_of(config, counts)
+    for point in points:
+        counts[round(2 * point)] += 1
+        state = state_of(config, counts)
+        if state.verdict is not None:
+            return state
+    return state
 
 
 @pytest.mark.parametrize(("elo0", "elo1", "counts", "llr"), FISHTEST)
@@ -78,7 +97,7 @@ def test_words_are_read_and_wrong_ones_named() -> None:
     assert parse_sprt(["elo0=-1", "elo1=5", "alpha=0.1"]) == SprtConfig(-1, 5, 0.1, 0.05)
     for words, message in (
         (["elo2=1"], "elo2=1"),
-        (["elo0"], "write some of"),
+        (["elo0"], "give any of"),
         (["elo0=x"], "elo0=x"),
         (["elo0=5", "elo1=5"], "below elo1"),
         (["alpha=0.6"], "between 0 and 0.5"),

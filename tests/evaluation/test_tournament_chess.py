@@ -156,7 +156,7 @@ def test_ratings_read_anybodys_pgn(tmp_path: Path, capsys: pytest.CaptureFixture
     assert figures["left_out"] == {
         "unreadable games": 1,
         "games without a result": 1,
-        "games whose headers do not tell two players": 1,
+        "games whose headers do not name two players": 1,
     }
     assert "Ke7" in out.err
     assert figures["crosstable"] == [
@@ -174,7 +174,7 @@ def test_ratings_read_anybodys_pgn(tmp_path: Path, capsys: pytest.CaptureFixture
         (["--policy", "random", "random?seed=1", "--openings", "no.txt"], "no.txt"),
         (["--policy", "random", "random?seed=1", "--format", "swiss"], "swiss"),
         (["--policy", "random", "random?seed=1", "--sprt", "elo1=-5"], "elo0 must be below elo1"),
-        (["--policy", "random", "random?seed=1", "--anchor", "random=x"], "no number"),
+        (["--policy", "random", "random?seed=1", "--anchor", "random=x"], "is not a number"),
         (["--policy", "random", "random?seed=1", "--model", "elo"], "bt, bayeselo, ordo"),
         (["--policy", "random", "random?seed=1", "--at-limit", "judge"], "needs a judge"),
         (["--policy", "random", "random?seed=1", "--judge", "nobody"], "nobody"),

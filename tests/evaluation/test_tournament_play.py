@@ -407,9 +407,9 @@ def test_a_player_that_fails_loses_that_game_and_the_others_go_on(how: str, reas
         (Decision("a1"), "other answered no move: 'a1'"),  # type: ignore[arg-type]
         (Decision(1.7), "other answered no move: 1.7"),  # type: ignore[arg-type]
         (Decision(10**30), "other answered the illegal move of id 1000"),
-        (Decision(8, value=math.nan), r"other gave a value that is no number in [-1, 1]: nan"),
-        (Decision(8, value="x"), r"other gave a value that is no number in [-1, 1]: 'x'"),  # type: ignore[arg-type]
-        (Decision(8, value=1300.0), r"other gave a value that is no number in [-1, 1]: 1300.0"),
+        (Decision(8, value=math.nan), r"other gave a value that is not a number in [-1, 1]: nan"),
+        (Decision(8, value="x"), r"other gave a value that is not a number in [-1, 1]: 'x'"),  # type: ignore[arg-type]
+        (Decision(8, value=1300.0), r"other gave a value that is not a number in [-1, 1]: 1300.0"),
     ],
     ids=str,
 )

@@ -199,8 +199,8 @@ def test_a_third_partys_process_takes_part_through_its_entry_point(
         ({"skip": [{"methd": "S-A"}]}, "axis 'methd' does not exist; there are: method"),
         ({"skip": [{"method": "S-B"}]}, "axis 'method' has no label 'S-B'; it has: S-A, direct"),
         ({"skip": [{"method": "S-A"}, {"method": "direct"}], "compare": []}, "skip leaves no cell"),
-        ({"budget": {}}, "budget holds exactly one of records, minutes"),
-        ({"budget": {"records": 1, "minutes": 1}}, "budget holds exactly one of"),
+        ({"budget": {}}, "budget must hold exactly one of records, minutes"),
+        ({"budget": {"records": 1, "minutes": 1}}, "budget must hold exactly one of"),
         ({"seeds": [1, 1]}, "different whole numbers"),
         ({"axes": {"method": {"S-A": {"lerner.kind": "one_step"}}}, "compare": []}, "lerner"),
         ({"axes": {"method": {}}, "compare": []}, "axis 'method' has no labels"),
@@ -218,7 +218,7 @@ def test_a_third_partys_process_takes_part_through_its_entry_point(
             "cell 's-v': learner.paradigm 's-v' imagines no action",
         ),
         ({"axes": {"method": {"S-A": {"learner.kind": "one_stp"}, "direct": None}}}, "Did you mean: 'one_step'?"),
-        ({"axes": {"method": {"S-A": {"without": "learner"}, "direct": None}}}, "without is a list of keys"),
+        ({"axes": {"method": {"S-A": {"without": "learner"}, "direct": None}}}, "without must be a list of keys"),
         (
             {"axes": {"method": {"S-A": {"without": ["learner.horizn"]}, "direct": None}}},
             "'learner.horizn' is set neither in config nor in run",
@@ -237,7 +237,7 @@ def test_a_third_partys_process_takes_part_through_its_entry_point(
             "metric 'calls' is not measured at each position",
         ),
         ({"published": {"values": {"S-B": 1.0}}}, "cell 'S-B' does not exist. Did you mean: 'S-A'?"),
-        ({"published": {"values": {"S-A": "high"}}}, "the value of cell 'S-A' is a number"),
+        ({"published": {"values": {"S-A": "high"}}}, "the value of cell 'S-A' must be a number"),
     ],
 )
 def test_what_cannot_be_run_is_refused(
@@ -309,7 +309,7 @@ def test_published_numbers_stand_beside_their_metric_and_futures_are_drawn(tmp_p
     markdown = (tmp_path / "out" / "small.md").read_text()
     assert "| e | 0 | not run | 20 | not run | - | not run |" in markdown
     assert "FAILED" not in markdown
-    assert "Not all runs are there yet: 1 are missing" in markdown
+    assert "1 runs are missing; the same command makes them" in markdown
 
 
 def test_no_finished_run_is_no_table(tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from genpolicy_experiments.statistics import Paired, holm, mean_over_seeds, paired
+from genpolicy_experiments.statistics import PairedTest, holm, mean_over_seeds, paired_test
 
 
 def test_students_interval_by_hand() -> None:
@@ -38,7 +38,7 @@ def test_the_permutation_test_is_the_enumeration_of_signs() -> None:
     differences = np.array([1.0, 0.0, 1.0, 1.0, -1.0, 1.0, 0.0, 1.0])
     signs = itertools.product((-1, 1), repeat=8)
     exact = np.mean([abs(np.dot(s, differences)) >= differences.sum() - 1e-9 for s in signs])
-    test = paired([differences], [np.zeros(8)], [str(i) for i in range(8)])
+    test = paired_test([differences], [np.zeros(8)], [str(i) for i in range(8)])
     assert test.difference == pytest.approx(0.5)
     assert abs(test.p_value - exact) < 5 * math.sqrt(exact * (1 - exact) / 10_000) + 1e-4
 
@@ -50,7 +50,7 @@ def test_no_difference_is_seen_5_times_in_100() -> None:
     below = 0
     for _ in range(200):
         hits = [(draws.random(40).repeat(4) < 0.5).astype(float) for _ in "ab"]
-        below += paired(hits[:1], hits[1:], clusters).p_value < 0.05
+        below += paired_test(hits[:1], hits[1:], clusters).p_value < 0.05
     assert 1 <= below <= 22  # 10 expected, deviation 3.1
 
 
@@ -59,15 +59,15 @@ def test_a_real_difference_is_seen_from_both_sides() -> None:
     better = [(draws.random(400) < 0.9).astype(float) for _ in range(3)]
     worse = [(draws.random(400) < 0.6).astype(float) for _ in range(3)]
     clusters = [str(i) for i in range(400)]
-    forward, backward = paired(better, worse, clusters), paired(worse, better, clusters)
+    forward, backward = paired_test(better, worse, clusters), paired_test(worse, better, clusters)
     assert (forward.verdict, backward.verdict) == ("a is better", "b is better")
     assert forward.p_value == backward.p_value == pytest.approx(1 / 10_001)
-    assert paired(better, better, clusters).verdict == "no difference seen"
+    assert paired_test(better, better, clusters).verdict == "no difference seen"
 
 
 def test_a_corrected_p_of_5_percent_is_no_difference() -> None:
     """p = 0.02 alone is seen; of five tests Holm makes it 0.1, and it is not, whatever its intervals."""
-    alone = Paired(0.1, (0.01, 0.2), (0.02, 0.2), 0.02, seeds=3, positions=100)
+    alone = PairedTest(0.1, (0.01, 0.2), (0.02, 0.2), 0.02, seeds=3, positions=100)
     assert alone.verdict == "a is better"
     assert replace(alone, p_corrected=0.1).verdict == "no difference seen"
     assert replace(alone, p_corrected=0.05).verdict == "no difference seen"
@@ -84,7 +84,7 @@ def test_students_interval_is_cut_at_the_bounds() -> None:
 
 def test_seeds_must_match() -> None:
     with pytest.raises(ValueError, match="same seeds and positions"):
-        paired([np.zeros(3)], [np.zeros(3), np.zeros(3)], ["a", "b", "c"])
+        paired_test([np.zeros(3)], [np.zeros(3), np.zeros(3)], ["a", "b", "c"])
 
 
 def test_holm_by_hand() -> None:
