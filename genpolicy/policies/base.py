@@ -139,6 +139,11 @@ class Policy(ABC):
         """The ways of playing that a table compares, by name, over the same weights: a policy by itself is one."""
         return {"": self}
 
+    @property
+    def num_calls(self) -> int | None:
+        """Network calls of one decision as the policy is set; None where only deciding tells."""
+        return None
+
     def unmasked(self) -> Policy | None:
         """The same policy without its legal mask: ``Decision.line[0]`` is then its raw first action.
 

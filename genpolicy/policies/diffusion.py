@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -28,11 +27,20 @@ from genpolicy.networks import DenoisingTransformer
 from genpolicy.options import Option, PolicySpec
 from genpolicy.policies import declared
 from genpolicy.policies.base import Policy
-from genpolicy.policies.neural import FirstAction, NetworkLearner, NetworkLearnerConfig, NetworkPolicy, acting_layout
+from genpolicy.policies.dream import Recorder
+from genpolicy.policies.tokens import (
+    FirstAction,
+    FirstCall,
+    Imagined,
+    NetworkLearner,
+    NetworkLearnerConfig,
+    NetworkPolicy,
+    acting_layout,
+)
 from genpolicy.sequence import Layout, Slot
 
 if TYPE_CHECKING:
-    from genpolicy.diffusion import Sampler, SamplerOutput
+    from genpolicy.diffusion import Sampler
 
 
 @dataclass
@@ -292,35 +300,38 @@ class DiffusionPolicy(NetworkPolicy):
     def _imagined_slots(self) -> Sequence[Slot]:
         return [slot for slot in self.layout.slots if slot.stop <= self._end]
 
-    def _told_layout(self) -> Layout:
+    def _shown_layout(self) -> Layout:
         if self._end == self.layout.length:
             return self.layout
         own, horizon = self.layout, self.sampling.horizon or 1
         return Layout(self.game, own.paradigm, horizon, admit_pad=own.admit_pad, tokenizer=own.tokenizer)
 
-    def _imagine(self, network: FirstAction, tokens: Tensor, seeds: Sequence[int]) -> Tensor:
+    def _imagine(
+        self, tokens: Tensor, seeds: Sequence[int], first_action: FirstAction, recorder: Recorder | None
+    ) -> Imagined:
         """Fill in a batch of roots; where several futures are imagined, the move is their mean's likeliest."""
         number = self.sampling.num_futures
         if number == 1:
-            return self._sampled(network, tokens, seeds)
-        many = network.repeated(number)
+            return self._sampled(tokens, seeds, first_action, recorder)
         each = [seed + copy for seed in seeds for copy in range(number)]
-        filled = self._sampled(many, tokens.repeat_interleave(number, dim=0), each)
-        assert many.marginal is not None
-        assert many.best is not None
-        network.calls, network.marginal, network.best = many.calls, many.marginal[::number], many.best[::number]
+        repeated = tokens.repeat_interleave(number, dim=0)
+        many = self._sampled(repeated, each, first_action.repeated(number), recorder)
         chances = many.latest.exp().view(len(tokens), number, -1)
         move = chances.mean(1).argmax(-1)
         rows = torch.arange(len(tokens), device=tokens.device)
-        fondest = chances[rows, :, move].argmax(-1)
-        chosen = filled.view(len(tokens), number, -1)[rows, fondest].clone()
+        likes_it_best = chances[rows, :, move].argmax(-1)
+        chosen = many.tokens.view(len(tokens), number, -1)[rows, likes_it_best].clone()
         chosen[:, self.layout.first_action] = move + self.layout.move_offset
-        if network.recorder is not None:  # of one position
-            network.recorder.choose(int(fondest[0]), int(chosen[0, self.layout.first_action]))
-        return chosen
+        if recorder is not None:  # of one position
+            recorder.choose(int(likes_it_best[0]), int(chosen[0, self.layout.first_action]))
+        first = FirstCall(many.first_call.marginal[::number], many.first_call.best[::number])
+        return Imagined(chosen, first, many.latest[::number], many.num_calls)
 
-    def _sampled(self, network: FirstAction, tokens: Tensor, seeds: Sequence[int]) -> Tensor:
-        from genpolicy.diffusion import sample
+    def _sampled(
+        self, tokens: Tensor, seeds: Sequence[int], first_action: FirstAction, recorder: Recorder | None
+    ) -> Imagined:
+        """As ``_imagine``, one future for each row."""
+        from genpolicy.diffusion.samplers import sample_steps
 
         process, admitted = self.learner.process, self.learner.admitted
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
@@ -330,17 +341,9 @@ class DiffusionPolicy(NetworkPolicy):
         # What lies beyond the horizon is noise that stays: the network does not look there, but it must be symbols that
         # the network takes, and not every process has a mask.
         noise = process.prior_sample(tokens, given.expand_as(tokens), admitted=admitted, generator=generators)
-        later = dict(itertools.pairwise(self._sampler.timesteps.tolist()))
-
-        def note(t: int, before: Tensor, after: SamplerOutput) -> None:
-            def read(logits: TypedLogits) -> TypedLogits:
-                usable = usable_logits(logits, process.num_symbols, admitted)
-                return process.clean_logits(usable, before, t, admitted=admitted)
-
-            network.note(later[t], after.prev_sample, read)
-
-        return sample(
-            network,
+        first_call, num_calls, step = None, 0, None
+        for step in sample_steps(
+            self._predict,
             process,
             self._sampler,
             noise,
@@ -348,8 +351,17 @@ class DiffusionPolicy(NetworkPolicy):
             admitted=admitted,
             generator=generators,
             num_steps=self.sampling.num_steps,
-            callback=None if network.recorder is None else note,
-        )
+            change=first_action.masked,
+        ):
+            first_call = first_call or first_action.first_call(step.prediction)
+            num_calls += 1
+            if recorder is not None:
+                usable = usable_logits(step.logits, process.num_symbols, admitted)
+                clean = process.clean_logits(usable, step.before, step.t, admitted=admitted)
+                recorder.note(step.s, step.output.prev_sample, clean, first_action.moves(step.logits))
+        assert step is not None
+        assert first_call is not None
+        return Imagined(step.output.prev_sample, first_call, first_action.moves(step.logits), num_calls)
 
     def _make_sampler(self) -> Sampler:
         from genpolicy.diffusion.samplers import make_sampler, sampler_class

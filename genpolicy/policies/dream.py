@@ -34,8 +34,8 @@ class DreamStep:
     """Whose side they are seen from, 0 or 1."""
     index: int
     """0, 1, ..."""
-    of: int
-    """How many steps there are."""
+    num_steps: int
+    """How many there are."""
     time: int
     """Counts down; 0 is the last step. A diffusion's time after the step, else the steps that are left."""
     tokens: NDArray[np.int64]
@@ -85,33 +85,33 @@ class Recorder:
     them is the one.
 
     Args:
-        learners: Layout of the network's tokens.
-        told: Layout of the steps: the same tokens or fewer of them, from the first on.
+        network_layout: Of the network's tokens.
+        shown_layout: Of the steps: the same tokens or fewer of them, from the first on.
         admitted: [N, K] bool, symbols that each of the network's tokens can hold.
         legal: Absolute ids of the legal moves in order.
         viewer: Whose side tokens are seen from.
-        of: How many steps there will be.
+        num_steps: How many there will be.
         on_step: Called with each step as soon as it is ready.
     """
 
     def __init__(
         self,
-        learners: Layout,
-        told: Layout,
+        network_layout: Layout,
+        shown_layout: Layout,
         admitted: Tensor,
         *,
         legal: Sequence[int],
         viewer: int,
-        of: int,
+        num_steps: int,
         on_step: OnStep | None = None,
     ) -> None:
-        self._from, self.layout, self._admitted = learners, told, admitted
-        self._viewer, self._of, self._on_step = viewer, of, on_step
+        self._network_layout, self.layout, self._admitted = network_layout, shown_layout, admitted
+        self._viewer, self._num_steps, self._on_step = viewer, num_steps, on_step
         self._legal = np.array(legal, np.int64)
-        self._seen = told.moves.seen_by(self._legal, viewer)
+        self._seen = shown_layout.moves.seen_by(self._legal, viewer)
         self._rows: list[list[DreamStep]] = []
         self.steps: list[DreamStep] = []
-        """What was told so far."""
+        """The steps of the decision so far."""
 
     def note(self, time: int, tokens: Tensor, logits: TypedLogits, latest: Tensor) -> None:
         """Take note of a step.
@@ -124,7 +124,7 @@ class Recorder:
         """
         clean = logits.restrict(self._admitted)
         guess = clean.per_token(lambda g: g.symbols[g.logits.argmax(-1)])
-        shown = guess.where(tokens == self._from.mask, tokens)
+        shown = guess.where(tokens == self._network_layout.mask, tokens)
         chances = clean.log_prob(shown).double().exp().nan_to_num(0.0)
         arrays = [a.cpu().numpy() for a in (tokens, guess, chances, latest)]
         steps = [self._step(time, *(a[row] for a in arrays)) for row in range(len(tokens))]
@@ -159,23 +159,23 @@ class Recorder:
 
         layout, given = self.layout, self.layout.given
         index = len(self.steps) + len(self._rows)
-        told, guessed = self._told(tokens), self._told(guess)
+        kept, guessed = self._shown(tokens), self._shown(guess)
         scores = latest[self._seen]
         return DreamStep(
             layout,
             self._viewer,
             index,
-            self._of,
+            self._num_steps,
             time,
-            told,
-            np.where(given, told, guessed),
+            kept,
+            np.where(given, kept, guessed),
             np.where(given, 1.0, chances[: layout.length].clip(0.0, 1.0)),
             # A network can put all its probability elsewhere; then nothing tells the legal moves apart.
             legal_probabilities(self._legal, scores if np.isfinite(scores.max()) else np.zeros(len(scores))),
         )
 
-    def _told(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The told part of a row, its mask and PAD those of the told layout."""
+    def _shown(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The shown part of a row, its mask and PAD those of the shown layout."""
         part = tokens[: self.layout.length].astype(np.int64)
-        ends = {self._from.pad: self.layout.pad, self._from.mask: self.layout.mask}
+        ends = {self._network_layout.pad: self.layout.pad, self._network_layout.mask: self.layout.mask}
         return np.select([part == old for old in ends], list(ends.values()), part)

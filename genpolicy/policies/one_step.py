@@ -20,7 +20,8 @@ from genpolicy.diffusion.ranking import draw_tokens
 from genpolicy.game import Game
 from genpolicy.options import Option, PolicySpec
 from genpolicy.policies import declared
-from genpolicy.policies.neural import FirstAction, NetworkLearner, NetworkLearnerConfig, NetworkPolicy
+from genpolicy.policies.dream import Recorder
+from genpolicy.policies.tokens import FirstAction, Imagined, NetworkLearner, NetworkLearnerConfig, NetworkPolicy
 from genpolicy.sequence import Layout
 
 
@@ -94,8 +95,12 @@ class OneStepPolicy(NetworkPolicy):
         """Whether moves are taken and not drawn."""
         return self.temperature == 0
 
-    def _imagine(self, network: FirstAction, tokens: Tensor, seeds: Sequence[int]) -> Tensor:
-        logits = network(tokens, first_time(tokens)).restrict(self.learner.admitted)
+    def _imagine(
+        self, tokens: Tensor, seeds: Sequence[int], first_action: FirstAction, recorder: Recorder | None
+    ) -> Imagined:
+        prediction = self._predict(tokens, first_time(tokens))
+        masked = first_action.masked(prediction)
+        logits, latest = masked.restrict(self.learner.admitted), first_action.moves(masked)
         if self.temperature == 0:
             drawn = logits.per_token(lambda g: g.symbols[g.logits.argmax(-1)])
         else:
@@ -103,8 +108,9 @@ class OneStepPolicy(NetworkPolicy):
             (uniform,) = uniforms(1, tuple(tokens.shape), generators, tokens.device)
             drawn = draw_tokens(logits, uniform, tokens == self.layout.mask, self.temperature)
         filled = torch.where(tokens == self.layout.mask, drawn, tokens)
-        network.note(0, filled)
-        return filled
+        if recorder is not None:
+            recorder.note(0, filled, masked, latest)
+        return Imagined(filled, first_action.first_call(prediction), latest, 1)
 
 
 OneStepLearner.policy_class = OneStepPolicy

@@ -155,8 +155,6 @@ def swept_players(
 
 def _whole_batches(policy: Any, arguments: argparse.Namespace) -> Any:
     """The policy with network calls as large as the largest batch, unless ``--batch-size`` says otherwise."""
-    from genpolicy.policies.neural import NetworkPolicy
-
-    if isinstance(policy, NetworkPolicy) and arguments.batch_size is None:
+    if arguments.batch_size is None and "batch_size" in policy.option_names():
         return policy.with_options(batch_size=max(arguments.batches))
     return policy

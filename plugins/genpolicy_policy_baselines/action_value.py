@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from genpolicy.data.records import Dataset
-from genpolicy.policies.neural import NetworkLearner
+from genpolicy.policies.tokens import NetworkLearner
 from genpolicy_policy_baselines.value import FloatArray, ValueLearner, ValuePolicy, missing_labels
 
 

@@ -23,8 +23,9 @@ from genpolicy.game import Game
 from genpolicy.options import Option, PolicySpec
 from genpolicy.policies import declared
 from genpolicy.policies.base import Policy
-from genpolicy.policies.neural import FirstAction, NetworkLearner, NetworkLearnerConfig, acting_layout
+from genpolicy.policies.dream import Recorder
 from genpolicy.policies.one_step import OneStepLearner, OneStepPolicy, first_time
+from genpolicy.policies.tokens import FirstAction, Imagined, NetworkLearner, NetworkLearnerConfig, acting_layout
 from genpolicy.sequence import Layout
 from genpolicy_policy_baselines.causal import CausalTransformer
 
@@ -111,16 +112,22 @@ class AutoregressivePolicy(OneStepPolicy):
         """Network calls of one decision."""
         return int((~self.layout.given).sum()) if self.imagine else 1
 
-    def _told_layout(self) -> Layout:
+    def _shown_layout(self) -> Layout:
         own = self.layout
         return own if self.imagine else Layout(self.game, "s-a", 1, admit_pad=own.admit_pad, tokenizer=own.tokenizer)
 
-    def _imagine(self, network: FirstAction, tokens: Tensor, seeds: Sequence[int]) -> Tensor:
+    def _imagine(
+        self, tokens: Tensor, seeds: Sequence[int], first_action: FirstAction, recorder: Recorder | None
+    ) -> Imagined:
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         filled, first = tokens.clone(), self.layout.first_action
         places = np.flatnonzero(~self.layout.given).tolist() if self.imagine else [first]
+        first_call, latest = None, torch.empty(0)
         for left, at in zip(reversed(range(len(places))), places, strict=True):
-            logits = network(filled, first_time(filled)).restrict(self.learner.admitted)
+            prediction = self._predict(filled, first_time(filled))
+            first_call = first_call or first_action.first_call(prediction)
+            masked = first_action.masked(prediction)
+            logits, latest = masked.restrict(self.learner.admitted), first_action.moves(masked)
             if self.temperature == 0:
                 drawn = logits.per_token(lambda g: g.symbols[g.logits.argmax(-1)])
             else:
@@ -129,8 +136,10 @@ class AutoregressivePolicy(OneStepPolicy):
                 here[:, at] = True
                 drawn = draw_tokens(logits, uniform, here, self.temperature)
             filled[:, at] = drawn[:, at]
-            network.note(left, filled)
-        return filled
+            if recorder is not None:
+                recorder.note(left, filled, masked, latest)
+        assert first_call is not None
+        return Imagined(filled, first_call, latest, len(places))
 
 
 AutoregressiveLearner.policy_class = AutoregressivePolicy

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from genpolicy.game import Game
-from genpolicy.policies.neural import NetworkLearner, NetworkLearnerConfig, acting_layout
 from genpolicy.policies.one_step import OneStepLearner, OneStepPolicy
+from genpolicy.policies.tokens import NetworkLearner, NetworkLearnerConfig, acting_layout
 
 
 @dataclass

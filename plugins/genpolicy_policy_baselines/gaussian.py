@@ -25,7 +25,15 @@ from genpolicy.options import Option, PolicySpec
 from genpolicy.policies import declared
 from genpolicy.policies.base import Policy
 from genpolicy.policies.declared import SCHEDULERS
-from genpolicy.policies.neural import FirstAction, NetworkLearner, NetworkLearnerConfig, NetworkPolicy, acting_layout
+from genpolicy.policies.dream import Recorder
+from genpolicy.policies.tokens import (
+    FirstAction,
+    Imagined,
+    NetworkLearner,
+    NetworkLearnerConfig,
+    NetworkPolicy,
+    acting_layout,
+)
 from genpolicy.sequence import Layout
 from genpolicy_policy_baselines.continuous import EmbeddingTransformer
 
@@ -204,7 +212,9 @@ class GaussianPolicy(NetworkPolicy):
         """Whether it plays the likeliest move by one call."""
         return self.scheduler == "one_call"
 
-    def _imagine(self, network: FirstAction, tokens: Tensor, seeds: Sequence[int]) -> Tensor:
+    def _imagine(
+        self, tokens: Tensor, seeds: Sequence[int], first_action: FirstAction, recorder: Recorder | None
+    ) -> Imagined:
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         process, admitted = self.learner.process, self.learner.admitted
         z = process.prior_sample((tokens.shape[0], tokens.shape[1]), generators).to(tokens.device)
@@ -218,25 +228,23 @@ class GaussianPolicy(NetworkPolicy):
             likeliest = logits.per_token(lambda g: g.symbols[g.logits.argmax(-1)])
             return torch.where(tokens == self.layout.mask, likeliest, tokens)
 
-        logits = None
+        first_call, likeliest, latest = None, tokens, torch.empty(0)
         for left, timestep in zip(reversed(range(len(scheduler.timesteps))), scheduler.timesteps, strict=True):
             t = torch.full((len(tokens),), (float(timestep) + 1) / len(scheduler.betas)).to(z)
-            prediction = self.learner.network.predict(tokens, t, z)
-            if isinstance(prediction, Tensor):
-                logits, output = (
-                    network.restrict(process.read_out(process.estimate(prediction, z, t, admitted), t)).restrict(
-                        admitted
-                    ),
-                    prediction,
-                )
-            else:
-                logits = network.restrict(prediction).restrict(admitted)
-                output = process.expected(logits)
-            z = scheduler.step(output, timestep, z, **more).prev_sample.to(z.dtype)
-            if network.recorder is not None:
-                network.note(left, read(logits))
-        assert logits is not None
-        return read(logits)
+            output = self.learner.network.predict(tokens, t, z)
+            prediction = output
+            if isinstance(prediction, Tensor):  # of the noise
+                prediction = process.read_out(process.estimate(prediction, z, t, admitted), t)
+            first_call = first_call or first_action.first_call(prediction)
+            masked = first_action.masked(prediction)
+            logits, latest = masked.restrict(admitted), first_action.moves(masked)
+            mean = output if isinstance(output, Tensor) else process.expected(logits)
+            z = scheduler.step(mean, timestep, z, **more).prev_sample.to(z.dtype)
+            likeliest = read(logits)
+            if recorder is not None:
+                recorder.note(left, likeliest, masked, latest)
+        assert first_call is not None
+        return Imagined(likeliest, first_call, latest, len(scheduler.timesteps))
 
     def _saved_config(self) -> GaussianConfig:
         return dataclasses.replace(self.learner.config, scheduler=self.scheduler, num_steps=self.num_steps)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from genpolicy.data.records import Dataset
-from genpolicy.policies.neural import NetworkLearner
+from genpolicy.policies.tokens import NetworkLearner
 from genpolicy_policy_baselines.value import FloatArray, ValueLearner, ValuePolicy, missing_labels
 
 

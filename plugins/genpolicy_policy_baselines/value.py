@@ -33,9 +33,9 @@ from genpolicy.options import Option, PolicySpec
 from genpolicy.policies import declared
 from genpolicy.policies.base import Decision, legal_probabilities
 from genpolicy.policies.declared import READOUTS
-from genpolicy.policies.neural import NetworkLearner, NetworkLearnerConfig
 from genpolicy.policies.one_step import first_time
 from genpolicy.policies.saved import WeightsPolicy
+from genpolicy.policies.tokens import NetworkLearner, NetworkLearnerConfig
 from genpolicy.sequence import Layout
 from genpolicy.values import bin_to_probability, probability_to_value
 

@@ -187,7 +187,7 @@ def dreams(case: Mapping[str, Any]) -> list[dict[str, Any]]:
             steps = [
                 {
                     "time": step.time,
-                    "of": step.of,
+                    "of": step.num_steps,
                     "tokens": _digest(step.tokens),
                     "guess": _digest(step.guess),
                     "confidence": float(np.mean(step.confidence)).hex(),

@@ -17,8 +17,8 @@ from genpolicy.networks import NetworkConfig
 from genpolicy.policies.base import Decision, Policy
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
 from genpolicy.policies.dream import Dream, DreamStep, Recorder
-from genpolicy.policies.neural import NetworkPolicy
 from genpolicy.policies.one_step import OneStepConfig, OneStepLearner
+from genpolicy.policies.tokens import NetworkPolicy
 from genpolicy.sequence import Layout
 from genpolicy_policy_baselines.autoregressive import AutoregressiveConfig, AutoregressiveLearner
 from genpolicy_policy_baselines.direct import DirectConfig, DirectLearner
@@ -125,7 +125,7 @@ def test_steps_count_down_and_end_without_masks(policy: Any) -> None:
     for dream in dreams(policy):
         calls = int(dream.decision.stats["network_calls"])
         assert len(dream.steps) == calls == policy.num_calls
-        assert [(step.index, step.of) for step in dream.steps] == [(i, calls) for i in range(calls)]
+        assert [(step.index, step.num_steps) for step in dream.steps] == [(i, calls) for i in range(calls)]
         times = [step.time for step in dream.steps]
         assert times == sorted(set(times), reverse=True)
         assert times[-1] == 0
@@ -207,7 +207,7 @@ def test_a_shorter_layout_has_its_own_end_and_mask() -> None:
     game = connect()
     long, short = Layout(game, "s-avav", 2, admit_pad=True), Layout(game, "s-a", 1, admit_pad=True)
     legal = game.legal(game.parse()).tolist()
-    recorder = Recorder(long, short, torch.from_numpy(long.admitted), legal=legal, viewer=0, of=2)
+    recorder = Recorder(long, short, torch.from_numpy(long.admitted), legal=legal, viewer=0, num_steps=2)
     logits = TypedLogits.of(torch.zeros(1, long.length, long.num_symbols))
     for time, symbol in ((1, long.mask), (0, long.pad)):
         tokens = torch.zeros(1, long.length, dtype=torch.int64)

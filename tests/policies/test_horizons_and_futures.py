@@ -13,8 +13,8 @@ from genpolicy.data.records import Dataset
 from genpolicy.errors import ConfigError
 from genpolicy.networks import DenoisingTransformer, NetworkConfig
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
-from genpolicy.policies.neural import FirstAction
 from genpolicy.policies.seeds import RowSeeds
+from genpolicy.policies.tokens import FirstAction
 from genpolicy.sequence import Layout
 from genpolicy.testing import check_learner, check_policy
 from tests.small_datasets import CONNECT, solved_connect
@@ -115,11 +115,11 @@ def test_several_futures_are_averaged() -> None:
             viewers = made.viewers([state])
             seen = made.game.moves.seen_by(made.game.legal(state), int(viewers[0]))
             legal[0, torch.from_numpy(seen)] = True
-            network = FirstAction(made, legal)
+            first_action = FirstAction(made.layout, made.admitted, legal)
             with torch.no_grad():
                 made.eval()
-                single._imagine(network, made.roots([state], viewers), [seeds[row] + copy])
-            chances.append(network.latest[0].exp())
+                imagined = single._imagine(made.roots([state], viewers), [seeds[row] + copy], first_action, None)
+            chances.append(imagined.latest[0].exp())
         said[row] = torch.stack(chances).mean(0)
         best = int(said[row].argmax())
         move = int(made.game.moves.seen_by(torch.tensor([best]).numpy(), int(made.viewers([state])[0]))[0])

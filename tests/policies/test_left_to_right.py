@@ -15,7 +15,7 @@ from genpolicy.data.records import Dataset
 from genpolicy.data.windows import TokenBatch
 from genpolicy.errors import ConfigError
 from genpolicy.networks import NetworkConfig
-from genpolicy.policies.neural import NetworkLearner
+from genpolicy.policies.tokens import NetworkLearner
 from genpolicy.sequence import PARADIGMS, Layout
 from genpolicy.testing import check_learner, check_policy
 from genpolicy_policy_baselines.autoregressive import AutoregressiveConfig, AutoregressiveLearner

@@ -20,8 +20,8 @@ from genpolicy.errors import CheckpointError, ConfigError
 from genpolicy.game import Game
 from genpolicy.networks import NetworkConfig
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner, DiffusionPolicy, SamplerConfig
-from genpolicy.policies.neural import NetworkPolicy
 from genpolicy.policies.one_step import OneStepConfig, OneStepLearner, OneStepPolicy
+from genpolicy.policies.tokens import NetworkPolicy
 from genpolicy.testing import check_policy
 from tests.small_datasets import CONNECT
 

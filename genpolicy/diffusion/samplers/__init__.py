@@ -14,7 +14,15 @@ Samplers are found by the entry-point group ``genpolicy.samplers``; ``docs/your-
 
 from genpolicy.diffusion.samplers.a0_last import A0LastSampler
 from genpolicy.diffusion.samplers.ancestral import AncestralSampler
-from genpolicy.diffusion.samplers.base import Sampler, SamplerOutput, Step, make_sampler, sample, sampler_class
+from genpolicy.diffusion.samplers.base import (
+    Sampler,
+    SamplerOutput,
+    Step,
+    make_sampler,
+    sample,
+    sample_steps,
+    sampler_class,
+)
 from genpolicy.diffusion.samplers.easy_first import EasyFirstCommitSampler, EasyFirstSampler, StochasticSampler
 from genpolicy.diffusion.samplers.one_call import OneCallSampler
 from genpolicy.diffusion.samplers.remasking import RemaskingSampler
@@ -32,5 +40,6 @@ __all__ = [
     "StochasticSampler",
     "make_sampler",
     "sample",
+    "sample_steps",
     "sampler_class",
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -269,8 +269,24 @@ def make_sampler(name: str, process: Process, last: Sequence[int] = (), **option
     return made(process, last, **_read(name, options, made.options))
 
 
+@dataclass(frozen=True)
+class SampledStep:
+    """One network call and what a sampler made of it."""
+
+    t: int
+    s: int
+    """The earlier time that it leads to."""
+    before: Tensor
+    """[B, N] int64 tokens at t."""
+    prediction: TypedLogits
+    """What the network predicted."""
+    logits: TypedLogits
+    """The same as the sampler saw it, changed by ``change``."""
+    output: SamplerOutput
+
+
 @torch.no_grad()
-def sample(
+def sample_steps(
     model: Denoiser,
     process: Process,
     sampler: Sampler,
@@ -280,9 +296,9 @@ def sample(
     admitted: Tensor | None = None,
     generator: Generators = None,
     num_steps: int | None = None,
-    callback: Callable[[int, Tensor, SamplerOutput], None] | None = None,
-) -> Tensor:
-    """Clean tokens [B, N]: one network call and one sampler step from each time of the grid to the next.
+    change: Callable[[TypedLogits], TypedLogits] = lambda logits: logits,
+) -> Iterator[SampledStep]:
+    """One network call and one sampler step from each time of the grid to the next; the last one is clean.
 
     Args:
         model: Predicts x_0.
@@ -293,7 +309,7 @@ def sample(
         admitted: [N, K] or [B, N, K] bool.
         generator: One stream, or one for each row.
         num_steps: Network calls, 1..T; None means T.
-        callback: Called after each step with its t, the tokens before it, and its output.
+        change: Of every prediction, before the sampler gets it.
 
     Raises:
         ValueError: ``num_steps`` out of range, or a process other than the sampler's.
@@ -310,8 +326,33 @@ def sample(
     grid = sampler.timesteps.tolist()
     for t, s in itertools.pairwise(grid):
         times = torch.full((xt.shape[0],), t, device=xt.device)
-        out = sampler.step(parts(model(xt, times)), t, s, xt, frozen=frozen, admitted=admitted, generator=generator)
-        if callback is not None:
-            callback(t, xt, out)
+        prediction = usable_logits(model(xt, times), process.num_symbols, None)
+        logits = change(prediction)
+        out = sampler.step(parts(logits), t, s, xt, frozen=frozen, admitted=admitted, generator=generator)
+        yield SampledStep(t, s, xt, prediction, logits, out)
         xt = out.prev_sample
-    return xt
+
+
+def sample(
+    model: Denoiser,
+    process: Process,
+    sampler: Sampler,
+    xT: Tensor,
+    frozen: Tensor,
+    *,
+    admitted: Tensor | None = None,
+    generator: Generators = None,
+    num_steps: int | None = None,
+    callback: Callable[[int, Tensor, SamplerOutput], None] | None = None,
+) -> Tensor:
+    """Clean tokens [B, N] from noise; the other arguments and the errors are those of ``sample_steps``.
+
+    ``callback`` is called after each step with its t, the tokens before it, and its output.
+    """
+    for step in sample_steps(
+        model, process, sampler, xT, frozen, admitted=admitted, generator=generator, num_steps=num_steps
+    ):
+        if callback is not None:
+            callback(step.t, step.before, step.output)
+        xT = step.output.prev_sample
+    return xT

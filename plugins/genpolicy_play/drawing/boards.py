@@ -151,7 +151,9 @@ def frame_of_step(game: Game[Any], state: Any, step: DreamStep) -> Frame:
             chance = bin_to_probability(index_of_bin, layout.num_value_bins)
             values.append(Value(slot.ply, chance, float(step.confidence[slot.start]), bool(step.masked[slot.start])))
     actions = tuple(_actions(game, state, line, marks))
-    return Frame(step.index, step.of, step.time, tuple(boards), actions, tuple(values), likeliest_first(step.policy))
+    return Frame(
+        step.index, step.num_steps, step.time, tuple(boards), actions, tuple(values), likeliest_first(step.policy)
+    )
 
 
 def played_out(game: Game[Any], state: Any, line: Sequence[int]) -> list[Board]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -174,102 +174,78 @@ class NetworkLearner(Learner):
         return tokens
 
 
-class FirstAction:
-    """A network as samplers ask it, with a hand on the first action's symbols.
+@dataclass(frozen=True)
+class FirstCall:
+    """What the first network call of a decision says of the first action, when everything imagined is masked."""
 
-    It remembers the first action's prediction of the first call, when everything imagined is masked: the marginal
-    p(a_0 | s). Where a legal mask is given, other moves (and PAD) get no probability there, in every call.
+    marginal: Tensor
+    """[B, M] float64 log-probabilities of the moves, p(a_0 | s) before the legal mask."""
+    best: Tensor
+    """[B] the likeliest symbol of the whole vocabulary, before the legal mask."""
+
+
+@dataclass(frozen=True)
+class Imagined:
+    """A batch of futures and how the network came to their first actions."""
+
+    tokens: Tensor
+    """[B, N] without masks in what the policy imagines."""
+    first_call: FirstCall
+    latest: Tensor
+    """[B, M] float64 log-probabilities of the first action's moves in the last call, under the legal mask."""
+    num_calls: int
+    """Network calls, each of the whole batch."""
+
+
+class FirstAction:
+    """Where predictions hold the first action, and what they say of it.
 
     Args:
-        learner: Holds the network and its layout.
-        legal: [B, M] bool, the legal moves as the viewers see them; None masks nothing.
-        visible: [N, N] bool, what tokens attend to; None: all to all.
-        recorder: Is told of each step (``note``); None: nobody watches.
+        layout: Of the network's tokens.
+        admitted: [N, K] bool, symbols that each token can hold.
+        legal: [B, M] bool, the moves to choose from as the viewers see them; None masks nothing.
     """
 
-    def __init__(
-        self,
-        learner: NetworkLearner,
-        legal: Tensor | None,
-        visible: Tensor | None = None,
-        recorder: Recorder | None = None,
-    ) -> None:
-        self._learner, self._visible, self.recorder = learner, visible, recorder
-        self._layout, self._admitted = learner.layout, learner.admitted
-        self._legal = legal
-        self.calls = 0
-        """Network calls so far."""
-        self.marginal: Tensor | None = None
-        """[B, M] float64 log-probabilities of the moves in the first call, before the legal mask."""
-        self.best: Tensor | None = None
-        """[B] the likeliest symbol of the whole vocabulary in the first call, before the legal mask."""
-        self._last: Tensor | None = None
-        self._prediction: TypedLogits | None = None
-
-    @property
-    def latest(self) -> Tensor:
-        """[B, M] float64 log-probabilities of the moves in the last call, under the legal mask.
-
-        Raises:
-            RuntimeError: nothing was asked yet.
-        """
-        if self._last is None:
-            raise RuntimeError("no network call was made yet")
-        return self._last.double().log_softmax(-1)
+    def __init__(self, layout: Layout, admitted: Tensor, legal: Tensor | None) -> None:
+        self._layout, self._admitted, self._legal = layout, admitted, legal
 
     def repeated(self, num: int) -> FirstAction:
         """The same for every row ``num`` times over."""
         legal = None if self._legal is None else self._legal.repeat_interleave(num, dim=0)
-        return FirstAction(self._learner, legal, self._visible, self.recorder)
+        return FirstAction(self._layout, self._admitted, legal)
 
-    def note(
-        self, time: int, tokens: Tensor, read: Callable[[TypedLogits], TypedLogits] = lambda logits: logits
-    ) -> None:
-        """Tell the recorder, where there is one, what became of the last call.
+    def first_call(self, prediction: TypedLogits) -> FirstCall:
+        """The record of a first call."""
+        group, place, is_move = self._find(prediction)
+        admitted = self._admitted[self._layout.first_action]
+        scores = group.logits[:, place].double().masked_fill(~admitted[group.symbols], NEGATIVE_INFINITY)
+        return FirstCall(scores.log_softmax(-1)[:, is_move], group.symbols[scores.argmax(-1)])
 
-        Args:
-            time: As in ``DreamStep``.
-            tokens: [B, N] the sequence now.
-            read: Makes logits of the clean tokens of the last call's, where these are something else.
-        """
-        if self.recorder is not None and self._prediction is not None:
-            self.recorder.note(time, tokens, read(self._prediction), self.latest)
-
-    def __call__(self, tokens: Tensor, t: Tensor) -> TypedLogits:
-        """Logits of x_0 for noised tokens [B, N] at times [B]."""
-        partly = () if self._visible is None else (self._visible,)
-        return self.restrict(TypedLogits.of(self._learner.network(tokens, t, *partly)))
-
-    def restrict(self, logits: TypedLogits) -> TypedLogits:
-        """What a network call, made elsewhere, gave: counted, noted and masked as one made here."""
-        self.calls += 1
-        masked = logits.map(self._masked)
-        if self.recorder is not None:
-            self._prediction = masked
-        return masked
-
-    def _masked(self, group: LogitGroup) -> Tensor:
-        """The group's logits with the first action restricted, and its first prediction noted."""
-        at = torch.nonzero(group.positions == self._layout.first_action).flatten()
-        if len(at) == 0:
-            return group.logits
-        place = int(at[0])
-        offset, end = self._layout.move_offset, self._layout.value_offset
-        is_move = (group.symbols >= offset) & (group.symbols < end)
-        if self.marginal is None:
-            admitted = self._admitted[self._layout.first_action]
-            scores = group.logits[:, place].double().masked_fill(~admitted[group.symbols], NEGATIVE_INFINITY)
-            self.marginal = scores.log_softmax(-1)[:, is_move]
-            self.best = group.symbols[scores.argmax(-1)]
-        if self._legal is None:
-            self._last = group.logits[:, place][:, is_move]
-            return group.logits
-        allowed = torch.zeros(len(self._legal), len(group.symbols), dtype=torch.bool, device=group.logits.device)
-        allowed[:, is_move] = self._legal
-        logits = group.logits.clone()
+    def masked(self, prediction: TypedLogits) -> TypedLogits:
+        """A prediction without probability for other first actions than legal moves, PAD among them."""
+        legal = self._legal
+        if legal is None:
+            return prediction
+        held, place, is_move = self._find(prediction)
+        allowed = torch.zeros(len(legal), len(held.symbols), dtype=torch.bool, device=held.logits.device)
+        allowed[:, is_move] = legal
+        logits = held.logits.clone()
         logits[:, place] = logits[:, place].masked_fill(~allowed, NEGATIVE_INFINITY)
-        self._last = logits[:, place][:, is_move]
-        return logits
+        return prediction.map(lambda group: logits if group is held else group.logits)
+
+    def moves(self, masked: TypedLogits) -> Tensor:
+        """[B, M] float64 log-probabilities of the first action's moves."""
+        group, place, is_move = self._find(masked)
+        return group.logits[:, place][:, is_move].double().log_softmax(-1)
+
+    def _find(self, prediction: TypedLogits) -> tuple[LogitGroup, int, Tensor]:
+        """The group that holds the first action, its place there, and which of the group's symbols [G] are moves."""
+        for group in prediction.groups:
+            at = torch.nonzero(group.positions == self._layout.first_action).flatten()
+            if len(at):
+                offset, end = self._layout.move_offset, self._layout.value_offset
+                return group, int(at[0]), (group.symbols >= offset) & (group.symbols < end)
+        raise AssertionError("no group of the prediction holds the first action")
 
 
 class NetworkPolicy(WeightsPolicy):
@@ -321,15 +297,21 @@ class NetworkPolicy(WeightsPolicy):
         return None
 
     def _imagined_slots(self) -> Sequence[Slot]:
-        """The states, actions and values that a decision tells of."""
+        """The states, actions and values that a decision shows."""
         return self.layout.slots
+
+    def _predict(self, tokens: Tensor, t: Tensor) -> TypedLogits:
+        """The network's logits of x_0 for noised tokens [B, N] at times [B]."""
+        visible = self._visible()
+        partly = () if visible is None else (visible,)
+        return TypedLogits.of(self.learner.network(tokens, t, *partly))
 
     @property
     def num_calls(self) -> int:
         """Network calls of one decision."""
         return 1
 
-    def _told_layout(self) -> Layout:
+    def _shown_layout(self) -> Layout:
         """The layout of a dream: the network's, or its first tokens where the rest is never imagined."""
         return self.layout
 
@@ -341,11 +323,11 @@ class NetworkPolicy(WeightsPolicy):
         viewer = int(self.learner.viewers([state])[0])
         recorder = Recorder(
             self.layout,
-            self._told_layout(),
+            self._shown_layout(),
             self.learner.admitted,
             legal=legal[0],
             viewer=viewer,
-            of=self.num_calls,
+            num_steps=self.num_calls,
             on_step=on_step,
         )
         with self._evaluating(control):
@@ -353,17 +335,17 @@ class NetworkPolicy(WeightsPolicy):
         return Dream(state, viewer, recorder.layout, tuple(recorder.steps), decision)
 
     @abstractmethod
-    def _imagine(self, network: FirstAction, tokens: Tensor, seeds: Sequence[int]) -> Tensor:
+    def _imagine(
+        self, tokens: Tensor, seeds: Sequence[int], first_action: FirstAction, recorder: Recorder | None
+    ) -> Imagined:
         """Fill in a batch of roots.
 
         Args:
-            network: Asked at least once, first with ``tokens`` as they are, and told of each step (``note``);
-                at last, at time 0, what is returned.
-            tokens: [B, N] roots with everything imagined masked, on the policy's device.
+            tokens: [B, N] roots with everything imagined masked, on the policy's device; the first network call sees
+                them as they are.
             seeds: One for each row's own draws.
-
-        Returns:
-            [B, N] without masks in what the policy imagines.
+            first_action: Masks each prediction.
+            recorder: Notes each step, of one position; None for a decision that nobody watches.
         """
 
     def _decide_batch(
@@ -376,12 +358,12 @@ class NetworkPolicy(WeightsPolicy):
         for row, moves in enumerate(seen):
             allowed[row, torch.from_numpy(moves)] = True
         mask = allowed.to(self.device) if self.legal_mask else None
-        network = FirstAction(self.learner, mask, self._visible(), recorder)
-        filled = self._imagine(network, self.learner.roots(states, viewers).to(self.device), seeds).cpu().numpy()
-        assert network.marginal is not None
-        assert network.best is not None
-        marginal, best = network.marginal.cpu().numpy(), network.best.cpu().numpy()
-        stats = {"network_calls": float(network.calls), "ms": 1e3 * (time.perf_counter() - began) / len(states)}
+        first_action = FirstAction(self.layout, self.learner.admitted, mask)
+        roots = self.learner.roots(states, viewers).to(self.device)
+        imagined = self._imagine(roots, seeds, first_action, recorder)
+        filled, first = imagined.tokens.cpu().numpy(), imagined.first_call
+        marginal, best = first.marginal.cpu().numpy(), first.best.cpu().numpy()
+        stats = {"network_calls": float(imagined.num_calls), "ms": 1e3 * (time.perf_counter() - began) / len(states)}
         return [
             self._decision(legal[i], marginal[i, seen[i]], int(best[i]), filled[i], int(viewers[i]), stats)
             for i in range(len(states))
