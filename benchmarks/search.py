@@ -34,12 +34,11 @@ import torch
 import genpolicy
 from genpolicy.config import compose, structured
 from genpolicy.game import Game
-from genpolicy.policies.mcts import MctsPolicy, PolicyEvaluator
+from genpolicy.policies.mcts import MctsPolicy, PolicyModel
 from genpolicy.policies.one_step import OneStepConfig, OneStepLearner, OneStepPolicy
-from genpolicy.search.leaf import Heuristic, even
 from genpolicy.search.mcts import Mcts
-from genpolicy.search.model import Evaluator, Prior, RulesModel
-from genpolicy.search.tree import MctsConfig
+from genpolicy.search.model import Evaluator, Heuristic, Prior, RulesModel, even
+from genpolicy.search.selection import MctsConfig
 from genpolicy.training.config import RunConfig
 
 GAMES = {"chess": "chess", "Connect Four": "connect:rows=6,cols=7,k=4,gravity=true"}
@@ -120,7 +119,7 @@ def with_network(rounds: int, device: str, simulations: int) -> None:
     size = sum(parameter.numel() for parameter in policy.learner.parameters()) / 1e6
     searches = {
         leaves: MctsPolicy(
-            game, PolicyEvaluator(policy, Heuristic(game)), MctsConfig(simulations=simulations, leaves=leaves)
+            game, PolicyModel(game, policy, Heuristic(game)), MctsConfig(simulations=simulations, leaves=leaves)
         )
         for leaves in (1, 8, 16)
     }

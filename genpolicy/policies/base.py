@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from genpolicy.policies.dream import Dream, OnStep
     from genpolicy.policies.learner import Learner
     from genpolicy.policies.thinking import Thinker
+    from genpolicy.search.model import Comparator, SearchModel
 
 GENERAL_OPTIONS = ("device", "game")
 """What ``load_policy`` accepts for every policy besides its own options."""
@@ -79,6 +80,8 @@ class Policy(ABC):
     game: Game[Any]
     learner: Learner | None = None
     """The learner whose weights it plays with; None where it has none."""
+    batch_size: int | None = None
+    """Most positions in one network call; None where they are not cut into batches."""
 
     @abstractmethod
     def decide(self, states: Sequence[Any], *, control: Control = FREE) -> list[Decision]:
@@ -139,9 +142,12 @@ class Policy(ABC):
         """The ways of playing that a table compares, by name, over the same weights: a policy by itself is one."""
         return {"": self}
 
-    @property
-    def num_calls(self) -> int | None:
-        """Network calls of one decision as the policy is set; None where only deciding tells."""
+    def search_model(self) -> SearchModel | None:
+        """What a tree search over the policy expands (``mcts:FOLDER``); None for the rules, judged by its decisions."""
+        return None
+
+    def comparator(self) -> Comparator | None:
+        """Tells which of two positions is better, for alpha-beta; None for a policy that cannot."""
         return None
 
     def unmasked(self) -> Policy | None:

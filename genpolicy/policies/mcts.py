@@ -24,11 +24,10 @@ from genpolicy.policies.base import Decision, Policy, decide_with, load_policy, 
 from genpolicy.policies.seeds import RowSeeds
 from genpolicy.policies.simple import legal_of
 from genpolicy.policies.tree_thinking import TreeThinker
-from genpolicy.search.leaf import Heuristic, Rollout, even
 from genpolicy.search.mcts import PRESETS, Mcts, SearchResult
-from genpolicy.search.model import Evaluator, Prior, RulesModel
+from genpolicy.search.model import Evaluator, Heuristic, Prior, Rollout, RulesModel, SearchModel, even
 from genpolicy.search.reuse import KeptTrees
-from genpolicy.search.tree import OPTIONS, MctsConfig
+from genpolicy.search.selection import OPTIONS, MctsConfig
 
 BUILT_IN = {"uniform": "even", "heuristic": "heuristic", "rollout": "rollout"}
 """Arguments that are no policy, with the value that goes with them; their prior is uniform."""
@@ -45,31 +44,32 @@ OWN_OPTIONS = (
 )
 
 
-class PolicyEvaluator:
-    """A search's evaluator: prior and value of policies, or a uniform prior and a value that needs no network.
+class PolicyModel(RulesModel):
+    """The rules of a game, judged by policies: a prior from one, a value from another (or the same).
 
     Args:
-        prior: Its ``Decision.policy`` is the prior; None: uniform.
+        game: The rules.
+        prior: Its ``Decision.policy`` is the prior; None for a uniform one.
         value: Its ``Decision.value``, or an evaluator's.
         seed: Policies that draw are reseeded with it before every call, so that an answer depends on its position (and,
             for a position that stands twice in one call, on which of the two it is).
-        check: Called before every network call (``genpolicy.control.Control``).
+        check: Handed to the policies (``genpolicy.control.Control``).
     """
 
     def __init__(
         self,
+        game: Game[Any],
         prior: Policy | None,
         value: Policy | Evaluator,
         seed: int = 0,
         check: Callable[[], None] = FREE.check,
     ) -> None:
-        self.prior, self.value, self.seed = prior, value, seed
-        self._control = Control(check)
-        self.network_calls = 0
-        """Calls of networks so far, as the policies count them."""
+        super().__init__(game, self.judge)
+        self.prior, self.value = prior, value
+        self._seed, self._control = seed, Control(check)
 
-    def __call__(self, states: Sequence[Any]) -> tuple[list[Prior], list[float]]:
-        """See ``genpolicy.search.model.Evaluator``.
+    def judge(self, states: Sequence[Any]) -> tuple[list[Prior], list[float]]:
+        """Priors and values of some states; see ``genpolicy.search.model.Evaluator``.
 
         Raises:
             ValueError: a policy without probabilities, or without a value, where they are needed.
@@ -95,23 +95,41 @@ class PolicyEvaluator:
             values.append(decision.value)
         return priors, values
 
-    def checked(self, check: Callable[[], None]) -> PolicyEvaluator:
-        """An evaluator over the same policies with the same seed, which calls ``check``."""
-        return PolicyEvaluator(self.prior, self.value, self.seed, check)
-
     def _ask(self, policy: Policy, states: Sequence[Any]) -> list[Decision]:
-        policy.seed(self.seed)
+        policy.seed(self._seed)
         decisions = decide_with(policy, states, self._control)
-        # A decision names the calls of its own part of the batch; policies with weights say how large a part is.
-        size = getattr(policy, "batch_size", len(states))
+        # A decision names the calls of its own part of the batch.
+        size = policy.batch_size or len(states)
         self.network_calls += int(sum(d.stats.get("network_calls", 0) for d in decisions[::size]))
         return decisions
 
+    @property
+    def policies(self) -> tuple[Policy, ...]:
+        """The policies that it asks, each once."""
+        return tuple(dict.fromkeys(each for each in (self.prior, self.value) if isinstance(each, Policy)))
+
+    def for_search(self, seed: int, check: Callable[[], None]) -> PolicyModel:
+        """The same policies, asked with this seed; network calls are counted from 0."""
+        return PolicyModel(self.game, self.prior, self.value, seed, check)
+
+    def options(self) -> tuple[Option, ...]:
+        """The options of the policies that they let a search forward."""
+        return tuple({o.name: o for each in self.policies for o in each.options() if o.forwarded}.values())
+
+    def with_options(self, **changed: Any) -> PolicyModel:
+        """The same policies, each with those of some options that it takes."""
+        made: dict[Any, Policy] = {}
+        for policy in self.policies:
+            names = [option.name for option in policy.options() if option.forwarded]
+            made[policy] = policy.with_options(**{key: value for key, value in changed.items() if key in names})
+        prior = None if self.prior is None else made[self.prior]
+        value = made[self.value] if isinstance(self.value, Policy) else self.value
+        return PolicyModel(self.game, prior, value)
+
     def close(self) -> None:
-        """Close both policies."""
-        for policy in (self.prior, self.value):
-            if isinstance(policy, Policy):
-                policy.close()
+        """Close the policies."""
+        for policy in self.policies:
+            policy.close()
 
 
 class MctsPolicy(Policy):
@@ -124,7 +142,7 @@ class MctsPolicy(Policy):
 
     Args:
         game: The game.
-        evaluator: Prior and value.
+        model: What is searched: the rules judged by policies (``PolicyModel``), or a learned model.
         config: The search's numbers.
         tau: Of the visit distribution, above 0.
         temperature: The move is drawn from that distribution to the power 1 / temperature; 0 plays the most visited.
@@ -146,7 +164,7 @@ class MctsPolicy(Policy):
     def __init__(
         self,
         game: Game[Any],
-        evaluator: PolicyEvaluator,
+        model: SearchModel,
         config: MctsConfig | None = None,
         *,
         tau: float = 1.0,
@@ -160,17 +178,17 @@ class MctsPolicy(Policy):
             raise ValueError(f"tau must be above 0, got {tau}")
         if not 0 <= temperature < math.inf:
             raise ValueError(f"temperature must be at least 0 (0 plays the most visited move), got {temperature}")
-        self.game, self.evaluator, self.config = game, evaluator, config or MctsConfig()
+        self.game, self.model, self.config = game, model, config or MctsConfig()
         self.tau, self.temperature, self.reuse, self._name = float(tau), float(temperature), reuse, name
         self.capped = capped
-        self._kept = KeptTrees(game)
+        self._kept = KeptTrees(game, model)
         self.seed(seed)
 
     def seed(self, seed: int) -> None:
         """Make the draws that follow the same as those after any other call with this seed; forget kept trees."""
-        self._seeds = RowSeeds(seed)
+        self.seeds = RowSeeds(seed)
+        """Hands out the seeds of noise and drawn moves."""
         self._kept.clear()
-        self.evaluator.seed = int(seed)
 
     def decide(self, states: Sequence[Any], *, control: Control = FREE) -> list[Decision]:
         """One search for each position, their leaves evaluated together.
@@ -182,16 +200,17 @@ class MctsPolicy(Policy):
         """
         began = time.perf_counter()
         legal_of(self.game, states, control)
-        seeds = self._seeds.draw([self.game.format(state) for state in states])
+        seeds = self.seeds.draw([self.game.format(state) for state in states])
         reuse = self.reuse and control.restrict is None
         kept = [self._kept.find(state) if reuse else None for state in states]
         num_kept = [0 if tree is None else tree.visits[0] - 1 for tree in kept]
-        evaluator = self.evaluator.checked(control.check)
-        results = Mcts(RulesModel(self.game, evaluator), self.config).search(states, seeds, kept, control=control)
+        model = self.model.for_search(self.seeds.seed, control.check)
+        calls = model.network_calls
+        results = Mcts(model, self.config).search(states, seeds, kept, control=control)
         if reuse:
             self._kept.add([result.tree for result in results])
         shared = {
-            "network_calls": float(evaluator.network_calls),
+            "network_calls": float(model.network_calls - calls),
             "ms": 1e3 * (time.perf_counter() - began) / max(1, len(states)),
         }
         return [
@@ -205,9 +224,9 @@ class MctsPolicy(Policy):
         return Decision(
             move,
             policy=result.distribution(self.tau),
-            value=result.value,
+            value=result.value if self.model.bounded else None,
             line=line,
-            states=tuple(self.game.format(state) for state in states),
+            states=self.texts(states),
             stats={
                 "raw_legal": 1.0,
                 "simulations": float(result.simulations),
@@ -225,6 +244,16 @@ class MctsPolicy(Policy):
         shares = result.distribution(self.tau * self.temperature)
         return int(generator.choice(list(shares), p=list(shares.values())))
 
+    def texts(self, embeddings: Sequence[Any]) -> tuple[str | None, ...]:
+        """Text of the position that each embedding stands for; None where the model does not know one."""
+        positions = [self.model.position(embedding) for embedding in embeddings]
+        return tuple(None if position is None else self.game.format(position) for position in positions)
+
+    @property
+    def prior(self) -> Policy | None:
+        """The policy whose probabilities are the prior; None for a uniform prior or a model's own."""
+        return self.model.prior if isinstance(self.model, PolicyModel) else None
+
     def thinker(self) -> TreeThinker:
         """See ``Policy.thinker``."""
         return TreeThinker(self)
@@ -237,7 +266,7 @@ class MctsPolicy(Policy):
     def close(self) -> None:
         """Close the policies that are asked, and forget kept trees."""
         self._kept.clear()
-        self.evaluator.close()
+        self.model.close()
 
     @classmethod
     def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
@@ -256,29 +285,22 @@ class MctsPolicy(Policy):
         return (f"{cls.kind}:heuristic?simulations=200",) if gives_evaluation(game) else ()
 
     def with_options(self, **changed: Any) -> MctsPolicy:
-        """A search over the same policies with other options; forwarded ones go to those of them that take them.
+        """A search of the same model (weights shared) with other options, the model's own among them.
 
         Raises:
-            ValueError: an option that neither it nor a policy inside takes, or one out of range.
+            ValueError: an option that neither the search nor its model takes, or one out of range.
         """
-        inside = [each for each in (self.evaluator.prior, self.evaluator.value) if isinstance(each, Policy)]
-        forwarded = {option.name: option for each in inside for option in each.options() if option.forwarded}
-        known = {**forwarded, **{option.name: option for option in OWN_OPTIONS if not option.fixed}}
+        own = {option.name: option for option in OWN_OPTIONS if not option.fixed}
+        known = {**{option.name: option for option in self.model.options()}, **own}
         read = read_options(f"policy {self.kind!r}", changed, known.values())
-        names = [option.name for option in OWN_OPTIONS]
-        theirs = {key: value for key, value in read.items() if key not in names}
-        own = _with_preset({key: value for key, value in read.items() if key in names})
-        rest = {"tau": self.tau, "temperature": self.temperature, "reuse": self.reuse, "seed": self._seeds.seed}
-        options = {**dataclasses.asdict(self.config), **rest, **own}
+        forwarded = {key: value for key, value in read.items() if key not in own}
+        mine = _with_preset({key: value for key, value in read.items() if key in own})
+        rest = {"tau": self.tau, "temperature": self.temperature, "reuse": self.reuse, "seed": self.seeds.seed}
+        options = {**dataclasses.asdict(self.config), **rest, **mine}
         config = MctsConfig(**{option.name: options.pop(option.name) for option in OPTIONS})
-        prior, value = self.evaluator.prior, self.evaluator.value
-        if theirs:
-            made = {id(each): _with_theirs(each, theirs) for each in inside}
-            prior = prior if prior is None else made[id(prior)]
-            value = made[id(value)] if isinstance(value, Policy) else value
-        # An evaluator of its own, because the seed and the count of calls are of one policy.
+        model = self.model.with_options(**forwarded) if forwarded else self.model
         capped = self.capped or "simulations" in changed  # whoever sets a number means it
-        return type(self)(self.game, PolicyEvaluator(prior, value), config, capped=capped, name=self._name, **options)
+        return type(self)(self.game, model, config, capped=capped, name=self._name, **options)
 
     @classmethod
     def from_spec(cls, argument: str, options: dict[str, Any]) -> MctsPolicy:
@@ -304,18 +326,20 @@ class MctsPolicy(Policy):
             if spec not in ("uniform", *VALUES)
         }
         game = _common_game(policies, inner.get("game"))
-        prior = _prior_of(prior_spec, policies)
-        value = policies.get(value_spec) or _value_of(value_spec, game, options.get("seed") or 0)
-        made = cls(game, PolicyEvaluator(prior, value), name=_name_of(argument, prior_spec, value_spec, policies))
-        policy = made.with_options(**options)
+        whole = policies.get(argument) if {prior_spec, value_spec} == {argument} else None
+        model = None if whole is None else whole.search_model()
+        if model is None:
+            prior = _prior_of(prior_spec, policies)
+            value = policies.get(value_spec) or _value_of(value_spec, game, options.get("seed") or 0)
+            model = PolicyModel(game, prior, value)
+        policy = cls(game, model, name=_name_of(argument, prior_spec, value_spec, policies)).with_options(**options)
         if policies:
             # A policy that lacks what is asked of it should say so now, and not in the middle of a tournament.
             try:
-                policy.evaluator([game.parse()])
+                policy.model.for_search(0, FREE.check).root([game.parse()])
             except ValueError:
                 policy.close()
                 raise
-            policy.evaluator.network_calls = 0
         return policy
 
 
@@ -362,9 +386,3 @@ def _with_preset(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options over those of the named setting."""
     options = dict(options)
     return {**PRESETS.get(options.pop("preset", None) or "none", {}), **options}
-
-
-def _with_theirs(policy: Policy, options: Mapping[str, Any]) -> Policy:
-    """A policy with those of some options that it takes."""
-    names = {option.name for option in policy.options() if option.forwarded}
-    return policy.with_options(**{key: value for key, value in options.items() if key in names})

@@ -45,6 +45,8 @@ class WeightsPolicy(Policy):
     """What a saved folder's weights are read into."""
     learner: Learner
 
+    batch_size: int
+
     def __init__(self, learner: Learner, *, seed: int = 0, batch_size: int = 64) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")

@@ -11,7 +11,6 @@ from genpolicy.policies.base import decide_with
 from genpolicy.policies.seeds import RowSeeds
 from genpolicy.policies.thinking import Answer, Limits, Publish, Variation
 from genpolicy.search.mcts import Mcts, SearchResult
-from genpolicy.search.model import RulesModel
 from genpolicy.search.reuse import KeptTrees
 
 if TYPE_CHECKING:
@@ -34,16 +33,16 @@ class TreeThinker:
 
     def __init__(self, policy: MctsPolicy) -> None:
         self._policy = policy
-        self._seeds = RowSeeds(policy.evaluator.seed)
-        self._kept = KeptTrees(policy.game)
+        self._seeds = RowSeeds(policy.seeds.seed)
+        self._kept = KeptTrees(policy.game, policy.model)
         self._simulation_s = 0.0
 
     def think(self, state: Any, limits: Limits, publish: Publish, *, control: Control = FREE) -> None:
         """See ``Thinker``."""
         policy = self._policy
         (seed,) = self._seeds.draw([policy.game.format(state)])
-        evaluator = policy.evaluator.checked(control.check)
-        model = RulesModel(policy.game, evaluator)
+        model = policy.model.for_search(policy.seeds.seed, control.check)
+        num_calls = model.network_calls
         reuse = policy.reuse and control.restrict is None
         tree = self._kept.find(state) if reuse else None
         if limits.is_timed:
@@ -68,7 +67,7 @@ class TreeThinker:
                 added = max(1, result.simulations - done)
                 done = result.simulations
                 self._measure((time.perf_counter() - began) / added)
-                nodes = evaluator.network_calls or result.evaluations
+                nodes = model.network_calls - num_calls or result.evaluations
                 is_over = len(tree) > MAX_NODES or (policy.config.early_stop and tree.decided(target - done))
                 is_over |= limits.nodes is not None and nodes >= limits.nodes
                 is_over |= limits.depth is not None and result.depth >= limits.depth
@@ -81,7 +80,7 @@ class TreeThinker:
 
     def _answer_first(self, state: Any, limits: Limits, publish: Publish, control: Control) -> None:
         """Publish the prior's own move, by one network call where it can: the search may not get far in its time."""
-        prior = self._policy.evaluator.prior
+        prior = self._policy.prior
         if prior is not None:
             decision = decide_with(prior.with_effort(calls=1), [state], control)[0]
             publish(Answer.of(decision, int(decision.stats.get("network_calls", 0)), limits.num_variations))
@@ -119,5 +118,4 @@ class TreeThinker:
             for choice in ranked[:num_variations]
         ]
         line, states = result.line_from(move)
-        texts = tuple(self._policy.game.format(each) for each in states)
-        return Answer(tuple(variations), nodes, result.depth, line, texts)
+        return Answer(tuple(variations), nodes, result.depth, line, self._policy.texts(states))

@@ -14,7 +14,8 @@ import numpy as np
 
 from genpolicy.control import FREE, Control
 from genpolicy.search.model import SearchModel
-from genpolicy.search.tree import MctsConfig, Tree
+from genpolicy.search.selection import MctsConfig, Puct, Rule, expected, spread
+from genpolicy.search.tree import Tree
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     # Ye et al. 2025 (arXiv:2502.19805), the MCTS baseline: c_puct 0.1, tau 1, 100 simulations. Theirs is
@@ -42,11 +43,11 @@ class SearchResult:
     visits: dict[int, int]
     """Visits of every choice of the root, by id; those below the root only."""
     q: dict[int, float]
-    """Mean return of every visited choice, in [-1, 1] for the player to move at the root."""
+    """Mean return of every visited choice for the player to move at the root, in the range of the model's values."""
     choice: int
     """The most visited choice; ties by q, then by prior."""
     value: float
-    """Mean of all values backed up, in [-1, 1] for the player to move at the root."""
+    """Mean of all values backed up, for the player to move at the root."""
     line: tuple[int, ...]
     """Principal variation: the most visited choices from the root on."""
     embeddings: tuple[Any, ...]
@@ -89,10 +90,20 @@ class Mcts:
     Args:
         model: Rules and evaluator, or a learned model.
         config: Of all trees.
+        rule: How players choose; None for PUCT by ``config``, in units of ``spread`` where values have any range.
+        chance: How outcomes of chance are drawn.
     """
 
-    def __init__(self, model: SearchModel, config: MctsConfig | None = None) -> None:
+    def __init__(
+        self,
+        model: SearchModel,
+        config: MctsConfig | None = None,
+        *,
+        rule: Rule | None = None,
+        chance: Rule = expected,
+    ) -> None:
         self.model, self.config = model, config or MctsConfig()
+        self._rules = (rule or Puct(self.config, None if model.bounded else spread), chance)
 
     def search(
         self,
@@ -113,7 +124,7 @@ class Mcts:
                 has its choices already.
 
         Raises:
-            ValueError: a state without choices; no seeds for the noise; an evaluator's answer that is no answer.
+            ValueError: a state without choices; no seeds for the noise; an evaluator's answer that is not one.
         """
         config = self.config
         trees = self._roots(states, kept, control)
@@ -124,11 +135,13 @@ class Mcts:
                 tree.add_noise(config, np.random.default_rng(seed))
         running = trees
         while running:
-            waiting = [(tree, path) for tree in running for path in tree.gather(config, config.simulations)]
+            waiting = [
+                (tree, path) for tree in running for path in tree.gather(config, self._rules, config.simulations)
+            ]
             if waiting:
                 control.check()
                 requests = [tree.request(path) for tree, path in waiting]
-                nodes = self.model.step([embedding for embedding, _ in requests], [choice for _, choice in requests])
+                nodes = self.model.expand([embedding for embedding, _ in requests], [choice for _, choice in requests])
                 for row, (tree, path) in enumerate(waiting):
                     tree.receive(config, path, nodes, row)
             running = [tree for tree in running if not self._is_over(tree)]
@@ -145,7 +158,9 @@ class Mcts:
         control.check()
         nodes, rows = self.model.root(fresh), iter(range(len(fresh)))
         return [
-            Tree(nodes, next(rows), partial(control.allowed, state)) if tree is None else tree
+            Tree(nodes, next(rows), partial(control.allowed, state), bounded=self.model.bounded)
+            if tree is None
+            else tree
             for state, tree in zip(states, kept, strict=True)
         ]
 

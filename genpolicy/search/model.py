@@ -1,5 +1,7 @@
 """SearchModel: what a tree search knows of a game; RulesModel: the game's own rules with an evaluator at the leaves.
 
+``even``, ``Heuristic`` and ``Rollout`` are evaluators that need no network, each with a uniform prior.
+
 A search never sees a state. It holds *embeddings*, which only the model reads: positions where there are rules, hidden
 vectors in a learned model. All methods take batches, so that leaves of many trees share one call of a network.
 
@@ -11,16 +13,20 @@ is r = 1, d = 0. (Rewards, discounts and opaque embeddings as in Schrittwieser e
 
 from __future__ import annotations
 
+import hashlib
 import math
+import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias, overload
+from typing import Any, ClassVar, NamedTuple, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from genpolicy.facets import evaluation
 from genpolicy.game import Game
+from genpolicy.options import Option
 
 PRIOR_TOLERANCE = 1e-3
 """How far a prior's sum may be from 1 (float32 and float16 softmaxes of many moves); it is divided by its sum."""
@@ -40,13 +46,13 @@ class Nodes:
     """A batch of nodes; every field has one entry a node."""
 
     embeddings: Sequence[Any]
-    """Opaque; the model gets them back in ``step``."""
+    """Opaque; the model gets them back in ``expand``."""
     choices: Sequence[Choices]
     """Read at most once for each node, when the search first goes on from there: a model may compute them then."""
     values: Sequence[float]
-    """In [-1, 1] for the player to move at the node; ignored where the discount is 0."""
+    """For the player to move at the node, in [-1, 1] if the model is ``bounded``; ignored where the discount is 0."""
     rewards: Sequence[float]
-    """In [-1, 1] for the player who made the choice that led here; 0 for roots."""
+    """For the player who made the choice that led here, in the range of values; 0 for roots."""
     discounts: Sequence[float]
     """-1 the other side moves next, 1 the same side, 0 the game has ended; 1 for roots."""
     chance: Sequence[bool]
@@ -55,6 +61,11 @@ class Nodes:
 
 class SearchModel(ABC):
     """What a search asks of a game, or of a learned model of one."""
+
+    bounded: ClassVar[bool] = True
+    """Whether values and rewards lie in [-1, 1], as the search then checks; else they are any finite numbers."""
+    network_calls: int = 0
+    """Calls of networks so far."""
 
     @abstractmethod
     def root(self, states: Sequence[Any]) -> Nodes:
@@ -65,13 +76,47 @@ class SearchModel(ABC):
         """
 
     @abstractmethod
-    def step(self, embeddings: Sequence[Any], choices: Sequence[int]) -> Nodes:
+    def expand(self, embeddings: Sequence[Any], choices: Sequence[int]) -> Nodes:
         """The nodes that choices lead to, one for each pair; no row depends on the others."""
+
+    def position(self, embedding: Any) -> Any | None:
+        """The state of the game that an embedding stands for; None for a model that knows of none.
+
+        A search shows and keeps positions only where the model gives them.
+        """
+        del embedding
+        return None
+
+    def for_search(self, seed: int, check: Callable[[], None]) -> SearchModel:
+        """The model as one search works with it; the default is the model itself.
+
+        Args:
+            seed: Of all its draws.
+            check: To be called during long work (``genpolicy.control.Control``); the search itself calls it before
+                each call of the model.
+        """
+        del seed, check
+        return self
+
+    def options(self) -> tuple[Option, ...]:
+        """What may be set of the model besides the search's own options."""
+        return ()
+
+    def with_options(self, **changed: Any) -> SearchModel:
+        """The same model (weights shared) with other values of ``options``, which were read before."""
+        del changed
+        return self
+
+    def close(self) -> None:
+        """End processes and free memory; safe to call twice."""
 
 
 Prior: TypeAlias = "NDArray[np.floating[Any]] | Mapping[int, float] | None"
 """Probabilities of a state's legal moves: in their order, or by move id (a legal move that is left out has none); None:
 all the same."""
+Comparator: TypeAlias = "Callable[[Sequence[tuple[Any, Any]], int], Sequence[float]]"
+"""Pairs of positions and a player (0 or 1) -> a number for each pair: above 0 where the first position is better for
+that player, below 0 where the second is, 0 where neither is. The two may have different players to move."""
 Evaluator: TypeAlias = "Callable[[Sequence[Any]], tuple[Sequence[Prior], Sequence[float]]]"
 """States -> a prior and a value in [-1, 1] for the player to move, for each. No row may depend on the others."""
 
@@ -95,7 +140,7 @@ class RulesModel(SearchModel):
         """The states as roots.
 
         Raises:
-            ValueError: a state without legal moves, or an evaluator's answer that is no answer.
+            ValueError: a state without legal moves, or an evaluator's answer that is not one.
         """
         for state in states:
             if len(self.game.legal(state)) == 0:
@@ -105,12 +150,12 @@ class RulesModel(SearchModel):
         choices = _LegalChoices(self.game, states, priors)
         return Nodes(list(states), choices, values, [0.0] * count, [1.0] * count, [False] * count)
 
-    def step(self, embeddings: Sequence[Any], choices: Sequence[int]) -> Nodes:
+    def expand(self, embeddings: Sequence[Any], choices: Sequence[int]) -> Nodes:
         """The positions after some moves.
 
         Raises:
             IllegalMoveError: a move is not legal.
-            ValueError: an evaluator's answer that is no answer.
+            ValueError: an evaluator's answer that is not one.
         """
         game = self.game
         states = [game.play(state, move) for state, move in zip(embeddings, choices, strict=True)]
@@ -133,6 +178,10 @@ class RulesModel(SearchModel):
             discounts=[sign if o is None else 0.0 for sign, o in zip(signs, outcomes, strict=True)],
             chance=[False] * len(states),
         )
+
+    def position(self, embedding: Any) -> Any:
+        """The embedding, which is a state."""
+        return embedding
 
     def _evaluated(self, states: Sequence[Any]) -> tuple[list[NDArray[np.float64] | None], list[float]]:
         """Checked priors (of the legal moves in order) and values."""
@@ -210,3 +259,66 @@ class _LegalChoices(Sequence[Choices]):
         if self._outcomes is not None and self._outcomes[row] is not None:
             return Choices(np.empty(0, np.int64), None)
         return Choices(self._game.legal(self._states[row]), self._priors[row])
+
+
+def even(states: Sequence[Any]) -> tuple[list[Prior], list[float]]:
+    """Uniform prior, value 0: all knowledge comes from the ends of the game that the search meets."""
+    return [None] * len(states), [0.0] * len(states)
+
+
+class Heuristic:
+    """Uniform prior, the game's own heuristic evaluation.
+
+    Args:
+        game: A game whose ``hints`` give one.
+
+    Raises:
+        ValueError: it gives none; the message says what to take instead.
+    """
+
+    def __init__(self, game: Game[Any]) -> None:
+        self._evaluate = evaluation(game)
+
+    def __call__(self, states: Sequence[Any]) -> tuple[list[Prior], list[float]]:
+        """See ``Evaluator``."""
+        return [None] * len(states), [self._evaluate(state) for state in states]
+
+
+class Rollout:
+    """Uniform prior, the mean result of games that uniformly random moves play out.
+
+    A position's games depend on the seed and on its text alone, so neither the batch nor the order of a search matters.
+
+    Args:
+        game: The rules.
+        num_games: Games from each position.
+        max_plies: A longer game counts as drawn.
+        seed: Of the moves.
+
+    Raises:
+        ValueError: a number below 1.
+    """
+
+    def __init__(self, game: Game[Any], num_games: int = 1, max_plies: int = 512, seed: int = 0) -> None:
+        if num_games < 1 or max_plies < 1:
+            raise ValueError(f"num_games and max_plies must be at least 1, got {num_games} and {max_plies}")
+        self.game, self.num_games, self.max_plies, self.seed = game, num_games, max_plies, seed
+
+    def __call__(self, states: Sequence[Any]) -> tuple[list[Prior], list[float]]:
+        """See ``Evaluator``."""
+        return [None] * len(states), [self._mean(state) for state in states]
+
+    def _mean(self, state: Any) -> float:
+        digest = hashlib.blake2b(f"{self.seed}\n{self.game.format(state)}".encode(), digest_size=8).digest()
+        draw = random.Random(int.from_bytes(digest, "big"))
+        return sum(self._result(state, draw) for _ in range(self.num_games)) / self.num_games
+
+    def _result(self, state: Any, draw: random.Random) -> float:
+        """Result of one random game for the player to move in ``state``."""
+        game, mover = self.game, self.game.player(state)
+        for _ in range(self.max_plies):
+            result = game.outcome(state)
+            if result is not None:
+                return result if game.player(state) == mover else -result
+            state = game.play(state, int(draw.choice(game.legal(state))))
+        return 0.0

@@ -11,6 +11,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from genpolicy.game import Game
+from genpolicy.search.model import SearchModel
 from genpolicy.search.tree import Tree
 
 MAX_KEPT_NODES = 100_000  # some 300 MB of chess positions; the oldest trees go first
@@ -18,14 +19,15 @@ MAX_PLIES = 2  # our move and the answer; one where a policy plays both sides
 
 
 class KeptTrees:
-    """Trees of earlier searches whose embeddings are states of the game (``RulesModel``).
+    """Trees of earlier searches, found by the positions that the search model says its embeddings stand for.
 
     Args:
-        game: Compares states.
+        game: Compares positions.
+        model: Of all the searches.
     """
 
-    def __init__(self, game: Game[Any]) -> None:
-        self.game = game
+    def __init__(self, game: Game[Any], model: SearchModel) -> None:
+        self.game, self._model = game, model
         self._trees: list[tuple[Tree, dict[Hashable, list[int]]]] = []
 
     def clear(self) -> None:
@@ -33,14 +35,18 @@ class KeptTrees:
         self._trees.clear()
 
     def add(self, trees: Sequence[Tree]) -> None:
-        """Keep trees whose searches have ended."""
+        """Keep trees whose searches have ended.
+
+        Raises:
+            ValueError: the model does not say which position an embedding stands for.
+        """
         for tree in trees:
             found: dict[Hashable, list[int]] = {}
             level = [0]
             for _ in range(MAX_PLIES):
                 level = [child for node in level for child in tree.children[node] or ()]
                 for node in level:
-                    found.setdefault(self.game.key(tree.embeddings[node]), []).append(node)
+                    found.setdefault(self.game.key(self._position(tree, node)), []).append(node)
             self._trees.append((tree, found))
         total = sum(len(tree) for tree, _ in self._trees)
         while total > MAX_KEPT_NODES and len(self._trees) > 1:
@@ -51,6 +57,15 @@ class KeptTrees:
         key, best, most = self.game.key(state), None, 0
         for tree, nodes in self._trees:
             for node in nodes.get(key, ()):
-                if tree.visits[node] > most and self.game.history(tree.embeddings[node]) == self.game.history(state):
+                if tree.visits[node] > most and self._history(tree, node) == self.game.history(state):
                     best, most = (tree, node), tree.visits[node]
         return None if best is None else best[0].subtree(best[1])
+
+    def _position(self, tree: Tree, node: int) -> Any:
+        position = self._model.position(tree.embeddings[node])
+        if position is None:
+            raise ValueError("reuse: this search model does not say which positions its nodes stand for; leave it out")
+        return position
+
+    def _history(self, tree: Tree, node: int) -> Any:
+        return self.game.history(self._position(tree, node))

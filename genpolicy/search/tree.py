@@ -1,142 +1,25 @@
-"""One search tree of AlphaZero's MCTS: choose by PUCT, hold leaves in flight, back values up, take a subtree over.
+"""One search tree of AlphaZero's MCTS: go down by a rule, hold leaves in flight, back values up, take a subtree over.
 
 A flat arena: one entry a node in each list, and for a node that the search went on from, arrays of its choices. There
 is no object for an edge. Choices are kept in the order of their priors, so that under one first-play value the visited
 choices are always a prefix and the best unvisited one is the next: choosing looks at the visited children and at one
 more, whatever the number of legal moves, and legal moves of leaves that are never visited again are never generated.
-
-The score of a choice (Silver et al. 2018, Science 362:1140): Q + C P sqrt(N) / (1 + n), with the node's visits N (its
-own evaluation is one), the child's visits n, the prior P, and C either a constant or log((1 + N + c_base) / c_base) +
-c_init. Ties go to the higher prior, then to the lower id.
 """
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from genpolicy.options import Option
 from genpolicy.search.model import Nodes
+from genpolicy.search.selection import MctsConfig, Rule
 
-FirstPlay = Literal["mean", "value", "constant"]
-FIRST_PLAY: tuple[FirstPlay, ...] = ("mean", "value", "constant")
-SMALL, LARGE = 1e-6, 1e6
-"""Of the constants of a search: beyond them scores become infinite, or visits are lost in rounding."""
-
-
-@dataclass(frozen=True)
-class MctsConfig:
-    """How a tree is searched. The defaults are AlphaZero's constants with first-play value from the parent."""
-
-    simulations: int = 100
-    """Visits added below the root, at least 1."""
-    c_puct: float | None = None
-    """Constant C of PUCT, from 0 to 1e6; None takes the growing form of c_base and c_init."""
-    c_base: float = 19652.0
-    """Visits at which the growing form has grown by log 2, at least 1e-6."""
-    c_init: float = 1.25
-    """The growing form at no visits, from 0 to 1e6."""
-    first_play: FirstPlay = "mean"
-    """Q of a choice not visited yet: ``mean``, the mean value of its parent so far; ``value``, the evaluator's value of
-    the parent; ``constant``, ``first_play_value``."""
-    first_play_reduction: float = 0.0
-    """Taken off ``mean`` or ``value``."""
-    first_play_value: float = 0.0
-    """In [-1, 1] for the player who chooses; -1 counts what was not visited as lost."""
-    dirichlet_alpha: float = 0.3
-    """Concentration of the noise at the root, from 1e-6 to 1e6."""
-    noise_fraction: float = 0.0
-    """Share of that noise in the root's prior, in [0, 1]. 0: none (play); 0.25: AlphaZero's self-play."""
-    leaves: int = 8
-    """Most leaves of one tree in flight. 1 is the sequential search."""
-    virtual_loss: float = 1.0
-    """Lost visits that a leaf in flight counts for, along its path, from 1e-6 to 1e6. Without effect where leaves is
-    1."""
-    early_stop: bool = False
-    """Stop when the most visited choice cannot be overtaken any more. The move stays, the distribution is cut short."""
-
-    def __post_init__(self) -> None:
-        for option in OPTIONS:
-            value = getattr(self, option.name)
-            if value is not None or option.name != "c_puct":
-                option.read(value)
-
-
-OPTIONS = (
-    Option(
-        "simulations",
-        int,
-        100,
-        low=1,
-        usual_high=1_000_000,
-        page_high=5000,
-        help="positions looked at for a decision; fewer are faster and weaker",
-        label="Simulations",
-        basic=True,
-    ),
-    Option(
-        "c_puct",
-        float,
-        low=0,
-        high=LARGE,
-        usual_low=0.01,
-        usual_high=100,
-        help="weight of the prior in the search",
-        label="c_puct",
-    ),
-    Option(
-        "c_base",
-        float,
-        19652.0,
-        low=SMALL,
-        usual_low=1,
-        usual_high=1e6,
-        help="from where on that weight grows with the visits",
-        label="c_base",
-    ),
-    Option(
-        "c_init", float, 1.25, low=0, high=LARGE, usual_high=100, help="that weight at the beginning", label="c_init"
-    ),
-    Option("first_play", str, "mean", choices=FIRST_PLAY, help="value of a move that was not tried yet"),
-    Option(
-        "first_play_reduction",
-        float,
-        0.0,
-        low=-2,
-        high=2,
-        usual_low=0,
-        help="how much less than its parent such a move is worth",
-    ),
-    Option("first_play_value", float, 0.0, low=-1, high=1, help="that value where it is constant"),
-    Option(
-        "dirichlet_alpha",
-        float,
-        0.3,
-        low=SMALL,
-        high=LARGE,
-        usual_low=0.001,
-        usual_high=100,
-        help="of the noise at the root",
-    ),
-    Option("noise_fraction", float, 0.0, low=0, high=1, help="share of the noise at the root"),
-    Option("leaves", int, 8, low=1, usual_high=4096, help="most leaves of one tree in flight", hidden=True),
-    Option(
-        "virtual_loss",
-        float,
-        1.0,
-        low=SMALL,
-        high=LARGE,
-        help="lost visits that a leaf in flight counts for",
-        hidden=True,
-    ),
-    Option("early_stop", bool, False, help="stop when the move can change no more"),
-)
-"""What may be set of a search: the fields of ``MctsConfig`` with their ranges."""
+Rules: TypeAlias = "tuple[Rule, Rule]"
+"""The rule of players and that of chance."""
 
 
 class Tree:
@@ -146,12 +29,21 @@ class Tree:
         nodes: A batch that holds the root.
         row: Its row there.
         allowed: Ids of the root's choices -> those that may be chosen, in the same order; None allows all.
+        bounded: As in ``SearchModel``.
 
     Raises:
         ValueError: the root has no choices, or its value is not one.
     """
 
-    def __init__(self, nodes: Nodes, row: int, allowed: Callable[[Sequence[int]], Sequence[int]] | None = None) -> None:
+    def __init__(
+        self,
+        nodes: Nodes,
+        row: int,
+        allowed: Callable[[Sequence[int]], Sequence[int]] | None = None,
+        *,
+        bounded: bool = True,
+    ) -> None:
+        self.bounded = bounded
         self.embeddings: list[Any] = []
         """The model's own, never looked into; None also while a node waits for its evaluation (see ``visits``)."""
         self.actions: list[int] = []
@@ -167,8 +59,10 @@ class Tree:
         """Backed-up visits; the node's own evaluation is the first, so 0 says that the node waits for it."""
         self.value_sums: list[float] = []
         """Sum of the values backed up, for the player to move there."""
-        self._counts: list[float] = []  # visits and virtual visits: what PUCT sees
-        self._returns: list[float] = []  # sum of reward + discount * value, less virtual losses: the chooser's view
+        self.counts: list[float] = []
+        """Visits and virtual visits: what a rule sees."""
+        self.returns: list[float] = []
+        """Sum of reward + discount * value, less virtual losses, for the player who chose."""
         self.children: list[list[int] | None] = []
         """Visited children in the order of ``ids``; None where the search has not gone on yet."""
         self.ids: list[NDArray[np.int64] | None] = []
@@ -178,7 +72,7 @@ class Tree:
         """Visits added, positions evaluated and longest line (in choices) of the searches of this tree object."""
         self._add(-1, 1.0)
         self._fill(0, nodes, row)
-        self._counts[0], self.visits[0], self.value_sums[0] = 1.0, 1, self.values[0]
+        self.counts[0], self.visits[0], self.value_sums[0] = 1.0, 1, self.values[0]
         self.evaluations = 1
         self._open(0, allowed)
 
@@ -197,8 +91,8 @@ class Tree:
         self.edge_priors.append(edge_prior)
         self.visits.append(0)
         self.value_sums.append(0.0)
-        self._counts.append(0.0)
-        self._returns.append(0.0)
+        self.counts.append(0.0)
+        self.returns.append(0.0)
         self.children.append(None)
         self.ids.append(None)
         self.priors.append(None)
@@ -207,9 +101,11 @@ class Tree:
 
     def _fill(self, node: int, nodes: Nodes, row: int) -> None:
         value, reward, discount = nodes.values[row], nodes.rewards[row], nodes.discounts[row]
+        most = 1.0 if self.bounded else sys.float_info.max
         # So written, NaN fails too.
-        if not (-1.0 <= value <= 1.0 and -1.0 <= reward <= 1.0 and -1.0 <= discount <= 1.0):
-            raise ValueError(f"a search model gave value {value}, reward {reward}, discount {discount}; all in [-1, 1]")
+        if not (-most <= value <= most and -most <= reward <= most and -1.0 <= discount <= 1.0):
+            allowed = "all in [-1, 1]" if self.bounded else "all finite, the discount in [-1, 1]"
+            raise ValueError(f"a search model gave value {value}, reward {reward}, discount {discount}; {allowed}")
         self.embeddings[node] = nodes.embeddings[row]
         self.values[node], self.rewards[node], self.discounts[node] = value, reward, discount
         self.chance[node] = nodes.chance[row]
@@ -235,18 +131,19 @@ class Tree:
 
     # Going down.
 
-    def gather(self, config: MctsConfig, target: int) -> list[list[int]]:
+    def gather(self, config: MctsConfig, rules: Rules, target: int) -> list[list[int]]:
         """Paths (root first) to leaves that wait for ``receive``, at most ``config.leaves``.
 
         A game's end is backed up at once. A leaf that is in flight already ends the batch.
 
         Args:
-            config: How choices are scored.
+            config: How many leaves, and what each counts meanwhile.
+            rules: Of players and of chance.
             target: ``simulations`` at which the search is over.
         """
         paths: list[list[int]] = []
         while self.simulations + len(paths) < target and len(paths) < config.leaves:
-            path = self._descend(config)
+            path = self._descend(rules)
             if path is None:
                 break
             if self.visits[path[-1]]:
@@ -271,89 +168,49 @@ class Tree:
         """What the model is asked for a gathered leaf: its parent's embedding and the choice."""
         return self.embeddings[path[-2]], self.actions[path[-1]]
 
-    def _descend(self, config: MctsConfig) -> list[int] | None:
+    def _descend(self, rules: Rules) -> list[int] | None:
         """Path to a new leaf or to an end of the game; None if the leaf is in flight."""
         node, path = 0, [0]
+        player, chance = rules
         children_of, discounts, visits = self.children, self.discounts, self.visits
         while True:
             children = children_of[node]
             if children is None:
                 children = self._open(node)
             known = len(self.actions)
-            node = self._draw(node, children) if self.chance[node] else self._choose(node, children, config)
+            node = (chance if self.chance[node] else player)(self, node, children)
             path.append(node)
             if node == known or discounts[node] == 0.0:
                 return path
             if not visits[node]:
                 return None
 
-    def _choose(self, node: int, children: list[int], config: MctsConfig) -> int:
-        """The child of the best PUCT score, made if it is new."""
-        counts, returns, edge_priors = self._counts, self._returns, self.edge_priors
-        visits = counts[node]
-        constant = config.c_puct
-        if constant is None:
-            constant = math.log((1.0 + visits + config.c_base) / config.c_base) + config.c_init
-        factor = constant * math.sqrt(visits)
-        best, best_score = -1, -math.inf
-        for child in children:
-            count = counts[child]
-            score = returns[child] / count + factor * edge_priors[child] / (1.0 + count)
-            if score > best_score:
-                best, best_score = child, score
-        ids, tried = self.ids[node], len(children)
+    def next_prior(self, node: int, children: list[int]) -> float | None:
+        """Prior of the likeliest choice that was not visited yet; None where all were."""
+        ids, priors, tried = self.ids[node], self.priors[node], len(children)
         assert ids is not None
-        if tried < len(ids):
-            prior = self._prior(node, tried)
-            if self._first_play(node, config) + factor * prior > best_score:
-                best = self._add(ids.item(tried), prior)
-                children.append(best)
-        return best
+        if tried == len(ids):
+            return None
+        return 1.0 / len(ids) if priors is None else float(priors.item(tried))
 
-    def _draw(self, node: int, children: list[int]) -> int:
-        """The outcome of a chance node that is most behind its probability.
-
-        Nothing is random: after n visits every outcome has been taken close to n times its probability, so the mean
-        over the visits is the expectation with less noise than draws would give.
-        """
-        counts, edge_priors = self._counts, self.edge_priors
-        total = counts[node]  # its own evaluation stands for the visit that is on its way
-        best, best_lag = -1, -math.inf
-        for child in children:
-            lag = edge_priors[child] * total - counts[child]
-            if lag > best_lag:
-                best, best_lag = child, lag
-        ids, tried = self.ids[node], len(children)
+    def add_child(self, node: int, children: list[int], prior: float) -> int:
+        """Add the likeliest choice that was not visited yet to a node's children; ``prior`` is ``next_prior``."""
+        ids = self.ids[node]
         assert ids is not None
-        if tried < len(ids):
-            prior = self._prior(node, tried)
-            if prior * total > best_lag:
-                best = self._add(ids.item(tried), prior)
-                children.append(best)
-        return best
-
-    def _prior(self, node: int, place: int) -> float:
-        priors, ids = self.priors[node], self.ids[node]
-        assert ids is not None
-        return 1.0 / len(ids) if priors is None else float(priors.item(place))
-
-    def _first_play(self, node: int, config: MctsConfig) -> float:
-        if config.first_play == "mean":
-            return self.value_sums[node] / self.visits[node] - config.first_play_reduction
-        if config.first_play == "value":
-            return self.values[node] - config.first_play_reduction
-        return config.first_play_value
+        child = self._add(ids.item(len(children)), prior)
+        children.append(child)
+        return child
 
     # Coming back.
 
     def _count_virtual(self, path: list[int], losses: float) -> None:
         for node in path:
-            self._counts[node] += losses
-            self._returns[node] -= losses
+            self.counts[node] += losses
+            self.returns[node] -= losses
 
     def _back_up(self, path: list[int], value: float) -> None:
         """Count a visit along a path; ``value`` is the leaf's, for the player to move there."""
-        counts, returns, visits, sums = self._counts, self._returns, self.visits, self.value_sums
+        counts, returns, visits, sums = self.counts, self.returns, self.visits, self.value_sums
         for node in reversed(path):
             visits[node] += 1
             counts[node] += 1.0
@@ -367,8 +224,9 @@ class Tree:
 
     @property
     def value(self) -> float:
-        """Mean of all values backed up to the root, in [-1, 1] for the player to move there."""
-        return min(1.0, max(-1.0, self.value_sums[0] / self.visits[0]))
+        """Mean of all values backed up to the root for the player to move there, in [-1, 1] where they are bounded."""
+        mean = self.value_sums[0] / self.visits[0]
+        return min(1.0, max(-1.0, mean)) if self.bounded else mean
 
     def q(self, node: int) -> float:
         """What the choice that led to a node is worth to the player who made it, by the search so far."""
@@ -432,6 +290,7 @@ class Tree:
         made = Tree.__new__(Tree)
         for name, column in vars(self).items():
             setattr(made, name, [column[old] for old in order] if isinstance(column, list) else 0)
+        made.bounded = self.bounded
         made.children = [None if c is None else [new[old] for old in c] for c in made.children]
         made.actions[0], made.edge_priors[0], made.rewards[0], made.discounts[0] = -1, 1.0, 0.0, 1.0
         if made.children[0] is None:

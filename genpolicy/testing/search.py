@@ -43,10 +43,10 @@ def check_search_model(model: SearchModel, states: Sequence[Any], *, max_nodes: 
         pairs = pairs[: max(1, max_nodes - seen)]
         if not pairs:
             return
-        nodes = model.step([embedding for embedding, _ in pairs], [choice for _, choice in pairs])
+        nodes = model.expand([embedding for embedding, _ in pairs], [choice for _, choice in pairs])
         _law(len(nodes.embeddings) == len(pairs), f"{len(nodes.embeddings)} nodes for {len(pairs)} choices")
         for row in sorted({0, len(pairs) // 2, len(pairs) - 1}):
-            _check_alone(nodes, row, model.step([pairs[row][0]], [pairs[row][1]]))
+            _check_alone(nodes, row, model.expand([pairs[row][0]], [pairs[row][1]]))
 
 
 def _check_node(nodes: Nodes, row: int, choices: Choices) -> None:

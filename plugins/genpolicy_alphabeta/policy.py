@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from genpolicy.control import FREE, Control
@@ -15,8 +15,8 @@ from genpolicy.policies.base import GENERAL_OPTIONS, Decision, Policy, decide_wi
 from genpolicy.policies.simple import legal_of
 from genpolicy.policies.thinking import Answer, Limits, Publish, Variation
 from genpolicy.registry import spelled_pairs
+from genpolicy.search.model import Comparator, Evaluator, Prior
 from genpolicy_alphabeta.oracle import DEFAULT_NODES
-from genpolicy_alphabeta.scores import Comparator
 from genpolicy_alphabeta.search import QUIESCENCE_PLIES, AlphaBeta, SearchResult
 
 OPTIONS = (
@@ -220,7 +220,7 @@ class AlphaBetaPolicy(Policy):
             if isinstance(own.get(key), str):
                 own[key] = load_policy(own[key], **asked)
         if isinstance(own.get("comparator"), str):
-            own["comparator"] = _comparator(load_policy(own["comparator"], **asked), own["comparator"])
+            own["comparator"] = _comparator(load_policy(own["comparator"], **asked))
         made = cls(game, **own, name=name)
         made.seed(options.get("seed") or 0)
         return made
@@ -294,30 +294,40 @@ def _spelled(kind: str, options: Mapping[str, Any]) -> str:
     return kind + "?" * bool(options) + "&".join(texts)
 
 
-def _prior(policy: Policy, control: Control) -> Callable[[Any], Mapping[int, float]]:
-    def ask(state: Any) -> Mapping[int, float]:
-        found = decide_with(policy, [state], control)[0].policy
-        if found is None:
-            raise ValueError(f"prior: policy {policy.label!r} gives no probabilities of its moves; take another one")
-        return found
+def _prior(policy: Policy, control: Control) -> Evaluator:
+    """A policy's probabilities of the moves; values are not asked for."""
+
+    def ask(states: Sequence[Any]) -> tuple[list[Prior], list[float]]:
+        priors: list[Prior] = []
+        for decision in decide_with(policy, states, control):
+            if decision.policy is None:
+                raise ValueError(
+                    f"prior: policy {policy.label!r} gives no probabilities of its moves; take another one"
+                )
+            priors.append(decision.policy)
+        return priors, [0.0] * len(priors)
 
     return ask
 
 
-def _evaluator(policy: Policy, control: Control) -> Callable[[Any], float]:
-    def ask(state: Any) -> float:
-        found = decide_with(policy, [state], control)[0].value
-        if found is None:
-            raise ValueError(f"evaluator: policy {policy.label!r} gives no value (S-V and SA-V do); take another one")
-        return found
+def _evaluator(policy: Policy, control: Control) -> Evaluator:
+    """A policy's values; priors are not asked for."""
+
+    def ask(states: Sequence[Any]) -> tuple[list[Prior], list[float]]:
+        values = []
+        for decision in decide_with(policy, states, control):
+            if decision.value is None:
+                raise ValueError(
+                    f"evaluator: policy {policy.label!r} gives no value (S-V and SA-V do); take another one"
+                )
+            values.append(decision.value)
+        return [None] * len(values), values
 
     return ask
 
 
-def _comparator(policy: Policy, spelling: str) -> Comparator:
-    compare: Comparator | None = getattr(policy, "compare", None)
-    if compare is None:
-        raise ValueError(
-            f"comparator: policy {spelling!r} compares no positions: it has no method compare(a, b, player)"
-        )
-    return compare
+def _comparator(policy: Policy) -> Comparator:
+    comparator = policy.comparator()
+    if comparator is None:
+        raise ValueError(f"comparator: policy {policy.label!r} cannot tell which of two positions is better")
+    return comparator

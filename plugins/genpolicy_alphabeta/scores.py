@@ -7,16 +7,12 @@ leaves are told apart by a comparator, and a decided game beats or loses to ever
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
+
+from genpolicy.search.model import Comparator
 
 DECIDED = 10_000.0
 """Above every value, and above the length of any game."""
-Evaluator = Callable[[Any], float]
-"""Heuristic value in [-1, 1] of a position for the player to move."""
-Comparator = Callable[[Any, Any, int], float]
-"""``comparator(first, second, player)``: above 0 where the first position is better for the player (0 or 1), below 0
-where the second is, 0 where neither is. Whose move it is may differ between them."""
 
 
 class Leaf:
@@ -50,7 +46,7 @@ class Leaf:
 
     def _against(self, other: Score) -> float:
         if isinstance(other, Leaf):
-            return self._comparator(self.state, other.state, self.player)
+            return self._comparator([(self.state, other.state)], self.player)[0]
         return -other  # a decided game, or the infinite end of a window
 
 

@@ -15,9 +15,8 @@ from typing import Any
 
 from genpolicy.control import FREE
 from genpolicy.game import Game, Hints
+from genpolicy.search.model import Comparator, Evaluator
 from genpolicy_alphabeta.scores import (
-    Comparator,
-    Evaluator,
     Leaf,
     Score,
     decided,
@@ -32,8 +31,6 @@ NODES_BETWEEN_CHECKS = 16
 QUIESCENCE_PLIES = 8
 """Forcing moves that are followed beyond the depth."""
 MAX_TABLE_ENTRIES = 500_000  # about 200 MB; a full table is emptied
-Prior = Callable[[Any], Mapping[int, float]]
-"""Probabilities of the legal moves of a position, by absolute id."""
 
 
 @dataclass(frozen=True)
@@ -94,9 +91,9 @@ class AlphaBeta:
         depth: Plies that every line is searched, at least 1 (quiescence not counted).
         nodes: Positions looked at, at least 1.
         movetime_ms: Milliseconds; answers then depend on the machine.
-        evaluator: Values leaves; by default the game's ``hints``.
+        evaluator: Its values are those of leaves, where the game's ``hints`` would give them.
         comparator: Says which of two leaves is better, in place of an evaluator.
-        prior: Orders the moves, best first; asked at positions with ``prior_depth`` plies to go or more.
+        prior: Its priors order the moves, best first; asked at positions with ``prior_depth`` plies to go or more.
         prior_depth: See ``prior``.
         quiescence: Most plies of forcing moves beyond the depth where the game says that a leaf is not quiet; 0: none,
             as for games that name no forcing moves.
@@ -115,7 +112,7 @@ class AlphaBeta:
         movetime_ms: float | None = None,
         evaluator: Evaluator | None = None,
         comparator: Comparator | None = None,
-        prior: Prior | None = None,
+        prior: Evaluator | None = None,
         prior_depth: int = 2,
         quiescence: int = QUIESCENCE_PLIES,
         table: bool = True,
@@ -129,7 +126,9 @@ class AlphaBeta:
             raise ValueError("leaves are valued by an evaluator or told apart by a comparator, not both")
         self.game, self.depth, self.nodes, self.movetime_ms = game, depth, nodes, movetime_ms
         hints, nothing = game.hints or Hints(), Hints[Any]()
-        self.evaluator: Evaluator = evaluator or (hints if "evaluate" in hints.gives else nothing).evaluate
+        self._value: Callable[[Any], float] = (hints if "evaluate" in hints.gives else nothing).evaluate
+        if evaluator is not None:
+            self._value = lambda state: evaluator([state])[1][0]
         self.hints = hints if "forcing" in hints.gives else nothing
         self.transposition_key = (hints if "transposition_key" in hints.gives else nothing).transposition_key
         self.comparator, self.prior, self.prior_depth = comparator, prior, prior_depth
@@ -272,7 +271,7 @@ class AlphaBeta:
         """The heuristic score of a position."""
         if self.comparator is not None:
             return Leaf(state, self.game.player(state), self.comparator)
-        return max(-1.0, min(1.0, self.evaluator(state)))
+        return max(-1.0, min(1.0, self._value(state)))
 
     def _at_horizon(
         self, state: Any, ply: int, alpha: Score, beta: Score, plies_left: int
@@ -361,7 +360,11 @@ class AlphaBeta:
         key = self.game.key(state)
         if key not in self._priors:
             assert self.prior is not None
-            self._priors[key] = self.prior(state)
+            (prior,), _ = self.prior([state])
+            if not isinstance(prior, Mapping):
+                legal = self.game.legal(state).tolist()
+                prior = dict(zip(legal, [0.0] * len(legal) if prior is None else prior, strict=True))
+            self._priors[key] = prior
         return self._priors[key]
 
     def _note_cut(self, state: Any, move: int, depth: int, ply: int) -> None:

@@ -11,8 +11,8 @@ def search_over(policy: Policy, simulations: int) -> Policy:
     Raises:
         ValueError: the policy gives no probabilities, or neither it nor the game a value.
     """
-    from genpolicy.policies.mcts import MctsPolicy, PolicyEvaluator
-    from genpolicy.search.leaf import Heuristic
+    from genpolicy.policies.mcts import MctsPolicy, PolicyModel
+    from genpolicy.search.model import Heuristic
 
     prior = policy.with_effort(calls=1)  # a search asks often
     game = policy.game
@@ -20,4 +20,4 @@ def search_over(policy: Policy, simulations: int) -> Policy:
     if decision.policy is None:
         raise ValueError(f"policy {policy.label!r} gives no probabilities of its moves, which a search needs")
     value = prior if decision.value is not None else Heuristic(game)
-    return MctsPolicy(game, PolicyEvaluator(prior, value), name=policy.label).with_options(simulations=simulations)
+    return MctsPolicy(game, PolicyModel(game, prior, value), name=policy.label).with_options(simulations=simulations)

@@ -13,7 +13,9 @@ pytest.importorskip("chess")
 import chess
 
 import genpolicy
+from genpolicy.search.model import even
 from genpolicy_alphabeta.search import AlphaBeta
+from tests.search.search_models import valued
 
 GAME = genpolicy.load_game("chess")
 FLIP = GAME.symmetries[0]
@@ -35,7 +37,7 @@ def both_colours(fen: str) -> list[Any]:
     return [state, FLIP.state(state)]
 
 
-@pytest.mark.parametrize("evaluator", [None, lambda state: 0.0], ids=["heuristic", "even"])
+@pytest.mark.parametrize("evaluator", [None, even], ids=["heuristic", "even"])
 @pytest.mark.parametrize("fen", MATES_IN_ONE)
 def test_mate_in_one(fen: str, evaluator: Any) -> None:
     for number, state in enumerate(both_colours(fen)):
@@ -59,7 +61,7 @@ def test_wins_in_one_of_random_games_with_little_to_spend() -> None:
             wins = {m for m in legal if GAME.outcome(GAME.play(state, m)) == -1} if missing[GAME.player(state)] else ()
             if wins:
                 missing[GAME.player(state)] -= 1
-                for search in (AlphaBeta(GAME, depth=2, evaluator=lambda _: 0.0), AlphaBeta(GAME, nodes=120)):
+                for search in (AlphaBeta(GAME, depth=2, evaluator=even), AlphaBeta(GAME, nodes=120)):
                     found = search.search(state)
                     assert found.move in wins
                     assert found.text == "mate:1"
@@ -197,7 +199,7 @@ def test_the_table_changes_nothing_whatever_the_past() -> None:
             return random.Random(repr(GAME.key(position)) + salt).uniform(-1, 1)
 
         with_table, without = (
-            AlphaBeta(GAME, depth=3, table=table, evaluator=anything).search(state) for table in (True, False)
+            AlphaBeta(GAME, depth=3, table=table, evaluator=valued(anything)).search(state) for table in (True, False)
         )
         assert with_table.score == without.score, (GAME.format(state), [m.uci() for m in state.moves])
 
@@ -210,9 +212,9 @@ def test_a_search_that_is_cut_keeps_the_last_finished_move() -> None:
         return (int.from_bytes(digest[:4], "big") % 2001 - 1000) / 1000 * 0.9
 
     state = GAME.parse("8/8/8/4P3/8/8/k1K5/8 w - - 0 1")
-    finished = [AlphaBeta(GAME, depth=n, quiescence=0, evaluator=evaluate).search(state) for n in (5, 6)]
+    finished = [AlphaBeta(GAME, depth=n, quiescence=0, evaluator=valued(evaluate)).search(state) for n in (5, 6)]
     advance = GAME.moves.index("e5e6")
     assert [found.move for found in finished] == [advance] * 2
     limits = range(finished[0].nodes, 1600, 49)
-    cut = [AlphaBeta(GAME, nodes=nodes, quiescence=0, evaluator=evaluate).search(state) for nodes in limits]
+    cut = [AlphaBeta(GAME, nodes=nodes, quiescence=0, evaluator=valued(evaluate)).search(state) for nodes in limits]
     assert {(found.move, found.depth) for found in cut} <= {(advance, 5), (advance, 6)}

@@ -19,6 +19,7 @@ from genpolicy import load_game, registry
 from genpolicy.errors import IllegalMoveError, RegistryError, SourceError
 from genpolicy.facets import evaluation, reader, writer
 from genpolicy.game import Game, IntArray, MoveVocabulary, StateTokenizer, View
+from genpolicy.search.model import even
 from genpolicy.sequence import Layout
 from genpolicy.testing import check_game
 from genpolicy_alphabeta.search import AlphaBeta
@@ -124,7 +125,7 @@ def test_a_game_without_facets_says_what_it_lacks(nim: Game[Any], tmp_path: Path
         writer(nim, tmp_path, "games")
     with pytest.raises(ValueError, match="game 'nim' has no heuristic evaluation"):
         evaluation(nim)
-    assert AlphaBeta(nim, evaluator=lambda state: 0.0).search(nim.parse("5 A")).value == 1.0
+    assert AlphaBeta(nim, evaluator=even).search(nim.parse("5 A")).value == 1.0
     with pytest.raises(ValueError, match="no heuristic evaluation"):
         AlphaBeta(nim, depth=2).search(nim.parse())
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
-from genpolicy.search.model import Choices, Nodes, SearchModel
+from genpolicy.search.model import Choices, Comparator, Evaluator, Nodes, SearchModel
 from genpolicy.search.tree import Tree
 
 
@@ -21,7 +21,7 @@ class Drawn(SearchModel):
     def root(self, states: Sequence[Any]) -> Nodes:
         return self._batch(list(states))
 
-    def step(self, embeddings: Sequence[Any], choices: Sequence[int]) -> Nodes:
+    def expand(self, embeddings: Sequence[Any], choices: Sequence[int]) -> Nodes:
         return self._batch([self.nodes[e][4][c][1] for e, c in zip(embeddings, choices, strict=True)])
 
     def _batch(self, names: list[str]) -> Nodes:
@@ -33,6 +33,21 @@ class Drawn(SearchModel):
         return Nodes(names, choices, *(list(column) for column in list(zip(*rows, strict=True))[:4]))
 
 
+def valued(value: Callable[[Any], float]) -> Evaluator:
+    """An evaluator of states one by one, without a prior."""
+    return lambda states: ([None] * len(states), [value(state) for state in states])
+
+
+def preferring(prior: Callable[[Any], Mapping[int, float]]) -> Evaluator:
+    """An evaluator that knows priors alone."""
+    return lambda states: ([prior(state) for state in states], [0.0] * len(states))
+
+
+def comparing(better: Callable[[Any, Any, int], float]) -> Comparator:
+    """A comparator of pairs one by one."""
+    return lambda pairs, player: [better(first, second, player) for first, second in pairs]
+
+
 END: dict[int, tuple[float, str]] = {}
 
 
@@ -40,7 +55,7 @@ def check_tree(tree: Tree) -> None:
     """The books of a tree whose search has ended."""
     for node in range(len(tree)):
         children = tree.children[node] or []
-        assert tree.visits[node] == tree._counts[node], "virtual visits are left"
+        assert tree.visits[node] == tree.counts[node], "virtual visits are left"
         below = [tree.visits[child] for child in children]
         if tree.discounts[node] == 0:
             assert not children
@@ -50,4 +65,4 @@ def check_tree(tree: Tree) -> None:
         if tree.discounts[node] != 0:
             assert tree.value_sums[node] == pytest.approx(gathered + tree.values[node], abs=1e-9)
         if node:
-            assert tree._returns[node] / tree.visits[node] == pytest.approx(tree.q(node), abs=1e-9)
+            assert tree.returns[node] / tree.visits[node] == pytest.approx(tree.q(node), abs=1e-9)

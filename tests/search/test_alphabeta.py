@@ -11,8 +11,10 @@ import pytest
 
 import genpolicy
 from genpolicy.game import Game
+from genpolicy.search.model import even
 from genpolicy_alphabeta.scores import plies_to_end
 from genpolicy_alphabeta.search import AlphaBeta
+from tests.search.search_models import comparing, preferring, valued
 from tests.small_datasets import CONNECT
 
 WIN = 100.0  # of the reference: a win in n plies is 100 - n
@@ -72,14 +74,14 @@ def test_the_answer_is_that_of_exhaustive_minimax_on_1000_small_boards() -> None
         }
         expected = max(by_move.values())
         for table in (True, False):
-            found = AlphaBeta(game, depth=depth, table=table, evaluator=evaluate).search(state)
+            found = AlphaBeta(game, depth=depth, table=table, evaluator=valued(evaluate)).search(state)
             where = (game.spec, game.format(state), depth, table, found, expected)
             assert as_reference(found.score) == expected, where
             assert by_move[found.move] == expected, where
             if depth is None:
                 assert found.exact, where
                 assert found.value == (expected > 0) - (expected < 0), where
-        scores = AlphaBeta(game, depth=depth, evaluator=evaluate).move_scores(state)
+        scores = AlphaBeta(game, depth=depth, evaluator=valued(evaluate)).move_scores(state)
         assert {move: as_reference(score) for move, score in scores.items()} == by_move
 
 
@@ -95,7 +97,8 @@ def test_a_comparator_that_orders_like_an_evaluator_gives_its_answer() -> None:
         depth = 3
         expected = minimax(game, state, depth, game.hints.evaluate)
         for table in (True, False):
-            search = AlphaBeta(game, depth=depth, comparator=lambda a, b, p: worth(a, p) - worth(b, p), table=table)
+            better = comparing(lambda a, b, player: worth(a, player) - worth(b, player))
+            search = AlphaBeta(game, depth=depth, comparator=better, table=table)
             found = search.search(state)
             reached = -minimax(game, game.play(state, found.move), depth - 1, game.hints.evaluate, 1)
             assert reached == expected, (game.spec, game.format(state), table)
@@ -114,7 +117,7 @@ def test_prior_and_killers_change_the_work_and_not_the_answer() -> None:
         def worst_first(position: Any, game: Game[Any] = game) -> dict[int, float]:
             return {m: game.hints.evaluate(game.play(position, m)) for m in game.legal(position).tolist()}
 
-        steered = AlphaBeta(game, depth=4, prior=worst_first, prior_depth=1).search(state)
+        steered = AlphaBeta(game, depth=4, prior=preferring(worst_first), prior_depth=1).search(state)
         assert steered.score == plain.score
 
 
@@ -126,7 +129,7 @@ def test_a_good_prior_saves_positions() -> None:
         def prior(position: Any) -> dict[int, float]:
             return {m: -better * game.hints.evaluate(game.play(position, m)) for m in game.legal(position).tolist()}
 
-        return AlphaBeta(game, depth=4, prior=prior, prior_depth=1).search(state).nodes
+        return AlphaBeta(game, depth=4, prior=preferring(prior), prior_depth=1).search(state).nodes
 
     assert first_of(1.0) < 0.5 * first_of(-1.0)
 
@@ -177,7 +180,7 @@ def test_a_search_depends_on_its_position_alone() -> None:
         ({"nodes": -3}, "nodes must be at least 1"),
         ({"movetime_ms": 0.0}, "movetime_ms must be"),
         ({"quiescence": -1}, "quiescence is 0 or more"),
-        ({"evaluator": lambda s: 0.0, "comparator": lambda a, b, p: 0.0}, "not both"),
+        ({"evaluator": even, "comparator": comparing(lambda a, b, player: 0.0)}, "not both"),
     ],
 )
 def test_bad_options_are_named(options: dict[str, Any], message: str) -> None:

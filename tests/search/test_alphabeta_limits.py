@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from genpolicy.game import Game, Hints
 from genpolicy_alphabeta.scores import Leaf, decided
 from genpolicy_alphabeta.search import AlphaBeta
+from tests.search.search_models import comparing, preferring
 
 State = tuple[int, int]
 NUM_NODES = 7
@@ -106,9 +107,13 @@ def test_a_cut_answer_is_the_last_finished_or_a_better_one(kind: str, shares: bo
         game = Walk(seed, shares)
         options: dict[str, Any] = {}
         if kind == "prior":
-            options = {"prior": lambda state: {state[0]: 1.0}, "prior_depth": 1}
+            options = {"prior": preferring(lambda state: {state[0]: 1.0}), "prior_depth": 1}
         elif kind == "comparator":
-            options = {"comparator": lambda a, b, player, game=game: worth(game, a, player) - worth(game, b, player)}
+
+            def difference(first: State, second: State, player: int, game: Walk = game) -> float:
+                return worth(game, first, player) - worth(game, second, player)
+
+            options = {"comparator": comparing(difference)}
         finished: dict[int, Any] = {}
         scores: dict[int, dict[int, float]] = {}
         for nodes in range(seed % 4 + 1, 240, 4):

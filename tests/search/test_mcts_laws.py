@@ -14,10 +14,10 @@ import pytest
 
 import genpolicy
 from genpolicy.game import Game
-from genpolicy.search.leaf import Heuristic, Rollout, even
 from genpolicy.search.mcts import Mcts
-from genpolicy.search.model import Prior, RulesModel
-from genpolicy.search.tree import MctsConfig, Tree
+from genpolicy.search.model import Heuristic, Prior, Rollout, RulesModel, even
+from genpolicy.search.selection import MctsConfig
+from genpolicy.search.tree import Tree
 from genpolicy.testing import check_search_model
 from tests.search.search_models import END, Drawn, check_tree
 

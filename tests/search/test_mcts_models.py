@@ -9,9 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+import genpolicy
+from genpolicy import registry
+from genpolicy.control import FREE, Control
+from genpolicy.game import Game
+from genpolicy.policies.base import Decision, Policy
+from genpolicy.policies.thinking import Answer, Limits
 from genpolicy.search.mcts import Mcts
 from genpolicy.search.model import Choices, Nodes, SearchModel
-from genpolicy.search.tree import MctsConfig
+from genpolicy.search.selection import MctsConfig
 from genpolicy.testing import check_search_model
 from tests.search.search_models import END, Drawn, check_tree
 
@@ -42,7 +48,7 @@ def test_the_same_player_may_move_twice(leaves: int) -> None:
 class Arms(SearchModel):
     """Five arms, pulled again and again: the one number decides, so that an embedding has nothing to tell.
 
-    Pulling the last arm ends the game. ``asked`` counts the rows of ``step``.
+    Pulling the last arm ends the game. ``asked`` counts the rows of ``expand``.
     """
 
     def __init__(self, embedding: Any) -> None:
@@ -51,7 +57,7 @@ class Arms(SearchModel):
     def root(self, states: Sequence[Any]) -> Nodes:
         return self._batch([-1] * len(states), [1.0] * len(states))
 
-    def step(self, embeddings: Sequence[Any], choices: Sequence[int]) -> Nodes:
+    def expand(self, embeddings: Sequence[Any], choices: Sequence[int]) -> Nodes:
         assert all(embedding is self.embedding for embedding in embeddings)
         self.asked += len(choices)
         return self._batch(choices, [0.0 if choice == 4 else -1.0 for choice in choices])
@@ -147,3 +153,68 @@ def test_chance_is_drawn_by_its_probabilities(share: float, best: int, leaves: i
     assert result.q[1] == pytest.approx(share - 0.4 * (1 - share), abs=2 / drawn)
     assert result.choice == best
     assert result.line == ((0,) if best == 0 else (1,))  # what chance brings is no move of the line
+
+
+class Hidden(SearchModel):
+    """A learned model's shape: embeddings are arrays, values of any size, and the rules are known at the root alone."""
+
+    bounded = False
+
+    def __init__(self, game: Game[Any]) -> None:
+        self.game = game
+
+    def root(self, states: Sequence[Any]) -> Nodes:
+        self.network_calls += 1
+        hidden = [np.zeros(9) for _ in states]
+        return self._nodes(hidden, [Choices(self.game.legal(state), None) for state in states], 1.0)
+
+    def expand(self, embeddings: Sequence[Any], choices: Sequence[int]) -> Nodes:
+        self.network_calls += 1
+        hidden = [-embedding + np.eye(9)[choice] for embedding, choice in zip(embeddings, choices, strict=True)]
+        return self._nodes(hidden, [Choices(np.arange(9), None)] * len(hidden), -1.0)
+
+    def _nodes(self, hidden: list[Any], choices: list[Choices], discount: float) -> Nodes:
+        values = [float(-5 * each @ np.arange(9)) for each in hidden]
+        same = [0.0] * len(hidden), [discount] * len(hidden), [False] * len(hidden)
+        return Nodes(hidden, choices, values, *same)
+
+
+class Imagining(Policy):
+    """A policy that a tree search reads through its own model, and never asks for a decision."""
+
+    kind = "imagining"
+
+    def __init__(self, game: Game[Any]) -> None:
+        self.game = game
+
+    def decide(self, states: Sequence[Any], *, control: Control = FREE) -> list[Decision]:
+        raise AssertionError("the search decides by the policy's model")
+
+    def search_model(self) -> SearchModel:
+        return Hidden(self.game)
+
+    @classmethod
+    def from_spec(cls, argument: str, options: dict[str, Any]) -> Policy:
+        return cls(options["game"])
+
+
+def test_a_search_over_a_policy_expands_the_policys_own_model() -> None:
+    game = genpolicy.load_game("connect:rows=3,cols=3,k=3,gravity=false")
+    registry.register("policies", "imagining")(Imagining)
+    try:
+        policy = genpolicy.load_policy("mcts:imagining?simulations=60&leaves=4", game=game)
+    finally:
+        registry.unregister("policies", "imagining")
+    state = game.play(game.parse(), 8)
+    decision = policy.decide([state])[0]
+    assert decision.move == 7  # the legal choice that its model likes best
+    assert decision.states == (None,) * len(decision.line)  # no position stands for a hidden vector
+    assert decision.value is None  # it is not a number in [-1, 1]
+    assert 1 < decision.stats["network_calls"] <= 61
+    answers: list[Answer] = []
+    thinker = policy.thinker()
+    assert thinker is not None
+    thinker.think(state, Limits(), answers.append)
+    assert (answers[-1].move, answers[-1].nodes) == (7, decision.stats["network_calls"])
+    with pytest.raises(ValueError, match=r"reuse.*positions"):
+        policy.with_options(reuse=True).decide([state])

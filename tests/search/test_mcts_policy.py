@@ -16,11 +16,11 @@ from genpolicy.errors import RegistryError
 from genpolicy.game import Game
 from genpolicy.networks import NetworkConfig
 from genpolicy.policies.base import Decision, Policy
-from genpolicy.policies.mcts import MctsPolicy, PolicyEvaluator
+from genpolicy.policies.mcts import MctsPolicy, PolicyModel
 from genpolicy.policies.one_step import OneStepConfig, OneStepLearner
 from genpolicy.policies.seeds import RowSeeds
-from genpolicy.search.leaf import even
-from genpolicy.search.tree import MctsConfig
+from genpolicy.search.model import even
+from genpolicy.search.selection import MctsConfig
 from genpolicy.testing import check_policy
 
 TIC_TAC_TOE = "connect:rows=3,cols=3,k=3,gravity=false"
@@ -116,7 +116,7 @@ def test_keeps_the_laws_over_a_network(connect: Game[Any], folder: Path, value: 
 
 def test_decision_is_what_the_tree_says(connect: Game[Any]) -> None:
     judge = Judge(connect)
-    policy = MctsPolicy(connect, PolicyEvaluator(judge, judge), MctsConfig(simulations=50, leaves=4))
+    policy = MctsPolicy(connect, PolicyModel(connect, judge, judge), MctsConfig(simulations=50, leaves=4))
     states = [connect.parse(), after(connect, 4)]
     first, second = policy.decide(states)
     assert first.policy is not None
@@ -155,16 +155,16 @@ class Moody(Judge):
 
 def test_a_policy_that_draws_is_asked_by_the_position_alone(connect: Game[Any]) -> None:
     moody = Moody(connect)
-    policy = MctsPolicy(connect, PolicyEvaluator(moody, moody), MctsConfig(simulations=40, leaves=4))
+    policy = MctsPolicy(connect, PolicyModel(connect, moody, moody), MctsConfig(simulations=40, leaves=4))
     check_policy(policy, [connect.parse(), after(connect, 4), after(connect, 4, 0), after(connect, 0)])
 
 
 def test_prior_and_value_of_two_policies(connect: Game[Any]) -> None:
     prior, value = Judge(connect), Judge(connect)
-    policy = MctsPolicy(connect, PolicyEvaluator(prior, value), MctsConfig(simulations=20))
+    policy = MctsPolicy(connect, PolicyModel(connect, prior, value), MctsConfig(simulations=20))
     policy.decide([connect.parse()])
     assert prior.asked == value.asked
-    only_value = MctsPolicy(connect, PolicyEvaluator(None, value), MctsConfig(simulations=9, leaves=1))
+    only_value = MctsPolicy(connect, PolicyModel(connect, None, value), MctsConfig(simulations=9, leaves=1))
     decision = only_value.decide([connect.parse()])[0]
     assert decision.policy == dict.fromkeys(range(9), 1 / 9)  # a uniform prior, and all values the same
     assert decision.value == 0.5
@@ -348,6 +348,6 @@ def test_a_solver_is_a_value(connect: Game[Any]) -> None:
 
 
 def test_a_search_is_made_in_code(connect: Game[Any]) -> None:
-    policy = MctsPolicy(connect, PolicyEvaluator(None, even), MctsConfig(simulations=200))
+    policy = MctsPolicy(connect, PolicyModel(connect, None, even), MctsConfig(simulations=200))
     assert policy.decide([after(connect, 0, 3, 1, 4)])[0].move == 2
     assert policy.decide([after(connect, 0, 3, 1, 4)])[0].line == (2,)

@@ -12,10 +12,9 @@ import pytest
 import genpolicy
 from genpolicy.errors import RegistryError
 from genpolicy.game import Game
-from genpolicy.search.leaf import Heuristic, even
 from genpolicy.search.mcts import PRESETS, Mcts
-from genpolicy.search.model import Evaluator, RulesModel
-from genpolicy.search.tree import MctsConfig
+from genpolicy.search.model import Evaluator, Heuristic, RulesModel, even
+from genpolicy.search.selection import MctsConfig
 
 TIC_TAC_TOE = "connect:rows=3,cols=3,k=3,gravity=false"
 

@@ -11,6 +11,7 @@ pytest.importorskip("cshogi")
 
 import genpolicy
 from genpolicy_alphabeta.search import AlphaBeta
+from tests.search.search_models import valued
 
 GAME = genpolicy.load_game("shogi")
 
@@ -60,7 +61,7 @@ def test_the_table_changes_nothing_whatever_the_past() -> None:
             return random.Random(repr(GAME.key(position)) + salt).uniform(-1, 1)
 
         with_table, without = (
-            AlphaBeta(GAME, depth=3, table=table, evaluator=anything).search(state) for table in (True, False)
+            AlphaBeta(GAME, depth=3, table=table, evaluator=valued(anything)).search(state) for table in (True, False)
         )
         assert with_table.score == without.score, (GAME.format(state), state.moves)
 

@@ -1,0 +1,210 @@
+"""How a search goes down a tree: what may be set of it, PUCT, and how chance is drawn.
+
+A ``Rule`` picks the child that a simulation follows. The score of a choice by ``Puct`` (Silver et al. 2018, Science
+362:1140) is Q + C P sqrt(N) / (1 + n), with the node's visits N (its own evaluation is one), the child's visits n, the
+prior P, and C either a constant or log((1 + N + c_base) / c_base) + c_init. Ties go to the higher prior, then to the
+lower id.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from genpolicy.options import Option
+
+if TYPE_CHECKING:
+    from genpolicy.search.tree import Tree
+
+FirstPlay = Literal["mean", "value", "constant"]
+FIRST_PLAY: tuple[FirstPlay, ...] = ("mean", "value", "constant")
+SMALL, LARGE = 1e-6, 1e6
+"""Of the constants of a search: beyond them scores become infinite, or visits are lost in rounding."""
+
+
+@dataclass(frozen=True)
+class MctsConfig:
+    """How a tree is searched. The defaults are AlphaZero's constants with first-play value from the parent."""
+
+    simulations: int = 100
+    """Visits added below the root, at least 1."""
+    c_puct: float | None = None
+    """Constant C of PUCT, from 0 to 1e6; None takes the growing form of c_base and c_init."""
+    c_base: float = 19652.0
+    """Visits at which the growing form has grown by log 2, at least 1e-6."""
+    c_init: float = 1.25
+    """The growing form at no visits, from 0 to 1e6."""
+    first_play: FirstPlay = "mean"
+    """Q of a choice not visited yet: ``mean``, the mean value of its parent so far; ``value``, the evaluator's value of
+    the parent; ``constant``, ``first_play_value``."""
+    first_play_reduction: float = 0.0
+    """Taken off ``mean`` or ``value``."""
+    first_play_value: float = 0.0
+    """In [-1, 1] for the player who chooses; -1 counts what was not visited as lost."""
+    dirichlet_alpha: float = 0.3
+    """Concentration of the noise at the root, from 1e-6 to 1e6."""
+    noise_fraction: float = 0.0
+    """Share of that noise in the root's prior, in [0, 1]. 0: none (play); 0.25: AlphaZero's self-play."""
+    leaves: int = 8
+    """Most leaves of one tree in flight. 1 is the sequential search."""
+    virtual_loss: float = 1.0
+    """Lost visits that a leaf in flight counts for, along its path, from 1e-6 to 1e6. Without effect where leaves is
+    1."""
+    early_stop: bool = False
+    """Stop when the most visited choice cannot be overtaken any more. The move stays, the distribution is cut short."""
+
+    def __post_init__(self) -> None:
+        for option in OPTIONS:
+            value = getattr(self, option.name)
+            if value is not None or option.name != "c_puct":
+                option.read(value)
+
+
+OPTIONS = (
+    Option(
+        "simulations",
+        int,
+        100,
+        low=1,
+        usual_high=1_000_000,
+        page_high=5000,
+        help="positions looked at for a decision; fewer are faster and weaker",
+        label="Simulations",
+        basic=True,
+    ),
+    Option(
+        "c_puct",
+        float,
+        low=0,
+        high=LARGE,
+        usual_low=0.01,
+        usual_high=100,
+        help="weight of the prior in the search",
+        label="c_puct",
+    ),
+    Option(
+        "c_base",
+        float,
+        19652.0,
+        low=SMALL,
+        usual_low=1,
+        usual_high=1e6,
+        help="from where on that weight grows with the visits",
+        label="c_base",
+    ),
+    Option(
+        "c_init", float, 1.25, low=0, high=LARGE, usual_high=100, help="that weight at the beginning", label="c_init"
+    ),
+    Option("first_play", str, "mean", choices=FIRST_PLAY, help="value of a move that was not tried yet"),
+    Option(
+        "first_play_reduction",
+        float,
+        0.0,
+        low=-2,
+        high=2,
+        usual_low=0,
+        help="how much less than its parent such a move is worth",
+    ),
+    Option("first_play_value", float, 0.0, low=-1, high=1, help="that value where it is constant"),
+    Option(
+        "dirichlet_alpha",
+        float,
+        0.3,
+        low=SMALL,
+        high=LARGE,
+        usual_low=0.001,
+        usual_high=100,
+        help="of the noise at the root",
+    ),
+    Option("noise_fraction", float, 0.0, low=0, high=1, help="share of the noise at the root"),
+    Option("leaves", int, 8, low=1, usual_high=4096, help="most leaves of one tree in flight", hidden=True),
+    Option(
+        "virtual_loss",
+        float,
+        1.0,
+        low=SMALL,
+        high=LARGE,
+        help="lost visits that a leaf in flight counts for",
+        hidden=True,
+    ),
+    Option("early_stop", bool, False, help="stop when the move can change no more"),
+)
+"""What may be set of a search: the fields of ``MctsConfig`` with their ranges."""
+
+
+Rule: TypeAlias = "Callable[[Tree, int, list[int]], int]"
+"""A tree, a node and the node's visited children -> the child that a simulation follows: one of them, or a new one
+(``Tree.add_child``)."""
+Unit: TypeAlias = "Callable[[Tree, int, list[int]], float]"
+"""A tree, a node and its visited children -> what counts there as a difference of 1 in value, above 0."""
+
+
+@dataclass(frozen=True)
+class Puct:
+    """The rule by which a player chooses.
+
+    Args:
+        config: Its constants.
+        unit: Scales the weight of the prior for values of another range than [-1, 1]; None for 1.
+    """
+
+    config: MctsConfig
+    unit: Unit | None = None
+
+    def __call__(self, tree: Tree, node: int, children: list[int]) -> int:
+        """The child of the best score, made if it is new."""
+        counts, returns, edge_priors, config = tree.counts, tree.returns, tree.edge_priors, self.config
+        visits = counts[node]
+        constant = config.c_puct
+        if constant is None:
+            constant = math.log((1.0 + visits + config.c_base) / config.c_base) + config.c_init
+        factor = constant * math.sqrt(visits)
+        if self.unit is not None:
+            factor *= self.unit(tree, node, children)
+        best, best_score = -1, -math.inf
+        for child in children:
+            count = counts[child]
+            score = returns[child] / count + factor * edge_priors[child] / (1.0 + count)
+            if score > best_score:
+                best, best_score = child, score
+        prior = tree.next_prior(node, children)
+        if prior is not None and self._first_play(tree, node) + factor * prior > best_score:
+            return tree.add_child(node, children, prior)
+        return best
+
+    def _first_play(self, tree: Tree, node: int) -> float:
+        """Q of a choice that was not visited yet."""
+        config = self.config
+        if config.first_play == "mean":
+            return tree.value_sums[node] / tree.visits[node] - config.first_play_reduction
+        if config.first_play == "value":
+            return tree.values[node] - config.first_play_reduction
+        return config.first_play_value
+
+
+def spread(tree: Tree, node: int, children: list[int]) -> float:
+    """A ``Unit`` for values of any range: from the worst to the best of a node's mean value and its children's."""
+    values = [tree.returns[child] / tree.counts[child] for child in children]
+    values.append(tree.value_sums[node] / tree.visits[node])
+    return max(values) - min(values) or 1.0
+
+
+def expected(tree: Tree, node: int, children: list[int]) -> int:
+    """The rule of a chance node: the outcome that is most behind its probability.
+
+    Nothing is random: after n visits every outcome has been taken close to n times its probability, so the mean over
+    the visits is the expectation with less noise than draws would give.
+    """
+    counts, edge_priors = tree.counts, tree.edge_priors
+    total = counts[node]  # its own evaluation stands for the visit that is on its way
+    best, best_lag = -1, -math.inf
+    for child in children:
+        lag = edge_priors[child] * total - counts[child]
+        if lag > best_lag:
+            best, best_lag = child, lag
+    prior = tree.next_prior(node, children)
+    if prior is not None and prior * total > best_lag:
+        return tree.add_child(node, children, prior)
+    return best
