@@ -12,6 +12,7 @@ import io
 import re
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -83,8 +84,14 @@ class Settings:
         Raises:
             ConfigError: as ``compose``.
         """
-        try:
+        with self.locating():
             return structured(schema, self.data, elsewhere=elsewhere)
+
+    @contextmanager
+    def locating(self) -> Iterator[None]:
+        """Inside, a ``ConfigError`` is raised with the place of the key that it names."""
+        try:
+            yield
         except ConfigError as error:
             raise self.located(error) from error
 

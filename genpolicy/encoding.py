@@ -57,7 +57,7 @@ class MoveVocabulary:
         """Id of a protocol move.
 
         Raises:
-            ValueError: the text is no move of the vocabulary.
+            ValueError: the text is not a move of the vocabulary.
         """
         try:
             return self._ids[text]
@@ -123,11 +123,11 @@ class StateTokenizer(ABC, Generic[StateT]):
     admitted: NDArray[np.bool_]
     """[L, S] which symbols each position can hold."""
     rows: NDArray[np.int16]
-    """[L] board row of each token, 0-based; -1 where it is no square."""
+    """[L] board row of each token, 0-based; -1 where it is not a square."""
     cols: NDArray[np.int16]
-    """[L] board column of each token; -1 where it is no square."""
+    """[L] board column of each token; -1 where it is not a square."""
     hands: NDArray[np.int16]
-    """[L] hand slot of each token; -1 where it is none."""
+    """[L] hand slot of each token; -1 where it is not one."""
 
     @property
     def length(self) -> int:
@@ -147,7 +147,7 @@ class StateTokenizer(ABC, Generic[StateT]):
     def turned(self) -> tuple[IntArray, IntArray] | None:
         """How a row looks from the other side: [L] the place that each token comes from, [S] what each symbol becomes.
 
-        ``symbols[row[places]]``, both maps their own inverses; None where a tokenizer does not say.
+        ``symbols[row[places]]``, both maps their own inverses; None where a tokenizer does not have such maps.
         """
         return None
 
@@ -156,14 +156,14 @@ class StateTokenizer(ABC, Generic[StateT]):
         """Token ids, shape [B, L], each state seen by its viewer (0 or 1; None: all by player 0, the absolute view).
 
         Raises:
-            ValueError: a state holds a value that no symbol stands for.
+            ValueError: a state holds something that has no symbol.
         """
 
     def decode(self, row: IntArray, viewer: int = 0) -> StateT:
         """The state of a row of L ids as ``viewer`` sees it; history is not in the tokens.
 
         Raises:
-            ValueError: the row stands for no position of the game (wrong length, symbols that a position does not
+            ValueError: the row does not stand for a position of the game (wrong length, symbols that a place does not
                 admit, or tokens that contradict each other), or the tokenizer does not decode.
         """
         raise ValueError(f"{type(self).__name__} has no decode; write one, or set decodes = False")

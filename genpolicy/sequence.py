@@ -43,7 +43,7 @@ class Paradigm:
 
 
 MOST_TOKENS = 20_000
-"""Imagined tokens of the longest layout that is made: attention over more of them fits into no machine's memory."""
+"""Imagined tokens of the longest layout that is made: attention over more of them does not fit into memory."""
 
 # Ye et al. 2025, Section 3.2 and Table 3; s-v and sa-v are Ruoss et al. 2024 (arXiv:2402.04494), one ply only.
 PARADIGMS: dict[str, Paradigm] = {

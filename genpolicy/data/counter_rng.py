@@ -1,4 +1,4 @@
-"""Random numbers by counting: each depends on nothing but the numbers it is asked for, so there is no state to save.
+"""Random numbers by counting: each is a function of counters such as seed, epoch and window, so no state is saved.
 
 Axes: B batch.
 """

@@ -1,4 +1,4 @@
-"""The labelled positions of a data set, with what counts as right in them."""
+"""The labelled positions of a data set, and the moves that count as right in them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class LabelledPosition:
     """Every move whose value ties with the best, where the record values the moves; else the label alone."""
     num_legal: int
     cluster: str
-    """The game it comes from; a name of its own where the record has none."""
+    """The game that it comes from; a unique name where the record has none."""
 
     @property
     def label(self) -> int:
@@ -57,11 +57,11 @@ def labelled_positions(
         raise DatasetError(f"{dataset.label}: no labelled position in split {split!r}; its splits: {counts}")
     if limit is not None and limit < len(labelled):
         labelled = np.sort(np.random.default_rng(seed).choice(labelled, limit, replace=False))
-    wanted = set(labelled.tolist())
+    chosen = set(labelled.tolist())
     return [
         _labelled(record, game, f"{dataset.label}: {split} record {row}", row)
         for row, record in enumerate(dataset.records(split))
-        if row in wanted
+        if row in chosen
     ]
 
 

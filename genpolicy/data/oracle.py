@@ -1,4 +1,4 @@
-"""Oracle: what labels positions, an engine over a protocol or an exact solver."""
+"""Oracle: labels positions. An engine over a protocol is one, an exact solver another."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Line:
-    """What an oracle says of one position: the best moves of both sides from here on."""
+    """An oracle's answer for one position: the best moves of both sides from here on."""
 
     moves: tuple[int, ...]
     """Absolute move ids, at most ``horizon`` of them; fewer where the game ended or the line was cut."""
@@ -35,7 +35,7 @@ class Line:
     num_nodes: int = field(default=0, compare=False)
     """Of the search for the first move; 0 where it is not known."""
     variation: tuple[str, ...] = field(default=(), compare=False)
-    """The whole principal variation of that search, as it was written; nothing in it is checked."""
+    """The whole principal variation of that search, as the engine wrote it; it is not checked."""
 
 
 class Oracle(ABC):
@@ -62,8 +62,8 @@ class Oracle(ABC):
             move_values: Also score every legal move.
 
         Raises:
-            EngineError: the engine cannot be started or is none. A single position that it cannot label is a Line with
-                ``error`` set.
+            EngineError: the program cannot be started or is not an engine. A single position that it cannot label is a
+                Line with ``error`` set.
         """
 
     def run(
@@ -71,12 +71,12 @@ class Oracle(ABC):
     ) -> Iterator[list[T]]:
         """Drive blocks of tasks; a task yields states, is sent their lines, and returns a value in the end.
 
-        A game that plays itself is such a task; so is one position. What an oracle remembers from one search to the
-        next it remembers within a block only, so a block's answers depend on the block alone.
+        A self-play game is such a task; so is one position. An oracle carries nothing over from block to block, so a
+        block's answers depend on the block alone.
 
         Args:
-            blocks: A block is taken when the oracle has room. None says that there is nothing to do until another
-                block has ended (an oracle that works on one block at a time never meets it).
+            blocks: The next block is drawn when the oracle has room for it. None means that no block is ready until
+                another has ended; an oracle that works on one block at a time never draws it.
             horizon: As in ``analyse``.
             move_values: As in ``analyse``.
 
@@ -88,20 +88,20 @@ class Oracle(ABC):
         """
         for block in blocks:
             if block is None:
-                raise RuntimeError("there is nothing to do, and nothing to wait for")
+                raise RuntimeError("no block is ready, and no block is at work that could make one ready")
             values: list[Any] = [None] * len(block)
-            asked: list[tuple[int, Any]] = []
+            waiting: list[tuple[int, Any]] = []
             for index, task in enumerate(block):
                 try:
-                    asked.append((index, next(task)))
+                    waiting.append((index, next(task)))
                 except StopIteration as stop:
                     values[index] = stop.value
-            while asked:
-                lines = self.analyse([state for _, state in asked], horizon, move_values=move_values)
-                answered, asked = asked, []
+            while waiting:
+                lines = self.analyse([state for _, state in waiting], horizon, move_values=move_values)
+                answered, waiting = waiting, []
                 for (index, _), line in zip(answered, lines, strict=True):
                     try:
-                        asked.append((index, block[index].send(line)))
+                        waiting.append((index, block[index].send(line)))
                     except StopIteration as stop:
                         values[index] = stop.value
             yield values
@@ -121,8 +121,8 @@ class Oracle(ABC):
 def make_oracle(spelling: str, game: Game[Any], **options: Any) -> Oracle:
     """The oracle of a spelling ``name[?key=value&...]``: ``"stockfish?nodes=2000"``, ``"solver"``.
 
-    What is no installed oracle's name is an engine's program, by its path or by its name in PATH and where
-    distributions put games: ``"/opt/engine?nodes=2000"``, ``"fairy-stockfish?nodes=2000"``.
+    A name that is not an installed oracle's is offered to the fallbacks of group ``genpolicy.oracle_fallbacks``; one of
+    them takes it for an engine's program, by path or by name: ``"/opt/engine?nodes=2000"``.
 
     Args:
         spelling: Name and options; values reach the oracle as text.
@@ -132,7 +132,7 @@ def make_oracle(spelling: str, game: Game[Any], **options: Any) -> Oracle:
     Raises:
         RegistryError: neither an oracle nor an engine of this name; the message names the ways out.
         ValueError: an option that it does not take, or out of range.
-        EngineError: the engine is missing or is none.
+        EngineError: the program is missing or is not an engine.
     """
     from genpolicy import registry
 
@@ -145,8 +145,8 @@ def make_oracle(spelling: str, game: Game[Any], **options: Any) -> Oracle:
     given.update({key: value for key, value in options.items() if value is not None})
     if name not in registry.available("oracles"):
         for fallback in registry.available("oracle_fallbacks"):
-            if (found := registry.load("oracle_fallbacks", fallback)(name, query, game)) is not None:
-                name, given = found[0], {**found[1], **given}
+            if (other := registry.load("oracle_fallbacks", fallback)(name, query, game)) is not None:
+                name, given = other[0], {**other[1], **given}
                 break
     factory = registry.load("oracles", name)
     _check_options(spelling, factory, given)
@@ -155,10 +155,10 @@ def make_oracle(spelling: str, game: Game[Any], **options: Any) -> Oracle:
 
 
 def _check_options(spelling: str, factory: Any, given: Mapping[str, Any]) -> None:
-    """See that an oracle takes every option.
+    """Check that an oracle has every option.
 
     Raises:
-        ValueError: one that it does not take; the message names the near one, and all.
+        ValueError: an option that it does not have; the message names the near one, and all.
     """
     parameters = list(inspect.signature(factory).parameters.values())[1:]  # the first is the game
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):

@@ -1,7 +1,6 @@
 """Records: one labelled position a row, in Parquet shards that a ``dataset.yaml`` describes.
 
-The columns are the same for every game and hold text, so that a person can read them. A column that nobody filled is
-null.
+The columns are the same for every game and hold text, so that a person can read them. A column without data is null.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Record:
-    """One position and what is known of it."""
+    """One position and its labels."""
 
     state: str
     """Text of the position, as ``Game.format`` writes it."""
@@ -59,7 +58,7 @@ class Record:
     ply: int | None = None
     """Ply of the position in its game, 0 for the game's first position."""
     line: str | None = None
-    """The oracle's best moves for both sides, protocol moves joined by spaces; None where nobody labelled it."""
+    """The oracle's best moves for both sides, protocol moves joined by spaces; None where it has no label."""
     ended: bool = False
     """The game ends after the last move of ``line`` (what follows is PAD); False: a short line was cut (unlabelled)."""
     scores: tuple[str | None, ...] = ()
@@ -79,7 +78,7 @@ class Record:
 
     @property
     def moves(self) -> tuple[str, ...]:
-        """The moves of ``line``; () where nobody labelled it."""
+        """The moves of ``line``; () where it has no label."""
         return tuple(self.line.split()) if self.line else ()
 
     @property
@@ -110,7 +109,7 @@ def make_record(
     ply: int | None = None,
     played: int | None = None,
 ) -> Record:
-    """The record of a position and what an oracle said of it.
+    """The record of a position and an oracle's answer.
 
     Args:
         game: The game.
@@ -136,14 +135,14 @@ def make_record(
 
 @dataclass
 class DatasetInfo:
-    """What ``dataset.yaml`` says. The first block is the data set's identity: work goes on only where it agrees."""
+    """The content of ``dataset.yaml``. The first block is its identity: work resumes only where that agrees."""
 
     game: str
     """Specification of the game."""
     made_by: str
     """``"import"``, ``"label"`` or ``"selfplay"``."""
     oracle: dict[str, Any] | None = None
-    """Name, version, limits and score scale of what labelled it; None where nobody did."""
+    """Name, version, limits and score scale of what labelled it; None where it has no labels."""
     options: dict[str, Any] = field(default_factory=dict)
     """What else decides the records: horizon, seed, split fractions, ..."""
     sources: list[dict[str, Any]] = field(default_factory=list)
@@ -155,9 +154,9 @@ class DatasetInfo:
     command: str = ""
     """The command line that makes it."""
     complete: bool = False
-    """False while the work that makes it has not come to its end."""
+    """False until the work that makes it has finished."""
     units: int = 0
-    """Units of work whose records are in the shards, for going on after an interruption (``DatasetWriter``)."""
+    """Units of work whose records are in the shards, for resuming after an interruption (``DatasetWriter``)."""
     counts: dict[str, Any] = field(default_factory=dict)
     """Records, games, splits, skipped with reasons, duplicates, test positions that occur in training."""
     shards: list[dict[str, Any]] = field(default_factory=list)
@@ -191,13 +190,13 @@ class DatasetInfo:
                 raise DatasetError(
                     f"{folder}: is a file; give the folder of a data set, the one that holds {INFO_FILE}"
                 ) from None
-            what = "no such folder" if not folder.exists() else f"holds no {INFO_FILE}, so it is no data set"
+            what = "no such folder" if not folder.exists() else f"holds no {INFO_FILE}, so it is not a data set"
             raise DatasetError(f"{folder}: {what} (genpolicy data import|label|selfplay makes one)") from None
         except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
             raise DatasetError(f"{path}: unreadable: {error}") from error
         if not isinstance(data, dict) or type(data.get("format")) is not int:
             raise DatasetError(
-                f"{path}: no key 'format' in it, so it describes no data set; restore it or make it again"
+                f"{path}: it has no key 'format', so it does not describe a data set; restore it or make it again"
             )
         if data["format"] > FORMAT_VERSION:
             raise DatasetError(
@@ -206,8 +205,10 @@ class DatasetInfo:
         known = {f.name for f in fields(DatasetInfo)}
         missing = {"game", "made_by", "shards"} - set(data)
         if missing or set(data) - known:
-            odd = ", ".join(sorted(missing | (set(data) - known)))
-            raise DatasetError(f"{path}: keys missing or unknown: {odd}; restore the file or make the data set again")
+            wrong_keys = ", ".join(sorted(missing | (set(data) - known)))
+            raise DatasetError(
+                f"{path}: keys missing or unknown: {wrong_keys}; restore the file or make the data set again"
+            )
         for key, value in data.items():
             wrong = None if key == "oracle" and value is None else _type_error_text(key, value, _SHAPE[key])
             if wrong is not None:
@@ -215,10 +216,7 @@ class DatasetInfo:
         return DatasetInfo(**data)
 
 
-_WORDS = {
-    **{str: "text", int: "a whole number of at least 0", bool: "true or false", dict: "a mapping", list: "a list"},
-    Path: "the name of a file in the folder",
-}
+_WORDS = {str: "text", int: "a whole number of at least 0", bool: "true or false", dict: "a mapping", list: "a list"}
 _SHAPE: dict[str, Any] = {
     **dict.fromkeys(("format", "units"), int),
     **dict.fromkeys(("game", "made_by", "genpolicy", "command"), str),
@@ -237,12 +235,12 @@ _SHAPE: dict[str, Any] = {
 
 def _type_error_text(where: str, value: Any, shape: Any) -> str | None:
     """What is wrong with a value, or None: ``"complete must be true or false, got 'yes'"``."""
-    kind = shape if isinstance(shape, type) else type(shape)
-    if kind is Path and type(value) is not str:
-        kind = str
-    is_kind = Path(value).name == value if kind is Path else type(value) is kind  # a bool is an int for isinstance
-    if not is_kind or (kind is int and value < 0):
-        return f"{where} must be {_WORDS[kind]}, got {'nothing' if value is None else repr(value)}"
+    kind: Any = shape if isinstance(shape, type) else type(shape)
+    expected: Any = str if kind is Path else kind
+    if type(value) is not expected or (kind is int and value < 0):  # a bool is an int for isinstance
+        return f"{where} must be {_WORDS[expected]}, got {'nothing' if value is None else repr(value)}"
+    if kind is Path and Path(value).name != value:
+        return f"{where} must be the name of a file in the folder, got {value!r}"
     inner: list[tuple[str, Any, Any]] = []
     if isinstance(shape, list):
         inner = [(f"{where}[{number}]", entry, shape[0]) for number, entry in enumerate(value)]
@@ -271,7 +269,7 @@ class Dataset:
 
     @staticmethod
     def open(folder: str | Path | Sequence[str | Path], *, verify: bool = True) -> Dataset:
-        """Open a data set, or the union of several, and see that it is whole.
+        """Open a data set, or the union of several, and check that it is whole.
 
         Args:
             folder: Where its ``dataset.yaml`` lies, or such folders.
@@ -288,7 +286,7 @@ class Dataset:
         for shard in dataset.info.shards:
             check_shard(folder / shard["file"], shard, verify)
         if dataset.num_records == 0:
-            way_out = f"go on with: {dataset.info.command}" if not dataset.info.complete else "make it again"
+            way_out = f"resume with: {dataset.info.command}" if not dataset.info.complete else "make it again"
             raise DatasetError(f"{folder}: holds no finished records; {way_out}")
         return dataset
 
@@ -356,13 +354,13 @@ class Dataset:
         Raises:
             DatasetError: a column or split that does not exist, or a shard that cannot be read.
         """
-        wanted = list(SCHEMA.names if names is None else names)
-        unknown = sorted(set(wanted) - set(SCHEMA.names))
+        columns = list(SCHEMA.names if names is None else names)
+        unknown = sorted(set(columns) - set(SCHEMA.names))
         if unknown:
             raise DatasetError(f"records have no column {', '.join(unknown)}; they have: {', '.join(SCHEMA.names)}")
         if split is not None and split not in SPLITS:
             raise DatasetError(f"{self.folder}: no split {split!r}; splits are {', '.join(SPLITS)}")
-        read = wanted if split is None or "split" in wanted else [*wanted, "split"]
+        read = columns if split is None or "split" in columns else [*columns, "split"]
         for path in (part.folder / shard["file"] for part in self.parts for shard in part.info.shards):
             try:
                 with pq.ParquetFile(path) as file:
@@ -370,7 +368,7 @@ class Dataset:
                         if split is not None:
                             batch = batch.filter(pa.array([s == split for s in batch.column("split").to_pylist()]))
                         if batch.num_rows:
-                            yield batch.select(wanted)
+                            yield batch.select(columns)
             except (pa.ArrowException, OSError) as error:
                 raise DatasetError(f"{path}: unreadable: {error}; restore it or make the data set again") from error
 
@@ -425,12 +423,12 @@ def _union(parts: Sequence[Dataset]) -> Dataset:
 
 
 def check_shard(path: Path, shard: Mapping[str, Any], verify: bool) -> None:
-    """See that a shard is as its entry in ``dataset.yaml`` says.
+    """Check that a shard is as its entry in ``dataset.yaml`` says.
 
     Raises:
         DatasetError: missing, damaged, truncated, or of other columns; the message names the file and the way out.
     """
-    way_out = f"restore it from a copy, or make the data set again (the command stands in {INFO_FILE})"
+    way_out = f"restore it from a copy, or make the data set again (its command is in {INFO_FILE})"
     if not path.is_file():
         raise DatasetError(f"{path}: shard is missing; {way_out}")
     if verify and sha256_of(path) != shard["sha256"]:

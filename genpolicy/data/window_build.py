@@ -72,7 +72,7 @@ class _Split:
 
 
 def build_cache(dataset: Dataset, split: str, game: Game[Any], layout: Layout, options: WindowOptions) -> Path:
-    """The folder of the cache of a split, built first where there is none that is whole.
+    """The folder of the cache of a split, which is built unless a whole one exists.
 
     Raises:
         DatasetError: of another game, unreadable, a record that the rules refuse, or no labelled record in the split.
@@ -112,7 +112,7 @@ def build_cache(dataset: Dataset, split: str, game: Game[Any], layout: Layout, o
     finally:
         shutil.rmtree(building, ignore_errors=True)
     if not _is_whole(home / name):
-        raise DatasetError(f"{home / name}: the cache was damaged while it was built; see to the disk")
+        raise DatasetError(f"{home / name}: the cache was damaged while it was built; check the disk")
     return home / name
 
 
@@ -324,9 +324,9 @@ def _raise_failure(running: list[subprocess.Popen[bytes]], worker: int, scratch:
     for index, process in enumerate(running):
         status = process.poll()
         if status is not None and status != 0:
-            told = scratch / f"error-{index}.txt"
+            report = scratch / f"error-{index}.txt"
             raise DatasetError(
-                told.read_text() if told.exists() else f"a process that encodes windows ended with status {status}"
+                report.read_text() if report.exists() else f"a process that encodes windows ended with status {status}"
             )
     if running[worker].poll() == 0 and not part.exists():
         raise DatasetError(f"{scratch}: a process that encodes windows left out {part.name}")
@@ -364,7 +364,7 @@ def _is_whole(folder: Path) -> bool:
             if _checksum(folder / f"{name}.bin") != facts["crc32"]:
                 raise ValueError(f"{name}.bin differs from what was written")
     except (OSError, ValueError, KeyError, TypeError) as error:
-        _log.warning("%s: damaged cache of windows (%s); it is built anew", folder, error)
+        _log.warning("%s: damaged cache of windows (%s); it is rebuilt", folder, error)
         shutil.rmtree(folder, ignore_errors=True)
         return False
     return True
@@ -394,7 +394,7 @@ def _user_caches() -> Iterator[Path]:
 
 
 def _writable(homes: list[Path]) -> Path:
-    """The first of some folders that can be written to; what killed builds left there is swept out."""
+    """The first of some folders that can be written to; leftovers of killed builds are deleted from it."""
     refused: list[str] = []
     for home in homes:
         try:

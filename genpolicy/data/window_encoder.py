@@ -151,8 +151,8 @@ class WindowEncoder:
         record, game = played.record, self.game
         legal = set(game.legal(played.states[0]).tolist())
         by_move = {played.move(text): score for text, score in record.move_values.items()}
-        if odd := sorted(set(by_move) - legal):
-            raise DatasetError(f"{record.where}: move {game.moves[odd[0]]!r} has a value and is not legal there")
+        if illegal := sorted(set(by_move) - legal):
+            raise DatasetError(f"{record.where}: move {game.moves[illegal[0]]!r} has a value and is not legal there")
         moves = np.array(sorted(by_move), np.int64)
         seen = self.layout.move_offset + game.moves.seen_by(moves, viewer)
         return seen.tolist(), [self._value_token(by_move[move], record) for move in moves.tolist()]
@@ -221,15 +221,15 @@ class WindowEncoder:
         """
         states = [state for record in records for state in _Played(self.game, record, self._num_moves).states]
         identity = np.broadcast_to(np.arange(self.layout.state_length), (self.num_viewers, self.layout.state_length))
-        found: list[NDArray[np.int64]] = [np.insert(identity.astype(np.int64), 0, -1, axis=1)]
+        rows: list[NDArray[np.int64]] = [np.insert(identity.astype(np.int64), 0, -1, axis=1)]
         for index, symmetry in enumerate(self.game.symmetries):
             images = [symmetry.state(state) for state in states]
             if any(self.game.player(a) != self.game.player(b) for a, b in zip(states, images, strict=True)):
                 continue
             places = [self._rearrangement(states, images, viewer) for viewer in range(self.num_viewers)]
             if all(p is not None for p in places):
-                found.append(np.insert(np.stack([p for p in places if p is not None]), 0, index, axis=1))
-        return np.stack(found)
+                rows.append(np.insert(np.stack([p for p in places if p is not None]), 0, index, axis=1))
+        return np.stack(rows)
 
     def _rearrangement(self, states: Sequence[Any], images: Sequence[Any], viewer: int) -> NDArray[np.int64] | None:
         seen_by = np.full(len(states), viewer, np.int8)
@@ -251,7 +251,7 @@ class WindowEncoder:
 
 
 class _Played:
-    """A record's line on the board."""
+    """A record's line, played on the board."""
 
     def __init__(self, game: Game[Any], record: WindowRecord, num_moves: int) -> None:
         self._game, self.record = game, record

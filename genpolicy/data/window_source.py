@@ -5,6 +5,7 @@ Axes: B batch, N tokens of a sequence, L tokens of a state, V viewers that a sta
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from genpolicy.game import Game
 from genpolicy.sequence import Layout
 
 DEFAULTS = WindowOptions()
-_CHOICE, _SYMMETRY, _ARM = 0, 1 << 32, 1 << 33  # streams of draws that never meet: plies are small
+_CHOICE, _SYMMETRY, _ARM, _FOREIGN = 0, 1 << 32, 1 << 33, 1 << 40  # streams of draws that never meet: plies are small
 
 
 def build_windows(
@@ -217,3 +218,31 @@ def _symmetries(cache: WindowCache, game: Game[Any]) -> tuple[NDArray[np.int64],
     absolute = [identity if index < 0 else game.symmetries[index].moves for index in which]
     # Player 1 sees move m as mirrored[m], and mirrored is its own inverse.
     return places, np.stack([np.stack([image, mirrored[image[mirrored]]]) for image in absolute])
+
+
+class UnrelatedFutures(WindowSource):
+    """Windows some of whose tokens come from other windows, drawn anew each time: a future that says nothing.
+
+    Args:
+        source: The windows.
+        foreign: [N] bool, the tokens that come from another window.
+        seed: Of the draws, which depend on seed, epoch and index alone.
+    """
+
+    def __init__(self, source: CachedWindows, foreign: NDArray[np.bool_], seed: int) -> None:
+        self.source, self.seed = source, seed
+        self._foreign = torch.from_numpy(foreign.copy())
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def batch(self, indices: NDArray[np.int64], epoch: int) -> TokenBatch:
+        """The windows of some indices."""
+        own = self.source.batch(indices, epoch)
+        count = np.full(len(indices), len(self.source))
+        others = self.source.batch(draw(self.seed, epoch, indices, _FOREIGN, count), epoch)
+        return dataclasses.replace(
+            own,
+            tokens=torch.where(self._foreign, others.tokens, own.tokens),
+            target=torch.where(self._foreign, others.target, own.target),
+        )

@@ -1,7 +1,7 @@
-"""Windows: a view of the records as token tensors.
+"""Windows: the records as tensors, one row a position.
 
 ``TokenBatch`` is what learners over tokens see. A learner that needs other tensors (an image of the position, a pair of
-positions) declares a dataclass of its own over ``Batch`` or ``TokenBatch``, and a ``WindowSource`` that makes it.
+positions) declares its own dataclass over ``Batch`` or ``TokenBatch``, and a ``WindowSource`` that makes it.
 
 Axes: B batch, N tokens of a sequence.
 """
@@ -110,4 +110,4 @@ class WindowSource(ABC):
 
     @abstractmethod
     def batch(self, indices: NDArray[np.int64], epoch: int) -> Batch:
-        """The windows of some indices; what is redrawn (tied labels) depends on seed, epoch and index alone."""
+        """The windows of some indices; whatever is drawn (tied labels) depends on seed, epoch and index alone."""

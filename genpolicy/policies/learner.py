@@ -1,4 +1,4 @@
-"""Learner: what the one training loop trains. The loop, saving and evaluation read only what is declared here.
+"""Learner: what the training loop trains. The loop, saving and evaluation read only what is declared here.
 
 A learner is an ``nn.Module`` that its entry point of group ``genpolicy.learners`` makes as
 ``LearnerClass(game, config)``. ``config`` is an instance of the dataclass ``LearnerClass.Config``, which the

@@ -140,7 +140,7 @@ class WeightsPolicy(Policy):
     def save_pretrained(self, folder: str | Path) -> Path:
         """Write ``config.yaml``, ``model.safetensors`` and ``provenance.json``.
 
-        A folder that was written in part has no ``config.yaml``, and so is no policy's.
+        ``config.yaml`` is written last, so a folder without it was written in part and is not a policy's.
         """
         from safetensors.torch import save
 
@@ -179,23 +179,23 @@ class WeightsPolicy(Policy):
             ValueError: an option that the policy does not take, or a device that is not there.
         """
         device = find_device(str(options.pop("device", "cpu")))
-        wanted = options.pop("game", None)
+        game_option = options.pop("game", None)
         options = cls.read_changes(options)
         for key, kind in (("game", str), ("layout", str), ("learner", dict)):
             if not isinstance(config.get(key), kind):
-                raise CheckpointError(f"{folder}/config.yaml: no {key!r} in it; the file is damaged")
+                raise CheckpointError(f"{folder}/config.yaml: it has no {key!r}, so it is damaged")
         play = cls.read_changes(config.get("play") or {})
         game = registry.load_game(config["game"])
-        if wanted is not None:
-            asked = registry.load_game(wanted) if isinstance(wanted, str) else wanted
-            if asked.spec != game.spec:
-                raise CheckpointError(f"{folder}: this policy plays {game.spec!r}, not {asked.spec!r}")
+        if game_option is not None:
+            other = registry.load_game(game_option) if isinstance(game_option, str) else game_option
+            if other.spec != game.spec:
+                raise CheckpointError(f"{folder}: this policy plays {game.spec!r}, not {other.spec!r}")
         try:
             learner_config = structured(
                 cls.learner_class.Config, config["learner"], where=f"{folder}/config.yaml", prefix="learner"
             )
         except ConfigError as error:
-            raise CheckpointError(f"{error} (the folder was written by other code, or changed by hand)") from error
+            raise CheckpointError(f"{error} (the folder was written by another version, or changed by hand)") from error
         learner = cls.learner_class(game, learner_config)
         if learner.fingerprint != config["layout"]:
             raise CheckpointError(

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from genpolicy.control import FREE, Control
 from genpolicy.data.records import Dataset
-from genpolicy.data.window_ablations import UnrelatedFutures
 from genpolicy.data.windows import WindowOptions, WindowSource
 from genpolicy.diffusion.logits import NEGATIVE_INFINITY, LogitGroup, TypedLogits
 from genpolicy.errors import ConfigError
@@ -148,7 +147,7 @@ class NetworkLearner(Learner):
 
     def windows(self, records: Dataset, split: str, *, seed: int) -> WindowSource:
         """The labelled lines of a split as token windows; labels are redrawn and windows turned in training only."""
-        from genpolicy.data.window_source import build_windows
+        from genpolicy.data.window_source import UnrelatedFutures, build_windows
 
         source = build_windows(records, split, self.game, self.layout, self.config.window_options(split, seed))
         if self.config.future == "labelled" or split != "train":

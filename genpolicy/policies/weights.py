@@ -81,7 +81,7 @@ def load_weights(network: nn.Module, path: Path, checksum: str | None) -> None:
     Args:
         network: Changed in place.
         path: A safetensors file.
-        checksum: SHA-256 that it should have; None where nobody noted one.
+        checksum: SHA-256 that it should have; None skips the check.
 
     Raises:
         CheckpointError: the file is missing, damaged, or of a network of another shape.
@@ -92,21 +92,21 @@ def load_weights(network: nn.Module, path: Path, checksum: str | None) -> None:
     if not path.is_file():
         raise CheckpointError(f"{path}: no such file; the policy's weights are missing, copy or train it again")
     try:
-        found = load_file(str(path))
+        loaded = load_file(str(path))
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path}: damaged or cut short ({error}); copy or train it again") from error
-    wanted = weights_of(network)
-    odd = [f"{name} is missing" for name in wanted if name not in found]
-    odd += [f"{name} is not known" for name in found if name not in wanted]
-    odd += [
-        f"{name} has shape {list(found[name].shape)}, expected {list(tensor.shape)}"
-        for name, tensor in wanted.items()
-        if name in found and found[name].shape != tensor.shape
+    expected = weights_of(network)
+    wrong = [f"{name} is missing" for name in expected if name not in loaded]
+    wrong += [f"{name} is not known" for name in loaded if name not in expected]
+    wrong += [
+        f"{name} has shape {list(loaded[name].shape)}, expected {list(tensor.shape)}"
+        for name, tensor in expected.items()
+        if name in loaded and loaded[name].shape != tensor.shape
     ]
-    if odd:
-        more = f" and {len(odd) - 3} more" if len(odd) > 3 else ""
+    if wrong:
+        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         raise CheckpointError(
-            f"{path}: its tensors are not those that config.yaml beside it describes: {'; '.join(odd[:3])}{more}; "
+            f"{path}: its tensors are not those that config.yaml beside it describes: {'; '.join(wrong[:3])}{more}; "
             "copy or train it again"
         )
     if checksum is not None and sha256_of(path) != checksum:
@@ -114,8 +114,8 @@ def load_weights(network: nn.Module, path: Path, checksum: str | None) -> None:
             f"{path}: damaged (its checksum is not the one in config.yaml beside it); copy or train it again"
         )
     with torch.no_grad():
-        for name, tensor in wanted.items():
-            tensor.copy_(found[name])
+        for name, tensor in expected.items():
+            tensor.copy_(loaded[name])
 
 
 def read_provenance(folder: Path) -> dict[str, Any]:

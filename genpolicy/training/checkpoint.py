@@ -2,7 +2,7 @@
 
 A checkpoint is a folder ``step-00001000`` of safetensors files and ``state.json``, which names the size and the SHA-256
 of each of them. It is written under another name, flushed to the disk and renamed, so a folder of that name is whole
-unless the disk damaged it later; then the one before it is taken, and said so.
+unless the disk damaged it later. A damaged one is passed over with a note, and the one before it is taken.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _PREFIX, _UNFINISHED, _REPLACED = "step-", ".unfinished-", ".replaced-"
 
 @dataclass
 class Checkpoint:
-    """What a run needs to go on."""
+    """What a run needs to resume."""
 
-    step: int
+    num_updates: int
     """Updates made."""
     tensors: dict[str, dict[str, Tensor]]
     """File (without suffix) -> name -> tensor: ``model``, ``optimizer``, ``random``, maybe ``ema`` and ``stream``."""
     state: dict[str, Any]
-    """Everything else, plain values that JSON can hold."""
+    """Everything else: values that JSON can hold."""
     folder: Path | None = None
     """Where it was read from."""
 
@@ -50,7 +50,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     Raises:
         CheckpointError: it cannot be written (a full disk, ...); those that were there are still there.
     """
-    final = folder / f"{_PREFIX}{checkpoint.step:08d}"
+    final = folder / f"{_PREFIX}{checkpoint.num_updates:08d}"
     unfinished = folder / f"{_UNFINISHED}{final.name}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
             data = save_tensors(_apart(tensors))
             files[f"{name}.safetensors"] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
             write_durably(unfinished / f"{name}.safetensors", data)
-        state = {"format": FORMAT_VERSION, "step": checkpoint.step, "files": files, **checkpoint.state}
+        state = {"format": FORMAT_VERSION, "step": checkpoint.num_updates, "files": files, **checkpoint.state}
         write_durably(unfinished / STATE_FILE, (json.dumps(state, indent=1, sort_keys=True) + "\n").encode())
         replace_folder(unfinished, final)
     except OSError as error:
@@ -71,7 +71,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
         way_out = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "see to the folder"
         raise CheckpointError(
             f"{final}: the checkpoint cannot be written ({error.strerror or error}); {kept}: "
-            f"{way_out}, then go on with --resume"
+            f"{way_out}, then resume with --resume"
         ) from error
     return final
 
@@ -105,7 +105,7 @@ def load_latest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
 
     Args:
         folder: The run's ``checkpoints`` folder.
-        say: Called with a line for each damaged checkpoint that was passed over.
+        say: Called with a line for each damaged checkpoint.
 
     Raises:
         CheckpointError: all are damaged, or the newest one was written by newer code.
@@ -130,7 +130,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     """
     try:
         state = json.loads((folder / STATE_FILE).read_text())
-        version, step, files = state.pop("format"), state.pop("step"), state.pop("files")
+        version, num_updates, files = state.pop("format"), state.pop("step"), state.pop("files")
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise _DamagedError(f"{folder}: {STATE_FILE} is damaged ({type(error).__name__})") from error
     if not isinstance(version, int) or version > FORMAT_VERSION:
@@ -146,7 +146,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
             tensors[name.removesuffix(".safetensors")] = load_tensors(data)
         except (OSError, SafetensorError, KeyError, TypeError) as error:
             raise _DamagedError(f"{folder}: {name} is damaged ({type(error).__name__})") from error
-    return Checkpoint(step, tensors, state, folder)
+    return Checkpoint(num_updates, tensors, state, folder)
 
 
 def newest(folder: Path) -> Path | None:
@@ -158,7 +158,7 @@ def newest(folder: Path) -> Path | None:
 def prune(folder: Path, keep: int, best: int) -> None:
     """Delete all but the ``keep`` newest checkpoints and the one of update ``best``, and what a kill left behind."""
     for unwanted in _folders(folder)[keep:]:
-        if _step_of(unwanted) != best:
+        if _update_of(unwanted) != best:
             shutil.rmtree(unwanted)
     for leftover in [*folder.glob(f"{_UNFINISHED}*"), *folder.glob(f"{_REPLACED}*")]:
         shutil.rmtree(leftover)
@@ -179,26 +179,26 @@ def forbid_differences(saved: Mapping[str, Any], current: Mapping[str, Any], whe
 
 
 class _DamagedError(CheckpointError):
-    """A checkpoint that another may stand in for."""
+    """A damaged checkpoint; an earlier one may be whole."""
 
 
 def _differences(saved: Mapping[str, Any], current: Mapping[str, Any], prefix: str) -> list[str]:
-    found = []
+    texts = []
     for key in sorted({*saved, *current}):
         was, now = saved.get(key, "nothing"), current.get(key, "nothing")
         if isinstance(was, Mapping) and isinstance(now, Mapping):
-            found += _differences(was, now, f"{prefix}{key}.")
+            texts += _differences(was, now, f"{prefix}{key}.")
         elif was != now:
-            found.append(f"{prefix}{key} was {was!r} and is {now!r}")
-    return found
+            texts.append(f"{prefix}{key} was {was!r} and is {now!r}")
+    return texts
 
 
 def _folders(folder: Path) -> list[Path]:
     """Finished checkpoints, newest first."""
-    return sorted((p for p in folder.glob(f"{_PREFIX}*") if p.is_dir()), key=_step_of, reverse=True)
+    return sorted((p for p in folder.glob(f"{_PREFIX}*") if p.is_dir()), key=_update_of, reverse=True)
 
 
-def _step_of(folder: Path) -> int:
+def _update_of(folder: Path) -> int:
     number = folder.name.removeprefix(_PREFIX)
     return int(number) if number.isdigit() else -1
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from genpolicy import registry
-from genpolicy.config import Settings, known_keys, to_yaml
+from genpolicy.config import Settings, known_keys, to_dict, to_yaml
 from genpolicy.errors import ConfigError
 from genpolicy.training.config import RunConfig
 
@@ -18,7 +20,7 @@ Train a policy from a configuration. Keys are set by defaults, then --config fil
 
   genpolicy train --config configs/chess/demo.yaml trainer.max_minutes=5 optim.lr=1e-3 --out runs/mine
 
-The last line of stdout is the folder of the saved policy. An interrupted run goes on with
+The last line of stdout is the folder of the saved policy. An interrupted run is resumed by
 
   genpolicy train --resume --out runs/mine
 
@@ -39,7 +41,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="one setting, e.g. optim.lr=1e-3")
     parser.add_argument("--out", metavar="FOLDER", help="folder of the run (also out=FOLDER)")
-    parser.add_argument("--resume", action="store_true", help="go on where the run in the folder stopped")
+    parser.add_argument("--resume", action="store_true", help="resume the run in the folder")
     parser.add_argument("--overwrite", action="store_true", help="delete an earlier run in the folder")
     parser.add_argument("--print-config", action="store_true", help="print the whole configuration and stop")
     parser.set_defaults(run=run)
@@ -63,23 +65,45 @@ def run(arguments: argparse.Namespace) -> int:
     settings, config = configuration(arguments.config, arguments.overrides, arguments.out, resume=arguments.resume)
     for argument in settings.repeated:
         print(f"genpolicy train: {argument} is given again further on; the last one counts", file=sys.stderr)
-    try:
-        if arguments.print_config:
-            from genpolicy.training.setup import filled_in
+    if arguments.print_config:
+        from genpolicy.training.setup import filled_in
 
+        with settings.locating():
             print(to_yaml(filled_in(config)), end="")
-            return 0
-        if not config.out:
-            name = arguments.config[-1].stem if arguments.config else str(config.learner.get("kind", "run"))
-            config.out = str(Path("runs") / name)
-        from genpolicy.training.loop import train
-
-        folder = train(config, resume=arguments.resume, overwrite=arguments.overwrite)
-    except ConfigError as error:  # of what only the learner, the game or the machine can tell
-        raise settings.located(error) from error
+        return 0
+    folder = _train(settings, config, arguments.config, resume=arguments.resume, overwrite=arguments.overwrite)
     if os.environ.get("RANK", "0") == "0":  # of the processes that torchrun or accelerate launch started
         print(folder)
     return 0
+
+
+def train_from(
+    config: str | Path | Mapping[str, Any] | RunConfig | None,
+    overrides: Mapping[str, Any],
+    out: str | Path | None,
+    *,
+    resume: bool,
+    overwrite: bool,
+) -> Path:
+    """What ``genpolicy.train`` does."""
+    files: list[Path] = []
+    given: Mapping[str, Any] = {}
+    if isinstance(config, str | Path):
+        files = [Path(config)]
+    elif config is not None:
+        given = config if isinstance(config, Mapping) else to_dict(config)
+    arguments = [f"{key}={json.dumps(value, default=str)}" for key, value in [*given.items(), *overrides.items()]]
+    settings, made = configuration(files, arguments, str(out or ""), resume=resume)
+    return _train(settings, made, files, resume=resume, overwrite=overwrite)
+
+
+def _train(settings: Settings, config: RunConfig, files: list[Path], *, resume: bool, overwrite: bool) -> Path:
+    from genpolicy.training.loop import train
+
+    if not config.out:
+        config.out = str(Path("runs") / (files[-1].stem if files else str(config.learner.get("kind", "run"))))
+    with settings.locating():  # errors of what only the learner, the game or the machine can tell
+        return train(config, resume=resume, overwrite=overwrite)
 
 
 def configuration(
@@ -95,7 +119,7 @@ def configuration(
         if out and own.is_file():
             files = [own]
         elif not overrides:
-            raise ConfigError(f"--resume: {f'no {own}' if out else '--out FOLDER is missing'}; say which run goes on")
+            raise ConfigError(f"--resume: {f'no {own}' if out else '--out FOLDER is missing'}; name the run to resume")
     if not files and not overrides:
         raise ConfigError("nothing to train: give --config F, for example --config configs/chess/demo.yaml")
     settings = Settings(files, overrides)

@@ -1,9 +1,15 @@
-"""What a training run is: its data, its learner, its optimiser, its budget."""
+"""What a training run is: its data, its learner, its optimiser, its budget.
+
+In the keys ``max_steps``, ``eval_every``, ``checkpoint_every`` and ``log_every`` a step is one update of the weights.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
+
+from genpolicy.errors import ConfigError
 
 PRECISIONS = ("auto", "float32", "bf16")
 OPTIMISERS = ("adamw", "muon")
@@ -12,14 +18,15 @@ SCHEDULES = ("cosine", "constant")
 
 @dataclass
 class DataConfig:
-    """Where the records are and which of them are used; how they are seen is the learner's own configuration."""
+    """Where the records are and which of them are used; how they are shown is the learner's own configuration."""
 
     folder: Any = ""
     """Data set: a folder that ``genpolicy data`` wrote, or a list of them, whose records are taken together."""
     train: str = "train"
     """Split that is trained on."""
     validation: str | None = "validation"
-    """Split that is measured on the way; null measures nothing. One that the data set lacks is left out and said so."""
+    """Split that is measured during training; null measures nothing. One that the data set lacks is left out, with a
+    note."""
 
     def __post_init__(self) -> None:
         folders = self.folder if isinstance(self.folder, list) else [self.folder]
@@ -48,10 +55,10 @@ class OptimConfig:
     final: float = 0.0
     """Part of the peak, in [0, 1], that the cosine ends on."""
     grad_clip: float = 1.0
-    """Largest norm of the whole gradient; 0 does not clip."""
+    """Largest norm of the whole gradient; 0 disables clipping."""
     ema: float = 0.0
-    """Decay of the running average of the weights, in [0, 1); with 0 there is none. Where there is one it is what is
-    evaluated and saved. Early on the decay is (1 + n) / (10 + n) after n updates, if that is smaller."""
+    """Decay of the running average of the weights, in [0, 1); 0 disables it. The average is what is evaluated and
+    saved. After n updates the decay is (1 + n) / (10 + n), if that is smaller."""
 
     def __post_init__(self) -> None:
         _choice("optim.name", self.name, OPTIMISERS)
@@ -73,7 +80,7 @@ class OptimConfig:
 
 @dataclass
 class TrainerConfig:
-    """How long, on what, and what is written down on the way.
+    """How long, on which device, and what is measured and saved.
 
     The budget is whichever of the four ``max_`` limits comes first; at least one has to be set. A limit in minutes
     makes the learning rate follow the clock, so such a run is not repeatable to the bit; the other three are.
@@ -82,38 +89,38 @@ class TrainerConfig:
     batch_size: int = 128
     """Records of one update, over all processes and accumulated parts."""
     accumulate: int = 1
-    """Parts that a process computes one after the other for one update."""
+    """Parts that a process computes one after the other for an update, to save memory."""
     max_steps: int | None = None
-    """Updates."""
+    """Updates of the weights, each on ``batch_size`` records."""
     max_epochs: float | None = None
-    """Passes over the training windows."""
+    """Passes over the training windows, whose number must be fixed."""
     max_records: int | None = None
-    """Windows drawn."""
+    """Windows drawn: ``batch_size`` of each update."""
     max_minutes: float | None = None
     """Minutes of training, time before a resume included."""
     eval_every: int = 500
     """Updates between measurements; 0 measures only at the end."""
     eval_records: int = 512
-    """Validation windows that loss and ELBO are taken over; 0 takes neither."""
+    """Validation windows that loss and ELBO are averaged over; 0 measures neither."""
     accuracy_records: int = 256
-    """Validation positions that the policy is asked; 0 asks none."""
+    """Validation positions that the policy decides; 0 measures no accuracy."""
     checkpoint_every: int = 500
     """Updates between checkpoints; 0 writes one only at the end."""
     keep: int = 2
-    """Newest checkpoints that are kept, besides the best."""
+    """How many of the newest checkpoints are kept, besides the best."""
     log_every: int = 10
     """Updates between lines of ``metrics.jsonl``."""
     tensorboard: bool = True
     """Also write the metrics for TensorBoard."""
     seed: int = 0
     device: str = "auto"
-    """``auto`` takes a GPU where there is one; or ``cpu``, ``cuda``, ``mps``."""
+    """``auto`` is a GPU where there is one; or ``cpu``, ``cuda``, ``mps``."""
     precision: str = "auto"
     """``auto`` is bf16 on a GPU that has it and float32 elsewhere; or ``float32``, ``bf16``."""
     compile: bool = False
     """Compile the networks with ``torch.compile``."""
     prefetch: int = 4
-    """Batches made ahead by the loader's thread; 0 makes each when it is needed."""
+    """Updates whose batches a thread makes ahead; 0 makes each when it is needed."""
 
     def __post_init__(self) -> None:
         _choice("trainer.precision", self.precision, PRECISIONS)
@@ -131,6 +138,49 @@ class TrainerConfig:
             raise ValueError(
                 f"trainer.accumulate={self.accumulate} does not divide trainer.batch_size={self.batch_size}"
             )
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The limits of a run; the first that is reached ends it."""
+
+    updates: int | None
+    """Updates of the weights; None where only the clock ends the run."""
+    seconds: float | None
+
+    @staticmethod
+    def of(config: TrainerConfig, num_windows: int | None) -> Budget:
+        """The budget of a configuration.
+
+        Args:
+            config: Says the limits.
+            num_windows: Training windows of an epoch; None where they have no fixed number.
+
+        Raises:
+            ConfigError: no limit is set, or ``max_epochs`` without a number of windows.
+        """
+        limits = [] if config.max_steps is None else [config.max_steps]
+        if config.max_epochs is not None:
+            if num_windows is None:
+                raise ConfigError(
+                    f"trainer.max_epochs={config.max_epochs:g}: the learner's stream does not say how many records an "
+                    "epoch has (num_records); set trainer.max_records, trainer.max_steps or trainer.max_minutes"
+                )
+            limits.append(math.ceil(config.max_epochs * num_windows / config.batch_size))
+        if config.max_records is not None:
+            limits.append(math.ceil(config.max_records / config.batch_size))
+        if not limits and config.max_minutes is None:
+            raise ConfigError(
+                "the run has no end: set trainer.max_steps, trainer.max_epochs, trainer.max_records or "
+                "trainer.max_minutes"
+            )
+        return Budget(min(limits) if limits else None, None if config.max_minutes is None else 60 * config.max_minutes)
+
+    def progress(self, num_updates: float, seconds: float) -> float:
+        """Part of the budget that is used up after so many updates and seconds; 1 and above is the end."""
+        by_updates = 0.0 if self.updates is None else num_updates / self.updates
+        by_clock = 0.0 if self.seconds is None else seconds / self.seconds
+        return max(by_updates, by_clock)
 
 
 @dataclass

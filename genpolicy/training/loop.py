@@ -1,4 +1,4 @@
-"""The one training loop: any learner, any game; on the CPU, one GPU or many (Accelerate).
+"""The training loop: any learner, any game; on the CPU, one GPU or many (Accelerate).
 
 On the CPU, with a budget in updates, epochs or records, a run that is killed and resumed ends with the same weights, to
 the bit, as one that is not: everything random is either counted (order of the data, drawn labels) or saved.
@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import math
 import signal
-from contextlib import nullcontext
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import FrameType
 
 import torch
 from accelerate.utils import gather_object
@@ -21,10 +24,11 @@ from genpolicy.files import write_atomic
 from genpolicy.training import checkpoint as checkpoints
 from genpolicy.training import optim, randomness
 from genpolicy.training.config import RunConfig
-from genpolicy.training.interrupt import Wish, wished
 from genpolicy.training.measure import averages
-from genpolicy.training.metrics_log import Journal
+from genpolicy.training.metrics_log import MetricsLog
 from genpolicy.training.run import BEST_FOLDER, CHECKPOINTS, CONFIG_FILE, POLICY_FOLDER, Run
+
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 def train(config: RunConfig, *, resume: bool = False, overwrite: bool = False) -> Path:
@@ -32,14 +36,14 @@ def train(config: RunConfig, *, resume: bool = False, overwrite: bool = False) -
 
     Args:
         config: What to train, on what, for how long; ``config.out`` is the run's folder.
-        resume: Go on from the newest whole checkpoint of ``config.out``; from the beginning where there is none yet.
+        resume: Resume from the newest whole checkpoint of ``config.out``; without one, start from the beginning.
         overwrite: Delete what an earlier run left in ``config.out``.
 
     Raises:
         ConfigError: a configuration that cannot be run.
         CheckpointError: a run of other settings, data or tokens is in the folder, or a checkpoint cannot be written.
         DatasetError: the data set cannot be used.
-        TrainingError: the loss is no finite number any more.
+        TrainingError: the loss is not a finite number any more, or the learner's stream breaks its contract.
         KeyboardInterrupt: Ctrl-C, after a checkpoint was written.
         SystemExit: SIGTERM or SIGHUP, after a checkpoint was written; 128 and the signal's number.
     """
@@ -47,21 +51,54 @@ def train(config: RunConfig, *, resume: bool = False, overwrite: bool = False) -
         run = Run(config, resume=resume, overwrite=overwrite)
         if run.is_main:
             write_atomic(run.out / CONFIG_FILE, to_yaml(run.config).encode())
-        journal = Journal(run.out if run.is_main else None, run.step, tensorboard=config.trainer.tensorboard)
-        with journal, wished() as wish:
+        folder = run.out if run.is_main else None
+        log = MetricsLog(folder, run.num_updates, tensorboard=config.trainer.tensorboard)
+        with log, stop_requests() as stop:
             for note in run.notes:
-                journal.say(note)
-            folder = Loop(run, journal, wish).go()
+                log.say(note)
+            policy = Loop(run, log, stop).go()
         run.accelerator.end_training()
-        return folder
+        return policy
+
+
+class StopRequest:
+    """Which signal asked for a stop, if one did."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+
+
+@contextmanager
+def stop_requests() -> Iterator[StopRequest]:
+    """Inside, the first SIGINT, SIGTERM or SIGHUP is only noted; the second one acts as it always does."""
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request  # only the main thread may handle signals
+        return
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    # What the parent has us ignore (nohup, a shell's background job) stays ignored.
+    before = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
+
+    def note(number: int, frame: FrameType | None) -> None:
+        del frame
+        request.signal = number
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+    for number in before:
+        signal.signal(number, note)
+    try:
+        yield request
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Loop:
     """Updates until the budget is used up, with what happens between them."""
 
-    def __init__(self, run: Run, journal: Journal, wish: Wish) -> None:
-        self.run, self.journal, self.wish = run, journal, wish
-        self.recent = run.recent
+    def __init__(self, run: Run, log: MetricsLog, stop: StopRequest) -> None:
+        self.run, self.log, self.stop = run, log, stop
         self._measured = self._saved = -1  # after which update
 
     def go(self) -> Path:
@@ -71,24 +108,24 @@ class Loop:
         precision = run.accelerator.mixed_precision.replace("no", "float32")
         stream = run.updates.stream
         windows = type(stream).__name__ if stream.num_records is None else f"{stream.num_records:,} windows"
-        self.journal.say(f"{run.game.spec}: {windows}, {num_weights:,} weights, {run.device}, {precision}")
+        self.log.say(f"{run.game.spec}: {windows}, {num_weights:,} weights, {run.device}, {precision}")
         run.start_clock()
-        batches = run.updates.starting_at(run.step)
+        batches = run.updates.starting_at(run.num_updates)
         try:
             while True:
                 seconds, stop = self._agree()
-                used = run.budget.progress(run.step, seconds)
+                used = run.budget.progress(run.num_updates, seconds)
                 run.learner.at(min(1.0, used))
                 if used >= 1.0 or stop:
                     break
                 # The middle of the coming update, so that neither the first nor the last is lost to a rate of 0.
-                ahead = min(1.0, run.budget.progress(run.step + 0.5, seconds))
+                ahead = min(1.0, run.budget.progress(run.num_updates + 0.5, seconds))
                 self._update(next(batches), optim.learning_rate_factor(ahead, run.config.optim))
-                if run.step % options.log_every == 0:
+                if run.num_updates % options.log_every == 0:
                     self._report(seconds)
-                if options.eval_every and run.step % options.eval_every == 0:
+                if options.eval_every and run.num_updates % options.eval_every == 0:
                     self._measure()
-                if options.checkpoint_every and run.step % options.checkpoint_every == 0:
+                if options.checkpoint_every and run.num_updates % options.checkpoint_every == 0:
                     self._save()
         finally:
             batches.close()
@@ -100,12 +137,12 @@ class Loop:
 
     def _agree(self) -> tuple[float, bool]:
         """Seconds so far and whether to stop, the same in all processes."""
-        seconds, stop = self.run.seconds, self.wish.signal is not None
+        seconds, stop = self.run.seconds, self.stop.signal is not None
         if self.run.num_processes == 1:
             return seconds, stop
         mine = torch.tensor([seconds if self.run.is_main else 0.0, float(stop)], device=self.run.device)
-        told = self.run.accelerator.reduce(mine, reduction="sum")
-        return float(told[0]), bool(told[1] > 0)
+        total = self.run.accelerator.reduce(mine, reduction="sum")
+        return float(total[0]), bool(total[1] > 0)
 
     def _update(self, parts: list[Batch], factor: float) -> None:
         """One update of the weights."""
@@ -116,73 +153,73 @@ class Loop:
             with nullcontext() if i == last else run.accelerator.no_sync(run.module):
                 loss, metrics = run.module(batch, run.generator)
                 run.accelerator.backward(loss / len(parts))
-            self.recent.add_part(loss, metrics, len(batch) * run.num_processes)
+            run.means.add_part(loss, metrics, len(batch) * run.num_processes)
         norm = torch.nn.utils.clip_grad_norm_(run.learner.parameters(), run.config.optim.grad_clip or math.inf)
-        self.recent.end_update(run.step + 1, norm)
+        run.means.end_update(run.num_updates + 1, norm)
         if run.device.type == "cpu":  # elsewhere, looking at it would make the GPU wait
-            self._refuse_nonsense()
+            self._require_finite()
         for optimizer in run.optimizers.values():
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-        run.step += 1
-        run.learner.after_update(run.step)
+        run.num_updates += 1
+        run.learner.after_update(run.num_updates)
         if run.average is not None:
             run.average.update(run.learner)
 
-    def _refuse_nonsense(self) -> None:
-        """Stop where a loss or gradient was no finite number, before such weights are measured or saved."""
-        step = self.recent.first_nonsense()
-        if step < 0:
+    def _require_finite(self) -> None:
+        """Stop where a loss or gradient was not a finite number, before such weights are measured or saved."""
+        update = self.run.means.first_not_finite()
+        if update < 0:
             return
-        whole = checkpoints.newest(self.run.out / CHECKPOINTS)
-        where = f"the last good checkpoint is {whole}" if whole else "there is no checkpoint yet"
+        newest = checkpoints.newest(self.run.out / CHECKPOINTS)
+        where = f"the last good checkpoint is {newest}" if newest else "there is no checkpoint yet"
         raise TrainingError(
-            f"update {step}: the loss or its gradient is not a finite number; {where}. Try a lower optim.lr, a longer "
-            "optim.warmup, optim.grad_clip=1 or trainer.precision=float32"
+            f"update {update}: the loss or its gradient is not a finite number; {where}. Try a lower optim.lr, a "
+            "longer optim.warmup, optim.grad_clip=1 or trainer.precision=float32"
         )
 
     def _report(self, seconds: float) -> None:
-        self._refuse_nonsense()
+        self._require_finite()
         run = self.run
-        figures, speed = self.recent.take()
+        figures, speed = run.means.take()
         figures["train/lr"] = run.optimizers["adamw"].param_groups[0]["lr"]
         figures["records"] = float(run.records())
         if (epochs := run.epochs()) is not None:
             figures["epoch"] = epochs
-        self.journal.write(run.step, {**figures, "records_per_s": speed, "seconds": seconds})
-        numbers = f"update {run.step}  loss {figures['train/loss']:.3f}  {speed:,.0f} records/s"
-        self.journal.show(run.budget.progress(run.step, seconds), numbers)
+        self.log.write(run.num_updates, {**figures, "records_per_s": speed, "seconds": seconds})
+        numbers = f"update {run.num_updates}  loss {figures['train/loss']:.3f}  {speed:,.0f} records/s"
+        self.log.show(run.budget.progress(run.num_updates, seconds), numbers)
 
     def _measure(self) -> None:
         """Evaluate on the validation split; where its loss is the lowest yet, keep policy and checkpoint."""
         run = self.run
-        if run.validation is None or self._measured == run.step:
+        if run.validation is None or self._measured == run.num_updates:
             return
-        self._refuse_nonsense()
-        self._measured = run.step
+        self._require_finite()
+        self._measured = run.num_updates
         with randomness.kept(run.generator), run.averaged(), run.accelerator.autocast():
             shares = [run.validation.sums(run.device)]
         figures = averages(gather_object(shares))
-        self.journal.write(run.step, figures)
+        self.log.write(run.num_updates, figures)
         numbers = "  ".join(f"{name.removeprefix('validation/')} {value:.4f}" for name, value in figures.items())
-        self.journal.say(f"update {run.step}, {run.records():,} records: validation {numbers}")
+        self.log.say(f"update {run.num_updates}, {run.records():,} records: validation {numbers}")
         loss = figures.get("validation/loss", math.nan)
         if loss < run.best_loss:
-            run.best_loss, run.best_step = loss, run.step
+            run.best_loss, run.best_update = loss, run.num_updates
             self._save()
             run.save_policy(BEST_FOLDER)
 
     def _save(self) -> None:
-        if self._saved != self.run.step:
-            self._refuse_nonsense()
+        if self._saved != self.run.num_updates:
+            self._require_finite()
             self.run.save()
-            self._saved = self.run.step
+            self._saved = self.run.num_updates
 
     def _stop_early(self) -> None:
-        """Save and leave as the signal asked."""
+        """Save, and end as the signal asks."""
         self._save()
-        out = self.run.out
-        self.journal.say(f"stopped after update {self.run.step}; go on with: genpolicy train --resume --out {out}")
-        if self.wish.signal not in (None, signal.SIGINT):
-            raise SystemExit(128 + self.wish.signal)
+        run = self.run
+        self.log.say(f"stopped after update {run.num_updates}; resume with: genpolicy train --resume --out {run.out}")
+        if self.stop.signal not in (None, signal.SIGINT):
+            raise SystemExit(128 + self.stop.signal)
         raise KeyboardInterrupt

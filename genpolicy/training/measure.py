@@ -1,4 +1,4 @@
-"""What is measured on the way: loss and ELBO on validation windows, and how often the policy's move is a best one."""
+"""What is measured during training: loss and ELBO on validation windows, and how often the policy plays a best move."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Sums = dict[str, tuple[float, float]]
 
 
 @dataclass(frozen=True)
-class Question:
+class ValidationPosition:
     """A validation position and its best moves."""
 
     state: Any
@@ -30,7 +30,7 @@ class Question:
 
 
 class Validation:
-    """A fixed set of windows and positions, the same at every measurement.
+    """Measures on a fixed set of windows and positions, the same every time.
 
     Args:
         learner: Supplies the windows.
@@ -48,7 +48,9 @@ class Validation:
         num_windows = min(options.eval_records, len(self._source))
         chosen = np.linspace(0, len(self._source) - 1, num_windows).astype(np.int64)
         self._windows = chosen[process::num_processes]
-        self._questions = questions(records, split, learner.game, options.accuracy_records)[process::num_processes]
+        self._positions = validation_positions(records, split, learner.game, options.accuracy_records)[
+            process::num_processes
+        ]
         self._is_main = process == 0
         self._batch_size = max(1, options.batch_size // options.accumulate // num_processes)
 
@@ -78,11 +80,11 @@ class Validation:
                 _require_names(learner, metrics, FIGURES)
                 for name, value in metrics.items():
                     _add(sums, name, float(value.double()) * len(batch), len(batch))
-            if self._questions:
+            if self._positions:
                 policy = learner.policy()
                 policy = policy.modes().get("one_call", policy)
-                decisions = policy.decide([question.state for question in self._questions])
-                hits = sum(d.move in q.best for d, q in zip(decisions, self._questions, strict=True))
+                decisions = policy.decide([position.state for position in self._positions])
+                hits = sum(d.move in p.best for d, p in zip(decisions, self._positions, strict=True))
                 _add(sums, "accuracy", hits, len(decisions))
                 _add(sums, "raw_legal", sum(d.stats.get("raw_legal", math.nan) for d in decisions), len(decisions))
             if self._is_main:
@@ -115,21 +117,21 @@ def averages(shares: Sequence[Sums]) -> dict[str, float]:
     return {name: value for name, value in figures.items() if not math.isnan(value)}
 
 
-def questions(dataset: Dataset, split: str, game: Game[Any], count: int) -> list[Question]:
+def validation_positions(dataset: Dataset, split: str, game: Game[Any], count: int) -> list[ValidationPosition]:
     """Up to ``count`` labelled positions spread over a split, with the labelled move and all that tie with it."""
     if count == 0:
         return []
     total = sum(batch.num_rows for batch in dataset.batches(["split"], split))
     every = max(1, total // count)
-    found: list[Question] = []
+    chosen: list[ValidationPosition] = []
     for record in _every(dataset.records(split), every):
-        if record.line and len(found) < count:
-            found.append(Question(game.parse(record.state), frozenset(_best(record, game))))
-    return found
+        if record.line and len(chosen) < count:
+            chosen.append(ValidationPosition(game.parse(record.state), frozenset(_best(record, game))))
+    return chosen
 
 
-def _every(records: Iterator[Record], step: int) -> Iterator[Record]:
-    return (record for number, record in enumerate(records) if number % step == 0)
+def _every(records: Iterator[Record], nth: int) -> Iterator[Record]:
+    return (record for number, record in enumerate(records) if number % nth == 0)
 
 
 def _best(record: Record, game: Game[Any]) -> list[int]:

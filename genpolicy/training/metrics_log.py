@@ -1,44 +1,47 @@
-"""What a run says while it goes: a progress bar, ``metrics.jsonl`` and TensorBoard."""
+"""What a run reports while it trains: a progress bar, ``metrics.jsonl`` and TensorBoard."""
 
 from __future__ import annotations
 
 import json
 import math
+import time
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from torch import Tensor
 
 from genpolicy.files import write_atomic
 
 METRICS_FILE = "metrics.jsonl"
 
 
-class Journal:
+class MetricsLog:
     """Writes down numbers by update; silent in all processes but the first.
 
     Args:
         folder: Of the run; None writes and shows nothing.
-        step: Updates made before; lines of later ones (from before a resume) are dropped.
+        num_updates: Updates made before; lines of later ones (from before a resume) are dropped.
         tensorboard: Also write for TensorBoard.
     """
 
-    def __init__(self, folder: Path | None, step: int, *, tensorboard: bool) -> None:
+    def __init__(self, folder: Path | None, num_updates: int, *, tensorboard: bool) -> None:
         self._file = None
         self._board: Any = None
         self._console = Console(stderr=True, quiet=folder is None)
         if folder is not None:
             path = folder / METRICS_FILE
-            kept = [line for line in _lines(path) if line["step"] <= step]
+            kept = [line for line in _whole_lines(path) if line["step"] <= num_updates]
             write_atomic(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
             self._file = path.open("a", buffering=1)
             if tensorboard:
                 from torch.utils.tensorboard import SummaryWriter
 
-                self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+                self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=num_updates + 1)
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
@@ -53,7 +56,7 @@ class Journal:
         self._progress = Progress(*columns, console=self._console, disable=not show)
         self._task = self._progress.add_task("training", total=1.0, numbers="")
 
-    def __enter__(self) -> Journal:
+    def __enter__(self) -> MetricsLog:
         self._progress.start()
         return self
 
@@ -68,8 +71,8 @@ class Journal:
             self._board.close()
 
     def say(self, text: str) -> None:
-        """A line for the person who waits (stderr)."""
-        # A terminal that was closed takes no message; training does not end for that.
+        """Print a line on stderr."""
+        # Printing fails in a terminal that was closed; training does not end for that.
         with suppress(OSError):
             self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
@@ -77,8 +80,8 @@ class Journal:
         """Move the bar."""
         self._progress.update(self._task, completed=min(1.0, progress), numbers=numbers)
 
-    def write(self, step: int, metrics: dict[str, float]) -> None:
-        """A line of ``metrics.jsonl``; numbers that are none are left out.
+    def write(self, num_updates: int, metrics: dict[str, float]) -> None:
+        """Add a line to ``metrics.jsonl``, without the numbers that are not finite.
 
         Raises:
             OSError: it cannot be written (a full disk, ...).
@@ -86,23 +89,18 @@ class Journal:
         finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
         if self._file is not None:
             try:
-                self._file.write(json.dumps({"step": step, **finite}) + "\n")
+                self._file.write(json.dumps({"step": num_updates, **finite}) + "\n")
             except OSError as error:
-                text = f"{error.strerror}; the checkpoints are safe: make room, then go on with --resume"
+                text = f"{error.strerror}; the checkpoints are safe: make room, then resume with --resume"
                 raise OSError(error.errno, text, self._file.name) from error
         if self._board is not None:
             for name, value in finite.items():
-                self._board.add_scalar(name, value, step)
+                self._board.add_scalar(name, value, num_updates)
 
 
-def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The lines of a run's ``metrics.jsonl`` in order; [] where there is none."""
-    return _lines(folder / METRICS_FILE)
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    """The lines that are whole: a kill can cut the last one."""
-    found = []
+def _whole_lines(path: Path) -> list[dict[str, Any]]:
+    """The lines up to the first that a kill has cut."""
+    lines = []
     for text in path.read_text().splitlines() if path.is_file() else []:
         try:
             line = json.loads(text)
@@ -110,5 +108,60 @@ def _lines(path: Path) -> list[dict[str, Any]]:
             break
         if not isinstance(line, dict) or not isinstance(line.get("step"), int):
             break
-        found.append(line)
-    return found
+        lines.append(line)
+    return lines
+
+
+class RunningMeans:
+    """Means over the updates since the last line of the log, summed on the device, so that a GPU need not wait.
+
+    Args:
+        device: Where the losses lie.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._sums: dict[str, Tensor] = {}
+        self._counts: dict[str, int] = {}
+        self._records = 0
+        self._since = time.perf_counter()
+        self._first_not_finite = torch.tensor(-1, device=device)
+
+    def add_part(self, loss: Tensor, metrics: dict[str, Tensor], num_records: int) -> None:
+        """Add one part of an update."""
+        for name, value in {"loss": loss, **metrics}.items():
+            self._add(name, value.detach().float())
+        self._records += num_records
+
+    def end_update(self, number: int, norm: Tensor) -> None:
+        """Add an update's gradient norm, and note whether it or a loss since the last line is not finite."""
+        self._add("grad_norm", norm.detach())
+        is_bad = ~(torch.isfinite(norm) & torch.isfinite(self._sums["loss"]))
+        first = self._first_not_finite
+        self._first_not_finite = torch.where((first < 0) & is_bad, torch.full_like(first, number), first)
+
+    def _add(self, name: str, value: Tensor) -> None:
+        self._sums[name] = self._sums[name] + value if name in self._sums else value
+        self._counts[name] = self._counts.get(name, 0) + 1
+
+    def first_not_finite(self) -> int:
+        """The first update whose loss or gradient was not a finite number; -1 where there was none."""
+        return int(self._first_not_finite)
+
+    def state(self) -> dict[str, Any]:
+        """The sums since the last line, as plain values, for a checkpoint."""
+        sums = {name: float(total) for name, total in self._sums.items()}
+        return {"sums": sums, "counts": dict(self._counts), "records": self._records}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take over the sums of a checkpoint."""
+        device = self._first_not_finite.device
+        self._sums = {name: torch.tensor(total, device=device) for name, total in state["sums"].items()}
+        self._counts, self._records = dict(state["counts"]), int(state["records"])
+
+    def take(self) -> tuple[dict[str, float], float]:
+        """Means since the last call, and records per second."""
+        now = time.perf_counter()
+        means = {f"train/{name}": float(total) / self._counts[name] for name, total in self._sums.items()}
+        speed = self._records / max(now - self._since, 1e-9)
+        self._sums, self._counts, self._records, self._since = {}, {}, 0, now
+        return means, speed

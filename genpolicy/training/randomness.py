@@ -33,7 +33,7 @@ def capture(generator: torch.Generator | None = None) -> dict[str, Tensor]:
 
 
 def restore(states: dict[str, Tensor], generator: torch.Generator | None = None) -> None:
-    """Put every generator back to where ``capture`` found it; a GPU's state is skipped where there is no GPU."""
+    """Put every generator back to its state at ``capture``; a GPU's state is skipped where there is no GPU."""
     gauss = float(states["python_gauss"][0])
     random.setstate((3, tuple(states["python"].tolist()), None if math.isnan(gauss) else gauss))
     packed = states["numpy"].numpy()

@@ -1,4 +1,4 @@
-"""A run: everything that training works on, how it is set up, saved and taken up again.
+"""A run: everything that training works on, how it is set up, saved and resumed.
 
 Axes: W processes.
 """
@@ -28,12 +28,10 @@ from genpolicy.policies.base import write_provenance
 from genpolicy.policies.learner import Learner
 from genpolicy.training import checkpoint as checkpoints
 from genpolicy.training import optim, randomness, setup
-from genpolicy.training.budget import Budget
 from genpolicy.training.checkpoint import Checkpoint
-from genpolicy.training.config import RunConfig, TrainerConfig
+from genpolicy.training.config import Budget, RunConfig, TrainerConfig
 from genpolicy.training.measure import Validation
-from genpolicy.training.metrics_log import METRICS_FILE
-from genpolicy.training.running_means import Recent
+from genpolicy.training.metrics_log import METRICS_FILE, RunningMeans
 
 POLICY_FOLDER, BEST_FOLDER, CHECKPOINTS, CONFIG_FILE = "policy", "policy-best", "checkpoints", "config.yaml"
 OF_A_RUN = (POLICY_FOLDER, BEST_FOLDER, CHECKPOINTS, "tensorboard", METRICS_FILE, CONFIG_FILE)
@@ -56,7 +54,7 @@ class Run:
 
     Args:
         config: The run.
-        resume: Take over the newest whole checkpoint of ``config.out``, if there is one.
+        resume: Resume from the newest whole checkpoint of ``config.out``, if there is one.
         overwrite: Delete what an earlier run left there.
 
     Raises:
@@ -77,15 +75,14 @@ class Run:
         self.process: int = self.accelerator.process_index
         self.num_processes: int = self.accelerator.num_processes
         self.notes: list[str] = []
-        """Lines for the person who started it."""
+        """Lines to print for the user."""
         if self.is_main:
-            _claim_folder(
-                self.out, resume, overwrite
-            )  # nothing is written or deleted before all else is seen to be right
+            # Nothing is written or deleted before everything else has been checked.
+            _require_free(self.out, resume, overwrite)
         self.dataset, self.game = setup.open_data(config)
         randomness.seed_all(options.seed)  # the same initial weights in every process
         self.learner = setup.make_learner(self.game, config.learner)
-        self.learner.policy()  # a sampler that does not exist must not be found out after hours of training
+        self.learner.policy()  # its options must not turn out to be wrong after hours of training
         if config.init_from and not (resume and checkpoints.newest(self.out / CHECKPOINTS)):
             setup.take_weights(self.learner, config.init_from)
         self.learner.to(self.device)
@@ -113,11 +110,11 @@ class Run:
         randomness.seed_all(options.seed + self.process)
         self.generator = torch.Generator(self.device).manual_seed(options.seed + self.process)
         self.identity = setup.identity(config, self.dataset, self.learner)
-        self.step = 0
+        self.num_updates = 0
         """Updates made."""
-        self.recent = Recent(self.device)
-        """What has not been written down yet."""
-        self.best_loss, self.best_step = math.inf, 0
+        self.means = RunningMeans(self.device)
+        """What is not in the log yet."""
+        self.best_loss, self.best_update = math.inf, 0
         """Lowest validation loss, and after which update; 0 for none yet."""
         self._seconds_before, self._began = 0.0, time.perf_counter()
         if self.is_main:
@@ -135,12 +132,12 @@ class Run:
         return self._seconds_before + time.perf_counter() - self._began
 
     def start_clock(self) -> None:
-        """Begin to count."""
+        """Start counting the time of training."""
         self._began = time.perf_counter()
 
     def records(self) -> int:
         """Windows drawn so far."""
-        return self.step * self.config.trainer.batch_size
+        return self.num_updates * self.config.trainer.batch_size
 
     def epochs(self) -> float | None:
         """Passes over the training windows so far; None where they have no fixed number."""
@@ -178,20 +175,20 @@ class Run:
                 "identity": self.identity,
                 "optimizer": plain,
                 "seconds": self.seconds,
-                "best": {"loss": self.best_loss, "step": self.best_step} if self.best_step else None,
+                "best": {"loss": self.best_loss, "step": self.best_update} if self.best_update else None,
                 "ema_updates": self.average.num_updates if self.average else 0,
                 "records": self.records(),
                 "epoch": self.epochs(),
                 "num_processes": self.num_processes,
-                "recent": self.recent.state(),
+                "recent": self.means.state(),
                 "versions": setup.versions(),
                 "run": to_dict(self.config),
             }
             if any(streams):
                 tensors["stream"], state["streams"] = checkpoints.pack_streams(streams)
             folder = self.out / CHECKPOINTS
-            checkpoints.save_checkpoint(folder, Checkpoint(self.step, tensors, state))
-            checkpoints.prune(folder, self.config.trainer.keep, self.best_step)
+            checkpoints.save_checkpoint(folder, Checkpoint(self.num_updates, tensors, state))
+            checkpoints.prune(folder, self.config.trainer.keep, self.best_update)
         self.accelerator.wait_for_everyone()
 
     def save_policy(self, name: str) -> Path:
@@ -204,7 +201,7 @@ class Run:
         if self.is_main:
             unfinished = self.out / f".unfinished-{name}"
             facts = {
-                "step": self.step,
+                "step": self.num_updates,
                 "records_seen": self.records(),
                 "epochs": self.epochs(),
                 "seconds": self.seconds,
@@ -220,7 +217,7 @@ class Run:
                 shutil.rmtree(unfinished, ignore_errors=True)
                 raise CheckpointError(
                     f"{final}: the policy cannot be written ({error.strerror or error}); the checkpoints are safe: "
-                    "make room, then go on with --resume"
+                    "make room, then resume with --resume"
                 ) from error
         self.accelerator.wait_for_everyone()
         return final
@@ -230,7 +227,7 @@ class Run:
         if split is None or options.eval_records == options.accuracy_records == 0:
             return None
         if not self.dataset.splits.get(split):
-            self.notes.append(f"{self.dataset.label}: split {split!r} is empty, so nothing is measured on the way")
+            self.notes.append(f"{self.dataset.label}: split {split!r} is empty, so nothing is measured during training")
             return None
         return Validation(self.learner, self.dataset, split, options, self.process, self.num_processes)
 
@@ -238,7 +235,7 @@ class Run:
         """Take over the newest whole checkpoint."""
         found = checkpoints.load_latest(self.out / CHECKPOINTS, self.notes.append)
         if found is None:
-            self.notes.append(f"{self.out}: no checkpoint yet, so the run begins at the beginning")
+            self.notes.append(f"{self.out}: no checkpoint yet, so the run starts from the beginning")
             return
         checkpoints.forbid_differences(setup.completed(found.state["identity"]), self.identity, found.folder)
         self.learner.load_state_dict(found.tensors["model"])
@@ -250,11 +247,11 @@ class Run:
         self._restore_random_states(found)
         self._restore_stream(found)
         best = found.state["best"] or {"loss": math.inf, "step": 0}
-        self.step, self._seconds_before = found.step, found.state["seconds"]
+        self.num_updates, self._seconds_before = found.num_updates, found.state["seconds"]
         if "recent" in found.state:  # older checkpoints lack it; the next line then averages fewer updates
-            self.recent.restore(found.state["recent"])
-        self.best_loss, self.best_step = best["loss"], best["step"]
-        self.notes.append(f"going on from {found.folder}")
+            self.means.restore(found.state["recent"])
+        self.best_loss, self.best_update = best["loss"], best["step"]
+        self.notes.append(f"resuming from {found.folder}")
 
     def _gather_random_states(self) -> dict[str, Tensor]:
         """The generators of all processes, names beginning with the process's number."""
@@ -278,7 +275,7 @@ class Run:
         if num_saved != self.num_processes or not same_device:
             self.notes.append(
                 f"{found.folder}: made on other devices ({num_saved} processes there, {self.num_processes} here), so "
-                "what is drawn from here on differs from an uninterrupted run"
+                "what is drawn from now on differs from an uninterrupted run"
             )
 
     def _restore_stream(self, found: Checkpoint) -> None:
@@ -316,31 +313,30 @@ def _accelerator(options: TrainerConfig) -> Accelerator:
 
 
 def _is_run(folder: Path) -> bool:
-    """Whether a run's own configuration lies there, and no policy's or data set's."""
+    """Whether its configuration is that of a run, not of a policy or a data set."""
     try:
         return {"learner", "trainer"} <= set(read_yaml(folder / CONFIG_FILE))
     except ConfigError:
         return False
 
 
-def _claim_folder(out: Path, resume: bool, overwrite: bool) -> None:
-    """See that the run's folder is free and can be written to, or that it may be used; nothing is changed.
+def _require_free(out: Path, resume: bool, overwrite: bool) -> None:
+    """Check that the run's folder is free, or may be used, and can be written to; nothing is changed.
 
     Raises:
-        CheckpointError: it holds a run and neither flag was given, or something that no run made, or may not be
-            written to.
+        CheckpointError: it holds a run and neither flag was given, or something else, or may not be written to.
     """
     foreign = out.is_dir() and any(out.iterdir()) and not _is_run(out)
     if foreign or (out.exists() and not out.is_dir()):
         raise CheckpointError(
-            f"{out}: is there already and holds no run of genpolicy train; nothing was touched. Name another folder "
-            "with --out"
+            f"{out}: exists already and is not a run of genpolicy train; nothing was touched. Name another folder with "
+            "--out"
         )
     there = [out / name for name in OF_A_RUN if (out / name).exists()]
     if there and not (resume or overwrite):
         raise CheckpointError(
-            f"{out}: holds a run already ({there[0].name}); go on with --resume, delete it with --overwrite, or name "
-            "another folder with --out"
+            f"{out}: holds a run already ({there[0].name}); resume it with --resume, delete it with --overwrite, or "
+            "name another folder with --out"
         )
     above = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
     for folder in (above, out / CHECKPOINTS):

@@ -23,7 +23,7 @@ from genpolicy.machine import commit
 from genpolicy.policies.learner import Learner
 from genpolicy.training.config import RunConfig
 
-# A resumed run may differ in these: where things lie, how long it goes, what is written down, on what it runs.
+# A resumed run may differ in these: folders, budget, what is measured and saved, device.
 FREE_KEYS = {
     "": ("out", "init_from"),
     "data": ("folder",),
@@ -149,7 +149,7 @@ def completed(saved: dict[str, Any]) -> dict[str, Any]:
     try:
         settings = _compared(filled_in(structured(RunConfig, saved["config"])))
     except (ConfigError, RegistryError):
-        return saved  # it names keys or a learner that are gone, so it differs anyway and the message says in what
+        return saved  # it names keys or a learner that no longer exist, so it differs anyway
     plain: dict[str, Any] = json.loads(json.dumps({**saved, "config": settings}))
     return plain
 

@@ -267,7 +267,7 @@ def test_an_experiment_that_was_killed_makes_what_is_missing_alone(here: Path) -
     before = {name: contents(out / "runs" / name) for name in finished}
     run(*EXPECTED["experiment"]["command"], "--out", str(out))
     assert {name: contents(out / "runs" / name) for name in finished} == before
-    assert "going on from " in (out / "runs" / begun / "log.txt").read_text()
+    assert "resuming from " in (out / "runs" / begun / "log.txt").read_text()
     was, now = table(Path("experiment/finished")), table(out)
     if bits():
         assert now == was

@@ -144,7 +144,7 @@ def test_folders_that_cannot_hold_a_run(
     settings = [*SMALL, f"data.folder={data.folder}"]
     (tmp_path / "notes.txt").write_text("mine")
     at_file, below = tmp_path / "notes.txt", tmp_path / "notes.txt" / "run"
-    assert f"{at_file}: is there already and holds no run" in fails(capsys, *settings, "--out", str(at_file))
+    assert f"{at_file}: exists already and is not a run" in fails(capsys, *settings, "--out", str(at_file))
     assert f"{at_file}: is a file, not a folder" in fails(capsys, *settings, "--out", str(below))
     # Root may write anywhere, so the answer of the system is made up.
     access = os.access

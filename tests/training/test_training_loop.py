@@ -26,10 +26,8 @@ from genpolicy.data.records import Dataset
 from genpolicy.errors import CheckpointError, ConfigError, DatasetError, TrainingError
 from genpolicy.training import checkpoint as checkpoints
 from genpolicy.training.config import RunConfig
-from genpolicy.training.interrupt import wished
-from genpolicy.training.loop import train
-from genpolicy.training.metrics_log import read_metrics
-from genpolicy.training.run import _claim_folder
+from genpolicy.training.loop import stop_requests, train
+from genpolicy.training.run import _require_free
 from tests.small_datasets import solved_connect, write_dataset
 from tests.training import toy
 
@@ -80,6 +78,14 @@ def finished_once(data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Pa
 @pytest.fixture
 def finished(finished_once: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(finished_once, tmp_path / "finished"))
+
+
+def read_metrics(out: Path) -> list[dict[str, Any]]:
+    """The whole lines of ``metrics.jsonl``; the last one may be in the middle of being written."""
+    file = out / "metrics.jsonl"
+    return (
+        [json.loads(line) for line in file.read_text().splitlines(True) if line[-1] == "\n"] if file.is_file() else []
+    )
 
 
 def weights(policy: Path) -> bytes:
@@ -226,7 +232,7 @@ class TestInProcess:
         said = capsys.readouterr().err
         assert "step-00000012" in said
         assert "damaged" in said
-        assert re.search(r"going on from .*step-0000000[58]|step-00000010", said.replace("\n", ""))
+        assert re.search(r"resuming from .*step-0000000[58]|step-00000010", said.replace("\n", ""))
 
     def test_all_damaged_is_an_error(self, data: Dataset, finished: Path) -> None:
         for folder in (finished / "checkpoints").iterdir():
@@ -376,7 +382,7 @@ def test_a_killed_run_ends_with_the_same_bits(data: Dataset, tmp_path: Path, toy
         process.communicate()
         assert not (killed / "policy").exists()
     done = subprocess.run(command(data, killed, "--resume"), env=env, capture_output=True, text=True, check=True)
-    assert "going on from" in done.stderr
+    assert "resuming from" in done.stderr
     assert weights(killed / "policy") == weights(undisturbed / "policy")
     assert weights(killed / "policy-best") == weights(undisturbed / "policy-best")
     names = ("step", "validation/loss", "train/loss", "train/grad_norm")
@@ -402,7 +408,7 @@ def test_a_signal_saves_and_says_how_to_go_on(
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 128 + number  # as shells count
     assert stdout == ""
-    found = re.search(r"stopped after update (\d+); go on with: genpolicy train --resume --out (\S+)", stderr)
+    found = re.search(r"stopped after update (\d+); resume with: genpolicy train --resume --out (\S+)", stderr)
     assert found
     assert found[2] == str(out)
     assert int(found[1]) in steps(out)
@@ -431,11 +437,11 @@ def test_what_the_shell_has_ignored_stays_ignored() -> None:
     """``nohup genpolicy train`` outlives its terminal."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with wished() as wish:
+        with stop_requests() as request:
             signal.raise_signal(signal.SIGHUP)
-            assert wish.signal is None
+            assert request.signal is None
             signal.raise_signal(signal.SIGTERM)
-            assert wish.signal == signal.SIGTERM
+            assert request.signal == signal.SIGTERM
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
@@ -452,7 +458,7 @@ def test_two_processes_train_together_and_go_on(data: Dataset, tmp_path: Path, t
     assert done.stdout.splitlines() == [str(out / "policy")]
     longer = [*launch, *settings, "trainer.max_steps=35", "--resume"]
     done = subprocess.run(longer, env=env, capture_output=True, text=True, check=True)
-    assert "going on from" in done.stderr
+    assert "resuming from" in done.stderr
     assert "made on other devices" not in done.stderr
     assert max(steps(out)) == 35
     genpolicy.load_policy(out / "policy")
@@ -478,6 +484,6 @@ def test_overwrite_touches_nothing_that_no_run_made(tmp_path: Path) -> None:
     notes = tmp_path / "mine" / "policy" / "notes.txt"
     notes.parent.mkdir(parents=True)
     notes.write_text("years of work")
-    with pytest.raises(CheckpointError, match="holds no run"):
-        _claim_folder(tmp_path / "mine", resume=False, overwrite=True)
+    with pytest.raises(CheckpointError, match="not a run of genpolicy train"):
+        _require_free(tmp_path / "mine", resume=False, overwrite=True)
     assert notes.read_text() == "years of work"

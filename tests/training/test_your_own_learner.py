@@ -8,10 +8,12 @@ import re
 import sys
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -23,16 +25,18 @@ from genpolicy.config import compose
 from genpolicy.data.counter_rng import draw
 from genpolicy.data.records import Dataset
 from genpolicy.data.stream import Share, Stream
-from genpolicy.data.windows import concatenate
+from genpolicy.data.window_source import CachedWindows, build_windows
+from genpolicy.data.windows import TokenBatch, WindowOptions, concatenate
 from genpolicy.encoding import ids_fingerprint
 from genpolicy.errors import CheckpointError, ConfigError, RegistryError
 from genpolicy.policies.learner import Learner
+from genpolicy.sequence import Layout
 from genpolicy.testing import check_learner, check_policy
 from genpolicy.training.config import OptimConfig, RunConfig
 from genpolicy.training.loop import train
 from genpolicy.training.optim import make_optimizers
 from genpolicy.training.setup import make_learner
-from tests.small_datasets import solved_connect
+from tests.small_datasets import solved_connect, write_dataset
 
 PAGE = (Path(__file__).parents[2] / "docs/your-own-learner.md").read_text()
 NETWORK = {"num_layers": 1, "width": 16, "num_heads": 2}
@@ -140,6 +144,18 @@ def test_weights_of_another_game_are_refused(linear: ModuleType, data: Dataset, 
     config.write_text(config.read_text().replace("gravity=false", "gravity=true"))
     with pytest.raises(CheckpointError, match="its tokens are not those"):
         genpolicy.load_policy(folder)
+
+
+def test_the_pages_results_are_the_records(linear: ModuleType, data: Dataset, tmp_path: Path) -> None:
+    names = {**vars(linear), "TokenBatch": TokenBatch, "CachedWindows": CachedWindows, "dataclass": dataclass}
+    exec(block("python", "# results.py"), names)
+    won = [replace(record, result=1.0) for record in list(data.records("train"))[:20]]
+    records = write_dataset(tmp_path, data.game_spec, won)
+    game = genpolicy.load_game(data.game_spec)
+    windows = build_windows(records, "train", game, Layout(game, "s-a", 1), WindowOptions(columns=("result",)))
+    batch = names["ResultWindows"](windows).batch(np.arange(20), 0)
+    players = [game.player(game.parse(record.state)) for record in won]
+    assert batch.result.tolist() == [1 - 2 * player for player in players]
 
 
 def test_the_pages_replay_grows(linear: ModuleType) -> None:
