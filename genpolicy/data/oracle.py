@@ -150,7 +150,9 @@ def make_oracle(spelling: str, game: Game[Any], **options: Any) -> Oracle:
                 break
     factory = registry.load("oracles", name)
     _check_options(spelling, factory, given)
-    oracle: Oracle = factory(game, **given)
+    oracle = factory(game, **given)
+    if not isinstance(oracle, Oracle):
+        raise registry.wrong_thing("oracles", name, oracle, "a genpolicy.data.oracle.Oracle")
     return oracle
 
 

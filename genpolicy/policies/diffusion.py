@@ -165,7 +165,7 @@ def make_process(options: Mapping[str, Any], num_symbols: int) -> Process:
 
     Raises:
         ConfigError: no ``kind``, or a key that the process does not take.
-        RegistryError: no such process.
+        RegistryError: no such process, or it is not a ``Process``.
     """
     rest = dict(options)
     kind = rest.pop("kind", None)
@@ -183,6 +183,8 @@ def make_process(options: Mapping[str, Any], num_symbols: int) -> Process:
             raise ConfigError(f"key 'learner.process.{key}' is a value such as {default!r}, got {value!r}")
     process = factory(num_symbols, **rest)
     if not isinstance(process, Process):
+        if kind not in registry.available("learners"):
+            raise registry.wrong_thing("processes", kind, process, "a genpolicy.diffusion.Process")
         raise ConfigError(f"process {kind!r} noises embeddings, not tokens: set learner.kind={kind}")
     return process
 

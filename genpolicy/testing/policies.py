@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from genpolicy.control import Control
 from genpolicy.data.labelled import LabelledPosition, labelled_positions
 from genpolicy.data.records import Dataset
-from genpolicy.policies.base import Decision, Policy, load_policy
+from genpolicy.policies.base import Decision, Policy, decide_with, load_policy
 from genpolicy.policies.learner import Learner
 
 TOLERANCE = 1e-4
@@ -34,8 +35,9 @@ def check_policy(
     """Check the laws of a policy, by some hundred decisions.
 
     Every move is legal; probabilities are of the legal moves and sum to 1; values lie in [-1, 1]; states are left as
-    they were; a row does not depend on the others; the same seed gives the same game; what was saved and loaded decides
-    the same (where the policy has a folder); a finished game is a ValueError.
+    they were; a row does not depend on the others; the same seed gives the same game; a restricted decision takes an
+    allowed move; what was saved and loaded decides the same (where the policy has a folder); a finished game is a
+    ValueError; each option is declared once.
 
     Args:
         policy: What is checked; reseeded on the way.
@@ -60,8 +62,11 @@ def check_policy(
     _check_rows(policy, states, together, seed)
     first, second = (_game(policy, states[0], max_plies, seed) for _ in range(2))
     _law(first == second, policy, f"seed {seed} gave two games: {first} and {second}")
+    _check_restricted(policy, states, seed)
     for state in finished:
         _check_refuses(policy, state)
+    names = [option.name for option in policy.options()]
+    _law(len(set(names)) == len(names), policy, f"an option is declared twice: {names}")
     _check_folder(policy, states, together, seed)
 
 
@@ -177,6 +182,16 @@ def _check_rows(policy: Policy, states: Sequence[Any], together: Sequence[Decisi
         for other in others:
             text = policy.game.format(state)
             _law(_same(decision, other), policy, f"{text!r} depends on its batch: {decision} and {other}")
+
+
+def _check_restricted(policy: Policy, states: Sequence[Any], seed: int) -> None:
+    """Where one move alone is allowed, here the last legal one, it is chosen."""
+    only = {policy.game.format(state): int(policy.game.legal(state)[-1]) for state in states}
+    policy.seed(seed)
+    control = Control(restrict=lambda state: [only[policy.game.format(state)]])
+    for state, decision in zip(states, decide_with(policy, states, control), strict=True):
+        text = policy.game.format(state)
+        _law(decision.move == only[text], policy, f"chose {decision.move} in {text!r} where {only[text]} was allowed")
 
 
 def _check_refuses(policy: Policy, state: Any) -> None:

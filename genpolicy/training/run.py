@@ -20,11 +20,12 @@ from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import DistributedDataParallelKwargs, gather_object
 from torch import Tensor, nn
 
+from genpolicy import registry
 from genpolicy.config import read_yaml, to_dict
 from genpolicy.data.stream import Share, Updates
 from genpolicy.data.windows import Batch
 from genpolicy.errors import CheckpointError, ConfigError
-from genpolicy.policies.base import write_provenance
+from genpolicy.policies.base import Policy, write_provenance
 from genpolicy.policies.learner import Learner
 from genpolicy.training import checkpoint as checkpoints
 from genpolicy.training import optim, randomness, setup
@@ -40,13 +41,16 @@ OF_A_RUN = (POLICY_FOLDER, BEST_FOLDER, CHECKPOINTS, "tensorboard", METRICS_FILE
 class Loss(nn.Module):
     """A learner's loss as a forward pass, which is what data-parallel training wraps."""
 
-    def __init__(self, learner: Learner) -> None:
+    def __init__(self, kind: str, learner: Learner) -> None:
         super().__init__()
-        self.learner = learner
+        self.kind, self.learner = kind, learner
 
     def forward(self, batch: Batch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
         """The learner's loss of one batch."""
-        return self.learner.loss(batch, generator)
+        made: object = self.learner.loss(batch, generator)
+        if not isinstance(made, tuple):
+            raise registry.wrong_thing("learners", self.kind, made, "a pair of loss and numbers, in loss()")
+        return made
 
 
 class Run:
@@ -82,12 +86,15 @@ class Run:
         self.dataset, self.game = setup.open_data(config)
         randomness.seed_all(options.seed)  # the same initial weights in every process
         self.learner = setup.make_learner(self.game, config.learner)
-        self.learner.policy()  # its options must not turn out to be wrong after hours of training
+        kind = config.learner["kind"]
+        policy: object = self.learner.policy()  # its options must not turn out to be wrong after hours
+        if not isinstance(policy, Policy):
+            raise registry.wrong_thing("learners", kind, policy, "a Policy, in policy()")
         if config.init_from and not (resume and checkpoints.newest(self.out / CHECKPOINTS)):
             setup.take_weights(self.learner, config.init_from)
         self.learner.to(self.device)
         with self.accelerator.main_process_first():  # the others then find the windows in the cache
-            stream = setup.make_stream(self.learner, self.dataset, config.data.train, options.seed)
+            stream = setup.make_stream(kind, self.learner, self.dataset, config.data.train, options.seed)
             self.validation = self._make_validation()
         self.updates = Updates(
             stream,
@@ -124,7 +131,7 @@ class Run:
         if options.compile:
             for part in self.learner.children():
                 part.compile()
-        self.module = self.accelerator.prepare_model(Loss(self.learner))
+        self.module = self.accelerator.prepare_model(Loss(kind, self.learner))
 
     @property
     def seconds(self) -> float:

@@ -82,17 +82,17 @@ def make_learner(game: Game[Any], section: dict[str, Any]) -> Learner:
     return learner
 
 
-def make_stream(learner: Learner, dataset: Dataset, split: str, seed: int) -> Stream:
+def make_stream(kind: str, learner: Learner, dataset: Dataset, split: str, seed: int) -> Stream:
     """Where a learner's updates come from: its own stream, or its windows in a seeded order.
 
     Raises:
-        TypeError: ``Learner.windows`` gave neither.
+        RegistryError: ``Learner.windows`` gave neither.
     """
     windows: object = learner.windows(dataset, split, seed=seed)
     if isinstance(windows, WindowSource):
         return ShuffledWindows(windows, seed)
     if not isinstance(windows, Stream):
-        raise TypeError(f"{type(learner).__name__}.windows gave {type(windows).__name__}, not a WindowSource or Stream")
+        raise registry.wrong_thing("learners", kind, windows, "a WindowSource or a Stream, in windows()")
     return windows
 
 

@@ -58,6 +58,7 @@ def _policies(arguments: argparse.Namespace) -> int:
     from typing import cast
 
     from genpolicy import registry
+    from genpolicy.options import options_of
     from genpolicy_common.tables import Report, write_json
 
     table = Report("Installed policies", ["policy", "write it as", "what it does"], words=True)
@@ -65,6 +66,7 @@ def _policies(arguments: argparse.Namespace) -> int:
     for name in registry.available("policies"):
         try:
             policy = registry.load("policies", name)
+            options_of("policies", name)
         except LookupError as error:
             rows.append({"policy": name, "error": str(error)})
             table.add(name, "-", str(error))

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from genpolicy.cli import add_verbs
 from genpolicy_labelling import arguments as kinds
 from genpolicy_labelling.terminal import command_line, facts, progress, say, show, stoppable, write_json
 
@@ -45,6 +46,7 @@ def add_parser(subparsers: Any) -> None:
     _add_info(verbs)
     fit_scale.add_parser(verbs)
     export.add_parser(verbs)
+    add_verbs(verbs, "data")
 
 
 def _add_import(verbs: Any) -> None:

@@ -20,7 +20,7 @@ from genpolicy.data.counter_rng import draw
 from genpolicy.data.records import Dataset
 from genpolicy.data.stream import Share, ShuffledWindows, Stream, Updates
 from genpolicy.data.windows import Batch, TokenBatch, WindowSource
-from genpolicy.errors import CheckpointError, ConfigError, TrainingError
+from genpolicy.errors import CheckpointError, ConfigError, RegistryError, TrainingError
 from genpolicy.training.checkpoint import pack_streams, unpack_streams
 from genpolicy.training.config import RunConfig
 from genpolicy.training.loop import train
@@ -198,7 +198,7 @@ def test_what_is_measured_is_a_source(growing: Any, data: Dataset, tmp_path: Pat
     with pytest.raises(TypeError, match=r"GrowingLearner\.windows gave the stream Replay for split 'test'"):
         train(configuration(data, tmp_path / "run"))
     monkeypatch.setattr(growing, "windows", lambda self, records, split, *, seed: [1, 2])
-    with pytest.raises(TypeError, match=r"GrowingLearner\.windows gave list, not a WindowSource or Stream"):
+    with pytest.raises(RegistryError, match=r"learner 'growing' .* made a list, not a WindowSource or a Stream"):
         train(configuration(data, tmp_path / "run"))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from genpolicy import __version__, registry
 from genpolicy.errors import RegistryError
 from genpolicy.game import Game
-from genpolicy.options import PolicySpec, declaration_of
+from genpolicy.options import PolicySpec, declaration_of, options_of
 from genpolicy.policies.base import Policy, load_policy, policy_spec
 from genpolicy_play.web.positions import ReplayCache
 from genpolicy_play.web.requests import MAX_MOVES, MAX_NAME, MAX_TEXT, RequestError, quoted
@@ -140,7 +140,13 @@ def make_catalog(specs: Sequence[str], game_specs: Sequence[str], device: str = 
     offered: list[tuple[Policy, Settings]] = []
     try:
         for spec, game in pairs:
-            policy = load_policy(spec.text, device=device, game=game)
+            try:
+                policy = load_policy(spec.text, device=device, game=game)
+            except (LookupError, ValueError) as error:
+                if specs:
+                    raise
+                notes.append(str(error))  # nobody named it, so the others are offered without it
+                continue
             offered.append((policy, Settings(spec, policy, device)))
     except BaseException:
         for policy, _ in offered:
@@ -188,6 +194,7 @@ def _untrained(game: Game[Any], notes: list[str]) -> list[str]:
     for kind in registry.available("policies"):
         try:
             declared = declaration_of("policies", kind)
+            options_of("policies", kind)  # a page renders them
         except LookupError as error:
             if str(error) not in notes:
                 notes.append(str(error))
