@@ -201,7 +201,11 @@ def options_of(group: Group, name: str, spec: PolicySpec | None = None) -> tuple
     if not isinstance(declared, tuple | list):
         declared = getattr(declared, "options", None)
         if callable(declared):
-            declared = declared(spec)
+            try:
+                declared = declared(spec)
+            except Exception as error:  # a third party's code may raise anything
+                owner = f"{registry.ONE_OF[group]} {name!r} ({registry.origin(group, name)})"
+                raise RegistryError(f"{owner} cannot declare its options: {type(error).__name__}: {error}") from error
     if not isinstance(declared, tuple | list):
         raise registry.wrong_thing(group, name, declared, "a list of options")
     options = tuple(declared)

@@ -261,6 +261,7 @@ def test_broken_games_and_policies_are_listed_beside_the_others(site: Path, tmp_
     assert "'a_library_that_nobody_has'" in policies["broken_policy"]["error"]
     assert "not a subclass of" in policies["wrong_policy"]["error"]
     assert "third-party 1.0) declares the option 'seed' twice" in policies["twice"]["error"]
+    assert "third-party 1.0) cannot declare its options: ValueError: plies must be" in policies["unfit"]["error"]
     assert "not installed" in policies["samplers.nobody"]["error"]
 
 
@@ -287,6 +288,11 @@ def test_the_page_names_what_it_cannot_offer(site: Path) -> None:
     ("words", "named", "reason"),
     [
         ("play --game chess --policy twice --self-play 1", "policy 'twice'", "declares the option 'seed' twice"),
+        (
+            "play --game chess --policy unfit --self-play 1",
+            "policy 'unfit'",
+            "cannot declare its options: ValueError: plies",
+        ),
         ("play --game chess --policy number --self-play 1", "policy 'number'", "made a int, not a Policy"),
         ("play --game chess --policy broken_policy --self-play 1", "policy 'broken_policy'", MISSING),
         ("play --policy {pooled}?sampler=twice --self-play 1", "sampler 'twice'", "names an option twice: temperature"),

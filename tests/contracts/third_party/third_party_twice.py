@@ -1,4 +1,4 @@
-"""A policy that declares an option twice."""
+"""A policy that declares an option twice, and one whose option contradicts itself."""
 
 from typing import Any
 
@@ -12,3 +12,11 @@ class TwicePolicy(RandomPolicy):
     @classmethod
     def options(cls, spec: Any = None) -> tuple[Option, ...]:
         return (*super().options(spec), Option("seed", int, 0))
+
+
+class UnfitPolicy(RandomPolicy):
+    kind = "unfit"
+
+    @classmethod
+    def options(cls, spec: Any = None) -> tuple[Option, ...]:
+        return (*super().options(spec), Option("plies", int, 0, low=1))
