@@ -245,6 +245,21 @@ class Policy(ABC):
         raise RegistryError(f"policy {cls.kind!r} is loaded from a folder: write the folder's path")
 
 
+def legal_of(game: Game[Any], states: Sequence[Any], control: Control = FREE) -> list[list[int]]:
+    """The moves to choose from in each position as plain integers: the legal ones that are allowed.
+
+    Raises:
+        ValueError: a position without legal moves, named in the message, or without an allowed one.
+    """
+    rows = []
+    for state in states:
+        legal = [int(move) for move in game.legal(state)]
+        if not legal:
+            raise ValueError(f"the game is over in {game.format(state)!r}: the player to move has no legal move")
+        rows.append(control.allowed(state, legal))
+    return rows
+
+
 def decide_with(policy: Policy, states: Sequence[Any], control: Control) -> list[Decision]:
     """``policy.decide(states, control=control)``, also where the policy's ``decide`` takes no ``control``.
 

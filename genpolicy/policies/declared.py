@@ -14,19 +14,16 @@ from genpolicy.declared_samplers import COMMIT, NEED_VISIBLE_NOISE
 from genpolicy.errors import RegistryError
 from genpolicy.options import Declaration, Option, PolicySpec, options_of, with_defaults
 
-SCHEDULERS = ("ddpm", "ddim", "dpmsolver++", "one_call")
-"""Of the Gaussian policy; all but ``one_call`` are diffusers'."""
-READOUTS = ("mean", "mode")
 SEED = Option("seed", int, 0, usual_low=0, usual_high=2**31 - 1, help="same seed, same game", label="Seed", hidden=True)
-_SEED_AND_BATCH = (
+SEED_AND_BATCH = (
     SEED,
     Option("batch_size", int, 64, low=1, usual_high=4096, help="most positions in one network call", hidden=True),
 )
-_NETWORK = (
-    *_SEED_AND_BATCH,
+NETWORK = (
+    *SEED_AND_BATCH,
     Option("legal_mask", bool, True, help="restrict the first action to legal moves", hidden=True),
 )
-_STEPS = Option(
+STEPS = Option(
     "num_steps",
     int,
     20,
@@ -50,57 +47,12 @@ TEMPERATURE = Option(
 
 def weights(spec: PolicySpec | None = None) -> tuple[Option, ...]:
     """Options of every policy over weights."""
-    return _of_folder(_SEED_AND_BATCH, spec)
+    return of_folder(SEED_AND_BATCH, spec)
 
 
 def network(spec: PolicySpec | None = None) -> tuple[Option, ...]:
     """Options of every policy whose network predicts the first action."""
-    return _of_folder(_NETWORK, spec)
-
-
-def one_step(spec: PolicySpec | None = None) -> tuple[Option, ...]:
-    """Options of the one-step and the direct policy."""
-    return _of_folder((*_NETWORK, replace(TEMPERATURE, default=0.0)), spec)
-
-
-def autoregressive(spec: PolicySpec | None = None) -> tuple[Option, ...]:
-    """Options of the autoregressive policy."""
-    imagine = Option("imagine", bool, True, help="imagine the whole line, not the move alone")
-    return _of_folder((*_NETWORK, replace(TEMPERATURE, default=0.0), imagine), spec)
-
-
-def values(spec: PolicySpec | None = None) -> tuple[Option, ...]:
-    """Options of the policies that value states or moves."""
-    own = (
-        Option("readout", str, "mean", choices=READOUTS, help="how a value is read off its bins"),
-        replace(TEMPERATURE, default=0.0),
-        Option(
-            "prior_temperature",
-            float,
-            0.1,
-            low=0,
-            usual_low=0.01,
-            usual_high=100,
-            help="sharpens (below 1) or flattens the probabilities of moves",
-        ),
-    )
-    seed, batch_size = _SEED_AND_BATCH
-    return _of_folder((seed, replace(batch_size, default=16), *own), spec)
-
-
-def gaussian(spec: PolicySpec | None = None) -> tuple[Option, ...]:
-    """Options of the Gaussian policy."""
-    scheduler = Option(
-        "scheduler",
-        str,
-        "ddpm",
-        choices=SCHEDULERS,
-        help="how the noise is taken away",
-        label="Sampler",
-        basic=True,
-        forwarded=True,
-    )
-    return _of_folder((*_NETWORK, scheduler, replace(_STEPS, high=1000)), spec)
+    return of_folder(NETWORK, spec)
 
 
 def diffusion(spec: PolicySpec | None = None) -> tuple[Option, ...]:
@@ -116,7 +68,7 @@ def diffusion(spec: PolicySpec | None = None) -> tuple[Option, ...]:
             basic=True,
             forwarded=True,
         ),
-        _narrowed(_STEPS, _whole(spec, "learner", "process", "num_timesteps")),
+        _narrowed(STEPS, _whole(spec, "learner", "process", "num_timesteps")),
         TEMPERATURE,
         Option(
             "num_futures",
@@ -133,12 +85,11 @@ def diffusion(spec: PolicySpec | None = None) -> tuple[Option, ...]:
             _whole(spec, "learner", "horizon"),
         ),
     )
-    declared = {option.name: option for option in (*_NETWORK, *own)}
-    return _of_folder(tuple({**declared, **_sampler_options(spec), **declared}.values()), spec)
+    declared = {option.name: option for option in (*NETWORK, *own)}
+    return of_folder(tuple({**declared, **_sampler_options(spec), **declared}.values()), spec)
 
 
-DIFFUSION, GAUSSIAN, VALUES = Declaration(diffusion), Declaration(gaussian), Declaration(values)
-ONE_STEP, AUTOREGRESSIVE = Declaration(one_step), Declaration(autoregressive)
+DIFFUSION = Declaration(diffusion)
 
 _HIDDEN_NOISE = ("multinomial",)
 """Built-in processes whose noise looks like data."""
@@ -186,7 +137,7 @@ def _narrowed(option: Option, most: int | None) -> Option:
     return option if most is None else replace(option, high=most, default=most, usual_high=None)
 
 
-def _of_folder(options: tuple[Option, ...], spec: PolicySpec | None) -> tuple[Option, ...]:
+def of_folder(options: tuple[Option, ...], spec: PolicySpec | None) -> tuple[Option, ...]:
     """Options with the defaults of a folder: what the learner was configured with, what was saved, what is spelled."""
     if spec is None:
         return options

@@ -20,9 +20,8 @@ from genpolicy.facets import gives_evaluation
 from genpolicy.game import Game
 from genpolicy.options import Option, PolicySpec, options_of, read_options, with_defaults
 from genpolicy.policies import declared
-from genpolicy.policies.base import Decision, Policy, decide_with, load_policy, resolve_game
+from genpolicy.policies.base import Decision, Policy, decide_with, legal_of, load_policy, resolve_game
 from genpolicy.policies.seeds import RowSeeds
-from genpolicy.policies.simple import legal_of
 from genpolicy.policies.tree_thinking import TreeThinker
 from genpolicy.search.mcts import PRESETS, Mcts, SearchResult
 from genpolicy.search.model import Evaluator, Heuristic, Prior, Rollout, RulesModel, SearchModel, even

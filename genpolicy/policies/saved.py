@@ -23,9 +23,8 @@ from genpolicy.errors import CheckpointError, ConfigError
 from genpolicy.files import write_atomic
 from genpolicy.options import Option, PolicySpec
 from genpolicy.policies import declared
-from genpolicy.policies.base import FORMAT_VERSION, Decision, Policy, write_provenance
+from genpolicy.policies.base import FORMAT_VERSION, Decision, Policy, legal_of, write_provenance
 from genpolicy.policies.seeds import RowSeeds
-from genpolicy.policies.simple import legal_of
 from genpolicy.policies.weights import check_between, find_device, load_weights, read_provenance, weights_of
 
 if TYPE_CHECKING:

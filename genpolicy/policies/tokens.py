@@ -26,11 +26,10 @@ from genpolicy.game import Game
 from genpolicy.networks import DenoisingTransformer, NetworkConfig
 from genpolicy.options import Option, PolicySpec
 from genpolicy.policies import declared
-from genpolicy.policies.base import Decision, legal_probabilities
+from genpolicy.policies.base import Decision, legal_of, legal_probabilities
 from genpolicy.policies.dream import Dream, OnStep, Recorder
 from genpolicy.policies.learner import Learner
 from genpolicy.policies.saved import WeightsPolicy
-from genpolicy.policies.simple import legal_of
 from genpolicy.sequence import Layout, Slot
 
 VIEWERS = ("mover", "absolute")

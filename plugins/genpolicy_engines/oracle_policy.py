@@ -14,8 +14,7 @@ from genpolicy.errors import EngineError
 from genpolicy.game import Game
 from genpolicy.options import Option, PolicySpec
 from genpolicy.policies import declared
-from genpolicy.policies.base import Decision, Policy, best_allowed, resolve_game
-from genpolicy.policies.simple import legal_of
+from genpolicy.policies.base import Decision, Policy, best_allowed, legal_of, resolve_game
 from genpolicy.values import parse_score, score_to_value
 
 TOLD_PLIES = 6

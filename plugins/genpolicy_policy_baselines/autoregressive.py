@@ -21,13 +21,13 @@ from genpolicy.diffusion.random import uniforms
 from genpolicy.diffusion.ranking import draw_tokens
 from genpolicy.game import Game
 from genpolicy.options import Option, PolicySpec
-from genpolicy.policies import declared
 from genpolicy.policies.base import Policy
 from genpolicy.policies.dream import Recorder
-from genpolicy.policies.one_step import OneStepLearner, OneStepPolicy, first_time
 from genpolicy.policies.tokens import FirstAction, Imagined, NetworkLearner, NetworkLearnerConfig, acting_layout
 from genpolicy.sequence import Layout
+from genpolicy_policy_baselines import declared
 from genpolicy_policy_baselines.causal import CausalTransformer
+from genpolicy_policy_baselines.one_step import OneStepLearner, OneStepPolicy, first_time
 
 
 @dataclass

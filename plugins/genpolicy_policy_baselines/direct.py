@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from genpolicy.game import Game
-from genpolicy.policies.one_step import OneStepLearner, OneStepPolicy
 from genpolicy.policies.tokens import NetworkLearner, NetworkLearnerConfig, acting_layout
+from genpolicy_policy_baselines.one_step import OneStepLearner, OneStepPolicy
 
 
 @dataclass

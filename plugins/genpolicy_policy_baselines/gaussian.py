@@ -22,9 +22,7 @@ from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.errors import ConfigError, did_you_mean
 from genpolicy.game import Game
 from genpolicy.options import Option, PolicySpec
-from genpolicy.policies import declared
 from genpolicy.policies.base import Policy
-from genpolicy.policies.declared import SCHEDULERS
 from genpolicy.policies.dream import Recorder
 from genpolicy.policies.tokens import (
     FirstAction,
@@ -35,7 +33,9 @@ from genpolicy.policies.tokens import (
     acting_layout,
 )
 from genpolicy.sequence import Layout
+from genpolicy_policy_baselines import declared
 from genpolicy_policy_baselines.continuous import EmbeddingTransformer
+from genpolicy_policy_baselines.declared import SCHEDULERS
 
 
 @dataclass

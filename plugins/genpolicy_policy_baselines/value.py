@@ -30,14 +30,14 @@ from genpolicy.errors import ConfigError, DatasetError
 from genpolicy.game import Game
 from genpolicy.networks.heads import UnifiedHead
 from genpolicy.options import Option, PolicySpec
-from genpolicy.policies import declared
 from genpolicy.policies.base import Decision, legal_probabilities
-from genpolicy.policies.declared import READOUTS
-from genpolicy.policies.one_step import first_time
 from genpolicy.policies.saved import WeightsPolicy
 from genpolicy.policies.tokens import NetworkLearner, NetworkLearnerConfig
 from genpolicy.sequence import Layout
 from genpolicy.values import bin_to_probability, probability_to_value
+from genpolicy_policy_baselines import declared
+from genpolicy_policy_baselines.declared import READOUTS
+from genpolicy_policy_baselines.one_step import first_time
 
 ROWS_AT_ONCE = 1024
 """Most rows of one network call; 8 layers of width 256 then take some hundred megabytes for chess."""

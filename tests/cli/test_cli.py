@@ -228,7 +228,7 @@ def policies(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Untrained policies of both kinds."""
     from genpolicy.networks import NetworkConfig
     from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner, SamplerConfig
-    from genpolicy.policies.one_step import OneStepConfig, OneStepLearner
+    from genpolicy_policy_baselines.one_step import OneStepConfig, OneStepLearner
 
     game = genpolicy.load_game(CONNECT)
     folder = tmp_path_factory.mktemp("policies")
@@ -358,7 +358,7 @@ def test_evaluate_futures(data: Path, policies: list[str], tmp_path: Path) -> No
 
 def test_a_policy_of_another_game_is_refused(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from genpolicy.networks import NetworkConfig
-    from genpolicy.policies.one_step import OneStepConfig, OneStepLearner
+    from genpolicy_policy_baselines.one_step import OneStepConfig, OneStepLearner
 
     other = genpolicy.load_game("connect:rows=4,cols=4,k=3")
     network = NetworkConfig(num_layers=1, width=16, num_heads=2)

@@ -12,8 +12,8 @@ import pytest
 import genpolicy
 from genpolicy import cli
 from genpolicy.game import Game
-from genpolicy.policies.simple import RandomPolicy
 from genpolicy_play.terminal import TerminalGame, ending_of, imagined_text, self_play
+from genpolicy_policy_baselines.simple import RandomPolicy
 from tests.small_datasets import CONNECT
 
 

@@ -19,10 +19,10 @@ from genpolicy.encoding import StateTokenizer
 from genpolicy.errors import CheckpointError
 from genpolicy.game import Game
 from genpolicy.networks import NetworkConfig
-from genpolicy.policies.one_step import OneStepConfig, OneStepLearner
 from genpolicy.sequence import Layout
 from genpolicy.testing import check_game
 from genpolicy.training.setup import tokenizer_fingerprint
+from genpolicy_policy_baselines.one_step import OneStepConfig, OneStepLearner
 from tests.small_datasets import CONNECT, solved_connect
 
 NUM_CODES = 8

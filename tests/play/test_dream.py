@@ -17,12 +17,12 @@ from genpolicy.networks import NetworkConfig
 from genpolicy.policies.base import Decision, Policy
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
 from genpolicy.policies.dream import Dream, DreamStep, Recorder
-from genpolicy.policies.one_step import OneStepConfig, OneStepLearner
 from genpolicy.policies.tokens import NetworkPolicy
 from genpolicy.sequence import Layout
 from genpolicy_policy_baselines.autoregressive import AutoregressiveConfig, AutoregressiveLearner
 from genpolicy_policy_baselines.direct import DirectConfig, DirectLearner
 from genpolicy_policy_baselines.gaussian import GaussianConfig, GaussianLearner
+from genpolicy_policy_baselines.one_step import OneStepConfig, OneStepLearner
 from tests.small_datasets import CONNECT
 
 # Weights as they are drawn, wide enough apart that samplers differ.

@@ -27,7 +27,7 @@ def patched(code: str, *arguments: str) -> list[str]:
 def failing(which: Sequence[int], sleep_s: float = 0.0) -> str:
     """Code that lets some of the greedy policy's decisions fail; the first one (0) is made in loading."""
     return (
-        "from genpolicy.policies import simple\n"
+        "from genpolicy_policy_baselines import simple\n"
         "calls = []\n"
         "def decide(self, states, **more):\n"
         "    calls.append(states)\n"

@@ -34,7 +34,7 @@ def test_pondering_that_came_to_nothing_costs_no_time() -> None:
     # the next "go" follow each other on our clock.
     code = (
         "import time\n"
-        "from genpolicy.policies import simple\n"
+        "from genpolicy_policy_baselines import simple\n"
         "def slow(self, states, **more):\n"
         "    time.sleep(1.0)\n"
         "    return original(self, states, **more)\n"

@@ -455,7 +455,7 @@ def test_a_damaged_folder_is_said_on_both_channels(folder: Path, tmp_path: Path)
 def test_a_policy_that_fails_loses_no_answer() -> None:
     code = (
         "import sys\n"
-        "from genpolicy.policies import simple\n"
+        "from genpolicy_policy_baselines import simple\n"
         "calls = []\n"
         "def fail(self, states, **more):\n"
         "    calls.append(states)\n"

@@ -14,7 +14,7 @@ import genpolicy
 from genpolicy.cli import main
 from genpolicy.networks import NetworkConfig
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
-from genpolicy.policies.one_step import OneStepConfig, OneStepLearner
+from genpolicy_policy_baselines.one_step import OneStepConfig, OneStepLearner
 
 SVG = "{http://www.w3.org/2000/svg}"
 NET = NetworkConfig(num_layers=1, width=16, num_heads=2, geometry="board", head="typed", init_std=0.4)

@@ -17,10 +17,10 @@ from genpolicy.game import Game
 from genpolicy.networks import NetworkConfig
 from genpolicy.policies.base import Decision, Policy, decide_with
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
-from genpolicy.policies.one_step import OneStepConfig, OneStepLearner
-from genpolicy.policies.simple import RandomPolicy
 from genpolicy.policies.weights import check_between
 from genpolicy_alphabeta.search import NODES_BETWEEN_CHECKS, AlphaBeta
+from genpolicy_policy_baselines.one_step import OneStepConfig, OneStepLearner
+from genpolicy_policy_baselines.simple import RandomPolicy
 from genpolicy_policy_baselines.state_value import StateValueLearner
 from genpolicy_policy_baselines.value import ValueConfig
 

@@ -19,9 +19,9 @@ from genpolicy.game import Game
 from genpolicy.networks import NetworkConfig
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
 from genpolicy.policies.learner import Learner
-from genpolicy.policies.one_step import OneStepConfig, OneStepLearner
 from genpolicy.testing import check_learner
 from genpolicy_evaluation.accuracy import measure_accuracy
+from genpolicy_policy_baselines.one_step import OneStepConfig, OneStepLearner
 from tests.small_datasets import CONNECT, solved_connect, write_dataset
 
 SMALL = NetworkConfig(num_layers=2, width=64, num_heads=4, geometry="board", head="typed", init_std=0.05)

@@ -20,9 +20,9 @@ from genpolicy.errors import CheckpointError, ConfigError
 from genpolicy.game import Game
 from genpolicy.networks import NetworkConfig
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner, DiffusionPolicy, SamplerConfig
-from genpolicy.policies.one_step import OneStepConfig, OneStepLearner, OneStepPolicy
 from genpolicy.policies.tokens import NetworkPolicy
 from genpolicy.testing import check_policy
+from genpolicy_policy_baselines.one_step import OneStepConfig, OneStepLearner, OneStepPolicy
 from tests.small_datasets import CONNECT
 
 BOARD = NetworkConfig(num_layers=1, width=32, num_heads=2, geometry="board", head="typed")

@@ -16,12 +16,12 @@ from genpolicy.game import Game
 from genpolicy.networks import NetworkConfig
 from genpolicy.options import options_of
 from genpolicy.policies.base import policy_spec, spelled_options
-from genpolicy.policies.one_step import OneStepConfig, OneStepLearner
 from genpolicy.policies.seeds import RowSeeds
-from genpolicy.policies.simple import RandomPolicy
 from genpolicy.testing import check_policy
 from genpolicy_engines.oracle_policy import OraclePolicy
 from genpolicy_play.engine.options import declaration
+from genpolicy_policy_baselines.one_step import OneStepConfig, OneStepLearner
+from genpolicy_policy_baselines.simple import RandomPolicy
 from tests.small_datasets import CONNECT
 
 

@@ -11,10 +11,10 @@ import genpolicy
 from genpolicy.cli import main
 from genpolicy.data.oracle import make_oracle
 from genpolicy.data.records import Dataset
-from genpolicy.policies.simple import GreedyPolicy
 from genpolicy.testing import check_policy
 from genpolicy.values import score_to_value
 from genpolicy_alphabeta.policy import AlphaBetaPolicy
+from genpolicy_policy_baselines.simple import GreedyPolicy
 from tests.small_datasets import CONNECT
 
 

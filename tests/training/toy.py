@@ -15,8 +15,8 @@ from genpolicy.data.windows import TokenBatch, WindowOptions, WindowSource
 from genpolicy.game import Game
 from genpolicy.policies.base import Policy
 from genpolicy.policies.learner import Learner
-from genpolicy.policies.simple import RandomPolicy
 from genpolicy.sequence import Layout
+from genpolicy_policy_baselines.simple import RandomPolicy
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from typing import Any
 
 from genpolicy.options import Option
-from genpolicy.policies.simple import RandomPolicy
+from genpolicy_policy_baselines.simple import RandomPolicy
 
 
 class TwicePolicy(RandomPolicy):

@@ -9,7 +9,7 @@ from third_party_stream import Growing, GrowingLearner
 
 from genpolicy.data.counter_rng import Shuffle
 from genpolicy.data.windows import Batch
-from genpolicy.policies.simple import RandomPolicy
+from genpolicy_policy_baselines.simple import RandomPolicy
 
 NUMBER = 3
 

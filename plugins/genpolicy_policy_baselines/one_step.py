@@ -19,10 +19,10 @@ from genpolicy.diffusion.random import uniforms
 from genpolicy.diffusion.ranking import draw_tokens
 from genpolicy.game import Game
 from genpolicy.options import Option, PolicySpec
-from genpolicy.policies import declared
 from genpolicy.policies.dream import Recorder
 from genpolicy.policies.tokens import FirstAction, Imagined, NetworkLearner, NetworkLearnerConfig, NetworkPolicy
 from genpolicy.sequence import Layout
+from genpolicy_policy_baselines import declared
 
 
 @dataclass

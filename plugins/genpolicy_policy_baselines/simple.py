@@ -13,7 +13,7 @@ from genpolicy.facets import evaluation, gives_evaluation
 from genpolicy.game import Game
 from genpolicy.options import Option, PolicySpec
 from genpolicy.policies import declared
-from genpolicy.policies.base import Decision, Policy, resolve_game
+from genpolicy.policies.base import Decision, Policy, legal_of, resolve_game
 from genpolicy.policies.seeds import RowSeeds
 
 
@@ -139,18 +139,3 @@ class GreedyPolicy(SeededPolicy):
         """Value of a position for the player who has just moved."""
         result = self.game.outcome(after)
         return 0.0 - (evaluation(self.game)(after) if result is None else result)
-
-
-def legal_of(game: Game[Any], states: Sequence[Any], control: Control = FREE) -> list[list[int]]:
-    """The moves to choose from in each position as plain integers: the legal ones that are allowed.
-
-    Raises:
-        ValueError: a position without legal moves, named in the message, or without an allowed one.
-    """
-    rows = []
-    for state in states:
-        legal = [int(move) for move in game.legal(state)]
-        if not legal:
-            raise ValueError(f"the game is over in {game.format(state)!r}: the player to move has no legal move")
-        rows.append(control.allowed(state, legal))
-    return rows
