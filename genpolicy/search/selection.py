@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from genpolicy.options import Option
 
@@ -24,114 +24,80 @@ SMALL, LARGE = 1e-6, 1e6
 """Of the constants of a search: beyond them scores become infinite, or visits are lost in rounding."""
 
 
+def _option(default: Any, help: str, **more: Any) -> Any:
+    """A field of ``MctsConfig`` with the rest of its ``Option``."""
+    return field(default=default, metadata={"help": help, **more})
+
+
 @dataclass(frozen=True)
 class MctsConfig:
-    """How a tree is searched. The defaults are AlphaZero's constants with first-play value from the parent."""
+    """How a tree is searched. The defaults are AlphaZero's constants with first-play value from the parent.
 
-    simulations: int = 100
-    """Visits added below the root, at least 1."""
-    c_puct: float | None = None
-    """Constant C of PUCT, from 0 to 1e6; None takes the growing form of c_base and c_init."""
-    c_base: float = 19652.0
-    """Visits at which the growing form has grown by log 2, at least 1e-6."""
-    c_init: float = 1.25
-    """The growing form at no visits, from 0 to 1e6."""
-    first_play: FirstPlay = "mean"
+    Raises:
+        ValueError: a value out of the range that its option gives below.
+    """
+
+    simulations: int = _option(
+        100,
+        "positions looked at for a decision; fewer are faster and weaker",
+        low=1,
+        usual_high=1_000_000,
+        page_high=5000,
+        label="Simulations",
+        basic=True,
+    )
+    """Visits added below the root."""
+    c_puct: float | None = _option(
+        None, "weight of the prior in the search", low=0, high=LARGE, usual_low=0.01, usual_high=100, label="c_puct"
+    )
+    """Constant C of PUCT; None takes the growing form of c_base and c_init."""
+    c_base: float = _option(
+        19652.0,
+        "from where on that weight grows with the visits",
+        low=SMALL,
+        usual_low=1,
+        usual_high=1e6,
+        label="c_base",
+    )
+    """Visits at which the growing form has grown by log 2."""
+    c_init: float = _option(1.25, "that weight at the beginning", low=0, high=LARGE, usual_high=100, label="c_init")
+    """The growing form at no visits."""
+    first_play: FirstPlay = _option(  # noqa: RUF009 (a field)
+        "mean", "value of a move that was not tried yet", choices=FIRST_PLAY
+    )
     """Q of a choice not visited yet: ``mean``, the mean value of its parent so far; ``value``, the evaluator's value of
     the parent; ``constant``, ``first_play_value``."""
-    first_play_reduction: float = 0.0
+    first_play_reduction: float = _option(
+        0.0, "how much less than its parent such a move is worth", low=-2, high=2, usual_low=0
+    )
     """Taken off ``mean`` or ``value``."""
-    first_play_value: float = 0.0
-    """In [-1, 1] for the player who chooses; -1 counts what was not visited as lost."""
-    dirichlet_alpha: float = 0.3
-    """Concentration of the noise at the root, from 1e-6 to 1e6."""
-    noise_fraction: float = 0.0
-    """Share of that noise in the root's prior, in [0, 1]. 0: none (play); 0.25: AlphaZero's self-play."""
-    leaves: int = 8
+    first_play_value: float = _option(0.0, "that value where it is constant", low=-1, high=1)
+    """For the player who chooses; -1 counts what was not visited as lost."""
+    dirichlet_alpha: float = _option(
+        0.3, "of the noise at the root", low=SMALL, high=LARGE, usual_low=0.001, usual_high=100
+    )
+    """Concentration of the noise at the root."""
+    noise_fraction: float = _option(0.0, "share of the noise at the root", low=0, high=1)
+    """Share of that noise in the root's prior. 0: none (play); 0.25: AlphaZero's self-play."""
+    leaves: int = _option(8, "most leaves of one tree in flight", low=1, usual_high=4096, hidden=True)
     """Most leaves of one tree in flight. 1 is the sequential search."""
-    virtual_loss: float = 1.0
-    """Lost visits that a leaf in flight counts for, along its path, from 1e-6 to 1e6. Without effect where leaves is
-    1."""
-    early_stop: bool = False
+    virtual_loss: float = _option(
+        1.0, "lost visits that a leaf in flight counts for", low=SMALL, high=LARGE, hidden=True
+    )
+    """Lost visits that a leaf in flight counts for, along its path. Without effect where leaves is 1."""
+    early_stop: bool = _option(False, "stop when the move can change no more")
     """Stop when the most visited choice cannot be overtaken any more. The move stays, the distribution is cut short."""
 
     def __post_init__(self) -> None:
         for option in OPTIONS:
             value = getattr(self, option.name)
-            if value is not None or option.name != "c_puct":
+            if value is not None or option.default is not None:
                 option.read(value)
 
 
-OPTIONS = (
-    Option(
-        "simulations",
-        int,
-        100,
-        low=1,
-        usual_high=1_000_000,
-        page_high=5000,
-        help="positions looked at for a decision; fewer are faster and weaker",
-        label="Simulations",
-        basic=True,
-    ),
-    Option(
-        "c_puct",
-        float,
-        low=0,
-        high=LARGE,
-        usual_low=0.01,
-        usual_high=100,
-        help="weight of the prior in the search",
-        label="c_puct",
-    ),
-    Option(
-        "c_base",
-        float,
-        19652.0,
-        low=SMALL,
-        usual_low=1,
-        usual_high=1e6,
-        help="from where on that weight grows with the visits",
-        label="c_base",
-    ),
-    Option(
-        "c_init", float, 1.25, low=0, high=LARGE, usual_high=100, help="that weight at the beginning", label="c_init"
-    ),
-    Option("first_play", str, "mean", choices=FIRST_PLAY, help="value of a move that was not tried yet"),
-    Option(
-        "first_play_reduction",
-        float,
-        0.0,
-        low=-2,
-        high=2,
-        usual_low=0,
-        help="how much less than its parent such a move is worth",
-    ),
-    Option("first_play_value", float, 0.0, low=-1, high=1, help="that value where it is constant"),
-    Option(
-        "dirichlet_alpha",
-        float,
-        0.3,
-        low=SMALL,
-        high=LARGE,
-        usual_low=0.001,
-        usual_high=100,
-        help="of the noise at the root",
-    ),
-    Option("noise_fraction", float, 0.0, low=0, high=1, help="share of the noise at the root"),
-    Option("leaves", int, 8, low=1, usual_high=4096, help="most leaves of one tree in flight", hidden=True),
-    Option(
-        "virtual_loss",
-        float,
-        1.0,
-        low=SMALL,
-        high=LARGE,
-        help="lost visits that a leaf in flight counts for",
-        hidden=True,
-    ),
-    Option("early_stop", bool, False, help="stop when the move can change no more"),
-)
-"""What may be set of a search: the fields of ``MctsConfig`` with their ranges."""
+_TYPES = {"int": int, "bool": bool, "float": float, "float | None": float, "FirstPlay": str}
+OPTIONS = tuple(Option(each.name, _TYPES[str(each.type)], each.default, **each.metadata) for each in fields(MctsConfig))
+"""What may be set of a search: the fields of ``MctsConfig``."""
 
 
 Rule: TypeAlias = "Callable[[Tree, int, list[int]], int]"

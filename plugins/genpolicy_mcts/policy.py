@@ -22,11 +22,11 @@ from genpolicy.options import Option, PolicySpec, options_of, read_options, with
 from genpolicy.policies import declared
 from genpolicy.policies.base import Decision, Policy, decide_with, legal_of, load_policy, resolve_game
 from genpolicy.policies.seeds import RowSeeds
-from genpolicy.policies.tree_thinking import TreeThinker
 from genpolicy.search.mcts import PRESETS, Mcts, SearchResult
 from genpolicy.search.model import Evaluator, Heuristic, Prior, Rollout, RulesModel, SearchModel, even
 from genpolicy.search.reuse import KeptTrees
 from genpolicy.search.selection import OPTIONS, MctsConfig
+from genpolicy_mcts.thinking import TreeThinker
 
 BUILT_IN = {"uniform": "even", "heuristic": "heuristic", "rollout": "rollout"}
 """Arguments that are no policy, with the value that goes with them; their prior is uniform."""

@@ -14,7 +14,7 @@ from genpolicy.search.mcts import Mcts, SearchResult
 from genpolicy.search.reuse import KeptTrees
 
 if TYPE_CHECKING:
-    from genpolicy.policies.mcts import MctsPolicy
+    from genpolicy_mcts.policy import MctsPolicy
 
 PART_S = 0.02
 """Length of a part: an answer may be late by so much."""
