@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 GENERAL_OPTIONS = ("device", "game")
 """What ``load_policy`` accepts for every policy besides its own options."""
 FORMAT_VERSION = 1
-"""Raised when a folder written by this code could not be read by older code."""
+"""Increased whenever older code could not read the folders that this code writes."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Decision:
     """In [-1, 1] for the player to move, where the policy has one."""
     line: tuple[int, ...] = ()
     """The imagined moves, absolute ids, beginning with the first imagined action (which may differ from ``move`` where
-    that one was illegal). Nothing makes them legal; -1 where the policy imagined no move there (the game's end)."""
+    that one was illegal). They need not be legal; -1 where the policy imagined the game's end instead of a move."""
     states: tuple[str | None, ...] = ()
     """Text of each imagined state, ``states[i]`` after ``line[i]``; None where the tokens stand for no position."""
     stats: Mapping[str, float] = field(default_factory=dict)
@@ -89,19 +89,19 @@ class Policy(ABC):
 
         Args:
             states: Positions in which the player to move has a legal move.
-            control: May end the work early and restricts the moves to choose from. Whoever calls a policy that may be
-                a stranger's calls ``decide_with``, which does without this argument where there is none.
+            control: May end the work early and restricts the moves to choose from. Callers of third-party policies use
+                ``decide_with``, which also works where ``decide`` lacks this argument.
 
         Raises:
             ValueError: a position in which the player to move has no legal move, or none that is allowed.
         """
 
     def dream(self, state: Any, on_step: OnStep | None = None, *, control: Control = FREE) -> Dream:
-        """A decision with what was imagined on the way: the one that ``decide([state])`` gives for the same seed.
+        """The decision that ``decide([state])`` gives for the same seed, with the steps that led to it.
 
         Args:
             state: A position in which the player to move has a legal move.
-            on_step: Called with each step as soon as it is ready; an exception of it ends the dream.
+            on_step: Called with each step as soon as it is ready; an exception that it raises ends the dream.
             control: As in ``decide``.
 
         Raises:
@@ -139,11 +139,11 @@ class Policy(ABC):
         """End processes and free memory; safe to call twice."""
 
     def modes(self) -> dict[str, Policy]:
-        """The ways of playing that a table compares, by name, over the same weights: a policy by itself is one."""
+        """The ways of playing that a table compares, by name, over the same weights; by default the policy alone."""
         return {"": self}
 
     def search_model(self) -> SearchModel | None:
-        """What a tree search over the policy expands (``mcts:FOLDER``); None for the rules, judged by its decisions."""
+        """What a tree search over the policy expands; None for the game's rules, judged by its decisions."""
         return None
 
     def comparator(self) -> Comparator | None:
@@ -153,7 +153,7 @@ class Policy(ABC):
     def unmasked(self) -> Policy | None:
         """The same policy without its legal mask: ``Decision.line[0]`` is then its raw first action.
 
-        None where there is no mask to take off.
+        None where there is no mask to remove.
         """
         return None
 
@@ -161,7 +161,7 @@ class Policy(ABC):
     def mask_only_filters(self) -> bool:
         """Whether the move of ``unmasked()`` is the masked one, so that one run measures both.
 
-        So it is for the likeliest move of one call; where a sampler goes on from the first action it is not.
+        This holds for the likeliest move of one call, but not where a sampler continues from the first action.
         """
         return False
 
@@ -181,7 +181,7 @@ class Policy(ABC):
 
     @classmethod
     def untrained(cls, game: Game[Any]) -> tuple[str, ...]:
-        """Spellings that play a game without training, for a page where nobody named a policy.
+        """Spellings that play a game without training, offered by a page that was started without a policy.
 
         Args:
             game: Where it lacks what a spelling needs, that one is left out.
@@ -286,8 +286,9 @@ def _takes_control(policy_class: type[Policy]) -> bool:
 def best_allowed(policy: Policy, state: Any, decision: Decision, control: Control) -> Decision:
     """A decision that was made among all legal moves, or another one where its move is not allowed.
 
-    The other move is the likeliest allowed one; where the decision gives those no probability, the one after which the
-    position is worth least to the other side: its result, or the policy's own value of it (0 where it has none).
+    The other move is the likeliest allowed one. If the decision gives the allowed moves no probability, it is the move
+    after which the position is worth least to the other side: its result, or the policy's own value of it (0 where it
+    has none).
 
     Args:
         policy: Whose decision it is.
@@ -334,7 +335,7 @@ def load_policy(spec: str | Path, **options: Any) -> Policy:
     own = {key: value for key, value in read.settings.items() if key not in GENERAL_OPTIONS}
     general = {key: value for key, value in read.settings.items() if key in GENERAL_OPTIONS}
     policy_class = registry.load("policies", read.kind)
-    # What a spec narrows, the policy itself refuses in words of its own; a spec may also add options.
+    # The policy itself refuses values outside the ranges that a spec narrows; a spec may also add options.
     by_name = {each.name: each for spec in (read, None) for each in options_of("policies", read.kind, spec)}
     seed = None if "seed" in by_name else own.pop("seed", None)
     own = read_options(f"policy {read.kind!r}", own, by_name.values(), others=policy_class.takes_others)

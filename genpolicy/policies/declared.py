@@ -113,7 +113,7 @@ def _sampler_options(spec: PolicySpec | None) -> dict[str, Option]:
     for name in registry.available("samplers"):
         try:
             options = options_of("samplers", name)
-        except RegistryError:  # said to whoever chooses that sampler
+        except RegistryError:  # raised again, with its message, where a user chooses that sampler
             continue
         for option in options:
             known = found.setdefault(option.name, option)
@@ -138,7 +138,7 @@ def _narrowed(option: Option, most: int | None) -> Option:
 
 
 def of_folder(options: tuple[Option, ...], spec: PolicySpec | None) -> tuple[Option, ...]:
-    """Options with the defaults of a folder: what the learner was configured with, what was saved, what is spelled."""
+    """Options with a folder's defaults: the learner's configuration, the saved options, then those of the spelling."""
     if spec is None:
         return options
     learner, sampler = spec.section("learner"), spec.section("learner", "sampler")

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class SamplerConfig:
-    """How a diffusion policy fills in the future; what ``load_policy`` may be told otherwise."""
+    """How a diffusion policy fills in the future; ``load_policy`` accepts other values."""
 
     name: str = "easy_first"
     """A sampler of ``genpolicy.diffusion``."""
@@ -71,13 +71,13 @@ class DiffusionConfig(NetworkLearnerConfig):
     """Plies imagined."""
     horizons: list[int] = field(default_factory=list)
     """Where given, one model for several horizons: every batch is seen with one of these, drawn at random, and all
-    plies after it are hidden (Ye et al. 2025, Table 6). ``horizon`` is then the longest that the model can be asked
-    for; with rotary positions it may lie beyond all of these."""
+    plies after it are hidden (Ye et al. 2025, Table 6). ``horizon`` is then the longest that a policy can
+    imagine; with rotary positions it may be longer than all of these."""
     process: dict[str, Any] = field(default_factory=lambda: {"kind": "absorbing"})
     """``kind``: entry point in group ``genpolicy.processes``; the other keys are its own (``num_timesteps``,
     ``schedule``, ``weighting``, ``reduction``, ...)."""
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
-    """How the policy plays where nothing else is asked."""
+    """How the policy plays by default."""
 
 
 class DiffusionLearner(NetworkLearner):
@@ -112,7 +112,7 @@ class DiffusionLearner(NetworkLearner):
         return self.process.loss(model, batch, generator, admitted=self.admitted), {}
 
     def end_of(self, horizon: int) -> int:
-        """Number of tokens of a sequence of so many plies.
+        """Number of tokens of a sequence with this many plies imagined.
 
         Raises:
             ConfigError: none, or more than the layout holds.
@@ -141,7 +141,7 @@ class DiffusionLearner(NetworkLearner):
 
 
 class Within:
-    """A denoiser whose tokens see a part of each other only."""
+    """A denoiser in which tokens see only some of the others."""
 
     def __init__(self, network: DenoisingTransformer, visible: Tensor | None) -> None:
         self._network, self._visible = network, visible
@@ -195,11 +195,11 @@ class DiffusionPolicy(NetworkPolicy):
     Args:
         learner: Holds the weights and the process.
         sampler: A sampler of ``genpolicy.diffusion``; ``one_call`` decides by the marginal p(a_0 | s) alone. None takes
-            what the learner's options say, as do the next two.
+            the learner's configured value, as for the next two.
         num_steps: Network calls of a decision, 1 to the process's timesteps.
         temperature: Divides the logits of what is drawn; 0 takes the likeliest.
         num_futures: Futures imagined; above 1 (sampler ``a0_last`` and a temperature) the move is the likeliest of the
-            mean over them of p(a_0 | s, future), and the line is the future that likes it best.
+            mean over them of p(a_0 | s, future), and the line is the future that gives it the highest probability.
         horizon: Plies imagined, at most the learner's.
         seed: Same seed, same game.
         legal_mask: See ``NetworkPolicy``.

@@ -1,4 +1,4 @@
-"""What a policy imagines while it decides: the tokens after each of its network calls, and how sure it is of them.
+"""What a policy imagines while it decides: the tokens after each of its network calls, and their probabilities.
 
 ``Policy.dream`` gives a ``Dream``. A policy that imagines by steps (diffusion, Gaussian, autoregressive, direct) has a
 ``DreamStep`` for each; any other has none, and its ``Decision`` alone.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class DreamStep:
-    """One network call and what was made of it."""
+    """One network call and the sequence after it."""
 
     layout: Layout
     """What the tokens are."""
@@ -37,13 +37,13 @@ class DreamStep:
     num_steps: int
     """How many there are."""
     time: int
-    """Counts down; 0 is the last step. A diffusion's time after the step, else the steps that are left."""
+    """Counts down to 0, the last step: diffusion time after the step, or the number of steps left."""
     tokens: NDArray[np.int64]
     """[N] the sequence after this step, ``layout.mask`` where it is still masked; no mask is left at time 0."""
     guess: NDArray[np.int64]
-    """[N] the likeliest admitted symbol of the call (what is given: as it is)."""
+    """[N] the likeliest admitted symbol by the call; given tokens as they are."""
     confidence: NDArray[np.float64]
-    """[N] the call's probability, in [0, 1], of what is shown: of the token, of the guess where that is masked."""
+    """[N] the call's probability, in [0, 1], of the token, or of the guess where the token is masked."""
     policy: dict[int, float]
     """Probability of each legal move (absolute ids, sum 1) to be the first action, at this call."""
 
@@ -61,10 +61,10 @@ class DreamStep:
 
 @dataclass(frozen=True, eq=False)
 class Dream:
-    """A decision and how the policy came to it."""
+    """A decision and the steps by which the policy made it."""
 
     state: Any
-    """The position that was asked."""
+    """The position that was decided on."""
     viewer: int
     """Whose side tokens are seen from, 0 or 1."""
     layout: Layout | None
@@ -79,10 +79,10 @@ OnStep = Callable[[DreamStep], None]
 
 
 class Recorder:
-    """Takes note of the steps of one position's decision.
+    """Records the steps of one position's decision.
 
-    Several futures of one position are noted side by side; their steps are told at the end, once it is known which of
-    them is the one.
+    Several futures of one position are recorded side by side; their steps are published at the end, once one of them
+    has been chosen.
 
     Args:
         network_layout: Of the network's tokens.
@@ -114,7 +114,7 @@ class Recorder:
         """The steps of the decision so far."""
 
     def note(self, time: int, tokens: Tensor, logits: TypedLogits, latest: Tensor) -> None:
-        """Take note of a step.
+        """Record a step.
 
         Args:
             time: Of the step, as in ``DreamStep``.
@@ -131,18 +131,18 @@ class Recorder:
         if len(steps) > 1:
             self._rows.append(steps)
         else:
-            self._tell(steps[0])
+            self._publish(steps[0])
 
     def choose(self, row: int, first_action: int) -> None:
-        """Tell the steps of one of several futures, whose first action is in the end this symbol."""
+        """Publish the steps of one of several futures; this symbol becomes its final first action."""
         steps = [each[row] for each in self._rows]
         tokens = steps[-1].tokens.copy()
         tokens[self.layout.first_action] = first_action
         steps[-1] = dataclasses.replace(steps[-1], tokens=tokens)
         for step in steps:
-            self._tell(step)
+            self._publish(step)
 
-    def _tell(self, step: DreamStep) -> None:
+    def _publish(self, step: DreamStep) -> None:
         self.steps.append(step)
         if self._on_step is not None:
             self._on_step(step)

@@ -110,7 +110,7 @@ class WeightsPolicy(Policy):
 
     @contextmanager
     def _evaluating(self, control: Control) -> Iterator[None]:
-        """The network without dropout, asking ``control`` whether to go on; afterwards as it was before."""
+        """The network in evaluation mode, checking ``control`` on the way; its mode is restored afterwards."""
         network = self.learner.network
         was_training = network.training
         network.eval()
@@ -170,7 +170,7 @@ class WeightsPolicy(Policy):
 
         Args:
             folder: Where it was saved.
-            config: Its ``config.yaml``.
+            config: Its ``config.yaml``, parsed.
             options: ``device``, ``game`` (must be the one it was trained for), and the constructor's own.
 
         Raises:

@@ -1,4 +1,4 @@
-"""How a policy thinks for as long as it is given: answers that get better until a limit is reached.
+"""Thinking under limits: a policy publishes better and better answers until a limit is reached.
 
 An engine, or any other caller with a clock, asks a policy for its ``Thinker`` (``Policy.thinker``). The thinker
 publishes an answer as soon as it has one, and then better ones; the caller plays the last one.
@@ -61,7 +61,7 @@ class Answer:
 
 
 class Limits:
-    """What ends a thinker's work, besides ``Control.check``. A subclass may change it while the thinker works.
+    """What ends a thinker's work, besides ``Control.check``. A subclass may change them while the thinker works.
 
     Args:
         nodes: Network calls, or positions evaluated where there is no network.
@@ -96,14 +96,14 @@ Publish = Callable[[Answer], None]
 
 
 class Thinker(Protocol):
-    """Thinks for one policy; it may keep what it has found from one position for the next."""
+    """Thinks for one policy; it may reuse at one position what it found at the last."""
 
     def think(self, state: Any, limits: Limits, publish: Publish, *, control: Control = FREE) -> None:
         """Publish at least one answer, unless ``control.check`` raises before.
 
         Args:
             state: A position in which the player to move has a legal move.
-            limits: Return as soon as one is reached.
+            limits: ``think`` returns as soon as one is reached.
             publish: Called with each answer; the last one counts.
             control: As in ``Policy.decide``.
 

@@ -38,7 +38,7 @@ FUTURES = ("labelled", "unrelated")
 
 @dataclass
 class NetworkLearnerConfig:
-    """What every learner over one network is told: its view of the records and the network's shape."""
+    """Options of every learner over one network: its view of the records and the network's shape."""
 
     viewer: str = "mover"
     """Whose side tokens are seen from: ``mover``, the player to move at the root of a window, or ``absolute``."""
@@ -174,7 +174,7 @@ class NetworkLearner(Learner):
 
 @dataclass(frozen=True)
 class FirstCall:
-    """What the first network call of a decision says of the first action, when everything imagined is masked."""
+    """First action according to the first network call of a decision, when everything imagined is masked."""
 
     marginal: Tensor
     """[B, M] float64 log-probabilities of the moves, p(a_0 | s) before the legal mask."""
@@ -184,7 +184,7 @@ class FirstCall:
 
 @dataclass(frozen=True)
 class Imagined:
-    """A batch of futures and how the network came to their first actions."""
+    """A batch of futures, with the network's views of their first actions."""
 
     tokens: Tensor
     """[B, N] without masks in what the policy imagines."""
@@ -196,7 +196,7 @@ class Imagined:
 
 
 class FirstAction:
-    """Where predictions hold the first action, and what they say of it.
+    """Finds the first action in a prediction, masks its illegal moves and reads its probabilities.
 
     Args:
         layout: Of the network's tokens.
@@ -213,14 +213,14 @@ class FirstAction:
         return FirstAction(self._layout, self._admitted, legal)
 
     def first_call(self, prediction: TypedLogits) -> FirstCall:
-        """The record of a first call."""
+        """The record of the first network call."""
         group, place, is_move = self._find(prediction)
         admitted = self._admitted[self._layout.first_action]
         scores = group.logits[:, place].double().masked_fill(~admitted[group.symbols], NEGATIVE_INFINITY)
         return FirstCall(scores.log_softmax(-1)[:, is_move], group.symbols[scores.argmax(-1)])
 
     def masked(self, prediction: TypedLogits) -> TypedLogits:
-        """A prediction without probability for other first actions than legal moves, PAD among them."""
+        """The prediction with all probability of the first action on legal moves."""
         legal = self._legal
         if legal is None:
             return prediction
@@ -247,7 +247,7 @@ class FirstAction:
 
 
 class NetworkPolicy(WeightsPolicy):
-    """A policy that imagines a future, its first action the one it plays.
+    """A policy that imagines a future and plays its first action.
 
     ``Decision.policy`` is the marginal p(a_0 | s) of the first network call over the legal moves, whatever the sampler
     made of it afterwards. Stats: ``network_calls``; ``raw_legal``, 1 where the first action was legal without a legal
@@ -258,7 +258,7 @@ class NetworkPolicy(WeightsPolicy):
         learner: Holds the weights, shared and not copied.
         seed: Same seed, same game (see ``genpolicy.policies.seeds``).
         legal_mask: Restrict the first action to legal moves. Without it the raw first action is ``line[0]`` (-1 where
-            it is no move), and ``move`` is it where legal, else the likeliest legal move of the marginal.
+            it is not a move); ``move`` is the same where that is legal, else the likeliest legal move of the marginal.
         batch_size: Most positions in one network call.
     """
 
@@ -343,7 +343,7 @@ class NetworkPolicy(WeightsPolicy):
                 them as they are.
             seeds: One for each row's own draws.
             first_action: Masks each prediction.
-            recorder: Notes each step, of one position; None for a decision that nobody watches.
+            recorder: Records each step, of one position; None where the steps are not needed.
         """
 
     def _decide_batch(
@@ -397,7 +397,7 @@ class NetworkPolicy(WeightsPolicy):
         )
 
     def _move_of(self, symbol: int, viewer: int) -> int:
-        """Absolute move of a symbol; -1 where it is no move."""
+        """Absolute move of a symbol; -1 where it is not a move."""
         move = symbol - self.layout.move_offset
         if not 0 <= move < len(self.game.moves):
             return -1

@@ -1,4 +1,4 @@
-"""A network on disk and at work: what is saved, how damage is told from a mismatch, how a call is stopped half-way."""
+"""A policy's network: its device, its file and the checks on it, and hooks that can stop a call half-way."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LEVELS = 2
 def check_between(network: nn.Module, check: Callable[[], None]) -> list[RemovableHandle]:
     """Call ``check`` before every call of a network by this thread, and between its larger parts.
 
-    Weights may be shared with a policy that works in another thread, which is not checked.
+    Weights may be shared with a policy in another thread; its calls are not checked.
 
     Args:
         network: Gets forward hooks; what ``check`` raises comes out of its call.
@@ -59,7 +59,7 @@ def check_between(network: nn.Module, check: Callable[[], None]) -> list[Removab
 
 
 def _parts(module: nn.Module, levels: int) -> Iterator[nn.Module]:
-    """The modules inside one that are called, so many levels deep; a list of modules is not a level."""
+    """The callable modules inside a module, this many levels deep; a list of modules is not a level."""
     for child in module.children() if levels else ():
         if isinstance(child, nn.ModuleList | nn.ModuleDict):
             yield from _parts(child, levels)

@@ -1,6 +1,6 @@
 """MCTS over any search model: many trees at once, their leaves in one call of the model.
 
-Each tree chooses its own leaves by what it knows alone, so a tree does not depend on the others that share its calls.
+Each tree chooses its leaves by its own contents alone, so it does not depend on the trees that share its calls.
 """
 
 from __future__ import annotations
@@ -118,13 +118,13 @@ class Mcts:
         Args:
             states: Roots, each with at least one choice.
             seeds: Of each root's noise; needed where ``noise_fraction`` is above 0.
-            kept: For each state a tree that has it as its root (see ``Tree.subtree``), which is searched on and
-                changed; None begins a new one. ``simulations`` visits are added to it.
+            kept: For each state a tree that has it as its root (see ``Tree.subtree``), which is extended in
+                place; None begins a new one. ``simulations`` visits are added to it.
             control: Checked before every call of the model. Restricts the choices at the roots of new trees; a kept one
                 has its choices already.
 
         Raises:
-            ValueError: a state without choices; no seeds for the noise; an evaluator's answer that is not one.
+            ValueError: a state without choices; no seeds for the noise; an invalid prior or value.
         """
         config = self.config
         trees = self._roots(states, kept, control)

@@ -5,8 +5,8 @@
 A search never sees a state. It holds *embeddings*, which only the model reads: positions where there are rules, hidden
 vectors in a learned model. All methods take batches, so that leaves of many trees share one call of a network.
 
-Views: a node's value is for the player to move there. What a choice brings is told for the player who makes it: with
-the reward r, the discount d and the value v of the node that it leads to, the choice is worth r + d v to that player.
+Views: a node's value is for the player to move there. The worth of a choice is for the player who makes it: with
+reward r, discount d and value v of the node that it leads to, it is r + d v.
 d is -1 where the other side moves next, 1 where the same side moves again, 0 where the game has ended; a delivered mate
 is r = 1, d = 0. (Rewards, discounts and opaque embeddings as in Schrittwieser et al. 2020, arXiv:1911.08265.)
 """
@@ -48,7 +48,7 @@ class Nodes:
     embeddings: Sequence[Any]
     """Opaque; the model gets them back in ``expand``."""
     choices: Sequence[Choices]
-    """Read at most once for each node, when the search first goes on from there: a model may compute them then."""
+    """Read at most once for each node, when the search first goes beyond it; a model may compute them then."""
     values: Sequence[float]
     """For the player to move at the node, in [-1, 1] if the model is ``bounded``; ignored where the discount is 0."""
     rewards: Sequence[float]
@@ -65,7 +65,7 @@ class SearchModel(ABC):
     bounded: ClassVar[bool] = True
     """Whether values and rewards lie in [-1, 1], as the search then checks; else they are any finite numbers."""
     network_calls: int = 0
-    """Calls of networks so far."""
+    """Network calls so far."""
 
     @abstractmethod
     def root(self, states: Sequence[Any]) -> Nodes:
@@ -80,9 +80,9 @@ class SearchModel(ABC):
         """The nodes that choices lead to, one for each pair; no row depends on the others."""
 
     def position(self, embedding: Any) -> Any | None:
-        """The state of the game that an embedding stands for; None for a model that knows of none.
+        """The state of the game that an embedding stands for; None where the model has none.
 
-        A search shows and keeps positions only where the model gives them.
+        Lines are shown and trees are reused only where the model gives states.
         """
         del embedding
         return None
@@ -99,11 +99,11 @@ class SearchModel(ABC):
         return self
 
     def options(self) -> tuple[Option, ...]:
-        """What may be set of the model besides the search's own options."""
+        """The model's options, besides those of the search."""
         return ()
 
     def with_options(self, **changed: Any) -> SearchModel:
-        """The same model (weights shared) with other values of ``options``, which were read before."""
+        """The same model (weights shared) with other values of ``options``, as ``Option.read`` returns them."""
         del changed
         return self
 
@@ -122,7 +122,7 @@ Evaluator: TypeAlias = "Callable[[Sequence[Any]], tuple[Sequence[Prior], Sequenc
 
 
 class RulesModel(SearchModel):
-    """A game's own rules; an evaluator judges the positions in which the game goes on.
+    """A game's own rules; an evaluator judges the positions in which the game continues.
 
     Embeddings are states, so a repetition inside the tree, or one that began before the root, is seen by the rules. The
     end of the game is never evaluated: its reward is the outcome for the player who made the last move. A root that is
@@ -140,7 +140,7 @@ class RulesModel(SearchModel):
         """The states as roots.
 
         Raises:
-            ValueError: a state without legal moves, or an evaluator's answer that is not one.
+            ValueError: a state without legal moves, or an invalid prior or value from the evaluator.
         """
         for state in states:
             if len(self.game.legal(state)) == 0:
@@ -155,7 +155,7 @@ class RulesModel(SearchModel):
 
         Raises:
             IllegalMoveError: a move is not legal.
-            ValueError: an evaluator's answer that is not one.
+            ValueError: an invalid prior or value from the evaluator.
         """
         game = self.game
         states = [game.play(state, move) for state, move in zip(embeddings, choices, strict=True)]
@@ -273,7 +273,7 @@ class Heuristic:
         game: A game whose ``hints`` give one.
 
     Raises:
-        ValueError: it gives none; the message says what to take instead.
+        ValueError: it gives none; the message names alternatives.
     """
 
     def __init__(self, game: Game[Any]) -> None:

@@ -53,7 +53,7 @@ class KeptTrees:
             total -= len(self._trees.pop(0)[0])
 
     def find(self, state: Any) -> Tree | None:
-        """A tree of its own with ``state`` at its root: of those kept the one with most visits; None: there is none."""
+        """A copy of the kept subtree with ``state`` at its root that has most visits; None where there is none."""
         key, best, most = self.game.key(state), None, 0
         for tree, nodes in self._trees:
             for node in nodes.get(key, ()):

@@ -1,4 +1,4 @@
-"""How a search goes down a tree: what may be set of it, PUCT, and how chance is drawn.
+"""How a search descends a tree: its options, PUCT, and the outcomes of chance.
 
 A ``Rule`` picks the child that a simulation follows. The score of a choice by ``Puct`` (Silver et al. 2018, Science
 362:1140) is Q + C P sqrt(N) / (1 + n), with the node's visits N (its own evaluation is one), the child's visits n, the
@@ -97,14 +97,14 @@ class MctsConfig:
 
 _TYPES = {"int": int, "bool": bool, "float": float, "float | None": float, "FirstPlay": str}
 OPTIONS = tuple(Option(each.name, _TYPES[str(each.type)], each.default, **each.metadata) for each in fields(MctsConfig))
-"""What may be set of a search: the fields of ``MctsConfig``."""
+"""The options of a search: the fields of ``MctsConfig``."""
 
 
 Rule: TypeAlias = "Callable[[Tree, int, list[int]], int]"
 """A tree, a node and the node's visited children -> the child that a simulation follows: one of them, or a new one
 (``Tree.add_child``)."""
 Unit: TypeAlias = "Callable[[Tree, int, list[int]], float]"
-"""A tree, a node and its visited children -> what counts there as a difference of 1 in value, above 0."""
+"""A tree, a node and its visited children -> the scale of values there, above 0."""
 
 
 @dataclass(frozen=True)

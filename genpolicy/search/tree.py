@@ -32,7 +32,7 @@ class Tree:
         bounded: As in ``SearchModel``.
 
     Raises:
-        ValueError: the root has no choices, or its value is not one.
+        ValueError: the root has no choices, or its value is out of range.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Tree:
     ) -> None:
         self.bounded = bounded
         self.embeddings: list[Any] = []
-        """The model's own, never looked into; None also while a node waits for its evaluation (see ``visits``)."""
+        """The model's own, opaque here; None also while a node waits for its evaluation (see ``visits``)."""
         self.actions: list[int] = []
         """The choice that led to each node; -1 at the root."""
         self.rewards: list[float] = []
@@ -64,7 +64,7 @@ class Tree:
         self.returns: list[float] = []
         """Sum of reward + discount * value, less virtual losses, for the player who chose."""
         self.children: list[list[int] | None] = []
-        """Visited children in the order of ``ids``; None where the search has not gone on yet."""
+        """Visited children in the order of ``ids``; None where the node has not been expanded."""
         self.ids: list[NDArray[np.int64] | None] = []
         self.priors: list[NDArray[np.float64] | None] = []
         self._sources: list[tuple[Nodes, int] | None] = []  # where the choices are read, until they are
@@ -165,7 +165,7 @@ class Tree:
         self._back_up(path, self.values[leaf])
 
     def request(self, path: Sequence[int]) -> tuple[Any, int]:
-        """What the model is asked for a gathered leaf: its parent's embedding and the choice."""
+        """The arguments of ``SearchModel.expand`` for a gathered leaf: its parent's embedding and the choice."""
         return self.embeddings[path[-2]], self.actions[path[-1]]
 
     def _descend(self, rules: Rules) -> list[int] | None:
@@ -220,7 +220,7 @@ class Tree:
         self.simulations += 1
         self.depth = max(self.depth, len(path) - 1)
 
-    # Asking.
+    # Reading results.
 
     @property
     def value(self) -> float:
@@ -280,7 +280,7 @@ class Tree:
             self.edge_priors[child] = float(mixed[place])
 
     def subtree(self, node: int) -> Tree | None:
-        """A tree of its own below a node, with its visits; None where the game has ended. This tree stays as it is."""
+        """A copy of the tree below a node, with its visits; None where the game has ended."""
         if self.discounts[node] == 0.0 or self.visits[node] < 1:
             return None
         order = [node]

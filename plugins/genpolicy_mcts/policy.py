@@ -29,7 +29,7 @@ from genpolicy.search.selection import OPTIONS, MctsConfig
 from genpolicy_mcts.thinking import TreeThinker
 
 BUILT_IN = {"uniform": "even", "heuristic": "heuristic", "rollout": "rollout"}
-"""Arguments that are no policy, with the value that goes with them; their prior is uniform."""
+"""Arguments that are not policies, with the value that each selects; their prior is uniform."""
 VALUES = ("even", "heuristic", "rollout")
 OWN_OPTIONS = (
     *OPTIONS,
@@ -97,14 +97,14 @@ class PolicyModel(RulesModel):
     def _ask(self, policy: Policy, states: Sequence[Any]) -> list[Decision]:
         policy.seed(self._seed)
         decisions = decide_with(policy, states, self._control)
-        # A decision names the calls of its own part of the batch.
+        # Each decision counts the calls of its whole part of the batch.
         size = policy.batch_size or len(states)
         self.network_calls += int(sum(d.stats.get("network_calls", 0) for d in decisions[::size]))
         return decisions
 
     @property
     def policies(self) -> tuple[Policy, ...]:
-        """The policies that it asks, each once."""
+        """The policies that judge, each once."""
         return tuple(dict.fromkeys(each for each in (self.prior, self.value) if isinstance(each, Policy)))
 
     def for_search(self, seed: int, check: Callable[[], None]) -> PolicyModel:
@@ -112,7 +112,7 @@ class PolicyModel(RulesModel):
         return PolicyModel(self.game, self.prior, self.value, seed, check)
 
     def options(self) -> tuple[Option, ...]:
-        """The options of the policies that they let a search forward."""
+        """The forwarded options of the policies."""
         return tuple({o.name: o for each in self.policies for o in each.options() if o.forwarded}.values())
 
     def with_options(self, **changed: Any) -> PolicyModel:
@@ -145,11 +145,11 @@ class MctsPolicy(Policy):
         config: The search's numbers.
         tau: Of the visit distribution, above 0.
         temperature: The move is drawn from that distribution to the power 1 / temperature; 0 plays the most visited.
-        reuse: Go on from the subtree of the moves played since an earlier decision. ``simulations`` are added to it, so
-            a decision then depends on those before it; ``seed`` forgets them.
+        reuse: Continue from the subtree of the moves played since an earlier decision. ``simulations`` are added to
+            it, so a decision then depends on those before it; ``seed`` forgets them.
         seed: Of noise and drawn moves; same seed, same game (see ``genpolicy.policies.seeds``).
         capped: Make no more simulations than ``config`` says under a clock either.
-        name: What is searched with, for tables.
+        name: Label of the model, for tables.
 
     Raises:
         ValueError: an option out of range.
@@ -186,7 +186,7 @@ class MctsPolicy(Policy):
     def seed(self, seed: int) -> None:
         """Make the draws that follow the same as those after any other call with this seed; forget kept trees."""
         self.seeds = RowSeeds(seed)
-        """Hands out the seeds of noise and drawn moves."""
+        """Seeds of noise and drawn moves, one for each position."""
         self._kept.clear()
 
     def decide(self, states: Sequence[Any], *, control: Control = FREE) -> list[Decision]:
@@ -195,7 +195,7 @@ class MctsPolicy(Policy):
         Kept trees have all legal moves at their roots, so a restricted search neither takes one over nor leaves one.
 
         Raises:
-            ValueError: a position without legal moves or without an allowed one, or a prior or value that is not one.
+            ValueError: a position without legal moves or without an allowed one, or an invalid prior or value.
         """
         began = time.perf_counter()
         legal_of(self.game, states, control)
@@ -263,7 +263,7 @@ class MctsPolicy(Policy):
         return f"{self.kind}-{self.config.simulations}" + (f":{self._name}" if self._name else "")
 
     def close(self) -> None:
-        """Close the policies that are asked, and forget kept trees."""
+        """Close the model, and forget kept trees."""
         self._kept.clear()
         self.model.close()
 
@@ -298,7 +298,7 @@ class MctsPolicy(Policy):
         options = {**dataclasses.asdict(self.config), **rest, **mine}
         config = MctsConfig(**{option.name: options.pop(option.name) for option in OPTIONS})
         model = self.model.with_options(**forwarded) if forwarded else self.model
-        capped = self.capped or "simulations" in changed  # whoever sets a number means it
+        capped = self.capped or "simulations" in changed  # a number that was set is a limit under a clock too
         return type(self)(self.game, model, config, capped=capped, name=self._name, **options)
 
     @classmethod
@@ -333,7 +333,7 @@ class MctsPolicy(Policy):
             model = PolicyModel(game, prior, value)
         policy = cls(game, model, name=_name_of(argument, prior_spec, value_spec, policies)).with_options(**options)
         if policies:
-            # A policy that lacks what is asked of it should say so now, and not in the middle of a tournament.
+            # A policy without priors or values should fail now, and not in the middle of a tournament.
             try:
                 policy.model.for_search(0, FREE.check).root([game.parse()])
             except ValueError:
@@ -360,7 +360,7 @@ def _common_game(policies: Mapping[str, Policy], wanted: Game[Any] | str | None)
     """The game that all policies play.
 
     Raises:
-        ValueError: they play different games, or nobody says which game.
+        ValueError: they play different games, or no game is given.
     """
     games = {policy.game.spec: policy.game for policy in policies.values()}
     if len(games) > 1:

@@ -1,4 +1,4 @@
-"""A tree search that thinks: simulations in parts, until a limit is reached."""
+"""Tree search under limits: simulations in parts, until a limit is reached."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from genpolicy_mcts.policy import MctsPolicy
 
 PART_S = 0.02
-"""Length of a part: an answer may be late by so much."""
+"""Length of a part, by which an answer may be late."""
 MAX_NODES = 300_000
 """Of a tree, some 1 GB of positions with long histories."""
 LEARNING_RATE = 0.3
@@ -25,7 +25,7 @@ LEARNING_RATE = 0.3
 
 
 class TreeThinker:
-    """Makes the simulations of a ``MctsPolicy`` in parts: its own number of them, or under a clock as many as fit.
+    """Runs a ``MctsPolicy``'s simulations in parts: the configured number, or under a clock as many as fit.
 
     Args:
         policy: The policy.
