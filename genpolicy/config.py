@@ -158,7 +158,7 @@ def structured(
     """
     at = f"{where}: " if where else ""
     for path in _unknown_keys(schema, data, prefix):
-        known = sorted(_known_keys(schema, prefix))
+        known = sorted(known_keys(schema, prefix))
         siblings = [k for k in known if k.rpartition(".")[0] == path.rpartition(".")[0]]
         hint = _hint(path, siblings, [*known, *elsewhere()])
         raise ConfigError(f"{at}key {path!r} does not exist.{hint} Keys here: {', '.join(siblings)}")
@@ -188,11 +188,6 @@ def to_yaml(config: Any) -> str:
 def to_dict(config: Any) -> dict[str, Any]:
     """The configuration as nested plain values."""
     return cast(dict[str, Any], OmegaConf.to_container(OmegaConf.structured(config), resolve=True))
-
-
-def known_keys(schema: type[Any], prefix: str = "") -> list[str]:
-    """Dotted path of every key of a dataclass schema, sections included."""
-    return list(_known_keys(schema, prefix))
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -319,12 +314,13 @@ def _nested(hint: Any) -> type[Any] | None:
     return None
 
 
-def _known_keys(schema: type[Any], prefix: str = "") -> Iterator[str]:
+def known_keys(schema: type[Any], prefix: str = "") -> Iterator[str]:
+    """Dotted path of every key of a dataclass schema, sections included."""
     for name, hint in _fields(schema).items():
         path = f"{prefix}.{name}".strip(".")
         yield path
         if nested := _nested(hint):
-            yield from _known_keys(nested, path)
+            yield from known_keys(nested, path)
 
 
 def _unknown_keys(schema: type[Any], data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

@@ -56,15 +56,20 @@ def write_atomic(path: Path, data: bytes) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
     with full_disk_named(path):
         try:
-            with temporary.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+            write_durably(temporary, data)
             temporary.replace(path)
             sync_folder(path.parent)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Write a file and wait until the disk has it."""
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:

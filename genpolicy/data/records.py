@@ -17,11 +17,10 @@ import pyarrow.parquet as pq
 import yaml  # type: ignore[import-untyped]
 
 import genpolicy
-from genpolicy.data.oracle import Line
 from genpolicy.errors import DatasetError
 from genpolicy.files import sha256_of
 from genpolicy.game import Game
-from genpolicy.values import CENTIPAWN_SCALE
+from genpolicy.values import CENTIPAWN_SCALE, score_to_value
 
 FORMAT_VERSION = 1
 """Raised when a data set written by this code could not be read by older code."""
@@ -87,6 +86,17 @@ class Record:
         pairs = (entry.partition("=") for entry in (self.move_values or "").split())
         return {move: score for move, _, score in pairs}
 
+    def best_moves(self, game: Game[Any]) -> frozenset[int]:
+        """Ids of the moves that tie for the best value, where the record values its moves; else the label alone.
+
+        Raises:
+            ValueError: a move or a score that cannot be read.
+        """
+        values = {game.moves.index(move): score_to_value(score) for move, score in self.scored_moves.items()}
+        if not values:
+            return frozenset(game.moves.index(move) for move in self.moves[:1])
+        return frozenset(move for move, value in values.items() if value == max(values.values()))
+
     def to_row(self) -> dict[str, Any]:
         """The record as plain values by column name; ``Record(**row)`` takes them back."""
         row = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -97,40 +107,6 @@ class Record:
     def from_row(row: Mapping[str, Any]) -> Record:
         """The record of a row as ``to_row`` or Parquet gives it."""
         return Record(**{**row, "scores": tuple(row["scores"] or ())})
-
-
-def make_record(
-    game: Game[Any],
-    state: Any,
-    line: Line,
-    *,
-    state_text: str | None = None,
-    game_id: str | None = None,
-    ply: int | None = None,
-    played: int | None = None,
-) -> Record:
-    """The record of a position and an oracle's answer.
-
-    Args:
-        game: The game.
-        state: The position; not looked at where ``state_text`` is given.
-        line: The oracle's answer; with ``error`` set the record has no line.
-        state_text: Its text, where it is known.
-        game_id: Game that it comes from.
-        ply: Its ply there.
-        played: Id of the move that was played.
-    """
-    by_move = [f"{game.moves[move]}={score}" for move, score in sorted(line.move_values.items())]
-    return Record(
-        state=game.format(state) if state_text is None else state_text,
-        game_id=game_id,
-        ply=ply,
-        line=None if line.error is not None else " ".join(game.moves[move] for move in line.moves),
-        ended=line.ended,
-        scores=line.scores,
-        move_values=" ".join(by_move) or None,
-        played=None if played is None else game.moves[played],
-    )
 
 
 @dataclass

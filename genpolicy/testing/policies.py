@@ -5,6 +5,7 @@ Axes: B positions of a batch.
 
 from __future__ import annotations
 
+import itertools
 import math
 import tempfile
 from collections.abc import Callable, Sequence
@@ -15,8 +16,7 @@ import numpy as np
 import torch
 
 from genpolicy.control import Control
-from genpolicy.data.labelled import LabelledPosition, labelled_positions
-from genpolicy.data.records import Dataset
+from genpolicy.data.records import Dataset, Record
 from genpolicy.policies.base import Decision, Policy, decide_with, load_policy
 from genpolicy.policies.learner import Learner
 
@@ -133,7 +133,7 @@ def check_learner(
         learner = make()
     windows = learner.source(records, split, seed=seed)
     indices = np.arange(min(num_records, len(windows)))
-    positions = labelled_positions(records, learner.game, split)[: len(indices)]
+    labelled = list(itertools.islice((record for record in records.records(split) if record.line), len(indices)))
     groups = [{**group, "muon": None} for group in learner.param_groups(0.0)]
     optimiser = torch.optim.AdamW(groups, lr=lr)
     generator = torch.Generator().manual_seed(seed)
@@ -149,19 +149,19 @@ def check_learner(
         torch.nn.utils.clip_grad_norm_(learner.parameters(), 1.0)
         optimiser.step()
         if update % 25 == 0:
-            right = num_right(policy, positions)
-            if right == len(positions):
+            right = _num_right(policy, labelled)
+            if right == len(labelled):
                 return update
     raise AssertionError(
-        f"{type(learner).__name__}: {right} of {len(positions)} records learnt after {max_updates} updates, loss "
+        f"{type(learner).__name__}: {right} of {len(labelled)} records learnt after {max_updates} updates, loss "
         f"{float(loss.detach()):.4f}"
     )
 
 
-def num_right(policy: Policy, positions: Sequence[LabelledPosition]) -> int:
-    """In how many positions a policy plays a best move."""
-    decisions = policy.decide([position.state for position in positions])
-    return sum(d.move in p.best for d, p in zip(decisions, positions, strict=True))
+def _num_right(policy: Policy, records: Sequence[Record]) -> int:
+    """In how many labelled positions a policy plays a best move."""
+    decisions = policy.decide([policy.game.parse(record.state) for record in records])
+    return sum(d.move in r.best_moves(policy.game) for d, r in zip(decisions, records, strict=True))
 
 
 def _law(holds: bool, policy: Policy, what: str) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from genpolicy.errors import CheckpointError
+from genpolicy.files import sync_folder, write_durably
 
 FORMAT_VERSION = 1
 """Raised when a checkpoint written by this code could not be read by older code."""
@@ -76,14 +76,6 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     return final
 
 
-def write_durably(path: Path, data: bytes) -> None:
-    """Write a file and wait until the disk has it."""
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
 def replace_folder(new: Path, final: Path) -> None:
     """Rename a finished folder to its place; one that is there already gives way at the last moment."""
     old = final.with_name(f"{_REPLACED}{final.name}")
@@ -92,12 +84,7 @@ def replace_folder(new: Path, final: Path) -> None:
         final.rename(old)
     new.rename(final)
     _remove(old)
-    if os.name == "posix":  # the rename itself has to reach the disk, too
-        handle = os.open(final.parent, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    sync_folder(final.parent)  # the rename itself has to reach the disk, too
 
 
 def load_latest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:

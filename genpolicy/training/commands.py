@@ -137,4 +137,4 @@ def _learner_keys(data: dict[str, Any]) -> list[str]:
     kind = section.get("kind") if isinstance(section, dict) else None
     if kind not in registry.available("learners"):
         return []
-    return known_keys(registry.load("learners", str(kind)).Config, "learner")
+    return list(known_keys(registry.load("learners", str(kind)).Config, "learner"))

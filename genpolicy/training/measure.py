@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from genpolicy.data.records import Dataset, Record
+from genpolicy.data.records import Dataset
 from genpolicy.game import Game
 from genpolicy.policies.learner import Learner
 from genpolicy.training.config import TrainerConfig
-from genpolicy.values import score_to_value
 
 FIGURES = ("loss", "elbo_nats", "accuracy", "raw_legal")
 Sums = dict[str, tuple[float, float]]
 """Total and weight by the name of a figure; their ratio is the figure."""
-
-
-@dataclass(frozen=True)
-class ValidationPosition:
-    """A validation position and its best moves."""
-
-    state: Any
-    best: frozenset[int]
 
 
 class Validation:
@@ -48,9 +39,8 @@ class Validation:
         num_windows = min(options.eval_records, len(self._source))
         chosen = np.linspace(0, len(self._source) - 1, num_windows).astype(np.int64)
         self._windows = chosen[process::num_processes]
-        self._positions = validation_positions(records, split, learner.game, options.accuracy_records)[
-            process::num_processes
-        ]
+        every = _positions(records, split, learner.game, options.accuracy_records)
+        self._positions = every[process::num_processes]
         self._is_main = process == 0
         self._batch_size = max(1, options.batch_size // options.accumulate // num_processes)
 
@@ -83,8 +73,8 @@ class Validation:
             if self._positions:
                 policy = learner.policy()
                 policy = policy.modes().get("one_call", policy)
-                decisions = policy.decide([position.state for position in self._positions])
-                hits = sum(d.move in p.best for d, p in zip(decisions, self._positions, strict=True))
+                decisions = policy.decide([state for state, _ in self._positions])
+                hits = sum(d.move in best for d, (_, best) in zip(decisions, self._positions, strict=True))
                 _add(sums, "accuracy", hits, len(decisions))
                 _add(sums, "raw_legal", sum(d.stats.get("raw_legal", math.nan) for d in decisions), len(decisions))
             if self._is_main:
@@ -117,24 +107,11 @@ def averages(shares: Sequence[Sums]) -> dict[str, float]:
     return {name: value for name, value in figures.items() if not math.isnan(value)}
 
 
-def validation_positions(dataset: Dataset, split: str, game: Game[Any], count: int) -> list[ValidationPosition]:
-    """Up to ``count`` labelled positions spread over a split, with the labelled move and all that tie with it."""
+def _positions(dataset: Dataset, split: str, game: Game[Any], count: int) -> list[tuple[Any, frozenset[int]]]:
+    """Up to ``count`` labelled positions spread over a split, with the labelled move and all that tie with the best."""
     if count == 0:
         return []
     total = sum(batch.num_rows for batch in dataset.batches(["split"], split))
-    every = max(1, total // count)
-    chosen: list[ValidationPosition] = []
-    for record in _every(dataset.records(split), every):
-        if record.line and len(chosen) < count:
-            chosen.append(ValidationPosition(game.parse(record.state), frozenset(_best(record, game))))
-    return chosen
-
-
-def _every(records: Iterator[Record], nth: int) -> Iterator[Record]:
-    return (record for number, record in enumerate(records) if number % nth == 0)
-
-
-def _best(record: Record, game: Game[Any]) -> list[int]:
-    values = {move: score_to_value(score) for move, score in record.scored_moves.items()}
-    tied = [move for move, value in values.items() if value == max(values.values())]
-    return [game.moves.index(move) for move in {record.moves[0], *tied}]
+    spread = itertools.islice(dataset.records(split), 0, None, max(1, total // count))
+    labelled = itertools.islice((record for record in spread if record.line), count)
+    return [(game.parse(r.state), r.best_moves(game) | {game.moves.index(r.moves[0])}) for r in labelled]

@@ -73,13 +73,17 @@ def make_learner(game: Game[Any], section: dict[str, Any]) -> Learner:
         ConfigError: no ``kind``, or a key that the learner does not have.
         RegistryError: no such learner is installed.
     """
+    learner_class, config = _learner_config(section)
+    return learner_class(game, config)
+
+
+def _learner_config(section: dict[str, Any]) -> tuple[type[Learner], Any]:
     options = dict(section)
     kind = options.pop("kind", None)
     if not isinstance(kind, str):
         raise ConfigError(f"learner.kind must name a learner: {', '.join(registry.available('learners'))}")
     learner_class: type[Learner] = registry.load("learners", kind)
-    learner = learner_class(game, structured(learner_class.Config, options, prefix="learner"))
-    return learner
+    return learner_class, structured(learner_class.Config, options, prefix="learner")
 
 
 def make_stream(kind: str, learner: Learner, dataset: Dataset, split: str, seed: int) -> Stream:
@@ -123,7 +127,7 @@ def identity(config: RunConfig, dataset: Dataset, learner: Learner) -> dict[str,
     settings = {**_compared(config), "game": learner.game.spec}
     checksums = [part.checksum for part in dataset.parts]
     facts = {
-        "tokenizer": tokenizer_fingerprint(learner.game),
+        "tokenizer": ids_fingerprint(learner.game.tokens, learner.game.moves),
         "layout": learner.fingerprint,
         "dataset": checksums[0] if len(checksums) == 1 else checksums,
         "config": settings,
@@ -152,11 +156,6 @@ def completed(saved: dict[str, Any]) -> dict[str, Any]:
         return saved  # it names keys or a learner that no longer exist, so it differs anyway
     plain: dict[str, Any] = json.loads(json.dumps({**saved, "config": settings}))
     return plain
-
-
-def tokenizer_fingerprint(game: Game[Any]) -> str:
-    """Sixteen hex digits of the state symbols, where each may stand, and the moves."""
-    return ids_fingerprint(game.tokens, game.moves)
 
 
 def _origin(dataset: Dataset) -> dict[str, Any]:
@@ -194,9 +193,5 @@ def filled_in(config: RunConfig) -> RunConfig:
     Raises:
         ConfigError, RegistryError: as ``make_learner``.
     """
-    options = dict(config.learner)
-    kind = options.pop("kind", None)
-    if not isinstance(kind, str):
-        raise ConfigError(f"learner.kind must name a learner: {', '.join(registry.available('learners'))}")
-    made = structured(registry.load("learners", kind).Config, options, prefix="learner")
-    return dataclasses.replace(config, learner={"kind": kind, **to_dict(made)})
+    _, made = _learner_config(config.learner)
+    return dataclasses.replace(config, learner={"kind": config.learner["kind"], **to_dict(made)})

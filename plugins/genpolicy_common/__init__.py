@@ -1,1 +1,3 @@
-"""What applications share: tables of results, the store of unfinished work, and the small subcommands."""
+"""What applications share: labelled positions, tables of results, the store of unfinished work, and
+the small subcommands.
+"""

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from genpolicy.data.labelled import LabelledPosition
 from genpolicy.policies.base import Decision, Policy
+from genpolicy_common.labelled import LabelledPosition
 from genpolicy_common.tables import Report, percent, percent_with_interval
 from genpolicy_evaluation.intervals import cluster_bootstrap, wilson
 from genpolicy_evaluation.positions import ask

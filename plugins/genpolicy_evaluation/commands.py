@@ -55,7 +55,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
 
 def run_accuracy(arguments: argparse.Namespace) -> int:
     """Measure action accuracy and show the table."""
-    from genpolicy.data.labelled import labelled_positions
+    from genpolicy_common.labelled import labelled_positions
     from genpolicy_common.tables import write_json, write_markdown
     from genpolicy_evaluation.accuracy import accuracy_report, measure_accuracy, random_chances
 
@@ -81,7 +81,7 @@ def run_accuracy(arguments: argparse.Namespace) -> int:
 
 def run_futures(arguments: argparse.Namespace) -> int:
     """Measure the imagined lines and show the tables."""
-    from genpolicy.data.labelled import labelled_positions
+    from genpolicy_common.labelled import labelled_positions
     from genpolicy_common.tables import write_json, write_markdown
     from genpolicy_evaluation.futures import check_plot, futures_reports, measure_futures, plot_futures
 

@@ -28,13 +28,13 @@ from typing import Any
 
 import numpy as np
 
-from genpolicy.data.labelled import LabelledPosition
 from genpolicy.data.oracle import Oracle
 from genpolicy.errors import ConfigError
 from genpolicy.files import write_atomic
 from genpolicy.game import Game
 from genpolicy.policies.base import Decision, Policy
 from genpolicy.values import score_to_value
+from genpolicy_common.labelled import LabelledPosition
 from genpolicy_common.tables import Report
 from genpolicy_evaluation.accuracy import Share
 from genpolicy_evaluation.positions import ask, chunks, progress_bar

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from genpolicy.data.labelled import LabelledPosition
 from genpolicy.policies.base import Decision, Policy
+from genpolicy_common.labelled import LabelledPosition
 from genpolicy_common.tables import Report
 from genpolicy_evaluation.accuracy import Share
 from genpolicy_evaluation.positions import chunks, progress_bar

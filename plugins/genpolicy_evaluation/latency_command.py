@@ -47,8 +47,8 @@ def add_latency_parser(measures: Any) -> None:
 def run_latency(arguments: argparse.Namespace) -> int:
     """Time policies, show the table and draw the figure."""
     from genpolicy import load_game
-    from genpolicy.data.labelled import labelled_positions
     from genpolicy.data.records import Dataset
+    from genpolicy_common.labelled import labelled_positions
     from genpolicy_common.tables import write_json, write_markdown
     from genpolicy_evaluation.latency import latency_report, limited_threads, measure_latency
     from genpolicy_evaluation.latency_plot import plot_latency

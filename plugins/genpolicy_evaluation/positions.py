@@ -8,8 +8,8 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from genpolicy.data.labelled import LabelledPosition
 from genpolicy.policies.base import Decision, Policy
+from genpolicy_common.labelled import LabelledPosition
 
 ItemT = TypeVar("ItemT")
 CHUNK = 256

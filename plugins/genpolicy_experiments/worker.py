@@ -22,7 +22,6 @@ import numpy as np
 import torch
 
 from genpolicy.config import structured
-from genpolicy.data.labelled import LabelledPosition, labelled_positions
 from genpolicy.data.records import Dataset
 from genpolicy.errors import ConfigError
 from genpolicy.files import write_atomic
@@ -32,6 +31,7 @@ from genpolicy.training import setup
 from genpolicy.training.checkpoint import newest
 from genpolicy.training.config import RunConfig
 from genpolicy.training.run import CHECKPOINTS, POLICY_FOLDER
+from genpolicy_common.labelled import LabelledPosition, labelled_positions
 from genpolicy_common.store import FolderLock
 from genpolicy_evaluation.futures import measure_futures
 from genpolicy_evaluation.positions import ask

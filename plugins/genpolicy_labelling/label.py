@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from genpolicy.data.oracle import Line, Oracle
-from genpolicy.data.records import Dataset, Record, make_record
+from genpolicy.data.records import Dataset, Record
 from genpolicy.errors import DatasetError
 from genpolicy.game import Game
 from genpolicy_labelling.answers import Answers
@@ -33,6 +33,40 @@ class LabelResult:
     record: Record
     error: str | None
     """Why it has no label; None if it has one."""
+
+
+def make_record(
+    game: Game[Any],
+    state: Any,
+    line: Line,
+    *,
+    state_text: str | None = None,
+    game_id: str | None = None,
+    ply: int | None = None,
+    played: int | None = None,
+) -> Record:
+    """The record of a position and an oracle's answer.
+
+    Args:
+        game: The game.
+        state: The position; not looked at where ``state_text`` is given.
+        line: The oracle's answer; with ``error`` set the record has no line.
+        state_text: Its text, where it is known.
+        game_id: Game that it comes from.
+        ply: Its ply there.
+        played: Id of the move that was played.
+    """
+    by_move = [f"{game.moves[move]}={score}" for move, score in sorted(line.move_values.items())]
+    return Record(
+        state=game.format(state) if state_text is None else state_text,
+        game_id=game_id,
+        ply=ply,
+        line=None if line.error is not None else " ".join(game.moves[move] for move in line.moves),
+        ended=line.ended,
+        scores=line.scores,
+        move_values=" ".join(by_move) or None,
+        played=None if played is None else game.moves[played],
+    )
 
 
 def label(

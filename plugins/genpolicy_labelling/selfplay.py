@@ -19,11 +19,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from genpolicy.data.oracle import Line, Oracle
-from genpolicy.data.records import Record, make_record
+from genpolicy.data.records import Record
 from genpolicy.errors import DatasetError
 from genpolicy.game import Game
 from genpolicy.values import score_to_value
 from genpolicy_labelling.answers import Answers
+from genpolicy_labelling.label import make_record
 from genpolicy_labelling.splits import SplitFractions
 from genpolicy_labelling.writer import DatasetWriter
 

@@ -16,10 +16,10 @@ from genpolicy_evaluation.players import find_game, names_of, specs_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from genpolicy.data.labelled import LabelledPosition
     from genpolicy.data.records import Dataset
     from genpolicy.game import Game
     from genpolicy.policies.base import Policy
+    from genpolicy_common.labelled import LabelledPosition
     from genpolicy_evaluation.puzzles import PuzzleFile
     from genpolicy_report.measures import PlayedTournament, Row
 
@@ -150,7 +150,7 @@ class _Sources:
 
     @cached_property
     def positions(self) -> list[LabelledPosition]:
-        from genpolicy.data.labelled import labelled_positions
+        from genpolicy_common.labelled import labelled_positions
 
         assert self.dataset is not None
         arguments = self._arguments

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import genpolicy
-from genpolicy.data.labelled import LabelledPosition
 from genpolicy.errors import EngineError
 from genpolicy.machine import commit
 from genpolicy.policies.base import Policy
 from genpolicy_arena.match import GameResult
 from genpolicy_arena.results import LINES, MANIFEST
+from genpolicy_common.labelled import LabelledPosition
 from genpolicy_common.store import Store
 from genpolicy_common.tables import plain_figures
 from genpolicy_evaluation.accuracy import measure_accuracy

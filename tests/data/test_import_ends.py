@@ -10,7 +10,8 @@ import yaml
 import genpolicy
 from genpolicy.cli import main
 from genpolicy.data.oracle import Line
-from genpolicy.data.records import Dataset, make_record
+from genpolicy.data.records import Dataset
+from genpolicy_labelling.label import make_record
 
 pytest.importorskip("chess")
 PGN = '[Event "x"]\n[Result "1-0"]\n\n1. e4 e5 1-0\n'

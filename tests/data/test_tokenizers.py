@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 
 from genpolicy import load_game, registry
 from genpolicy.data.window_source import build_windows
-from genpolicy.encoding import StateTokenizer
+from genpolicy.encoding import StateTokenizer, ids_fingerprint
 from genpolicy.errors import CheckpointError
 from genpolicy.game import Game
 from genpolicy.networks import NetworkConfig
 from genpolicy.sequence import Layout
 from genpolicy.testing import check_game
-from genpolicy.training.setup import tokenizer_fingerprint
 from genpolicy_policy_baselines.one_step import OneStepConfig, OneStepLearner
 from tests.small_datasets import CONNECT, solved_connect
 
@@ -65,7 +64,7 @@ def game() -> Game[Any]:
 )
 def test_fingerprints_of_the_games_are_those_of_before(spec: str, tokens: str, layouts: list[str]) -> None:
     game = load_game(spec)
-    assert tokenizer_fingerprint(game) == tokens
+    assert ids_fingerprint(game.tokens, game.moves) == tokens
     paradigms = (("s-a", 1), ("s-asa", 4), ("sa-v", 1))
     assert [Layout(game, paradigm, horizon).fingerprint for paradigm, horizon in paradigms] == layouts
 
@@ -125,7 +124,7 @@ def test_the_laws_skip_what_needs_decoding(game: Game[Any], monkeypatch: pytest.
     monkeypatch.setattr(registry, "_registered", {})
     registry.register("games", "coded")(CodedGame)
     coded = load_game("coded")
-    assert tokenizer_fingerprint(coded) != tokenizer_fingerprint(game)
+    assert ids_fingerprint(coded.tokens, coded.moves) != ids_fingerprint(game.tokens, game.moves)
     policy = OneStepLearner(coded, OneStepConfig(network=NetworkConfig(num_layers=1, width=16, num_heads=2))).policy()
     states = [coded.parse(), coded.play(coded.parse(), 0)]
     assert [decision.states for decision in policy.decide(states)] == [(), ()]

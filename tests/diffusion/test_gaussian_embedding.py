@@ -9,8 +9,7 @@ import torch
 
 from genpolicy.diffusion.gaussian import GaussianEmbedding
 from genpolicy.errors import ConfigError
-from genpolicy.testing import check_process
-from genpolicy.testing.gaussian import _is_resolved, check_gaussian
+from tests.diffusion.gaussian_laws import check_gaussian, is_resolved
 
 OPTIONS: list[dict[str, Any]] = [
     {"prediction": "x0_ce"},
@@ -37,7 +36,7 @@ def test_keeps_the_laws_with_two_symbols_on_a_line(options: dict[str, Any]) -> N
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_keeps_the_laws_with_five_symbols(options: dict[str, Any]) -> None:
     torch.manual_seed(0)
-    check_process(GaussianEmbedding(5, 20, **{"width": 3, **options}).double(), num_draws=4_000)
+    check_gaussian(GaussianEmbedding(5, 20, **{"width": 3, **options}).double(), num_draws=4_000)
 
 
 @pytest.mark.parametrize("options", OPTIONS[:3], ids=str)
@@ -45,7 +44,7 @@ def test_steps_too_narrow_for_the_grid_are_not_called_wrong(options: dict[str, A
     """VDM's own ends of gamma: sigma_0 is 0.0013, and sums over a grid of 0.01 are no integrals."""
     for seed in range(3):
         torch.manual_seed(seed)
-        check_process(GaussianEmbedding(2, 4, width=1, **options).double(), num_draws=2_000)
+        check_gaussian(GaussianEmbedding(2, 4, width=1, **options).double(), num_draws=2_000)
 
 
 def test_a_wrong_posterior_is_caught() -> None:
@@ -60,7 +59,7 @@ def test_a_wrong_posterior_is_caught() -> None:
 
 def test_a_wrong_bound_is_caught() -> None:
     process = two_points(prediction="eps")
-    assert _is_resolved(process)
+    assert is_resolved(process)
     process.step_weight = lambda t, s: 0.0 * t  # type: ignore[method-assign,assignment]
     with pytest.raises(AssertionError, match="weight of step"):
         check_gaussian(process)

@@ -14,12 +14,12 @@ import torch
 
 import genpolicy
 from genpolicy.cli import main
-from genpolicy.data.labelled import LabelledPosition
 from genpolicy.errors import ConfigError
 from genpolicy.game import Game
 from genpolicy.networks import NetworkConfig
 from genpolicy.policies.base import Decision, Policy
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner, DiffusionPolicy
+from genpolicy_common.labelled import LabelledPosition
 from genpolicy_evaluation.latency import LatencyPoint, latency_report, limited_threads, measure_latency
 from genpolicy_evaluation.latency_command import read_sweeps
 from genpolicy_evaluation.latency_plot import series_of

@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 import pytest
 
 import genpolicy
-from genpolicy.data.labelled import LabelledPosition, labelled_positions
 from genpolicy.data.records import Record
 from genpolicy.errors import ConfigError, DatasetError
 from genpolicy.game import Game
 from genpolicy.policies.base import Decision, Policy
 from genpolicy.registry import load
+from genpolicy_common.labelled import LabelledPosition, labelled_positions
 from genpolicy_evaluation.accuracy import accuracy_report, measure_accuracy, random_chances
 from genpolicy_evaluation.futures import MEASURES, futures_reports, measure_futures, plot_futures
 from tests.small_datasets import CONNECT, write_dataset

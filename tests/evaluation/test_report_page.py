@@ -18,11 +18,11 @@ import pytest
 
 import genpolicy
 from genpolicy.cli import main
-from genpolicy.data.labelled import LabelledPosition, labelled_positions
 from genpolicy.errors import EngineError, StoreError
 from genpolicy.game import Game
 from genpolicy.machine import commit
 from genpolicy.policies.base import Decision, Policy
+from genpolicy_common.labelled import LabelledPosition, labelled_positions
 from genpolicy_common.store import Store
 from genpolicy_evaluation.latency import measure_latency
 from genpolicy_evaluation.provenance import policy_fingerprint, source_fingerprint

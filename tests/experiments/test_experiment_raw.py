@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import genpolicy
-from genpolicy.data.labelled import LabelledPosition
 from genpolicy.policies.base import Decision, Policy
+from genpolicy_common.labelled import LabelledPosition
 from genpolicy_experiments import tables, worker
 from genpolicy_experiments.runner import Result
 

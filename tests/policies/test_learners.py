@@ -12,7 +12,6 @@ import pytest
 import torch
 
 import genpolicy
-from genpolicy.data.labelled import labelled_positions
 from genpolicy.data.records import Dataset, Record
 from genpolicy.data.windows import TokenBatch
 from genpolicy.game import Game
@@ -20,6 +19,7 @@ from genpolicy.networks import NetworkConfig
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
 from genpolicy.policies.learner import Learner
 from genpolicy.testing import check_learner
+from genpolicy_common.labelled import labelled_positions
 from genpolicy_evaluation.accuracy import measure_accuracy
 from genpolicy_policy_baselines.one_step import OneStepConfig, OneStepLearner
 from tests.small_datasets import CONNECT, solved_connect, write_dataset

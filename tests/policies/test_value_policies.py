@@ -11,9 +11,8 @@ import pytest
 import torch
 
 import genpolicy
-from genpolicy.data.labelled import labelled_positions
 from genpolicy.data.oracle import make_oracle
-from genpolicy.data.records import Dataset, Record, make_record
+from genpolicy.data.records import Dataset, Record
 from genpolicy.errors import CheckpointError, ConfigError, DatasetError
 from genpolicy.game import Game
 from genpolicy.networks import NetworkConfig
@@ -21,7 +20,9 @@ from genpolicy.testing import check_learner, check_policy
 from genpolicy.training.config import OptimConfig
 from genpolicy.training.optim import make_optimizers
 from genpolicy.values import probability_to_bin, score_to_value, value_to_probability
+from genpolicy_common.labelled import labelled_positions
 from genpolicy_evaluation.accuracy import measure_accuracy
+from genpolicy_labelling.label import make_record
 from genpolicy_policy_baselines.action_value import ActionValueLearner, ActionValuePolicy
 from genpolicy_policy_baselines.state_value import StateValueLearner, StateValuePolicy
 from genpolicy_policy_baselines.value import ValueConfig, ValueLearner

@@ -12,10 +12,10 @@ import pytest
 
 import genpolicy
 from genpolicy.config import compose
-from genpolicy.data.labelled import labelled_positions
 from genpolicy.data.records import Dataset
 from genpolicy.training.config import RunConfig
 from genpolicy.training.loop import train
+from genpolicy_common.labelled import labelled_positions
 from genpolicy_evaluation.accuracy import measure_accuracy, random_chances
 from tests.small_datasets import solved_connect
 

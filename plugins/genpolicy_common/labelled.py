@@ -10,7 +10,6 @@ import numpy as np
 from genpolicy.data.records import Dataset, Record
 from genpolicy.errors import DatasetError
 from genpolicy.game import Game
-from genpolicy.values import score_to_value
 
 
 @dataclass(frozen=True)
@@ -70,16 +69,11 @@ def _labelled(record: Record, game: Game[Any], where: str, row: int) -> Labelled
         state = game.parse(record.state)
         legal = set(game.legal(state).tolist())
         line = tuple(game.moves.index(move) for move in record.moves)
-        values = {game.moves.index(move): score_to_value(score) for move, score in record.scored_moves.items()}
+        valued = {game.moves.index(move) for move in record.scored_moves}
+        best = record.best_moves(game)
     except ValueError as error:
         raise DatasetError(f"{where}: {error}; label the data set again or take the record out") from error
-    if line[0] not in legal or not legal.issuperset(values):
+    if line[0] not in legal or not legal.issuperset(valued):
         raise DatasetError(f"{where}: {record.moves[0]!r} or a move it values is illegal in {record.state!r}")
-    best = frozenset(move for move, value in values.items() if value == max(values.values()))
-    return LabelledPosition(
-        state,
-        line,
-        best or frozenset(line[:1]),
-        len(legal),
-        record.game_id if record.game_id is not None else f"record {row}",
-    )
+    cluster = record.game_id if record.game_id is not None else f"record {row}"
+    return LabelledPosition(state, line, best, len(legal), cluster)

@@ -43,11 +43,11 @@ def check_gaussian(process: GaussianEmbedding, *, num_draws: int = 20_000, seed:
         _check_posterior(process, seed)
         _check_noise(process, num_draws, seed)
         _check_weight(process, seed)
-        if (process.num_symbols, process.width) == (2, 1) and process.num_timesteps <= 8 and _is_resolved(process):
+        if (process.num_symbols, process.width) == (2, 1) and process.num_timesteps <= 8 and is_resolved(process):
             _check_bound(process, num_draws, seed)
 
 
-def _is_resolved(process: GaussianEmbedding) -> bool:
+def is_resolved(process: GaussianEmbedding) -> bool:
     """Whether sums over the grid are integrals: an error of exp(-2 (pi std / spacing)^2), 1e-8 where they are equal."""
     times = torch.arange(process.num_timesteps + 1, dtype=torch.float64) / process.num_timesteps
     gamma = process.gamma(times)
