@@ -59,16 +59,16 @@ class Settings:
             merged = cast(DictConfig, OmegaConf.merge(merged, self._read(Path(file), ())))
         last: dict[str, str] = {}
         for override in overrides:
-            key, said = _argument(override)
+            key, setting = _argument(override)
             if key in last:
                 self.repeated.append(last[key])
             last[key] = override
             place = f"argument {override!r}"
             try:
-                merged = cast(DictConfig, OmegaConf.merge(merged, said))
+                merged = cast(DictConfig, OmegaConf.merge(merged, setting))
             except (OmegaConfBaseException, ValueError) as error:
                 raise ConfigError(f"{place}: {_first_line(error)}") from error
-            self._places |= dict.fromkeys(_paths(OmegaConf.to_container(said)), place)
+            self._places |= dict.fromkeys(_paths(OmegaConf.to_container(setting)), place)
         try:
             self.data = cast(dict[str, Any], OmegaConf.to_container(merged, resolve=True))
         except OmegaConfBaseException as error:
@@ -105,8 +105,8 @@ class Settings:
 
     def _named(self, text: str) -> Iterator[str]:
         """Keys that a message may mean, the likeliest first."""
-        found = [*re.findall(r"\bkey '([^'\[]+)", text), *re.findall(r"\b[a-z_]\w*(?:\.\w+)+", text)]
-        for key in found:
+        candidates = [*re.findall(r"\bkey '([^'\[]+)", text), *re.findall(r"\b[a-z_]\w*(?:\.\w+)+", text)]
+        for key in candidates:
             yield key
             # Where a whole section is wrong, the keys in it have the place.
             yield from (longer for longer in self._places if longer.startswith(f"{key}."))
@@ -169,10 +169,10 @@ def structured(
     except OmegaConfBaseException as error:
         key = getattr(error, "full_key", "") or _refused_key(schema, data)
         name = f"{prefix}.{key}".strip(".")
-        said = _first_line(error)
-        if "Incompatible value 'None'" in said:
-            said = "it has no value, and needs one"
-        raise ConfigError(f"{at}key {name!r}: {said}") from error
+        problem = _first_line(error)
+        if "Incompatible value 'None'" in problem:
+            problem = "it has no value, and needs one"
+        raise ConfigError(f"{at}key {name!r}: {problem}") from error
     except ConfigError as error:
         raise ConfigError(f"{at}{error}") from error
     except (ValueError, TypeError) as error:

@@ -154,13 +154,13 @@ class Updates:
         self._prefetch = prefetch if stream.prefetchable else 0
         stream.begin(share)
         self.num_records = stream.num_records
-        """Records of one epoch, where the stream says it."""
+        """Records of one epoch; None where the stream has no such number."""
 
     def parts(self, update: int) -> list[Batch]:
         """The parts of one update, for this process.
 
         Raises:
-            TrainingError: the stream did not keep its word; the message names it and its learner.
+            TrainingError: the stream broke its contract; the message names it and its learner.
         """
         parts = self.stream.parts(update)
         if self.stream.num_records != self.num_records:

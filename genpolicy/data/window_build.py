@@ -1,8 +1,8 @@
 """Writes the cache of encoded windows: built once for a data set, layout and viewer, and checked before it is used.
 
 A cache (``genpolicy.data.window_cache`` reads it) is built under another name and renamed, so it is whole or absent;
-one that was damaged later is built anew. A large split is encoded by several processes, which are started as
-``python -m genpolicy.data.window_build``: it makes no difference how the program was started, and nothing is pickled.
+one that is damaged later is built again. A large split is encoded by several processes, which are started as
+``python -m genpolicy.data.window_build``: this works however the program was started, and nothing is pickled.
 Worker k of W takes every W-th batch of records and leaves a file of arrays for each; the files are appended in order,
 so the result is the same for any number of workers.
 """

@@ -55,7 +55,7 @@ class WindowEncoder:
 
     Where the layout gives the first action (``sa-v``), a window stands for all valued moves of its record: ``tokens``
     hold the position alone, and for each move (an arm) there are ``arm_move`` [A] int16 (the action token, as the
-    window's viewer sees it) and ``arm_value`` [A] int16 (its value token); ``arms`` [R] int32 says how many.
+    window's viewer sees it) and ``arm_value`` [A] int16 (its value token); ``arms`` [R] int32 is their number.
 
     With ``columns``: ``played`` [R] int16 (a move id as the viewer sees it, -1 for none), ``result`` and ``value`` [R]
     float32 (for the player to move at the root, NaN for none), and for ``policy`` its moves ``policy_move`` [P] int16
@@ -102,7 +102,7 @@ class WindowEncoder:
         """
         if self.by_move:
             return self._encode_arms(records)
-        played = [_Played(self.game, record, self._num_moves) for record in records]
+        played = [_PlayedLine(self.game, record, self._num_moves) for record in records]
         viewers = np.array([p.players[0] if self.viewer == "mover" else 0 for p in played], np.int8)
         tokens = np.full((len(records), self.layout.length), self.layout.mask, np.int16)
         for slot in self.layout.slots:
@@ -128,10 +128,10 @@ class WindowEncoder:
 
     def keys(self, records: Sequence[WindowRecord]) -> NDArray[np.uint64]:
         """[number of records] keys of their positions."""
-        return np.array([_key(self.game, _Played(self.game, record, 0).states[0]) for record in records], np.uint64)
+        return np.array([_key(self.game, _PlayedLine(self.game, record, 0).states[0]) for record in records], np.uint64)
 
     def _encode_arms(self, records: Sequence[WindowRecord]) -> Arrays:
-        played = [_Played(self.game, record, 0) for record in records if record.move_values]
+        played = [_PlayedLine(self.game, record, 0) for record in records if record.move_values]
         viewers = np.array([p.players[0] if self.viewer == "mover" else 0 for p in played], np.int8)
         tokens = np.full((len(played), self.layout.length), self.layout.mask, np.int16)
         if played:
@@ -146,7 +146,7 @@ class WindowEncoder:
             "arm_value": np.array([value for _, values in arms for value in values], np.int16),
         }
 
-    def _arms(self, played: _Played, viewer: int) -> tuple[list[int], list[int]]:
+    def _arms(self, played: _PlayedLine, viewer: int) -> tuple[list[int], list[int]]:
         """Action and value tokens of a record's moves, in the order of their ids."""
         record, game = played.record, self.game
         legal = set(game.legal(played.states[0]).tolist())
@@ -157,7 +157,7 @@ class WindowEncoder:
         seen = self.layout.move_offset + game.moves.seen_by(moves, viewer)
         return seen.tolist(), [self._value_token(by_move[move], record) for move in moves.tolist()]
 
-    def _token(self, kind: str, ply: int, played: _Played, viewer: int) -> int:
+    def _token(self, kind: str, ply: int, played: _PlayedLine, viewer: int) -> int:
         if kind == "action":
             return self.layout.move_offset + int(self.game.moves.seen_by(np.array([played.moves[ply]]), viewer)[0])
         return self._value_token(played.score(ply), played.record)
@@ -174,8 +174,8 @@ class WindowEncoder:
         except ValueError as error:
             raise DatasetError(f"a state has no tokens: {error}") from error
 
-    def _encode_columns(self, played: Sequence[_Played], viewers: NDArray[np.int8]) -> Arrays:
-        """What the records of some windows say besides their lines."""
+    def _encode_columns(self, played: Sequence[_PlayedLine], viewers: NDArray[np.int8]) -> Arrays:
+        """The other columns of some windows' records."""
         arrays: Arrays = {}
         if "played" in self.columns:
             ids = [-1 if p.record.played is None else p.move(p.record.played) for p in played]
@@ -195,7 +195,7 @@ class WindowEncoder:
             arrays["policy_share"] = np.array(shares, np.float32)
         return arrays
 
-    def _encode_choices(self, played: Sequence[_Played]) -> Arrays:
+    def _encode_choices(self, played: Sequence[_PlayedLine]) -> Arrays:
         moves: list[list[int]] = [_best_moves(p) for p in played]
         after = [_child(self.game, p, move) for p, best in zip(played, moves, strict=True) for move in best]
         children = np.zeros((len(after), self.num_viewers, self.layout.state_length), np.int16)
@@ -219,7 +219,7 @@ class WindowEncoder:
         rearrangement explains all of them (a symmetry that swaps colours, say). The first row is the identity; the
         second array gives the index of each in ``game.symmetries``, -1 first.
         """
-        states = [state for record in records for state in _Played(self.game, record, self._num_moves).states]
+        states = [state for record in records for state in _PlayedLine(self.game, record, self._num_moves).states]
         identity = np.broadcast_to(np.arange(self.layout.state_length), (self.num_viewers, self.layout.state_length))
         rows: list[NDArray[np.int64]] = [np.insert(identity.astype(np.int64), 0, -1, axis=1)]
         for index, symmetry in enumerate(self.game.symmetries):
@@ -250,7 +250,7 @@ class WindowEncoder:
         return np.array(chosen, np.int64)
 
 
-class _Played:
+class _PlayedLine:
     """A record's line, played on the board."""
 
     def __init__(self, game: Game[Any], record: WindowRecord, num_moves: int) -> None:
@@ -265,7 +265,7 @@ class _Played:
         except ValueError as error:
             raise DatasetError(f"{record.where}: {error}; label the data set again or take the record out") from error
         self.players = [game.player(self.states[0])]
-        # A line that stops where nothing can be played has ended, whatever the record says.
+        # A line that stops where nothing can be played has ended, whatever the record's ``ended`` is.
         stopped = len(record.line) < num_moves
         self.over = stopped and (record.ended or len(game.legal(self.states[-1])) == 0)
 
@@ -296,7 +296,7 @@ class _Played:
         return None
 
 
-def _best_moves(played: _Played) -> list[int]:
+def _best_moves(played: _PlayedLine) -> list[int]:
     """The moves that are best by the record: all that tie, or the line's first where it values no moves."""
     values = {move: _value(score, played.record) for move, score in played.record.move_values.items()}
     if not values:
@@ -305,7 +305,7 @@ def _best_moves(played: _Played) -> list[int]:
     return sorted(played.move(move) for move, value in values.items() if value == best)
 
 
-def _child(game: Game[Any], played: _Played, move: int) -> Any:
+def _child(game: Game[Any], played: _PlayedLine, move: int) -> Any:
     try:
         return game.play(played.states[0], move)
     except ValueError as error:

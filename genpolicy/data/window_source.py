@@ -164,14 +164,14 @@ class CachedWindows(WindowSource):
         return draw(self._seed, epoch, windows, _SYMMETRY, np.full(len(windows), len(self._symmetries[0])))
 
     def _images(self, ids: NDArray[np.int64], viewers: NDArray[np.int64], pick: NDArray[np.int64]) -> NDArray[np.int64]:
-        """[B] what moves become under symmetries; ids that are no moves stay."""
+        """[B] what moves become under symmetries; other ids stay as they are."""
         assert self._symmetries is not None
         images = self._symmetries[1]
         is_move = (ids >= 0) & (ids < images.shape[-1])
         return np.where(is_move, images[pick, viewers, np.where(is_move, ids, 0)], ids)
 
     def column(self, name: str, indices: NDArray[np.int64], epoch: int) -> NDArray[Any]:
-        """What the records of some windows say besides their lines, for a learner's own ``WindowSource``.
+        """A column of the records of some windows, for a learner's own ``WindowSource``.
 
         Args:
             name: One of ``WindowOptions.columns``.
@@ -221,7 +221,7 @@ def _symmetries(cache: WindowCache, game: Game[Any]) -> tuple[NDArray[np.int64],
 
 
 class UnrelatedFutures(WindowSource):
-    """Windows some of whose tokens come from other windows, drawn anew each time: a future that says nothing.
+    """Windows some of whose tokens come from other windows, drawn anew each time: a future without information.
 
     Args:
         source: The windows.

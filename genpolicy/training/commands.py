@@ -53,9 +53,9 @@ def take_settings_anywhere(parser: argparse.ArgumentParser) -> None:
     parse = parser.parse_known_args
 
     def parse_known_args(args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        found, rest = parse(args, namespace)
-        found.overrides += [argument for argument in rest if "=" in argument and not argument.startswith("-")]
-        return found, [argument for argument in rest if argument not in found.overrides]
+        parsed, rest = parse(args, namespace)
+        parsed.overrides += [argument for argument in rest if "=" in argument and not argument.startswith("-")]
+        return parsed, [argument for argument in rest if argument not in parsed.overrides]
 
     parser.parse_known_args = parse_known_args  # type: ignore[method-assign]
 
@@ -109,7 +109,7 @@ def _train(settings: Settings, config: RunConfig, files: list[Path], *, resume: 
 def configuration(
     files: list[Path], overrides: list[str], out: str | None, *, resume: bool
 ) -> tuple[Settings, RunConfig]:
-    """The configuration of a command line; a resumed run's own file is taken where no other is given.
+    """The configuration of a command line; a resumed run takes its own file unless another is given.
 
     Raises:
         ConfigError: a file, key or value that does not exist or is wrong, or nothing to train.

@@ -47,7 +47,7 @@ def train(config: RunConfig, *, resume: bool = False, overwrite: bool = False) -
         KeyboardInterrupt: Ctrl-C, after a checkpoint was written.
         SystemExit: SIGTERM or SIGHUP, after a checkpoint was written; 128 and the signal's number.
     """
-    with randomness.kept():
+    with randomness.preserved():
         run = Run(config, resume=resume, overwrite=overwrite)
         if run.is_main:
             write_atomic(run.out / CONFIG_FILE, to_yaml(run.config).encode())
@@ -197,7 +197,7 @@ class Loop:
             return
         self._require_finite()
         self._measured = run.num_updates
-        with randomness.kept(run.generator), run.averaged(), run.accelerator.autocast():
+        with randomness.preserved(run.generator), run.averaged(), run.accelerator.autocast():
             shares = [run.validation.sums(run.device)]
         figures = averages(gather_object(shares))
         self.log.write(run.num_updates, figures)

@@ -86,9 +86,9 @@ class Validation:
             learner.train()
 
 
-def _require_names(learner: Learner, names: Iterable[str], taken: Collection[str]) -> None:
+def _require_names(learner: Learner, names: Iterable[str], in_use: Collection[str]) -> None:
     for name in names:
-        if name in taken:
+        if name in in_use:
             raise ValueError(f"{type(learner).__name__}: validation/{name} is measured already; rename this figure")
 
 

@@ -21,7 +21,7 @@ METRICS_FILE = "metrics.jsonl"
 
 
 class MetricsLog:
-    """Writes down numbers by update; silent in all processes but the first.
+    """Writes numbers by update; silent in all processes but the first.
 
     Args:
         folder: Of the run; None writes and shows nothing.
@@ -35,8 +35,8 @@ class MetricsLog:
         self._console = Console(stderr=True, quiet=folder is None)
         if folder is not None:
             path = folder / METRICS_FILE
-            kept = [line for line in _whole_lines(path) if line["step"] <= num_updates]
-            write_atomic(path, "".join(json.dumps(line) + "\n" for line in kept).encode())
+            earlier = [line for line in _whole_lines(path) if line["step"] <= num_updates]
+            write_atomic(path, "".join(json.dumps(line) + "\n" for line in earlier).encode())
             self._file = path.open("a", buffering=1)
             if tensorboard:
                 from torch.utils.tensorboard import SummaryWriter

@@ -17,7 +17,7 @@ def make_optimizers(groups: list[dict[str, Any]], config: OptimConfig) -> dict[s
     """The optimisers of a run by name: ``adamw``, and ``muon`` (Jordan et al. 2024) where the run sets it.
 
     Args:
-        groups: A learner's parameter groups, which say what Muon gets (``Learner.param_groups``).
+        groups: A learner's parameter groups, which name the matrices for Muon (``Learner.param_groups``).
         config: The optimisers' options.
 
     Raises:

@@ -47,7 +47,7 @@ def restore(states: dict[str, Tensor], generator: torch.Generator | None = None)
 
 
 @contextmanager
-def kept(generator: torch.Generator | None = None) -> Iterator[None]:
+def preserved(generator: torch.Generator | None = None) -> Iterator[None]:
     """Whatever is drawn inside leaves the generators as they were."""
     before = capture(generator)
     try:

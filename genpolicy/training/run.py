@@ -163,7 +163,7 @@ class Run:
             self.average.swap(self.learner)
 
     def save(self) -> None:
-        """Write a checkpoint, and delete those that are not kept.
+        """Write a checkpoint, and delete those beyond ``trainer.keep``.
 
         Raises:
             CheckpointError: it cannot be written; the earlier ones are untouched.
@@ -240,25 +240,25 @@ class Run:
 
     def _resume(self) -> None:
         """Take over the newest whole checkpoint."""
-        found = checkpoints.load_latest(self.out / CHECKPOINTS, self.notes.append)
-        if found is None:
+        checkpoint = checkpoints.load_latest(self.out / CHECKPOINTS, self.notes.append)
+        if checkpoint is None:
             self.notes.append(f"{self.out}: no checkpoint yet, so the run starts from the beginning")
             return
-        checkpoints.forbid_differences(setup.completed(found.state["identity"]), self.identity, found.folder)
-        self.learner.load_state_dict(found.tensors["model"])
+        checkpoints.forbid_differences(setup.completed(checkpoint.state["identity"]), self.identity, checkpoint.folder)
+        self.learner.load_state_dict(checkpoint.tensors["model"])
         for name, optimizer in self.optimizers.items():
-            plain = found.state["optimizer"][name]
-            optimizer.load_state_dict(checkpoints.unpack_optimizer(found.tensors["optimizer"], plain, name))
+            plain = checkpoint.state["optimizer"][name]
+            optimizer.load_state_dict(checkpoints.unpack_optimizer(checkpoint.tensors["optimizer"], plain, name))
         if self.average is not None:
-            self.average.load(found.tensors["ema"], found.state["ema_updates"])
-        self._restore_random_states(found)
-        self._restore_stream(found)
-        best = found.state["best"] or {"loss": math.inf, "step": 0}
-        self.num_updates, self._seconds_before = found.num_updates, found.state["seconds"]
-        if "recent" in found.state:  # older checkpoints lack it; the next line then averages fewer updates
-            self.means.restore(found.state["recent"])
+            self.average.load(checkpoint.tensors["ema"], checkpoint.state["ema_updates"])
+        self._restore_random_states(checkpoint)
+        self._restore_stream(checkpoint)
+        best = checkpoint.state["best"] or {"loss": math.inf, "step": 0}
+        self.num_updates, self._seconds_before = checkpoint.num_updates, checkpoint.state["seconds"]
+        if "recent" in checkpoint.state:  # older checkpoints lack it; the next line then averages fewer updates
+            self.means.restore(checkpoint.state["recent"])
         self.best_loss, self.best_update = best["loss"], best["step"]
-        self.notes.append(f"resuming from {found.folder}")
+        self.notes.append(f"resuming from {checkpoint.folder}")
 
     def _gather_random_states(self) -> dict[str, Tensor]:
         """The generators of all processes, names beginning with the process's number."""
@@ -271,34 +271,34 @@ class Run:
             gathered |= {f"{process}.{name}": every[process].clone() for process in range(self.num_processes)}
         return gathered
 
-    def _restore_random_states(self, found: Checkpoint) -> None:
+    def _restore_random_states(self, checkpoint: Checkpoint) -> None:
         prefix = f"{self.process}."
-        saved = found.tensors["random"].items()
+        saved = checkpoint.tensors["random"].items()
         mine = {name.removeprefix(prefix): tensor for name, tensor in saved if name.startswith(prefix)}
-        num_saved = found.state["num_processes"]
+        num_saved = checkpoint.state["num_processes"]
         same_device = mine and mine["generator"].shape == self.generator.get_state().shape
         if same_device:
             randomness.restore(mine, self.generator)
         if num_saved != self.num_processes or not same_device:
             self.notes.append(
-                f"{found.folder}: made on other devices ({num_saved} processes there, {self.num_processes} here), so "
-                "what is drawn from now on differs from an uninterrupted run"
+                f"{checkpoint.folder}: made on other devices ({num_saved} processes there, {self.num_processes} here), "
+                "so what is drawn from now on differs from an uninterrupted run"
             )
 
-    def _restore_stream(self, found: Checkpoint) -> None:
-        streams = checkpoints.unpack_streams(found.tensors.get("stream", {}), found.state.get("streams", []))
+    def _restore_stream(self, checkpoint: Checkpoint) -> None:
+        streams = checkpoints.unpack_streams(checkpoint.tensors.get("stream", {}), checkpoint.state.get("streams", []))
         if not streams:
             return
         if len(streams) != self.num_processes:
             raise CheckpointError(
-                f"{found.folder}: holds the streams of {len(streams)} processes, and this run has "
+                f"{checkpoint.folder}: holds the streams of {len(streams)} processes, and this run has "
                 f"{self.num_processes}; resume with as many processes"
             )
         self.updates.stream.load_state_dict(streams[self.process])
 
 
 def _accelerator(options: TrainerConfig) -> Accelerator:
-    """The accelerator for a device and precision; ``accelerate launch`` and torchrun say how many processes."""
+    """The accelerator for a device and precision; ``accelerate launch`` and torchrun set the number of processes."""
     if PartialState().num_processes == 1:
         # Accelerate remembers a process's first device and precision; a second run may want others.
         AcceleratorState._reset_state(reset_partial_state=True)
@@ -310,12 +310,12 @@ def _accelerator(options: TrainerConfig) -> Accelerator:
     if kind == "mps" and not torch.backends.mps.is_available():
         raise ConfigError("trainer.device=mps, but torch sees no such device here; use trainer.device=auto or cpu")
     on_gpu = torch.cuda.is_available() and kind in ("auto", "cuda")
-    wanted = options.precision
-    if wanted == "auto":
-        wanted = "bf16" if on_gpu and torch.cuda.is_bf16_supported() else "float32"
+    precision = options.precision
+    if precision == "auto":
+        precision = "bf16" if on_gpu and torch.cuda.is_bf16_supported() else "float32"
     # A learner may have weights that a batch leaves out (a head for PAD that no line reaches).
     parallel = DistributedDataParallelKwargs(find_unused_parameters=True)
-    mixed = "bf16" if wanted == "bf16" else "no"
+    mixed = "bf16" if precision == "bf16" else "no"
     return Accelerator(cpu=kind == "cpu", mixed_precision=mixed, kwargs_handlers=[parallel])
 
 
@@ -353,7 +353,7 @@ def _require_free(out: Path, resume: bool, overwrite: bool) -> None:
 
 
 def _take_folder(out: Path, overwrite: bool) -> None:
-    """Make the run's folder; delete what an earlier run left in it, if that is wanted."""
+    """Make the run's folder; with ``overwrite``, delete what an earlier run left in it."""
     for path in [out / name for name in OF_A_RUN if overwrite]:
         if path.is_dir():
             shutil.rmtree(path)
