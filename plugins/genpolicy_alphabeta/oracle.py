@@ -13,12 +13,10 @@ from genpolicy.data.oracle import Line, Oracle
 from genpolicy.errors import EngineError
 from genpolicy.game import Game
 from genpolicy_alphabeta.scores import plies_to_end, score_text
-from genpolicy_alphabeta.search import QUIESCENCE_PLIES, AlphaBeta
+from genpolicy_alphabeta.search import DEFAULT_NODES, QUIESCENCE_PLIES, AlphaBeta
 
 VERSION = "1"
 """Raised when the search's labels change for the same limits."""
-DEFAULT_NODES = 20_000
-"""Positions of one search where no limit is given; about two seconds of chess, and the end of tic-tac-toe."""
 
 
 class AlphaBetaOracle(Oracle):

@@ -15,8 +15,7 @@ from genpolicy.policies.base import GENERAL_OPTIONS, Decision, Policy, decide_wi
 from genpolicy.policies.thinking import Answer, Limits, Publish, Variation
 from genpolicy.registry import spelled_pairs
 from genpolicy.search.model import Comparator, Evaluator, Prior
-from genpolicy_alphabeta.oracle import DEFAULT_NODES
-from genpolicy_alphabeta.search import QUIESCENCE_PLIES, AlphaBeta, SearchResult
+from genpolicy_alphabeta.search import DEFAULT_NODES, QUIESCENCE_PLIES, AlphaBeta, SearchResult
 
 OPTIONS = (
     Option(

@@ -28,6 +28,8 @@ from genpolicy_alphabeta.scores import (
 
 NODES_BETWEEN_CHECKS = 16
 """Positions between two looks whether to stop: a millisecond or two of chess."""
+DEFAULT_NODES = 20_000
+"""Positions of one search where no limit is given; about two seconds of chess, and the end of tic-tac-toe."""
 QUIESCENCE_PLIES = 8
 """Forcing moves that are followed beyond the depth."""
 MAX_TABLE_ENTRIES = 500_000  # about 200 MB; a full table is emptied

@@ -83,6 +83,7 @@ def test_learns_records_of_chess_by_heart(chess_data: Dataset) -> None:
     check_learner(lambda: learner(CHESS, num_steps=10), chess_data, num_records=12)
 
 
+@pytest.mark.slow
 def test_the_published_recipe_learns_to_copy_noise_and_no_move(shogi_data: Dataset) -> None:
     """Squared error of the noise, on few records for long: far down the loss, and hardly a move of them learnt.
 

@@ -57,10 +57,11 @@ def test_no_copy_of_a_held_out_position_is_trained_on(data: Dataset) -> None:
     ("name", "settings", "least"),
     [
         ("s-a-3x3", ["trainer.max_steps=500", "optim.lr=5e-3"], {"": 0.85}),
-        (
+        pytest.param(
             "s-asa-3x3",
             ["trainer.max_steps=750", "optim.lr=8e-3", "learner.horizon=2"],
             {"one_call": 0.78, "easy_first_commit 10": 0.75},
+            marks=pytest.mark.slow,
         ),
     ],
 )
