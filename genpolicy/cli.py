@@ -74,10 +74,12 @@ def _add(point: Entry, subparsers: Any) -> None:
     Raises:
         RegistryError: as ``_load``, or the parser cannot be added.
     """
-    command = _load(point)
+    command, verb = _load(point), point.name.rpartition(".")[2]
     try:
         command.add_parser(subparsers)
-    except Exception as error:  # a third party's function may raise anything
+        if verb not in subparsers.choices:
+            raise ValueError(f"it adds no parser {verb!r}, only {', '.join(subparsers.choices) or 'none'}")
+    except (Exception, SystemExit) as error:  # a third party's function may raise anything
         where = registry.origin("commands", point.name)
         raise RegistryError(
             f"subcommand {point.name!r} ({where}) cannot add its parser: {type(error).__name__}: {error}"
@@ -152,7 +154,11 @@ def _dispatch(arguments: list[str]) -> int:
     if run is None:
         parser.print_help()
         return EXIT_ERROR
-    return run(parsed) or 0
+    status = run(parsed)
+    if not isinstance(status, int | None):
+        where = registry.origin("commands", str(name))
+        raise RegistryError(f"subcommand {name!r} ({where}) gave {status!r}, not an exit status")
+    return status or 0
 
 
 def _refuse_empty(arguments: Sequence[str]) -> None:
@@ -215,7 +221,7 @@ def _parser(known: Mapping[str, Entry], name: str | None) -> argparse.ArgumentPa
         base = each.partition(".")[0]
         try:
             if each in known:
-                subparsers.add_parser(each, help=_load(point).help)
+                subparsers.add_parser(each, help=_load(point).help.replace("%", "%%"))
             elif base not in known:
                 raise RegistryError(f"there is no subcommand {base!r} ({registry.origin('commands', each)})")
         except RegistryError as error:

@@ -174,7 +174,32 @@ def _read_package(metadata: str, groups: dict[str, list[Entry]]) -> None:
 
 
 def _installed(group: str) -> dict[str, Entry]:
-    return {point.name: point for point in entry_points(group=f"genpolicy.{group}")}
+    """Entry points by name; of two packages genpolicy's own counts, else the first on the path (``_require_one``)."""
+    points: dict[str, Entry] = {}
+    for point in entry_points(group=f"genpolicy.{group}"):
+        first = points.setdefault(point.name, point)
+        if first is not point and point.dist is not None and point.dist.name == "genpolicy":
+            points[point.name] = point
+    return points
+
+
+def _require_one(group: str, point: Entry) -> None:
+    """See that no other package has an entry point of this name.
+
+    Raises:
+        RegistryError: another has, and neither is genpolicy; one that has the name of genpolicy's own is a warning.
+    """
+    rivals = [each for each in entry_points(group=f"genpolicy.{group}") if each.name == point.name]
+    others = [each for each in rivals if each.value != point.value]
+    if point.name in _registered.get(group, {}) or not others:
+        return
+    names = "; ".join(_origin(group, each) for each in others)
+    if point.dist is None or point.dist.name != "genpolicy":
+        own = _origin(group, point)
+        raise RegistryError(f"{ONE_OF[group]} {point.name!r} is installed twice: {own}; {names}; uninstall one of them")
+    import warnings
+
+    warnings.warn(f"genpolicy's own {ONE_OF[group]} {point.name!r} is used, not {names}", stacklevel=3)
 
 
 def available(group: Group) -> dict[str, Entry]:
@@ -210,6 +235,7 @@ def load(group: Group, name: str) -> Any:
 def load_point(group: Group, point: Entry) -> Any:
     """The object that one of ``available(group)`` names. Errors as ``load``."""
     name = point.name
+    _require_one(group, point)
     try:
         thing = point.load()
     except ModuleNotFoundError as error:
