@@ -208,7 +208,7 @@ def _parser(known: Mapping[str, Entry], name: str | None) -> argparse.ArgumentPa
     parser = argparse.ArgumentParser(
         prog="genpolicy",
         description="Train, compare and play generative policies for board games.",
-        epilog="genpolicy COMMAND --help tells more. --traceback may stand anywhere on the line.",
+        epilog="genpolicy COMMAND --help tells more. --traceback may appear anywhere on the line.",
     )
     parser.add_argument("--version", action="version", version=f"genpolicy {__version__}")
     # ``main`` takes it out wherever it stands; here it is for --help.

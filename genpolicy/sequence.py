@@ -92,8 +92,8 @@ class Layout:
         horizon: Number of plies imagined, at least 1; the one-ply paradigms take only 1.
         num_value_bins: Bins of a value token (128 in Ruoss et al. 2024).
         admit_pad: Whether an imagined token may be PAD. Only a model that was trained on PAD should admit it.
-        tokenizer: Of the states; None takes the game's own. In ``board`` geometry the sources and targets of the
-            game's moves must be tokens of it.
+        tokenizer: Tokenizer of the states; None takes the game's own. In ``board`` geometry the sources and targets of
+            the game's moves must be tokens of it.
 
     Raises:
         ConfigError: no such paradigm, or a horizon it cannot have.

@@ -80,7 +80,7 @@ class ChessFiles(Files):
         write_games(path, [game], append=True)
 
     def write_games(self, path: Path, games: Iterable[PlayedGame]) -> int:
-        """Write games as PGN, how many; a name that ends in ``.gz`` or ``.zst`` packs them."""
+        """Write games as PGN and return how many; a name that ends in ``.gz`` or ``.zst`` compresses them."""
         from genpolicy_chess.pgn import write_games
 
         return write_games(path, games)

@@ -267,7 +267,7 @@ def read_games(path: Path, on_bad: OnBad | None, label: str | None = None) -> It
 
 
 def write_games(path: Path, games: Iterable[PlayedGame], *, append: bool = False) -> int:
-    """Write games as PGN in export format, in place of the file or at its end, how many; ``.gz`` and ``.zst`` pack."""
+    """Write or append games in PGN export format and return how many; ``.gz`` and ``.zst`` compress."""
     count = 0
     with open_for_writing(path, append=append) as out:
         for game in games:

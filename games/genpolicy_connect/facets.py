@@ -52,7 +52,7 @@ class ConnectFiles(Files):
 
 
 class ConnectHints(Hints[Board]):
-    """Open lines; the past decides nothing."""
+    """Open lines; history does not matter."""
 
     gives = ("evaluate", "transposition_key")
 
@@ -72,7 +72,7 @@ class ConnectHints(Hints[Board]):
         return math.tanh(score / 4.0**self.game.k)
 
     def transposition_key(self, state: Board, plies: int) -> int:
-        """The key: the past decides nothing."""
+        """The key: history does not matter."""
         return self.game.key(state)
 
 

@@ -34,7 +34,7 @@ class SolverOracle(Oracle):
 
     Args:
         game: A ``ConnectGame``.
-        seed: Of the draws among best moves.
+        seed: Seed of the draws among best moves.
         distance: False: a move is best when its value (win, draw, loss) is. True: the quickest win or the longest loss
             is best, and a score is ``1 - plies / 1000`` for a win in so many plies, minus that for a loss.
         node_limit: Positions searched for one line before it is given up (``Line.error``).

@@ -158,8 +158,8 @@ class Format(Generic[RecordT]):
     """How the records of one format are read.
 
     Args:
-        name: Of the format, for messages.
-        layout: Of a record's fixed part.
+        name: Name of the format, for messages.
+        layout: Layout of a record's fixed part.
         make: Makes a record of the fields of that part and of what follows it in the file.
     """
 

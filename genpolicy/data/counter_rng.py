@@ -34,7 +34,7 @@ def draw(seed: int, epoch: int, windows: NDArray[np.int64], stream: int, count: 
     """Uniform draws in 0..count-1.
 
     Args:
-        seed: Of the run, 0..2**64-1.
+        seed: Seed of the run, 0..2**64-1.
         epoch: Passes over the data so far.
         windows: [B] window indices.
         stream: Which of the draws of a window.

@@ -33,7 +33,7 @@ class Line:
     error: str | None = None
     """Why this position could not be labelled (then ``moves`` is empty); None when it could."""
     num_nodes: int = field(default=0, compare=False)
-    """Of the search for the first move; 0 where it is not known."""
+    """Nodes of the search for the first move; 0 where it is not known."""
     variation: tuple[str, ...] = field(default=(), compare=False)
     """The whole principal variation of that search, as the engine wrote it; it is not checked."""
 
@@ -46,7 +46,7 @@ class Oracle(ABC):
 
     game: Game[Any]
     scale: float = CENTIPAWN_SCALE
-    """Of its centipawns as win probability (``genpolicy.values``); ``describe`` has it as ``centipawn_scale``."""
+    """Scale of its centipawns as win probability (``genpolicy.values``); ``describe`` has it as ``centipawn_scale``."""
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:

@@ -278,7 +278,7 @@ class Dataset:
 
     @property
     def centipawn_scale(self) -> float:
-        """Of the scores' centipawns as win probability (``genpolicy.values``): the oracle's, as it was configured."""
+        """Scale of the scores' centipawns as win probability (``genpolicy.values``), as the oracle was configured."""
         return float((self.parts[0].info.oracle or {}).get("centipawn_scale", CENTIPAWN_SCALE))
 
     @property
@@ -287,7 +287,7 @@ class Dataset:
         return sum(int(shard["rows"]) for part in self.parts for shard in part.info.shards)
 
     def count(self, name: str) -> Any:
-        """One of the counts of a complete data set (``genpolicy_labelling.summary.count``).
+        """One of the counts of a complete data set, as ``dataset.yaml`` has it.
 
         Raises:
             DatasetError: ``dataset.yaml`` does not have it.

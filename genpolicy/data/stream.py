@@ -102,7 +102,7 @@ class ShuffledWindows(Stream):
 
     Args:
         source: The windows; their number must not change.
-        seed: Of the order.
+        seed: Seed of the order.
     """
 
     prefetchable: ClassVar[bool] = True

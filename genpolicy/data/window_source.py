@@ -226,7 +226,7 @@ class UnrelatedFutures(WindowSource):
     Args:
         source: The windows.
         foreign: [N] bool, the tokens that come from another window.
-        seed: Of the draws, which depend on seed, epoch and index alone.
+        seed: Seed of the draws, which depend on seed, epoch and index alone.
     """
 
     def __init__(self, source: CachedWindows, foreign: NDArray[np.bool_], seed: int) -> None:

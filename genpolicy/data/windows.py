@@ -85,7 +85,7 @@ class WindowOptions:
     augment: bool = False
     """See each window through a symmetry of the game, drawn each time (the identity among them)."""
     seed: int = 0
-    """Of everything drawn."""
+    """Seed of everything drawn."""
     columns: tuple[str, ...] = ()
     """What else of its record a window keeps, of ``COLUMNS``; ``CachedWindows.column`` reads it."""
     limit: int | None = None

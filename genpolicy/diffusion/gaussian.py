@@ -139,7 +139,7 @@ class GaussianEmbedding(nn.Module):
         schedule: ``linear`` gamma, or ``learned``: a monotone network with its ends pinned (needs ``eps``, as
             cross-entropy has no likelihood to fit it by).
         prediction: ``x0_ce`` or ``eps``.
-        weighting: Of the loss over time: ``constant`` 1, ``reciprocal`` 1/(T t), ``linear`` 1 - t, ``elbo`` gamma'(t)/2
+        weighting: Weight at time t: ``constant`` 1, ``reciprocal`` 1/(T t), ``linear`` 1 - t, ``elbo`` gamma'(t)/2
             (``eps`` only).
         reduction: As in ``Process``.
         time_sampling: As in ``Process``.
@@ -203,7 +203,7 @@ class GaussianEmbedding(nn.Module):
         self.learned_gamma = MonotoneGamma(gamma_min, gamma_max) if schedule == "learned" else None
 
     def config(self) -> dict[str, Any]:
-        """Plain values that make the process again: ``kind`` and the constructor's arguments."""
+        """Plain values from which the process can be rebuilt: ``kind`` and the constructor's arguments."""
         names = ("num_symbols", "num_timesteps", "schedule", "prediction", "weighting", "reduction", "time_sampling")
         more = {"embedding": self.embedding_kind, "width": self.width}
         ends = {"gamma_min": self.gamma_min, "gamma_max": self.gamma_max}

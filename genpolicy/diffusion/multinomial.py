@@ -78,7 +78,7 @@ class Multinomial(Process):
         require_known("trained_on", self.trained_on, TRAINED_ON)
 
     def config(self) -> dict[str, Any]:
-        """Plain values that make the process again."""
+        """Plain values from which the process can be rebuilt."""
         return {**super().config(), "prediction_type": self.prediction_type, "trained_on": self.trained_on}
 
     @property

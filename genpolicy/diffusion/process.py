@@ -102,7 +102,7 @@ class Process(ABC):
         """Id of an unlabelled token; in an absorbing process also the state that tokens fall into."""
 
     def config(self) -> dict[str, Any]:
-        """Plain values that make the process again: ``kind`` and the constructor's arguments."""
+        """Plain values from which the process can be rebuilt: ``kind`` and the constructor's arguments."""
         names = ("num_symbols", "num_timesteps", "schedule", "weighting", "reduction", "time_sampling")
         return {"kind": self.kind, **{name: getattr(self, name) for name in names}}
 

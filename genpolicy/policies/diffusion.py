@@ -161,7 +161,7 @@ def make_process(options: Mapping[str, Any], num_symbols: int) -> Process:
 
     Args:
         options: ``kind`` and what the process takes itself.
-        num_symbols: Of the layout.
+        num_symbols: Number of symbols of the layout.
 
     Raises:
         ConfigError: no ``kind``, or a key that the process does not take.

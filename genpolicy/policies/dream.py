@@ -85,8 +85,8 @@ class Recorder:
     has been chosen.
 
     Args:
-        network_layout: Of the network's tokens.
-        shown_layout: Of the steps: the same tokens or fewer of them, from the first on.
+        network_layout: Layout of the network's tokens.
+        shown_layout: Layout of the steps: the same tokens or fewer of them, from the first on.
         admitted: [N, K] bool, symbols that each of the network's tokens can hold.
         legal: Absolute ids of the legal moves in order.
         viewer: Whose side tokens are seen from.
@@ -117,7 +117,7 @@ class Recorder:
         """Record a step.
 
         Args:
-            time: Of the step, as in ``DreamStep``.
+            time: Time of the step, as in ``DreamStep``.
             tokens: [R, N] the sequence after it.
             logits: The call's prediction of the clean tokens.
             latest: [R, M] the call's log-probabilities of the first action's moves.

@@ -79,7 +79,7 @@ class Learner(nn.Module, ABC):
         Args:
             records: The data set.
             split: Which of its splits.
-            seed: Of everything drawn.
+            seed: Seed of everything drawn.
 
         Returns:
             A source, from which the loop draws batches in a seeded order, or for training a stream that says itself

@@ -199,7 +199,7 @@ class FirstAction:
     """Finds the first action in a prediction, masks its illegal moves and reads its probabilities.
 
     Args:
-        layout: Of the network's tokens.
+        layout: Layout of the network's tokens.
         admitted: [N, K] bool, symbols that each token can hold.
         legal: [B, M] bool, the moves to choose from as the viewers see them; None masks nothing.
     """

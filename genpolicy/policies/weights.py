@@ -34,7 +34,7 @@ def find_device(name: str) -> torch.device:
 
 
 LEVELS = 2
-"""Of modules inside a network: its trunk and the blocks of that. Deeper, checking costs a tenth of a small call."""
+"""Depth of checked modules: the trunk and its blocks. Deeper, checking costs a tenth of a small call."""
 
 
 def check_between(network: nn.Module, check: Callable[[], None]) -> list[RemovableHandle]:

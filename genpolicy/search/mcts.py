@@ -89,7 +89,7 @@ class Mcts:
 
     Args:
         model: Rules and evaluator, or a learned model.
-        config: Of all trees.
+        config: Settings shared by all trees.
         rule: How players choose; None for PUCT by ``config``, in units of ``spread`` where values have any range.
         chance: How outcomes of chance are drawn.
     """
@@ -117,7 +117,7 @@ class Mcts:
 
         Args:
             states: Roots, each with at least one choice.
-            seeds: Of each root's noise; needed where ``noise_fraction`` is above 0.
+            seeds: Seed of each root's noise; needed where ``noise_fraction`` is above 0.
             kept: For each state a tree that has it as its root (see ``Tree.subtree``), which is extended in
                 place; None begins a new one. ``simulations`` visits are added to it.
             control: Checked before every call of the model. Restricts the choices at the roots of new trees; a kept one

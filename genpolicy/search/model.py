@@ -91,7 +91,7 @@ class SearchModel(ABC):
         """The model as one search works with it; the default is the model itself.
 
         Args:
-            seed: Of all its draws.
+            seed: Seed of all its draws.
             check: To be called during long work (``genpolicy.control.Control``); the search itself calls it before
                 each call of the model.
         """
@@ -293,7 +293,7 @@ class Rollout:
         game: The rules.
         num_games: Games from each position.
         max_plies: A longer game counts as drawn.
-        seed: Of the moves.
+        seed: Seed of the moves.
 
     Raises:
         ValueError: a number below 1.

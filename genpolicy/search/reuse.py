@@ -23,7 +23,7 @@ class KeptTrees:
 
     Args:
         game: Compares positions.
-        model: Of all the searches.
+        model: Model shared by all searches.
     """
 
     def __init__(self, game: Game[Any], model: SearchModel) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FirstPlay = Literal["mean", "value", "constant"]
 FIRST_PLAY: tuple[FirstPlay, ...] = ("mean", "value", "constant")
 SMALL, LARGE = 1e-6, 1e6
-"""Of the constants of a search: beyond them scores become infinite, or visits are lost in rounding."""
+"""Range of the constants of a search: beyond them scores become infinite, or visits are lost in rounding."""
 
 
 def _option(default: Any, help: str, **more: Any) -> Any:

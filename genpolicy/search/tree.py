@@ -138,7 +138,7 @@ class Tree:
 
         Args:
             config: How many leaves, and what each counts meanwhile.
-            rules: Of players and of chance.
+            rules: Selection rules of players and of chance.
             target: ``simulations`` at which the search is over.
         """
         paths: list[list[int]] = []

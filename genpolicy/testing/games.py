@@ -45,7 +45,7 @@ def check_game(
         num_games: Random games, from the initial position and from ``texts`` in turn. They are played to the end by
             the piece rules, past every draw that a player could claim.
         positions_per_game: Positions of each game on which all laws are tried; the cheap ones are tried on all.
-        seed: Of the random play.
+        seed: Seed of the random play.
         texts: Position texts, as ``format`` writes them, on which all laws are tried: promotions, drops, rare rights.
         perft: Published counts: ``{depth: nodes}`` from the initial position, ``{text: {depth: nodes}}`` from others.
         bad_texts: Texts that are not positions.

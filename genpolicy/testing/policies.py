@@ -21,7 +21,7 @@ from genpolicy.policies.base import Decision, Policy, decide_with, load_policy
 from genpolicy.policies.learner import Learner
 
 TOLERANCE = 1e-4
-"""Of probabilities in batches of different sizes: float32 sums in another order."""
+"""Tolerance of probabilities in batches of different sizes: float32 sums in another order."""
 
 
 def check_policy(
@@ -44,7 +44,7 @@ def check_policy(
         states: At least two different positions with legal moves.
         finished: Positions without legal moves.
         max_plies: Length of the games that are compared.
-        seed: Of all draws.
+        seed: Seed of all draws.
 
     Raises:
         AssertionError: a law is broken; the message names it and the position.
@@ -120,7 +120,7 @@ def check_learner(
         num_records: How many.
         max_updates: AdamW updates after which it has failed.
         lr: Their learning rate.
-        seed: Of the initial weights and all draws.
+        seed: Seed of the initial weights and all draws.
 
     Returns:
         How many updates it took, a multiple of 25.

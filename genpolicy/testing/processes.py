@@ -37,7 +37,7 @@ def check_process(process: Process, *, num_draws: int = 20_000, seed: int = 0) -
     Args:
         process: A small instance: at most 8 symbols and 200 timesteps.
         num_draws: Draws behind each frequency.
-        seed: Of all draws.
+        seed: Seed of all draws.
 
     Raises:
         AssertionError: a law is broken; the message says which, where and by how much.
@@ -262,7 +262,7 @@ def check_sampler(sampler: Sampler, *, seed: int = 0) -> None:
 
     Args:
         sampler: With a small process, e.g. ``make_sampler("mine", Absorbing(5, 20))``, and ``last`` within 0 and 1.
-        seed: Of all draws.
+        seed: Seed of all draws.
 
     Raises:
         AssertionError: a law is broken; the message says which.

@@ -10,7 +10,7 @@ import numpy as np
 from genpolicy.search.model import Choices, Nodes, SearchModel
 
 TOLERANCE = 1e-4
-"""Of values in batches of different sizes: float32 sums in another order."""
+"""Tolerance of values in batches of different sizes: float32 sums in another order."""
 
 
 def check_search_model(model: SearchModel, states: Sequence[Any], *, max_nodes: int = 100, seed: int = 0) -> None:
@@ -23,7 +23,7 @@ def check_search_model(model: SearchModel, states: Sequence[Any], *, max_nodes: 
         model: What is checked.
         states: Roots, at least one.
         max_nodes: How many nodes are checked.
-        seed: Of the tree.
+        seed: Seed of the tree.
 
     Raises:
         AssertionError: a law is broken; the message names it.

@@ -45,7 +45,7 @@ class OptimConfig:
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     momentum: float = 0.95
-    """Of Muon."""
+    """Momentum of Muon."""
     weight_decay: float = 0.01
     """Decoupled, on matrices only."""
     warmup: float = 0.02

@@ -24,7 +24,7 @@ class MetricsLog:
     """Writes numbers by update; silent in all processes but the first.
 
     Args:
-        folder: Of the run; None writes and shows nothing.
+        folder: Folder of the run; None writes and shows nothing.
         num_updates: Updates made before; lines of later ones (from before a resume) are dropped.
         tensorboard: Also write for TensorBoard.
     """

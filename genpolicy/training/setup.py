@@ -178,7 +178,7 @@ def provenance(config: RunConfig, dataset: Dataset, facts: dict[str, Any]) -> di
 
 
 def versions() -> dict[str, str]:
-    """Of genpolicy, Python, torch and NumPy."""
+    """Versions of genpolicy, Python, torch and NumPy."""
     return {
         "genpolicy": genpolicy.__version__,
         "python": platform.python_version(),

@@ -127,11 +127,11 @@ class AlphaBetaPolicy(Policy):
         return self._name
 
     def seed(self, seed: int) -> None:
-        """Seed the policies that are asked; the search itself draws nothing."""
+        """Seed the underlying policies; the search itself draws nothing."""
         self._seed = seed
 
     def seed_helpers(self) -> None:
-        """Seed the policies that are asked, before each search, so that an answer depends on its position alone."""
+        """Seed the underlying policies, before each search, so that an answer depends on its position alone."""
         for policy in self._helpers:
             policy.seed(self._seed)
 
@@ -172,7 +172,7 @@ class AlphaBetaPolicy(Policy):
         return DeepeningThinker(self)
 
     def close(self) -> None:
-        """Close the policies that are asked."""
+        """Close the underlying policies."""
         for policy in self._helpers:
             policy.close()
 
@@ -293,7 +293,7 @@ def _spelled(kind: str, options: Mapping[str, Any]) -> str:
 
 
 def _prior(policy: Policy, control: Control) -> Evaluator:
-    """A policy's probabilities of the moves; values are not asked for."""
+    """An evaluator that gives a policy's move probabilities and no values."""
 
     def ask(states: Sequence[Any]) -> tuple[list[Prior], list[float]]:
         priors: list[Prior] = []

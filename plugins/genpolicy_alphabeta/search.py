@@ -80,7 +80,7 @@ class _Entry:
 
 
 class _LimitReached(Exception):
-    """Nodes or time are used up."""
+    """The node or time limit was reached."""
 
 
 class AlphaBeta:
@@ -278,7 +278,7 @@ class AlphaBeta:
     def _at_horizon(
         self, state: Any, ply: int, alpha: Score, beta: Score, plies_left: int
     ) -> tuple[Score, tuple[int, ...]]:
-        """Score of a position whose depth is used up: forcing moves are followed until it is quiet."""
+        """Score of a position at the depth limit: forcing moves are followed until it is quiet."""
         self._horizons += 1
         if plies_left == 0 or self.hints.is_quiet(state):
             return self._judge(state), ()

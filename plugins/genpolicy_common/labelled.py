@@ -41,7 +41,7 @@ def labelled_positions(
         game: Their game.
         split: Which of its splits.
         limit: At most so many, drawn without replacement from the whole split and kept in its order; None takes all.
-        seed: Of that draw.
+        seed: Seed of that draw.
 
     Raises:
         DatasetError: no labelled position in the split, or a record that the game cannot read.

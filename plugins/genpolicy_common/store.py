@@ -261,7 +261,7 @@ def _is_full(folder: Path) -> bool:
 
 
 def _crc32(table: str, key: str, data: str | bytes) -> int:
-    """Of an entry and of whether it is JSON (text) or bytes, which is one bit in the file."""
+    """Checksum of an entry, including whether its value is text or bytes."""
     head, body = ("json", data.encode()) if isinstance(data, str) else ("bytes", data)
     return zlib.crc32(body, zlib.crc32(f"{table}\0{key}\0{head}\0".encode()))
 

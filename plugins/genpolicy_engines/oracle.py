@@ -68,7 +68,7 @@ class EngineOracle(Oracle):
             horizon. ``"searched"``: a search at every step, which gives every step a score.
         timeout_s: An engine that needs longer for one search hangs: it is killed and the position tried again.
         options: Options of the engine by name, e.g. ``{"Skill Level": 5}``.
-        scale: Of centipawns as win probability (``genpolicy.values``), for whoever reads the scores.
+        scale: Scale of centipawns as win probability (``genpolicy.values``), for whoever reads the scores.
         attempts: Tries of a search on which the engine dies, hangs or answers an illegal move.
         with_past: Tell the engine how a game came to its positions (``Game.history``), so that it sees repetitions.
             Labels are of positions alone.

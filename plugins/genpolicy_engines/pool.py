@@ -244,7 +244,7 @@ class EnginePool:
         return []
 
     def _all_busy(self) -> bool:
-        """Whether no engine would wait for us if its running search ended now."""
+        """Whether every engine has its next search queued."""
         return all(slot.engine.num_sent >= AHEAD for slot in self._slots if slot.block)
 
     def _collect(self, *, block: bool) -> Iterator[tuple[_Slot, _Job, bytes | str]]:
@@ -273,7 +273,7 @@ class EnginePool:
                     break  # else its output says what became of the running search
 
     def _nap_s(self) -> float:
-        """How long it does no harm to look away."""
+        """How long to sleep without leaving an engine idle."""
         busy = [slot.engine for slot in self._slots if slot.block]
         if not busy or not all(engine.num_sent for engine in busy):
             return 0.0

@@ -213,7 +213,7 @@ class EngineProcess:
         return self._deadline
 
     def quiet_s(self) -> float:
-        """Seconds for which it does no harm not to look at the output; engines print line by line, and each wakes us.
+        """Seconds until the output needs to be polled again; engines print line by line, and each line wakes us.
 
         A running search is hardly over before it has taken what the last ones took, less three times their spread. With
         another one waiting behind it, a quarter of a search more costs nothing.

@@ -34,7 +34,7 @@ def add_parser(subparsers: Any) -> None:
     futures.add_argument(
         "--oracle",
         metavar="NAME",
-        help="who says what is best in an imagined position, e.g. solver or stockfish?nodes=2000; "
+        help="oracle that judges imagined positions, e.g. solver or stockfish?nodes=2000; "
         "without it the labelled line does",
     )
     futures.add_argument("--plot", type=Path, metavar="FILE", help="draw it to a .png, .svg or .pdf")
@@ -151,7 +151,7 @@ def _players(arguments: argparse.Namespace, game: Game[Any]) -> Iterator[list[tu
 
 
 OPTIONS = ("sampler", "num_steps", "temperature", "batch_size")
-"""Of the command line; each goes to the policies that take it."""
+"""Options of the command line; each goes to the policies that take it."""
 
 
 def _check_options(policies: Mapping[str, Policy], arguments: argparse.Namespace) -> None:

@@ -65,7 +65,9 @@ def cluster_bootstrap(
     numerator = np.asarray(hits, np.float64)
     denominator = np.ones(len(numerator)) if weights is None else np.asarray(weights, np.float64)
     if not len(numerator) == len(denominator) == len(games):
-        raise ValueError(f"{len(numerator)} hits, {len(denominator)} weights and {len(games)} games: must be as many")
+        raise ValueError(
+            f"{len(numerator)} hits, {len(denominator)} weights and {len(games)} games: the counts must match"
+        )
     if len(numerator) == 0 or denominator.sum() == 0:
         return math.nan, math.nan
     _, cluster = np.unique(np.asarray(games), return_inverse=True)

@@ -121,7 +121,7 @@ def read_sweeps(texts: list[str]) -> dict[str, list[Any]]:
         if not mark or not key or not all(values.split(",")):
             raise ValueError(f"--sweep {text!r}: write KEY=V,V,... such as num_steps=1,5,20")
         if key in sweeps:
-            raise ValueError(f"--sweep {text!r}: {key} stands there already; write all its values in one")
+            raise ValueError(f"--sweep {text!r}: {key} is given twice; list all its values once")
         sweeps[key] = [spelled_options(f"{key}={value}")[key] for value in values.split(",")]
     return sweeps
 

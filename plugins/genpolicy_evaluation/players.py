@@ -31,13 +31,15 @@ def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
         "--policy", action="append", nargs="+", required=True, metavar="P", help="folders or spellings of policies"
     )
     parser.add_argument(
-        "--sampler", action="append", metavar="NAME", help="of diffusion policies; may be given several times"
+        "--sampler", action="append", metavar="NAME", help="sampler of diffusion policies; may be given several times"
     )
     parser.add_argument("--num-steps", type=int, metavar="N", help="network calls of a diffusion policy's sampler")
-    parser.add_argument("--temperature", type=float, metavar="X", help="of what a policy draws; 0 takes the likeliest")
+    parser.add_argument(
+        "--temperature", type=float, metavar="X", help="sampling temperature; 0 takes the likeliest move"
+    )
     parser.add_argument("--batch-size", type=int, metavar="N", help="most positions in one network call")
     parser.add_argument("--device", default="cpu", help="where networks run; default cpu")
-    parser.add_argument("--seed", type=int, default=0, help="of the positions and of all draws; default 0")
+    parser.add_argument("--seed", type=int, default=0, help="random seed for positions and sampling (default 0)")
 
 
 def add_player_arguments(parser: argparse.ArgumentParser) -> None:

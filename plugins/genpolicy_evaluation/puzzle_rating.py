@@ -74,7 +74,7 @@ def fit_puzzle_rating(
     opponents = np.asarray(ratings, np.float64)
     won = np.asarray(solved, np.bool_)
     if opponents.shape != won.shape:
-        raise ValueError(f"{len(opponents)} ratings and {len(won)} results: must be as many")
+        raise ValueError(f"{len(opponents)} ratings and {len(won)} results: the counts must match")
     if not np.isfinite(opponents).all():
         raise ValueError(f"puzzle ratings must be finite, got {opponents[~np.isfinite(opponents)][0]}")
     if len(won) == 0:

@@ -92,7 +92,7 @@ def read_puzzle_file(
         path: What ``Files.open_puzzles`` takes.
         skip_bad: Leave bad rows out and count them; otherwise the first one is an error.
         limit: At most so many, drawn without replacement from the whole file and kept in its order; None takes all.
-        seed: Of that draw.
+        seed: Seed of that draw.
 
     Raises:
         SourceError: a bad row (without ``skip_bad``), an unreadable file, or no puzzle left.
@@ -131,7 +131,7 @@ def attempt_puzzles(
     Every round asks it for all puzzles that are still being played, in calls of up to ``CHUNK`` positions.
 
     Args:
-        policy: Of the puzzles' game.
+        policy: A policy for the puzzles' game.
         puzzles: At least one.
         longer: Plies by which a ``mate`` puzzle may take longer than its shortest win and still count as *any*.
         name: For the progress bar; the policy's label by default.

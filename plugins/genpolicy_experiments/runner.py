@@ -71,7 +71,7 @@ class Job:
         return checksum is not None and checksum != self.trained_on
 
     def problems(self, names: Iterable[str] | None = None) -> list[str]:
-        """Texts on why its measurements (all, or those named) cannot be used, each with the file."""
+        """Why its measurements (all, or those named) cannot be used: one message each, with the file."""
         problems = [f"{self.folder}: trained on another version of the data"] if self.is_of_other_data else []
         for name in self.plays if names is None else names:
             try:

@@ -143,11 +143,11 @@ class MctsPolicy(Policy):
         game: The game.
         model: What is searched: the rules judged by policies (``PolicyModel``), or a learned model.
         config: The search's numbers.
-        tau: Of the visit distribution, above 0.
+        tau: The visit distribution is visits^(1 / tau), above 0.
         temperature: The move is drawn from that distribution to the power 1 / temperature; 0 plays the most visited.
         reuse: Continue from the subtree of the moves played since an earlier decision. ``simulations`` are added to
             it, so a decision then depends on those before it; ``seed`` forgets them.
-        seed: Of noise and drawn moves; same seed, same game (see ``genpolicy.policies.seeds``).
+        seed: Seed of noise and drawn moves; same seed, same game (see ``genpolicy.policies.seeds``).
         capped: Make no more simulations than ``config`` says under a clock either.
         name: Label of the model, for tables.
 

@@ -75,7 +75,7 @@ class AutoregressivePolicy(OneStepPolicy):
     Args:
         learner: Holds the weights.
         imagine: Write the whole future, in as many calls as it has tokens.
-        options: Of ``OneStepPolicy``.
+        options: Arguments of ``OneStepPolicy``.
 
     Raises:
         ValueError: an option out of range.

@@ -28,7 +28,7 @@ class CausalTransformer(DenoisingTransformer):
         layout: The tokens of a sequence; the given ones must come first.
         config: The network's shape.
         num_input_symbols: Symbols that the input may hold; the layout's and the mask if None.
-        options: Of ``DenoisingTransformer``.
+        options: Arguments of ``DenoisingTransformer``.
 
     Raises:
         ConfigError: the sequence does not begin with given tokens, so the first would be predicted from nothing.

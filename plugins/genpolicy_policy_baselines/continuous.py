@@ -31,7 +31,7 @@ class EmbeddingTransformer(DenoisingTransformer):
         layout: The tokens of a sequence.
         config: The network's shape; ``time_conditioning`` is set.
         process: Its embeddings are noised; it becomes a part of the network and is saved with it.
-        options: Of ``DenoisingTransformer``.
+        options: Arguments of ``DenoisingTransformer``.
     """
 
     def __init__(self, layout: Layout, config: NetworkConfig, process: GaussianEmbedding, **options: Any) -> None:

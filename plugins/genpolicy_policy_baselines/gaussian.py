@@ -158,7 +158,7 @@ class GaussianPolicy(NetworkPolicy):
         learner: Holds the weights and the process.
         scheduler: ``ddpm``, ``ddim``, ``dpmsolver++``, or ``one_call``: what one call predicts from pure noise.
         num_steps: Network calls of a decision.
-        options: Of ``NetworkPolicy``.
+        options: Arguments of ``NetworkPolicy``.
 
     Raises:
         ConfigError: no such scheduler.

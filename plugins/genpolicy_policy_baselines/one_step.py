@@ -66,7 +66,7 @@ class OneStepPolicy(NetworkPolicy):
     Args:
         learner: Holds the weights.
         temperature: Divides the logits before the move is drawn; 0 takes the likeliest.
-        options: Of ``NetworkPolicy``.
+        options: Arguments of ``NetworkPolicy``.
 
     Raises:
         ValueError: an option out of range.
@@ -92,7 +92,7 @@ class OneStepPolicy(NetworkPolicy):
 
     @property
     def mask_only_filters(self) -> bool:
-        """Whether moves are taken and not drawn."""
+        """Whether the likeliest move is played instead of sampled."""
         return self.temperature == 0
 
     def _imagine(

@@ -146,9 +146,9 @@ class ValuePolicy(WeightsPolicy):
     Args:
         learner: Holds the weights.
         readout: ``mean``: the expected value of the bins. ``mode``: the likeliest bin's, ties by the mean.
-        temperature: Of the move: it is drawn from softmax(value / temperature); 0 takes the best.
-        prior_temperature: Of ``Decision.policy``, above 0, in units of value: at 0.1 a move that is better by 0.1 (five
-            percent points of win probability) is e times as likely.
+        temperature: Temperature of the move: it is drawn from softmax(value / temperature); 0 takes the best.
+        prior_temperature: Temperature of ``Decision.policy``, above 0, in units of value: at 0.1 a move that is better
+            by 0.1 (five percent points of win probability) is e times as likely.
         seed: Same seed, same game.
         batch_size: Most positions in one network call, which has a row for each of their legal moves.
 

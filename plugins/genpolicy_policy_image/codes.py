@@ -24,7 +24,7 @@ class Code:
     Args:
         target: ``probabilities``, ``scaled``, ``bits`` or ``logits``.
         shape: Planes, rows and columns of the cells.
-        scale: Of ``scaled`` and ``bits``.
+        scale: Scale of ``scaled`` and ``bits``.
     """
 
     def __init__(self, target: str, shape: tuple[int, int, int], scale: float) -> None:

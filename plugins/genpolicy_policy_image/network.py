@@ -135,7 +135,7 @@ def make_unet(config: ImageConfig, inputs: int, outputs: int, size: tuple[int, i
         inputs: Planes that it reads.
         outputs: Planes that it writes.
         size: Rows and columns.
-        features: Of a square, for the tokens of the position.
+        features: Features of a square, for the tokens of the position.
     """
     from diffusers import UNet2DConditionModel, UNet2DModel
 

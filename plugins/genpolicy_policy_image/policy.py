@@ -45,7 +45,7 @@ class ImagePolicy(WeightsPolicy):
         matched: Whether the sampler has the schedule of the training (``ImageConfig.matched``); None is as configured.
         legal_mask: Only legal moves are drawn or taken. Without it an illegal move is ``line[0] = -1`` and ``move`` is
             the likeliest legal one.
-        options: Of ``WeightsPolicy``.
+        options: Arguments of ``WeightsPolicy``.
 
     Raises:
         ConfigError: no such scheduler.
@@ -119,7 +119,7 @@ class ImagePolicy(WeightsPolicy):
 
     @property
     def mask_only_filters(self) -> bool:
-        """Whether moves are taken and not drawn."""
+        """Whether the likeliest move is played instead of sampled."""
         return self.temperature == 0
 
     @property

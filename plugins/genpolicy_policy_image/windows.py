@@ -38,9 +38,9 @@ class ImageWindows(WindowSource):
     """Images over token windows.
 
     Args:
-        windows: Of the layout ``s | a``, seen by player 0.
+        windows: Windows of the layout ``s | a``, seen by player 0.
         game: Supplies planes and cells.
-        layout: Of the windows.
+        layout: Layout of the windows.
     """
 
     def __init__(self, windows: CachedWindows, game: Game[Any], layout: Layout) -> None:

@@ -103,7 +103,7 @@ def write_page(page: Page, path: Path) -> None:
 
 
 def to_html(page: Page) -> str:
-    """The page as one HTML file that loads nothing."""
+    """The page as one self-contained HTML file."""
     head = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'

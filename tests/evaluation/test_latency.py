@@ -158,7 +158,7 @@ def test_sweeps_are_read_and_wrong_ones_named() -> None:
     for wrong in ("num_steps", "num_steps=", "=3", "num_steps=1,,2"):
         with pytest.raises(ValueError, match="KEY=V,V"):
             read_sweeps([wrong])
-    with pytest.raises(ValueError, match="stands there already"):
+    with pytest.raises(ValueError, match="is given twice; list all its values once"):
         read_sweeps(["a=1", "a=2"])
 
 

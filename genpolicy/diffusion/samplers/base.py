@@ -309,7 +309,7 @@ def sample_steps(
         admitted: [N, K] or [B, N, K] bool.
         generator: One stream, or one for each row.
         num_steps: Network calls, 1..T; None means T.
-        change: Of every prediction, before the sampler gets it.
+        change: Changes every prediction before the sampler gets it.
 
     Raises:
         ValueError: ``num_steps`` out of range, or a process other than the sampler's.

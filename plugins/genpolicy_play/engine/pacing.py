@@ -75,7 +75,7 @@ class Pacer:
             policy: The policy, or what it is with another effort.
             search: The position and its limits.
             publish: Receives the answer.
-            control: Of the decision.
+            control: Control of the decision.
             nodes: Network calls before.
 
         Returns:

@@ -28,7 +28,7 @@ class Replies:
 
     Args:
         game: The rules.
-        dialect: Of the game.
+        dialect: Dialect of the game.
         output: Where the protocol goes.
         settings: The options that are set, by name; read whenever they matter.
     """

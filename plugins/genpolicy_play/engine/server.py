@@ -37,7 +37,7 @@ class Server:
 
     Args:
         host: The policy; not loaded yet.
-        dialect: Of its game.
+        dialect: Dialect of its game.
         output: Where the protocol goes.
         leave: Ends the process with a status, from any thread: the reader may be waiting for a line.
     """

@@ -29,7 +29,7 @@ def immediate_reply(game: Game[Any], dialect: Dialect, state: Any, go: Go, *, wd
 
     Args:
         game: The rules.
-        dialect: Of the game.
+        dialect: Dialect of the game.
         state: A position.
         go: The limits; with ``searchmoves`` no win is declared.
         wdl: Whether to report win, draw and loss, where the protocol has them.

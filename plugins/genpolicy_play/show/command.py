@@ -32,7 +32,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--sampler", metavar="NAME", help="how a diffusion policy fills in the future")
     parser.add_argument("--num-steps", type=int, metavar="N", help="network calls")
-    parser.add_argument("--temperature", type=float, metavar="T", help="of what is drawn; 0 takes the likeliest")
+    parser.add_argument("--temperature", type=float, metavar="T", help="sampling temperature; 0 takes the likeliest")
     parser.add_argument("--horizon", type=int, metavar="H", help="plies imagined, where the policy has several")
     parser.add_argument("--num-futures", type=int, metavar="N", help="futures imagined for one decision")
     parser.add_argument("--seed", type=int, default=0, help="same seed, same picture; default 0")
