@@ -198,6 +198,8 @@ def options_of(group: Group, name: str, spec: PolicySpec | None = None) -> tuple
             objects with different names; the message names its package.
     """
     declared = declaration_of(group, name)
+    if f"{group}.{name}" in registry.available("options"):  # then that entry is to blame for what is wrong
+        group, name = "options", f"{group}.{name}"
     if not isinstance(declared, tuple | list):
         declared = getattr(declared, "options", None)
         if callable(declared):

@@ -115,9 +115,10 @@ def register(group: Group, name: str) -> Callable[[ThingT], ThingT]:
         raise RegistryError(f"{ONE_OF[group]} {name!r} is installed already ({origin(group, name)}); take another name")
 
     def keep(thing: ThingT) -> ThingT:
-        defined = getattr(thing, "__module__", type(thing).__module__), getattr(thing, "__qualname__", name)
+        qualified = getattr(thing, "__qualname__", "")  # an instance has none
+        defined = f"{thing.__module__}:{qualified}" if qualified else ""
         unregister(group, name)
-        _registered.setdefault(group, {})[name] = Entry(name, ":".join(defined), thing=thing)
+        _registered.setdefault(group, {})[name] = Entry(name, defined, thing=thing)
         return thing
 
     return keep
@@ -213,8 +214,9 @@ def origin(group: Group, name: str) -> str:
 
 
 def _origin(group: str, point: Entry) -> str:
-    where = f"{point.name} = {point.value!r} in group 'genpolicy.{group}'"
-    return f"{where} of {point.dist.name} {point.dist.version}" if point.dist is not None else where
+    if point.dist is None:
+        return f"{point.value!r}, registered in this process" if point.value else "registered in this process"
+    return f"{point.name} = {point.value!r} in group 'genpolicy.{group}' of {point.dist.name} {point.dist.version}"
 
 
 def load(group: Group, name: str) -> Any:

@@ -63,14 +63,6 @@ def score_to_value(text: str, scale: float = CENTIPAWN_SCALE) -> float:
     return number
 
 
-def negate_score(text: str) -> str:
-    """The same score for the other player. ``mate:0`` has no other side: its winner's score is ``value:1``."""
-    kind, number = parse_score(text)
-    if kind == "mate" and number == 0:
-        return "value:1"
-    return f"{kind}:{-number:g}" if kind == "value" else f"{kind}:{-int(number)}"
-
-
 def probability_to_bin(probability: float, num_bins: int = 128) -> int:
     """Index of the uniform bin of [0, 1] that holds a win probability; an inner edge belongs to the bin below it.
 

@@ -77,20 +77,6 @@ def _board(squares: str, side: str, castling: str, en_passant: str, halfmove: st
     return parse_fen(" ".join([pieces, side, *fields, *numbers]))
 
 
-def state_string(board: chess.Board) -> str:
-    """The 76 characters of a position.
-
-    Raises:
-        ValueError: the half-move clock is above 99 or the full-move number above 999; the format has no room for them.
-    """
-    pieces, side, castling, en_passant, halfmove, fullmove = board.fen().split()
-    if len(halfmove) > 2 or len(fullmove) > 3:
-        raise ValueError(f"{board.fen()!r} has a counter too large for DiffuSearch's 76 characters")
-    squares = re.sub(r"\d", lambda digit: "." * int(digit.group()), pieces.replace("/", ""))
-    padded = [f"{castling:.<4}", f"{en_passant:.<2}", f"{halfmove:.<2}", f"{fullmove:.<3}"]
-    return "".join([squares, side, *padded])
-
-
 def record_position(prompt: Any, response: Any) -> Position:
     """A record's position with the moves of its response; positions between the moves must follow from them.
 

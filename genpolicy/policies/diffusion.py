@@ -6,6 +6,7 @@ Axes: B batch, N tokens of a sequence.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ from genpolicy.diffusion.logits import Denoiser, TypedLogits
 from genpolicy.diffusion.process import Process
 from genpolicy.diffusion.random import uniforms
 from genpolicy.diffusion.ranking import usable_logits
-from genpolicy.errors import ConfigError, did_you_mean
+from genpolicy.errors import ConfigError, RegistryError, did_you_mean
 from genpolicy.game import Game
 from genpolicy.networks import DenoisingTransformer
 from genpolicy.options import Option, PolicySpec
@@ -249,10 +250,16 @@ class DiffusionPolicy(NetworkPolicy):
         number = self.sampling.num_futures
         if number < 1:
             raise ValueError(f"num_futures must be at least 1, got {number}")
-        if number > 1 and not (self._sampler.decides_last and self._sampler.config.temperature):
+        if number > 1 and not (self._sampler.decides_last and self._sampler.config.get("temperature")):
+            from genpolicy.diffusion.samplers import sampler_class
+
+            known = []
+            for name in registry.available("samplers"):
+                with contextlib.suppress(RegistryError):
+                    known += [name] * sampler_class(name).decides_last
             raise ConfigError(
                 f"num_futures={number} averages over futures that are drawn before the move is decided: take "
-                "sampler=a0_last and a temperature above 0"
+                f"sampler={' or '.join(known)} and a temperature above 0"
             )
 
     @classmethod

@@ -18,7 +18,7 @@ import zstandard
 import genpolicy
 from genpolicy.errors import SourceError
 from genpolicy.game import Position
-from genpolicy_chess.diffusearch import parse_state_string, state_string
+from genpolicy_chess.diffusearch import parse_state_string
 from genpolicy_chess.positions import split_of
 
 GAME = genpolicy.load_game("chess")
@@ -34,6 +34,20 @@ START76 = next(iter(PUBLISHED))
 AFTER_E4 = "rnbqkbnrpppppppp....................P...........PPPP.PPPRNBQKBNRbKQkq-.0.1.."
 ROOK_ENDING = "....k...................................K......R................"
 MATE_IN_ONE = "6k1/5ppp/8/8/8/8/8/R5K1 w - - 12 40"
+
+
+def state_string(board: chess.Board) -> str:
+    """The 76 characters of a position.
+
+    Raises:
+        ValueError: the half-move clock is above 99 or the full-move number above 999; the format has no room for them.
+    """
+    pieces, side, castling, en_passant, halfmove, fullmove = board.fen().split()
+    if len(halfmove) > 2 or len(fullmove) > 3:
+        raise ValueError(f"{board.fen()!r} has a counter too large for DiffuSearch's 76 characters")
+    squares = re.sub(r"\d", lambda digit: "." * int(digit.group()), pieces.replace("/", ""))
+    padded = [f"{castling:.<4}", f"{en_passant:.<2}", f"{halfmove:.<2}", f"{fullmove:.<3}"]
+    return "".join([squares, side, *padded])
 
 
 def read(path: Path) -> list[Position]:

@@ -204,6 +204,13 @@ def test_a_registered_policy_gets_its_options_read() -> None:
 
 
 @pytest.mark.usefixtures("toy")
+def test_a_wrong_entry_of_options_is_blamed_and_not_its_policy() -> None:
+    registry.register("options", "policies.toy")((Option("level", int), Option("level", int)))
+    with pytest.raises(RegistryError, match=r"'policies.toy' \(registered in this process\) declares .* twice"):
+        options_of("policies", "toy")
+
+
+@pytest.mark.usefixtures("toy")
 def test_wrong_declarations_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     option = Option("level", int)
     monkeypatch.setattr(Toy, "options", classmethod(lambda cls, spec=None: (option, option)))

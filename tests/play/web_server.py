@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,11 +12,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from starlette.types import ASGIApp
+
 from genpolicy_play.web.app import make_app
 from genpolicy_play.web.catalog import Catalog, make_catalog
 from genpolicy_play.web.middleware import Hosts
 from genpolicy_play.web.queue import DecisionQueue
-from genpolicy_play.web.serving import ThreadedServer
+from genpolicy_play.web.serving import listen, make_server, url_of
 
 TIC_TAC_TOE = "connect:rows=3,cols=3,k=3,gravity=false"
 
@@ -93,6 +96,28 @@ class Client:
         return self.post(
             "/api/decide", {"game": game, "moves": list(moves), "policy": self.policy(game, label), **fields}
         )
+
+
+class ThreadedServer:
+    """A server in a thread of this process: ``with ThreadedServer(app) as url``.
+
+    Args:
+        app: The application.
+        host: Address to listen on, at any free port.
+    """
+
+    def __init__(self, app: ASGIApp, host: str = "127.0.0.1") -> None:
+        self._socket = listen(host, 0)
+        self._server = make_server(app)
+        self._thread = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
+
+    def __enter__(self) -> str:
+        self._thread.start()
+        return url_of(self._socket)
+
+    def __exit__(self, *error: object) -> None:
+        self._server.should_exit = self._server.force_exit = True
+        self._thread.join(10)
 
 
 @contextmanager

@@ -9,7 +9,9 @@ import pytest
 import torch
 
 import genpolicy
+from genpolicy import registry
 from genpolicy.data.records import Dataset
+from genpolicy.diffusion import Sampler
 from genpolicy.errors import ConfigError
 from genpolicy.networks import DenoisingTransformer, NetworkConfig
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
@@ -126,6 +128,17 @@ def test_several_futures_are_averaged() -> None:
         assert many[row].move == move
     assert many[0].stats["network_calls"] == 4
     check_policy(policy, states)
+
+
+def test_a_sampler_without_a_temperature_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_registered", {})
+
+    @registry.register("samplers", "fixed")
+    class Fixed(Sampler):
+        decides_last = True
+
+    with pytest.raises(ConfigError, match="take sampler=a0_last or fixed and a temperature above 0"):
+        learner().policy().with_options(sampler="fixed", num_futures=3)
 
 
 def test_bad_options_are_refused() -> None:

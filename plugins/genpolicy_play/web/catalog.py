@@ -177,7 +177,9 @@ def _installed_games(notes: list[str]) -> dict[str, Game[Any]]:
     games: dict[str, Game[Any]] = {}
     for name in registry.available("games"):
         try:
-            for spec in getattr(registry.load("games", name), "usual", ()) or (name,):
+            made = registry.load("games", name)
+            usual = made.usual if isinstance(made, type) and issubclass(made, Game) else ()
+            for spec in usual or (name,):
                 game = registry.load_game(spec)
                 games[game.spec] = game
         except (LookupError, ValueError) as error:

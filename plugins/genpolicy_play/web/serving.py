@@ -7,7 +7,6 @@ import contextlib
 import errno
 import signal
 import socket
-import threading
 from collections.abc import Callable
 
 import uvicorn
@@ -109,25 +108,3 @@ async def _serve(server: uvicorn.Server, bound: socket.socket, on_start: Callabl
     await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
     if running.done():
         running.result()
-
-
-class ThreadedServer:
-    """A server in a thread of this process, for tests and measurements: ``with ThreadedServer(app) as url``.
-
-    Args:
-        app: The application.
-        host: Address to listen on, at any free port.
-    """
-
-    def __init__(self, app: ASGIApp, host: str = "127.0.0.1") -> None:
-        self._socket = listen(host, 0)
-        self._server = make_server(app)
-        self._thread = threading.Thread(target=self._server.run, args=([self._socket],), daemon=True)
-
-    def __enter__(self) -> str:
-        self._thread.start()
-        return url_of(self._socket)
-
-    def __exit__(self, *error: object) -> None:
-        self._server.should_exit = self._server.force_exit = True
-        self._thread.join(10)
