@@ -12,7 +12,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from itertools import accumulate
 
@@ -265,6 +266,26 @@ def wrong_thing(group: Group, name: str, thing: Any, expected: str) -> RegistryE
     """The error of an entry that is, or that made, something else than its group asks for."""
     got = f"is the class {thing.__name__}" if isinstance(thing, type) else f"made a {type(thing).__name__}"
     return RegistryError(f"{ONE_OF[group]} {name!r} ({origin(group, name)}) {got}, not {expected}")
+
+
+def named(group: Group, name: str, thing: object) -> str:
+    """What to call a thing in messages: its entry and package, or its class where ``name`` is not available."""
+    if name in available(group):
+        return f"{ONE_OF[group]} {name!r} ({origin(group, name)})"
+    return f"{ONE_OF[group]} {type(thing).__name__}"
+
+
+@contextmanager
+def making(group: Group, name: str, *meant: type[Exception]) -> Iterator[None]:
+    """Turn what an entry raises while it is called, other than the errors ``meant``, into an error that names it."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, (RegistryError, *meant)):
+            raise
+        raise RegistryError(
+            f"{ONE_OF[group]} {name!r} cannot be made ({origin(group, name)}): {type(error).__name__}: {error}"
+        ) from error
 
 
 def split_spec(spec: str) -> tuple[str, dict[str, str]]:

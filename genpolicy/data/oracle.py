@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from genpolicy.errors import did_you_mean
+from genpolicy import registry
+from genpolicy.errors import EngineError, RegistryError, did_you_mean
 from genpolicy.game import Game
 from genpolicy.registry import spelled_pairs
 from genpolicy.values import CENTIPAWN_SCALE
@@ -45,6 +46,7 @@ class Oracle(ABC):
     """
 
     game: Game[Any]
+    entry: str = ""  # the name by which make_oracle found it
     scale: float = CENTIPAWN_SCALE
     """Scale of its centipawns as win probability (``genpolicy.values``); ``describe`` has it as ``centipawn_scale``."""
 
@@ -97,7 +99,7 @@ class Oracle(ABC):
                 except StopIteration as stop:
                     values[index] = stop.value
             while waiting:
-                lines = self.analyse([state for _, state in waiting], horizon, move_values=move_values)
+                lines = analysed(self, [state for _, state in waiting], horizon, move_values=move_values)
                 answered, waiting = waiting, []
                 for (index, _), line in zip(answered, lines, strict=True):
                     try:
@@ -118,6 +120,20 @@ class Oracle(ABC):
         self.close()
 
 
+def analysed(oracle: Oracle, states: Sequence[Any], horizon: int, *, move_values: bool = False) -> list[Line]:
+    """``oracle.analyse``, checked.
+
+    Raises:
+        EngineError: as ``analyse``.
+        RegistryError: not one Line for each state; the message names the oracle and its package.
+    """
+    lines: object = oracle.analyse(states, horizon, move_values=move_values)
+    if isinstance(lines, list) and len(lines) == len(states) and all(isinstance(line, Line) for line in lines):
+        return lines
+    who = registry.named("oracles", oracle.entry, oracle)
+    raise RegistryError(f"{who}: analyse gave {lines!r:.80}, not a list of {len(states)} Line")
+
+
 def make_oracle(spelling: str, game: Game[Any], **options: Any) -> Oracle:
     """The oracle of a spelling ``name[?key=value&...]``: ``"stockfish?nodes=2000"``, ``"solver"``.
 
@@ -130,12 +146,10 @@ def make_oracle(spelling: str, game: Game[Any], **options: Any) -> Oracle:
         options: More options; they win over the spelling's. None leaves one out.
 
     Raises:
-        RegistryError: neither an oracle nor an engine of this name; the message names the ways out.
+        RegistryError: neither an oracle nor an engine of this name, or it cannot be made; the message says why.
         ValueError: an option that it does not take, or out of range.
         EngineError: the program is missing or is not an engine.
     """
-    from genpolicy import registry
-
     name, _, query = spelling.partition("?")
     given: dict[str, Any] = {}
     for key, value in spelled_pairs(query):
@@ -145,14 +159,21 @@ def make_oracle(spelling: str, game: Game[Any], **options: Any) -> Oracle:
     given.update({key: value for key, value in options.items() if value is not None})
     if name not in registry.available("oracles"):
         for fallback in registry.available("oracle_fallbacks"):
-            if (other := registry.load("oracle_fallbacks", fallback)(name, query, game)) is not None:
+            take = registry.load("oracle_fallbacks", fallback)
+            with registry.making("oracle_fallbacks", fallback, ValueError, OSError, EngineError):
+                other = take(name, query, game)
+            if other is not None:
+                if not (isinstance(other, tuple) and [*map(type, other)] == [str, dict]):
+                    raise registry.wrong_thing("oracle_fallbacks", fallback, other, "a name with options, or None")
                 name, given = other[0], {**other[1], **given}
                 break
     factory = registry.load("oracles", name)
     _check_options(spelling, factory, given)
-    oracle = factory(game, **given)
+    with registry.making("oracles", name, ValueError, OSError, EngineError):
+        oracle = factory(game, **given)
     if not isinstance(oracle, Oracle):
         raise registry.wrong_thing("oracles", name, oracle, "a genpolicy.data.oracle.Oracle")
+    oracle.entry = name
     return oracle
 
 

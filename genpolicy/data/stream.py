@@ -163,6 +163,9 @@ class Updates:
             TrainingError: the stream broke its contract; the message names it and its learner.
         """
         parts = self.stream.parts(update)
+        made: object = parts  # third parties write streams
+        if not isinstance(made, list) or not all(isinstance(part, Batch) for part in made):
+            raise TrainingError(f"{self._name} made {made!r:.80} for update {update + 1}, not a list of Batch")
         if self.stream.num_records != self.num_records:
             raise TrainingError(
                 f"{self._name} said num_records={self.num_records} when training began and says "

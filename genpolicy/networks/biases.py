@@ -60,7 +60,7 @@ def make_bias(layout: Layout, config: NetworkConfig) -> AttentionBias:
 
     Raises:
         ConfigError: no such bias or option (with the near one).
-        RegistryError: the bias cannot be imported, or is not an ``AttentionBias``.
+        RegistryError: the bias cannot be imported or made, is not an ``AttentionBias``, or ``static`` gives no bias.
     """
     name = config.bias
     if name == "auto":
@@ -78,7 +78,19 @@ def make_bias(layout: Layout, config: NetworkConfig) -> AttentionBias:
                 f"network.bias_options.{key}: bias {name!r} takes no option {key!r}.{hint} "
                 f"It takes: {', '.join(takes) or 'none'}"
             )
-    return made(layout, config, **config.bias_options)
+    full = (config.num_layers, config.num_heads, layout.length, layout.length)
+    with registry.making("biases", name, ConfigError), torch.enable_grad():  # a bias may cache what has no gradient
+        bias = made(layout, config, **config.bias_options)
+        static: object = bias.static()
+    if static is None:
+        return bias
+    if (
+        not isinstance(static, Tensor)
+        or static.ndim != 4
+        or any(a not in (1, b) for a, b in zip(static.shape, full, strict=True))
+    ):
+        raise registry.wrong_thing("biases", name, static, f"a tensor {list(full)} or None, in static()")
+    return bias
 
 
 def token_classes(layout: Layout) -> NDArray[np.int64]:

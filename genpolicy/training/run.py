@@ -99,7 +99,7 @@ class Run:
         self.updates = Updates(
             stream,
             Share(options.batch_size, options.accumulate, self.process, self.num_processes),
-            type(self.learner).__name__,
+            registry.named("learners", kind, self.learner),
             prefetch=options.prefetch,
             pin=self.device.type == "cuda",
         )

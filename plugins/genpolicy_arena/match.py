@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from genpolicy.data.oracle import Oracle
+from genpolicy.data.oracle import Oracle, analysed
 from genpolicy.errors import EngineError
 from genpolicy.game import Game
 from genpolicy.policies.base import Policy
@@ -181,7 +181,7 @@ class Match:
         if not due:
             return
         try:
-            lines = self.judge.analyse([each.state for each in due], 1)
+            lines = analysed(self.judge, [each.state for each in due], 1)
         except EngineError as error:
             self.warn(f"the judge failed, so games continued without it: {error}")
             return

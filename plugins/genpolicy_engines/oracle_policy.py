@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from genpolicy import registry
 from genpolicy.control import FREE, Control
-from genpolicy.data.oracle import Line, Oracle
+from genpolicy.data.oracle import Line, Oracle, analysed
 from genpolicy.errors import EngineError
 from genpolicy.game import Game
 from genpolicy.options import Option, PolicySpec
@@ -63,7 +63,7 @@ class OraclePolicy(Policy):
         legal_of(self.game, states, control)
         control.check()
         try:
-            lines = self.oracle.analyse(states, self.horizon)
+            lines = analysed(self.oracle, states, self.horizon)
         except EngineError as error:
             where = " or ".join(repr(self.game.format(state)) for state in states[:3])
             raise EngineError(f"{self._name} has no move for {where}: {error}") from error

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from genpolicy.data.oracle import Oracle
+from genpolicy.data.oracle import Oracle, analysed
 from genpolicy.errors import ConfigError
 from genpolicy.files import write_atomic
 from genpolicy.game import Game
@@ -198,7 +198,7 @@ def _best_moves(oracle: Oracle, states: Sequence[Any]) -> list[set[int]]:
     if not states:
         return []
     best = []
-    for line in oracle.analyse(states, 1):
+    for line in analysed(oracle, states, 1):
         values = {move: score_to_value(score) for move, score in line.move_values.items()}
         top = {move for move, value in values.items() if value == max(values.values())}
         best.append(top or set(line.moves[:1]))

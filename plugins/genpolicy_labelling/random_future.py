@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from genpolicy.data.oracle import Line, Oracle, make_oracle
+from genpolicy.data.oracle import Line, Oracle, analysed, make_oracle
 from genpolicy.game import Game
 
 
@@ -43,7 +43,7 @@ class RandomFutureOracle(Oracle):
 
     def analyse(self, states: Sequence[Any], horizon: int, *, move_values: bool = False) -> list[Line]:
         """One line for each state; see ``Oracle``."""
-        firsts = self.first.analyse(states, 1, move_values=move_values)
+        firsts = analysed(self.first, states, 1, move_values=move_values)
         return [self._continue(state, line, horizon) for state, line in zip(states, firsts, strict=True)]
 
     def _continue(self, state: Any, line: Line, horizon: int) -> Line:

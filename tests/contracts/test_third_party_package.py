@@ -313,6 +313,26 @@ def test_the_page_names_what_it_cannot_offer(site: Path) -> None:
         ("{diffusion} learner.network.bias=broken_bias", "attention bias 'broken_bias'", MISSING),
         ("learner.kind=diffusion learner.process.kind=wrong_process", "process 'wrong_process'", "made a int, not a"),
         ("learner.kind=diffusion learner.process.kind=broken_process", "process 'broken_process'", MISSING),
+        ("play --policy {pooled}?sampler=none --self-play 1", "sampler 'none'", "advance gave a NoneType, not a Sampl"),
+        ("play --policy {pooled}?sampler=short --self-play 1", "sampler 'short'", "gave sampled as torch.int64 [1, "),
+        ("play --policy {pooled}?sampler=floats --self-play 1", "sampler 'floats'", "prev_sample as torch.float32 [1"),
+        ("play --policy {pooled}?sampler=noisy --self-play 1", "sampler 'noisy'", "advance left noise at time 0"),
+        ("play --policy {pooled}?sampler=raising --self-play 1", "sampler 'raising'", "cannot be made"),
+        (
+            "play --policy {pooled}?sampler=idle --self-play 1",
+            "sampler 'idle'",
+            "TypeError: Can't instantiate abstract",
+        ),
+        ("data label {data} --oracle raising_oracle --out o", "oracle 'raising_oracle'", "made (raising_oracle = "),
+        ("data label {data} --oracle number_lines --out o", "oracle 'number_lines'", "analyse gave 3, not a list of"),
+        ("data label {data} --oracle number_in_lines --out o", "oracle 'number_in_lines'", "analyse gave [3], not a l"),
+        ("data label {data} --oracle three --out o", "fallback for oracles 'a_number'", "made a int, not a name with"),
+        ("data label {data} --oracle four --out o", "fallback for oracles 'a_number'", "KeyError: 'four'"),
+        ("{diffusion} learner.network.bias=number_static", "attention bias 'number_static'", "made a int, not a tenso"),
+        ("{diffusion} learner.network.bias=flat_static", "attention bias 'flat_static'", "not a tensor [1, 2, "),
+        ("{diffusion} learner.network.bias=raising_bias", "attention bias 'raising_bias'", "KeyError: 'raised'"),
+        ("learner.kind=no_parts", "learner 'no_parts'", "its stream NoParts made None for update 1, not a list of B"),
+        ("learner.kind=number_parts", "learner 'number_parts'", "its stream NumberParts made [3] for update 1, not a"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_package(
@@ -341,7 +361,7 @@ def test_a_stream_that_grows_past_what_it_said_is_an_error(
 ) -> None:
     assert trained(data["chess"], tmp_path / "run", "learner.kind=swelling") == 2
     printed = capsys.readouterr().err
-    assert "SwellingLearner: its stream Swelling said num_records=4 when training began and says 5 after" in printed
+    assert "third-party 1.0): its stream Swelling said num_records=4 when training began and says 5 after" in printed
 
 
 def test_a_shuffle_position_out_of_range_is_an_error(data: dict[str, Dataset], tmp_path: Path) -> None:

@@ -26,6 +26,9 @@ from genpolicy.options import Option
 class Likeliest(Sampler):
     options = (Option("patience", int, 2, low=1, high=9),)
 
+    def advance(self, step):
+        return None
+
 
 class Twice(Sampler):
     options = (Option("patience", int, 2), Option("patience", int, 3))
@@ -76,6 +79,19 @@ def test_a_wrong_sampler_is_named_and_the_others_work(installed: None, name: str
     with pytest.raises(RegistryError, match=message):
         make_sampler(name, Absorbing(3, 4))
     assert make_sampler("easy_first", Absorbing(3, 4)).config.rate == "linear"
+
+
+def test_what_advance_gives_is_checked(installed: None) -> None:
+    process = Absorbing(3, 4)
+    xt = torch.full((1, 4), 3)
+    sampler = make_sampler("likeliest", process)
+    message = r"sampler 'likeliest' \(.* of own-samplers 1\.5\): advance gave a NoneType, not a SamplerOutput"
+    with pytest.raises(RegistryError, match=message):
+        sampler.step(torch.zeros(1, 4, 3), 2, 1, xt, frozen=xt < 3)
+    with pytest.raises(RegistryError, match="sampler Likeliest: advance gave a NoneType"):
+        type(sampler)(process).step(torch.zeros(1, 4, 3), 2, 1, xt, frozen=xt < 3)
+    with pytest.raises(TypeError, match="abstract"):
+        type("Idle", (Sampler,), {})(process)
 
 
 def test_a_notebook_registers_a_sampler(monkeypatch: pytest.MonkeyPatch) -> None:

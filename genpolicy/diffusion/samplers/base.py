@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from genpolicy.diffusion.logits import Denoiser, TypedLogits
 from genpolicy.diffusion.process import Process
 from genpolicy.diffusion.random import Generators, uniforms
 from genpolicy.diffusion.ranking import AdmittedParts, usable_logits
-from genpolicy.errors import ConfigError, did_you_mean
+from genpolicy.errors import ConfigError, RegistryError, did_you_mean
 from genpolicy.files import write_atomic
 from genpolicy.options import Option, read_options
 
@@ -73,7 +73,7 @@ class SamplerOptions(dict[str, Any]):
             raise AttributeError(f"a sampler's config has no {name!r}; it has: {', '.join(self)}") from None
 
 
-class Sampler:
+class Sampler(ABC):
     """The base of samplers: a subclass lists its ``options`` and writes ``advance``.
 
     Args:
@@ -89,6 +89,7 @@ class Sampler:
     """What may be set, each option once, with its type, default and range."""
     decides_last: ClassVar[bool] = False
     """Whether it takes ``last``, places that it decides by the last network call."""
+    entry: str = ""  # the name by which make_sampler found it
     order = 1
     timesteps: Tensor
     """[n+1] int64 grid from T down to 0; step i goes from ``timesteps[i]`` to ``timesteps[i+1]``."""
@@ -202,18 +203,37 @@ class Sampler:
 
         Raises:
             ValueError: a time out of range, or s not before t.
+            RegistryError: ``advance`` broke its contract; the message names the sampler and its package.
         """
         t, s = int(t), int(s)
         if not 0 <= s < t <= self.process.num_timesteps:
             raise ValueError(f"a step goes from t to s with 0 <= s < t <= {self.process.num_timesteps}, got {t} to {s}")
         typed = usable_logits(logits, self.process.num_symbols, admitted)
         clean = self.process.clean_logits(typed, xt, t, admitted=admitted)
-        return self.advance(Step(typed, clean, t, s, xt, frozen, admitted, generator))
+        output = self.advance(Step(typed, clean, t, s, xt, frozen, admitted, generator))
+        if problem := self._problem(output, s, xt, frozen):
+            raise RegistryError(f"{registry.named('samplers', self.entry, self)}: advance {problem}")
+        return output
+
+    def _problem(self, output: object, s: int, xt: Tensor, frozen: Tensor) -> str | None:
+        """What is wrong with the output of ``advance``; None where nothing is."""
+        if not isinstance(output, SamplerOutput):
+            return f"gave a {type(output).__name__}, not a SamplerOutput"
+        for name in ("prev_sample", "sampled"):
+            tokens = vars(output)[name]
+            if not isinstance(tokens, Tensor) or (tokens.shape, tokens.dtype) != (xt.shape, torch.int64):
+                got = f"{tokens.dtype} {list(tokens.shape)}" if isinstance(tokens, Tensor) else type(tokens).__name__
+                return f"gave {name} as {got}, not as torch.int64 {list(xt.shape)}"
+        clean = s > 0 or not self.process.noise_is_visible
+        return (
+            None
+            if clean or not (self.process.undecided(output.prev_sample) & ~frozen).any()
+            else "left noise at time 0"
+        )
 
     @abstractmethod
     def advance(self, step: Step) -> SamplerOutput:
         """Tokens at time ``step.s``: the frozen ones as they were, and at time 0 none that is noise."""
-        raise NotImplementedError(f"{type(self).__name__} has no advance")
 
 
 def _read(owner: str, values: Mapping[str, Any], options: Sequence[Option]) -> dict[str, Any]:
@@ -263,10 +283,13 @@ def make_sampler(name: str, process: Process, last: Sequence[int] = (), **option
     Raises:
         ConfigError: no such sampler or option (with the near one), an option out of range, or a process that the
             sampler cannot work with.
-        RegistryError: the sampler cannot be imported, or is not a ``Sampler``.
+        RegistryError: the sampler cannot be imported or made, or is not a ``Sampler``.
     """
-    made = sampler_class(name)
-    return made(process, last, **_read(name, options, made.options))
+    found = sampler_class(name)
+    with registry.making("samplers", name, ConfigError):
+        made = found(process, last, **_read(name, options, found.options))
+        made.entry = name
+    return made
 
 
 @dataclass(frozen=True)
