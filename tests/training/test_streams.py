@@ -171,13 +171,13 @@ class Secretive(Replay):
         (
             OnePart,
             TrainingError,
-            r"GrowingLearner' .*: its stream OnePart made parts of 4 records for update 4, expected 4 \+ 4",
+            r"GrowingLearner'.*: its stream OnePart made parts of 4 records for update 4, expected 4 \+ 4",
         ),
         (ShortPart, TrainingError, r"its stream ShortPart made parts of 3 \+ 3 records for update 4, expected 4 \+ 4"),
         (
             Swelling,
             TrainingError,
-            r"GrowingLearner' .*: its stream Swelling said num_records=20 when training began and says 23 .*update 1",
+            r"GrowingLearner'.*: its stream Swelling said num_records=20 when training began and says 23 .*update 1",
         ),
         (Secretive, CheckpointError, r"the stream's state_dict holds what a checkpoint cannot"),
     ],
