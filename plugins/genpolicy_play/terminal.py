@@ -8,6 +8,7 @@ from typing import Any
 
 from genpolicy.game import Game
 from genpolicy.policies.base import Decision, Policy, likeliest_first
+from genpolicy_common.decisions import decided
 
 Read = Callable[[str], str]
 Write = Callable[[str], None]
@@ -91,7 +92,7 @@ class TerminalGame:
                 return ending
 
     def _answer(self) -> None:
-        decision = self.policy.decide([self.state])[0]
+        decision = decided(self.policy, self.state)
         name = self.game.players[self.game.player(self.state)]
         self._write(f"{name} ({self.policy.label}) plays {self.game.moves[decision.move]}")
         self._explain(decision)
@@ -118,7 +119,7 @@ class TerminalGame:
             "help": self._help,
             "?": self._help,
             "moves": lambda: self._write(" ".join(self.game.moves[int(m)] for m in self.game.legal(self.state))),
-            "hint": lambda: self._explain(self.policy.decide([self.state])[0], with_move=True),
+            "hint": lambda: self._explain(decided(self.policy, self.state), with_move=True),
             "undo": self._undo,
             "flip": self._flip,
             **dict.fromkeys(("position", "fen", "sfen"), lambda: self._write(self.game.format(self.state))),
@@ -233,7 +234,7 @@ def self_play(
     while (ending := ending_of(game, state)) is None:
         if len(moves) >= max_plies:
             return moves, Ending(None, f"draw, {max_plies} plies were played")
-        decision = policies[game.player(state)].decide([state])[0]
+        decision = decided(policies[game.player(state)], state)
         if on_move is not None:
             on_move(state, decision)
         moves.append(decision.move)

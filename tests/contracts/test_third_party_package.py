@@ -194,6 +194,20 @@ def test_each_plays_as_an_engine(name: str, policies: dict[str, Path]) -> None:
         assert engine.process.wait(20) == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "message"), [("illegal", "chose the illegal move"), ("number_decision", "answered [3], not one Decision")]
+)
+def test_an_engine_plays_a_legal_move_whatever_its_policy_answers(site: Path, name: str, message: str) -> None:
+    with Session("--policy", name, "--game", "chess") as engine:
+        engine.ask("uci", until="uciok")
+        engine.ask("isready", until="readyok")
+        lines = engine.ask("position startpos moves e2e4", "go nodes 1")
+        assert chess.Move.from_uci(best(lines)) in chess.Board(AFTER_E4).legal_moves
+        assert any(f"policy '{name}'" in line and "third-party 1.0" in line and message in line for line in lines)
+        engine.send("quit")
+        assert engine.process.wait(20) == 0
+
+
 def test_each_plays_on_the_page(policies: dict[str, Path]) -> None:
     pytest.importorskip("starlette", reason="needs the extra [web]")
     from tests.play.web_server import serving
@@ -288,6 +302,12 @@ def test_the_page_names_what_it_cannot_offer(site: Path) -> None:
     ("words", "named", "reason"),
     [
         ("play --game chess --policy twice --self-play 1", "policy 'twice'", "declares the option 'seed' twice"),
+        ("play --game chess --policy illegal --self-play 1", "policy 'illegal'", "chose the illegal move"),
+        (
+            "play --game chess --policy number_decision --self-play 1",
+            "policy 'number_decision'",
+            "answered [3], not one",
+        ),
         (
             "play --game chess --policy unfit --self-play 1",
             "policy 'unfit'",

@@ -6,8 +6,9 @@ import time
 from typing import Any, cast
 
 from genpolicy.control import FREE, Control
-from genpolicy.policies.base import Policy, decide_with
+from genpolicy.policies.base import Policy
 from genpolicy.policies.thinking import Answer, Limits, Publish
+from genpolicy_common.decisions import decided
 from genpolicy_play.engine.search import Search, SearchStopped
 
 CALL_MARGIN = 1.1
@@ -82,7 +83,7 @@ class Pacer:
             The network calls that it took.
         """
         began = time.perf_counter()
-        decision = decide_with(policy, [search.state], control)[0]
+        decision = decided(policy, search.state, control)
         calls = int(decision.stats.get("network_calls", 0))
         if calls:
             took = (time.perf_counter() - began) / calls

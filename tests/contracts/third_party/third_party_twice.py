@@ -1,8 +1,9 @@
-"""A policy that declares an option twice, and one whose option contradicts itself."""
+"""Policies that declare an option twice or wrongly, and policies whose decisions cannot be played."""
 
 from typing import Any
 
 from genpolicy.options import Option
+from genpolicy.policies.base import Decision
 from genpolicy_policy_baselines.simple import RandomPolicy
 
 
@@ -20,3 +21,17 @@ class UnfitPolicy(RandomPolicy):
     @classmethod
     def options(cls, spec: Any = None) -> tuple[Option, ...]:
         return (*super().options(spec), Option("plies", int, 0, low=1))
+
+
+class IllegalPolicy(RandomPolicy):
+    kind = "illegal"
+
+    def decide(self, states: Any, **given: Any) -> Any:
+        return [Decision(next(m for m in range(9999) if m not in self.game.legal(state))) for state in states]
+
+
+class NumberPolicy(RandomPolicy):
+    kind = "number_decision"
+
+    def decide(self, states: Any, **given: Any) -> Any:
+        return [3 for _ in states]
