@@ -422,7 +422,7 @@ def resolve_game(game: Game[Any] | str | None, spelling: str) -> Game[Any]:
     from genpolicy.registry import load_game
 
     if game is None:
-        raise ValueError(f"policy {spelling!r} plays any game: say which (--game chess, or game=...)")
+        raise ValueError(f"policy {spelling!r} plays any game: say which (--game NAME, or game=...)")
     return load_game(game) if isinstance(game, str) else game
 
 

@@ -18,7 +18,7 @@ from genpolicy.training.config import RunConfig
 HELP = """\
 Train a policy from a configuration. Keys are set by defaults, then --config files, then key=value, for example
 
-  genpolicy train --config configs/chess/demo.yaml trainer.max_minutes=5 optim.lr=1e-3 --out runs/mine
+  genpolicy train --config run.yaml trainer.max_minutes=5 optim.lr=1e-3 --out runs/mine
 
 The last line of stdout is the folder of the saved policy. An interrupted run is resumed by
 
@@ -121,7 +121,7 @@ def configuration(
         elif not overrides:
             raise ConfigError(f"--resume: {f'no {own}' if out else '--out FOLDER is missing'}; name the run to resume")
     if not files and not overrides:
-        raise ConfigError("nothing to train: give --config F, for example --config configs/chess/demo.yaml")
+        raise ConfigError("nothing to train: give --config FILE, such as one of configs/")
     settings = Settings(files, overrides)
     config = settings.fill(RunConfig, elsewhere=lambda: _learner_keys(settings.data))
     if out:
