@@ -11,7 +11,7 @@ import torch
 import genpolicy
 from genpolicy import registry
 from genpolicy.data.records import Dataset
-from genpolicy.diffusion import Sampler
+from genpolicy.diffusion.samplers import Sampler, SamplerOutput, Step
 from genpolicy.errors import ConfigError
 from genpolicy.networks import DenoisingTransformer, NetworkConfig
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
@@ -136,6 +136,9 @@ def test_a_sampler_without_a_temperature_is_refused_in_words(monkeypatch: pytest
     @registry.register("samplers", "fixed")
     class Fixed(Sampler):
         decides_last = True
+
+        def advance(self, step: Step) -> SamplerOutput:
+            raise NotImplementedError
 
     with pytest.raises(ConfigError, match="take sampler=a0_last or fixed and a temperature above 0"):
         learner().policy().with_options(sampler="fixed", num_futures=3)
