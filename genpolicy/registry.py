@@ -175,13 +175,22 @@ def _read_package(metadata: str, groups: dict[str, list[Entry]]) -> None:
             groups.setdefault(group, []).append(Entry(name.strip(), value.strip(), metadata))
 
 
+_rivals: dict[tuple[str, str], list[Entry]] = {}
+"""Entry points that are not taken because another package's has their name, by group and name."""
+
+
 def _installed(group: str) -> dict[str, Entry]:
     """Entry points by name; of two packages genpolicy's own counts, else the first on the path (``_require_one``)."""
     points: dict[str, Entry] = {}
     for point in entry_points(group=f"genpolicy.{group}"):
         first = points.setdefault(point.name, point)
-        if first is not point and point.dist is not None and point.dist.name == "genpolicy":
-            points[point.name] = point
+        if first is point:
+            _rivals.pop((group, point.name), None)
+            continue
+        other = point
+        if point.dist is not None and point.dist.name == "genpolicy":
+            points[point.name], other = point, first
+        _rivals.setdefault((group, point.name), []).append(other)
     return points
 
 
@@ -191,8 +200,7 @@ def _require_one(group: str, point: Entry) -> None:
     Raises:
         RegistryError: another has, and neither is genpolicy; one that has the name of genpolicy's own is a warning.
     """
-    rivals = [each for each in entry_points(group=f"genpolicy.{group}") if each.name == point.name]
-    others = [each for each in rivals if each.value != point.value]
+    others = _rivals.get((group, point.name), [])
     if point.name in _registered.get(group, {}) or not others:
         return
     names = "; ".join(_origin(group, each) for each in others)
