@@ -21,6 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from genpolicy.errors import ConfigError
+from genpolicy.shipped import config_file
 
 ConfigT = TypeVar("ConfigT")
 
@@ -42,7 +43,7 @@ class Settings:
     """Files and ``key=value`` arguments, merged, and where each key was written last.
 
     Args:
-        files: YAML files; a later one overrides.
+        files: YAML files, or names of shipped ones such as ``chess/demo``; a later one overrides.
         overrides: ``key=value`` arguments; they override the files.
 
     Raises:
@@ -56,7 +57,7 @@ class Settings:
         """Arguments that a later one of the same key overrides."""
         merged = OmegaConf.create({})
         for file in files:
-            merged = cast(DictConfig, OmegaConf.merge(merged, self._read(Path(file), ())))
+            merged = cast(DictConfig, OmegaConf.merge(merged, self._read(config_file(file), ())))
         last: dict[str, str] = {}
         for override in overrides:
             key, setting = _argument(override)
@@ -127,9 +128,11 @@ class Settings:
             raise ConfigError(f"{path}:{lines['base']}: base is a path or a list of paths, got {bases!r}")
         merged = OmegaConf.create({})
         for base in bases:
-            if not (path.parent / base).is_file():
-                raise ConfigError(f"{path}:{lines['base']}: base {base!r}: no such file: {path.parent / base}")
-            merged = cast(DictConfig, OmegaConf.merge(merged, self._read(path.parent / base, (*seen, path.resolve()))))
+            try:
+                file = config_file(base, path.parent)
+            except ConfigError as error:
+                raise ConfigError(f"{path}:{lines['base']}: base {base!r}: {error}") from None
+            merged = cast(DictConfig, OmegaConf.merge(merged, self._read(file, (*seen, path.resolve()))))
         self._places |= {key: f"{path}:{line}" for key, line in lines.items() if key != "base"}
         try:
             return cast(DictConfig, OmegaConf.merge(merged, OmegaConf.create(data)))

@@ -20,6 +20,7 @@ import genpolicy
 from genpolicy.errors import DatasetError
 from genpolicy.files import sha256_of
 from genpolicy.game import Game
+from genpolicy.shipped import data_folder
 from genpolicy.values import CENTIPAWN_SCALE, score_to_value
 
 FORMAT_VERSION = 1
@@ -167,7 +168,8 @@ class DatasetInfo:
                     f"{folder}: is a file; give the folder of a data set, the one that holds {INFO_FILE}"
                 ) from None
             what = "no such folder" if not folder.exists() else f"holds no {INFO_FILE}, so it is not a data set"
-            raise DatasetError(f"{folder}: {what} (genpolicy data import|label|selfplay makes one)") from None
+            way_out = "genpolicy data import|label|selfplay makes one, sample:GAME is shipped"
+            raise DatasetError(f"{folder}: {what} ({way_out})") from None
         except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
             raise DatasetError(f"{path}: unreadable: {error}") from error
         if not isinstance(data, dict) or type(data.get("format")) is not int:
@@ -236,9 +238,11 @@ class Dataset:
     ``Dataset.open`` makes it. A union is read as one data set: its parts' records one after the other.
     """
 
-    def __init__(self, folder: Path, info: DatasetInfo, parts: Sequence[Dataset] = ()) -> None:
+    def __init__(self, folder: Path, info: DatasetInfo, parts: Sequence[Dataset] = (), *, name: str = "") -> None:
         self.folder = folder
         """Where it lies; of a union, where its first part does."""
+        self.name = name or str(folder)
+        """What it was opened by: its folder, or ``sample:GAME``."""
         self.info = info
         self.parts = tuple(parts) or (self,)
         """What it is the union of; a data set of one folder is its own only part."""
@@ -248,7 +252,7 @@ class Dataset:
         """Open a data set, or the union of several, and check that it is whole.
 
         Args:
-            folder: Where its ``dataset.yaml`` lies, or such folders.
+            folder: Where its ``dataset.yaml`` lies, or ``sample:GAME``; or several of these.
             verify: Read every shard and compare its checksum; without it only presence and schema are checked.
 
         Raises:
@@ -257,8 +261,8 @@ class Dataset:
         """
         if not isinstance(folder, str | Path):
             return _union([Dataset.open(each, verify=verify) for each in folder])
-        folder = Path(folder)
-        dataset = Dataset(folder, DatasetInfo.read(folder))
+        name, folder = str(folder), data_folder(folder)
+        dataset = Dataset(folder, DatasetInfo.read(folder), name=name)
         for shard in dataset.info.shards:
             check_shard(folder / shard["file"], shard, verify)
         if dataset.num_records == 0:
@@ -268,8 +272,8 @@ class Dataset:
 
     @property
     def label(self) -> str:
-        """Its folder, for messages; of a union all of them."""
-        return " + ".join(str(part.folder) for part in self.parts)
+        """Its name, for messages; of a union all of them."""
+        return " + ".join(part.name for part in self.parts)
 
     @property
     def game_spec(self) -> str:
@@ -395,7 +399,7 @@ def _union(parts: Sequence[Dataset]) -> Dataset:
         complete=all(info.complete for info in infos),
         counts={"splits": dict(splits)},
     )
-    return Dataset(first.folder, info, parts)
+    return Dataset(first.folder, info, parts, name=first.name)
 
 
 def check_shard(path: Path, shard: Mapping[str, Any], verify: bool) -> None:

@@ -37,7 +37,7 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--config", action="append", default=[], type=Path, metavar="F", help="YAML file; a later one overrides"
+        "--config", action="append", default=[], type=Path, metavar="F", help="YAML file or name; a later one overrides"
     )
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="one setting, e.g. optim.lr=1e-3")
     parser.add_argument("--out", metavar="FOLDER", help="folder of the run (also out=FOLDER)")
@@ -121,7 +121,7 @@ def configuration(
         elif not overrides:
             raise ConfigError(f"--resume: {f'no {own}' if out else '--out FOLDER is missing'}; name the run to resume")
     if not files and not overrides:
-        raise ConfigError("nothing to train: give --config FILE, such as one of configs/")
+        raise ConfigError("nothing to train: give --config FILE, or a name from 'genpolicy configs'")
     settings = Settings(files, overrides)
     config = settings.fill(RunConfig, elsewhere=lambda: _learner_keys(settings.data))
     if out:

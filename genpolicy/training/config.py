@@ -21,7 +21,7 @@ class DataConfig:
     """Where the records are and which of them are used; how they are shown is the learner's own configuration."""
 
     folder: Any = ""
-    """Data set: a folder that ``genpolicy data`` wrote, or a list of them, whose records are taken together."""
+    """Data set: a folder that ``genpolicy data`` wrote, ``sample:GAME``, or a list of these, taken together."""
     train: str = "train"
     """Split that is trained on."""
     validation: str | None = "validation"

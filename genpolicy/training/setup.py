@@ -159,7 +159,7 @@ def completed(saved: dict[str, Any]) -> dict[str, Any]:
 
 
 def _origin(dataset: Dataset) -> dict[str, Any]:
-    facts = {"folder": str(dataset.folder), "checksum": dataset.checksum, "records": dataset.num_records}
+    facts = {"folder": dataset.name, "checksum": dataset.checksum, "records": dataset.num_records}
     if len(dataset.parts) == 1:
         return facts
     return {**facts, "parts": [{**_origin(part), "oracle": part.info.oracle} for part in dataset.parts]}

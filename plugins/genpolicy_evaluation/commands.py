@@ -46,7 +46,7 @@ def add_parser(subparsers: Any) -> None:
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
     add_policy_arguments(parser)
-    parser.add_argument("--data", required=True, metavar="FOLDER", help="a data set")
+    parser.add_argument("--data", required=True, metavar="FOLDER", help="a data set (FOLDER or sample:GAME)")
     parser.add_argument("--split", default="test", help="which of its splits; default test")
     parser.add_argument("--limit", type=int, metavar="N", help="measure on N positions, drawn by the seed")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")

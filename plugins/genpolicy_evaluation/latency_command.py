@@ -19,7 +19,7 @@ def add_latency_parser(measures: Any) -> None:
     """Add ``latency`` to the measures of ``genpolicy evaluate``."""
     parser = measures.add_parser("latency", help="time, network calls and accuracy against search depth")
     add_player_arguments(parser)
-    parser.add_argument("--data", required=True, metavar="FOLDER", help="a data set, whose positions are decided")
+    parser.add_argument("--data", required=True, metavar="FOLDER", help="a data set, e.g. sample:GAME")
     parser.add_argument("--split", default="test", help="which of its splits; default test")
     parser.add_argument("--limit", type=int, default=512, metavar="N", help="positions, drawn by the seed; default 512")
     parser.add_argument(

@@ -25,7 +25,7 @@ from genpolicy_experiments.runner import NOT_RUN, Result, Runner, require_data
 HELP = """\
 Run an experiment file and tabulate it: make all its runs, then its table and plots. For example
 
-  genpolicy experiment configs/experiments/small/table-5.yaml
+  genpolicy experiment experiments/small/table-5
 
 Finished runs are skipped, so the same command resumes after an interruption or a kill, and makes the runs that an
 edited file adds. A run that fails is shown as failed, with its log; the others continue. The table is written to
@@ -40,7 +40,7 @@ def add_parser(subparsers: Any) -> None:
         description=HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("file", type=Path, metavar="FILE", help="YAML description")
+    parser.add_argument("file", type=Path, metavar="FILE", help="YAML description, or the name of a shipped one")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="one setting, e.g. seeds=[0]")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="folder (default: runs/experiments/NAME)")
     parser.add_argument(

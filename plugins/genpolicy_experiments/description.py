@@ -21,6 +21,7 @@ from typing import Any
 from genpolicy.config import Settings, structured
 from genpolicy.data.records import Dataset
 from genpolicy.errors import ConfigError, did_you_mean
+from genpolicy.shipped import config_file
 from genpolicy.training.config import RunConfig
 from genpolicy_experiments import checks, leaks, metrics
 from genpolicy_experiments.checks import BUDGET, BUDGETS, PLAY, WHOLE, WITHOUT
@@ -32,7 +33,7 @@ class DataSource:
     """The labelled data set of all runs; a cell that sets ``data.folder`` is trained on that one, measured on this."""
 
     folder: str = ""
-    """Its folder, relative to where the command is run."""
+    """Its folder, relative to where the command is run, or ``sample:GAME``."""
     make: list[str] = field(default_factory=list)
     """Commands, as arguments of ``genpolicy``, that make it if it is missing."""
 
@@ -183,7 +184,7 @@ class Experiment:
     """
 
     def __init__(self, path: Path, overrides: list[str] | None = None) -> None:
-        self.path = path
+        self.path = path = config_file(path)
         self._opened: dict[str, Dataset] = {}
         settings = Settings([path], overrides or [])
         axes = settings.data.get("axes")
@@ -202,7 +203,8 @@ class Experiment:
             # It is a column and changes no measurement, so the measurement's hash must not depend on it.
             self.file.evaluate.bound = False
             self.file.metrics += [] if "bound" in self.file.metrics else ["bound"]
-        base = Settings([path.parent / name for name in self.file.config], []).data if self.file.config else {}
+        files = [config_file(name, path.parent) for name in self.file.config]
+        base = Settings(files).data if files else {}
         self._base = _merged(base, self.file.run)
         self.cells = [cell for cell in self._all_cells() if not self._is_skipped(cell)]
         if not self.cells:

@@ -30,6 +30,7 @@ from genpolicy.data.records import INFO_FILE, DatasetInfo
 from genpolicy.errors import ConfigError, DatasetError
 from genpolicy.files import write_atomic
 from genpolicy.machine import num_cores
+from genpolicy.shipped import data_folder
 from genpolicy_common.store import FolderLock
 from genpolicy_experiments import possible, stored
 from genpolicy_experiments.description import Cell, Experiment, PlannedRun, digest
@@ -375,7 +376,7 @@ def _identity_of(folder: Path) -> str | None:
 
 def _is_complete(folder: str) -> bool:
     """Whether the folder holds a finished data set. ``Dataset.open`` names damage."""
-    path = Path(folder)
+    path = data_folder(folder)
     return (path / INFO_FILE).is_file() and DatasetInfo.read(path).complete
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from genpolicy.data.records import Dataset, DatasetInfo
 from genpolicy.errors import ConfigError, DatasetError
+from genpolicy.shipped import data_folder
 
 RUN, JOB, LOG, FAILED, TRAINED = "run", "job.json", "log.txt", "failed.json", "trained.json"
 CLUSTERS, POSITIONS = "clusters", "positions"
@@ -177,7 +178,8 @@ def require_version(folder: str | Path, checksum: str | None, *, actual: str | N
     if checksum is None:
         return
     try:
-        now = actual or Dataset(Path(folder), DatasetInfo.read(Path(folder))).checksum
+        path = data_folder(folder)
+        now = actual or Dataset(path, DatasetInfo.read(path)).checksum
         what = f"its checksum was {checksum[:12]} and is {now[:12]}"
     except DatasetError as error:
         now, what = None, str(error)

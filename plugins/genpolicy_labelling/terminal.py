@@ -106,7 +106,7 @@ def show(dataset: Dataset, console: Any) -> None:
     from rich.table import Table
 
     info = dataset.info
-    table = Table(title=str(dataset.folder), title_justify="left", show_header=False)
+    table = Table(title=dataset.label, title_justify="left", show_header=False)
     table.add_column()
     table.add_column(overflow="fold")
     table.add_row("game", info.game)

@@ -37,7 +37,7 @@ def add_report_parser(measures: Any) -> None:
     parser.add_argument("--game", metavar="SPEC", help="the game, if neither data nor policies name it")
     parser.add_argument("--out", type=Path, required=True, metavar="PAGE", help="the page: .html or .md")
     parser.add_argument("--title", help="title of the page")
-    parser.add_argument("--data", metavar="FOLDER", help="data set for accuracy and time")
+    parser.add_argument("--data", metavar="FOLDER", help="data set for accuracy and time, e.g. sample:GAME")
     parser.add_argument("--split", default="test", help="split of the data set; default test")
     parser.add_argument("--limit", type=int, metavar="N", help="most positions of it, drawn by the seed")
     parser.add_argument(

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from genpolicy.shipped import shipped
+
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs/porting-a-game.md").read_text()
 
@@ -42,5 +44,7 @@ def test_commands_have_the_options_that_are_shown() -> None:
         ).stdout
         for option in (word for word in words if word.startswith("--")):
             assert option in shown, line
+    for config in re.findall(r"--config (\S+)", GUIDE):
+        assert config in shipped(), config
     for config in re.findall(r"configs/\S+\.yaml", GUIDE):
         assert (ROOT / config).is_file(), config

@@ -9,6 +9,7 @@ import pytest
 from genpolicy import registry
 from genpolicy.config import compose, structured
 from genpolicy.sequence import PARADIGMS
+from genpolicy.shipped import data_folder
 from genpolicy.training.config import RunConfig
 from genpolicy_experiments.description import Experiment
 
@@ -37,7 +38,7 @@ def test_shipped_experiment_composes(file: str) -> None:
     """Every cell: its training configuration, its learner's options, and a layout that its paradigm can have."""
     experiment = Experiment(ROOT / file)
     # A newcomer must have the data, or be able to make them.
-    assert experiment.file.data.make or (ROOT / experiment.file.data.folder / "dataset.yaml").is_file()
+    assert experiment.file.data.make or (data_folder(experiment.file.data.folder) / "dataset.yaml").is_file()
     for cell in experiment.cells:
         data = experiment.configuration(cell, 0)
         options = dict(data["learner"])
