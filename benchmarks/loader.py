@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -111,7 +112,7 @@ def trainer_rate(config_file: Path, folder: Path, updates: int, scratch: Path) -
     config = compose(RunConfig, [config_file], settings)
     if not torch.cuda.is_available():
         config.trainer.batch_size = min(config.trainer.batch_size, 64)
-    run = Run(setup.filled_in(config), resume=False, overwrite=True)
+    run = Run(setup.filled_in(config), ExitStack(), resume=False, overwrite=True)
     rates = []
     for parts in islice(run.updates.starting_at(0), updates + 2):
         start = time.perf_counter()

@@ -12,7 +12,7 @@ import io
 import re
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -65,10 +65,7 @@ class Settings:
                 self.repeated.append(last[key])
             last[key] = override
             place = f"argument {override!r}"
-            try:
-                merged = cast(DictConfig, OmegaConf.merge(merged, setting))
-            except (OmegaConfBaseException, ValueError) as error:
-                raise ConfigError(f"{place}: {_first_line(error)}") from error
+            merged = _merged(merged, setting, place)
             self._places |= dict.fromkeys(_paths(OmegaConf.to_container(setting)), place)
         try:
             self.data = cast(dict[str, Any], OmegaConf.to_container(merged, resolve=True))
@@ -121,7 +118,7 @@ class Settings:
         if path.resolve() in seen:
             raise ConfigError(f"{path}: its 'base' leads back to itself")
         data = read_yaml(path)
-        lines = dict(_key_lines(yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)))
+        lines = dict(_key_lines(path.read_text(encoding="utf-8")))
         bases = data.pop("base", None)
         bases = [] if bases is None else [bases] if isinstance(bases, str) else bases
         if not isinstance(bases, list) or not all(isinstance(base, str) and base for base in bases):
@@ -134,10 +131,14 @@ class Settings:
                 raise ConfigError(f"{path}:{lines['base']}: base {base!r}: {error}") from None
             merged = cast(DictConfig, OmegaConf.merge(merged, self._read(file, (*seen, path.resolve()))))
         self._places |= {key: f"{path}:{line}" for key, line in lines.items() if key != "base"}
-        try:
-            return cast(DictConfig, OmegaConf.merge(merged, OmegaConf.create(data)))
-        except (OmegaConfBaseException, ValueError) as error:
-            raise ConfigError(f"{path}: {_first_line(error)}") from error
+        return _merged(merged, data, str(path))
+
+
+def _merged(under: DictConfig, over: Any, place: str) -> DictConfig:
+    try:
+        return cast(DictConfig, OmegaConf.merge(under, OmegaConf.create(over)))
+    except (OmegaConfBaseException, ValueError, TypeError, RecursionError) as error:
+        raise ConfigError(f"{place}: {_first_line(error)}") from error
 
 
 def structured(
@@ -178,6 +179,9 @@ def structured(
         raise ConfigError(f"{at}key {name!r}: {problem}") from error
     except ConfigError as error:
         raise ConfigError(f"{at}{error}") from error
+    except OverflowError as error:
+        key = f"{prefix}.{_refused_key(schema, data)}".strip(".")
+        raise ConfigError(f"{at}key {key!r}: the number is out of range ({error})") from error
     except (ValueError, TypeError) as error:
         raise ConfigError(f"{at}{prefix + ': ' if prefix else ''}{error}") from error
     return cast(ConfigT, made)
@@ -225,20 +229,25 @@ def _yaml_trouble(path: Path, text: str, error: yaml.MarkedYAMLError) -> str:
     line = error.problem_mark.line + 1 if error.problem_mark else 1
     problem = error.problem or "it cannot be parsed"
     if "duplicate key" in problem:
-        lines = [(key, number) for key, number in _key_lines(yaml.compose(text, Loader=yaml.SafeLoader))]
-        name = next(key for key, number in lines if number == line and key.split(".")[-1] == problem.split()[-1])
-        first = next(number for key, number in lines if key == name)
+        lines, key = list(_key_lines(text)), problem.partition("duplicate key ")[2]
+        name = next((name for name, number in lines if number == line and f".{name}".endswith(f".{key}")), key)
+        first = next((number for other, number in lines if other == name), line)
         return f"{path}:{line}: key {name!r} stands there twice, in lines {first} and {line}; keep one of them"
     return f"{path}: not readable as YAML: line {line}: {problem}"
 
 
-def _key_lines(node: yaml.Node | None, prefix: str = "") -> Iterator[tuple[str, int]]:
+def _key_lines(text: str) -> Iterator[tuple[str, int]]:
     """Dotted path and line, from 1, of every key of a YAML document, in the order they stand in."""
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
+
+    def lines_of(node: yaml.Node | None, prefix: str = "") -> Iterator[tuple[str, int]]:
+        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
             path = f"{prefix}.{key.value}".strip(".")
             yield path, key.start_mark.line + 1
-            yield from _key_lines(value, path)
+            yield from lines_of(value, path)
+
+    # Where there is one, OmegaConf reads with the parser in C, which takes some texts that the one in Python refuses.
+    with suppress(yaml.YAMLError):
+        yield from lines_of(yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
 
 
 def _argument(override: str) -> tuple[str, DictConfig]:
@@ -253,7 +262,7 @@ def _argument(override: str) -> tuple[str, DictConfig]:
         return key, OmegaConf.from_dotlist([override])
     except yaml.MarkedYAMLError as error:
         raise ConfigError(f"argument {override!r}: the value is not readable as YAML: {error.problem}") from error
-    except (OmegaConfBaseException, ValueError) as error:
+    except (OmegaConfBaseException, ValueError, RecursionError) as error:
         raise ConfigError(f"argument {override!r}: {_first_line(error)}") from error
 
 
@@ -278,7 +287,7 @@ def _refused_key(schema: type[Any], data: Mapping[str, Any]) -> str:
             value = {part: value}
         try:
             OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.create(value))
-        except OmegaConfBaseException:
+        except (OmegaConfBaseException, OverflowError):
             return ".".join(map(str, path))
     return ""
 

@@ -10,6 +10,7 @@ import inspect
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -151,10 +152,7 @@ class Policy(ABC):
         return None
 
     def unmasked(self) -> Policy | None:
-        """The same policy without its legal mask: ``Decision.line[0]`` is then its raw first action.
-
-        None where there is no mask to remove.
-        """
+        """The policy without its legal mask (``Decision.line[0]`` is its raw first action); None where it has none."""
         return None
 
     @property
@@ -365,16 +363,14 @@ def policy_spec(text: str | Path, game: Game[Any] | str | None = None, **options
     head, _, query = str(text).partition("?")
     if not head:
         raise RegistryError("the policy is empty: name its folder, or write a spelling such as random")
-    settings = {**spelled_options(query), **options}
-    if game is not None:
-        settings["game"] = game
+    settings = {**spelled_options(query), **options, **({} if game is None else {"game": game})}
     path = Path(head)
     if (path / "config.yaml").is_file():
         config = read_policy_config(path)
         return PolicySpec(config["policy"], str(text), head, settings, config, config.get("game"))
     if path.is_dir():
         raise CheckpointError(
-            f"{path}: holds no config.yaml, so it is no policy's folder (genpolicy train prints the right one)"
+            f"{path}: holds no config.yaml: not a policy's folder (genpolicy train prints the right one)"
         )
     kind, _, argument = head.partition(":")
     if kind not in registry.available("policies"):
@@ -419,16 +415,21 @@ def resolve_game(game: Game[Any] | str | None, spelling: str) -> Game[Any]:
     Raises:
         ValueError: none was given.
     """
-    from genpolicy.registry import load_game
-
     if game is None:
         raise ValueError(f"policy {spelling!r} plays any game: say which (--game NAME, or game=...)")
-    return load_game(game) if isinstance(game, str) else game
+    return registry.load_game(game) if isinstance(game, str) else game
 
 
 def legal_probabilities(legal: NDArray[np.int64], scores: NDArray[np.floating[Any]]) -> dict[int, float]:
-    """Softmax of ``scores`` (log-probabilities of the legal moves, in their order) as move id -> probability."""
-    weights = np.exp(scores.astype(np.float64) - np.max(scores))
+    """Softmax of ``scores`` (log-probabilities of the legal moves, in their order) as move id -> probability.
+
+    Raises:
+        ValueError: the highest score is not a finite number.
+    """
+    highest = np.max(scores)
+    if not np.isfinite(highest):
+        raise ValueError(f"the policy cannot decide: its score of a move is not a number ({highest}); it has diverged")
+    weights = np.exp(scores.astype(np.float64) - highest)
     weights /= weights.sum()
     return {int(move): float(weight) for move, weight in zip(legal, weights, strict=True)}
 
@@ -443,8 +444,6 @@ def _plain(text: str) -> Any:
     if lowered in ("true", "false"):
         return lowered == "true"
     for kind in (int, float):
-        try:
+        with suppress(ValueError):
             return kind(text)
-        except ValueError:
-            continue
     return text

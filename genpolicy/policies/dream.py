@@ -171,7 +171,7 @@ class Recorder:
             np.where(given, kept, guessed),
             np.where(given, 1.0, chances[: layout.length].clip(0.0, 1.0)),
             # A network can put all its probability elsewhere; then nothing tells the legal moves apart.
-            legal_probabilities(self._legal, scores if np.isfinite(scores.max()) else np.zeros(len(scores))),
+            legal_probabilities(self._legal, scores if scores.max() != -np.inf else np.zeros(len(scores))),
         )
 
     def _shown(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:

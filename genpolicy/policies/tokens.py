@@ -379,7 +379,7 @@ class NetworkPolicy(WeightsPolicy):
         """One row's answer; ``scores`` are log-probabilities of the legal moves, ``best`` the likeliest symbol."""
         ids = np.array(legal, np.int64)
         # A network can put all its probability elsewhere; then nothing tells the legal moves apart.
-        policy = legal_probabilities(ids, scores if np.isfinite(scores.max()) else np.zeros(len(ids)))
+        policy = legal_probabilities(ids, scores if scores.max() != -np.inf else np.zeros(len(ids)))
         line = tuple(self._move_of(int(row[s.start]), viewer) for s in self._imagined_slots() if s.kind == "action")
         move, raw_legal = line[0], float(self._move_of(best, viewer) in policy)
         if not self.legal_mask:

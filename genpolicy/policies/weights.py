@@ -84,7 +84,7 @@ def load_weights(network: nn.Module, path: Path, checksum: str | None) -> None:
         checksum: SHA-256 that it should have; None skips the check.
 
     Raises:
-        CheckpointError: the file is missing, damaged, or of a network of another shape.
+        CheckpointError: the file is missing, damaged, diverged, or of a network of another shape.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -102,6 +102,11 @@ def load_weights(network: nn.Module, path: Path, checksum: str | None) -> None:
         f"{name} has shape {list(loaded[name].shape)}, expected {list(tensor.shape)}"
         for name, tensor in expected.items()
         if name in loaded and loaded[name].shape != tensor.shape
+    ]
+    wrong += [
+        f"{name} holds numbers that are not finite"
+        for name, _ in network.named_parameters()
+        if name in loaded and not loaded[name].isfinite().all()
     ]
     if wrong:
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""

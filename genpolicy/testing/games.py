@@ -130,36 +130,29 @@ class _Laws:
 
     def hold(self, law: str, text: str, holds: object, detail: object = "") -> None:
         if not holds:
-            raise AssertionError(
-                f"{self.game.spec}: law broken in {text!r}: {law}" + (f" ({detail})" if str(detail) else "")
-            )
+            more = f" ({detail})" if str(detail) else ""
+            raise AssertionError(f"{self.game.spec}: law broken in {text!r}: {law}{more}")
 
     def start(self) -> None:
         game = self.game
         start = game.parse()
+        text = game.format(start)
         self.hold("spec begins with the game's name", game.spec, game.spec.partition(":")[0] == game.name)
         self.hold("protocol is uci, usi or none", game.spec, game.protocol in ("uci", "usi", "none"), game.protocol)
         self.hold("players are two names", game.spec, len(set(game.players)) == 2, game.players)
-        self.hold("player 0 moves first from the initial position", game.format(start), game.player(start) == 0)
-        self.hold("the game runs in the initial position", game.format(start), game.outcome(start) is None)
-        self.hold(
-            "parse() makes the same position each time", game.format(start), game.key(start) == game.key(game.parse())
-        )
+        self.hold("player 0 moves first from the initial position", text, game.player(start) == 0)
+        self.hold("the game runs in the initial position", text, game.outcome(start) is None)
+        self.hold("parse() makes the same position each time", text, game.key(start) == game.key(game.parse()))
 
     def bad_text(self, text: str) -> None:
         try:
             state = self.game.parse(text)
         except ValueError as error:
-            self.hold(
-                "a bad text's ValueError quotes it",
-                text,
-                repr(text) in str(error) or (text and text in str(error)),
-                error,
-            )
+            quoted = repr(text) in str(error) or (text and text in str(error))
+            self.hold("a bad text's ValueError quotes it", text, quoted, error)
         else:
-            self.hold(
-                "a text that is not a position is a ValueError", text, False, f"parsed as {self.game.format(state)!r}"
-            )
+            parsed = f"parsed as {self.game.format(state)!r}"
+            self.hold("a text that is not a position is a ValueError", text, False, parsed)
 
     def cheap(self, state: Any) -> np.ndarray[Any, Any]:
         """What is tried on every position; the legal ids."""
@@ -186,15 +179,8 @@ class _Laws:
 
     def snapshot(self, state: Any) -> tuple[Any, ...]:
         game = self.game
-        row = game.tokens.encode([state])[0]
-        return (
-            game.format(state),
-            game.legal(state).tolist(),
-            row.tolist(),
-            game.player(state),
-            game.outcome(state),
-            game.key(state),
-        )
+        legal, row = game.legal(state).tolist(), game.tokens.encode([state])[0].tolist()
+        return game.format(state), legal, row, game.player(state), game.outcome(state), game.key(state)
 
     def text(self, state: Any, text: str) -> None:
         game = self.game
@@ -213,17 +199,9 @@ class _Laws:
             if not tokens.decodes:
                 continue
             seen = tokens.decode(row, viewer)
-            self.hold(
-                f"decode(encode(s)) has the text of s, viewer {viewer}",
-                text,
-                self.game.format(seen) == text,
-                self.game.format(seen),
-            )
-            self.hold(
-                f"a decoded state has the same legal moves, viewer {viewer}",
-                text,
-                np.array_equal(self.game.legal(seen), self.game.legal(state)),
-            )
+            written, same = self.game.format(seen), np.array_equal(self.game.legal(seen), self.game.legal(state))
+            self.hold(f"decode(encode(s)) has the text of s, viewer {viewer}", text, written == text, written)
+            self.hold(f"a decoded state has the same legal moves, viewer {viewer}", text, same)
             again = tokens.encode([seen], [viewer])[0]
             self.hold(f"encode(decode(row)) = row, viewer {viewer}", text, np.array_equal(again, row))
             self.damaged(row, viewer, text)
@@ -248,12 +226,8 @@ class _Laws:
             seen = None
         if seen is not None:
             again = tokens.encode([seen], [viewer])[0]
-            self.hold(
-                "encode(decode(row)) = row for a row with one token changed",
-                text,
-                np.array_equal(again, changed),
-                f"{changed} became {again}",
-            )
+            law = "encode(decode(row)) = row for a row with one token changed"
+            self.hold(law, text, np.array_equal(again, changed), f"{changed} became {again}")
         outside = np.append(np.flatnonzero(~tokens.admitted[place]), [-1, len(tokens.symbols)])
         changed[place] = self.random.choice(outside)
         for bad in (changed, row[:-1], np.append(row, row[-1])):
@@ -272,13 +246,8 @@ class _Laws:
             name = game.moves[int(move)]
             after = game.play(state, int(move))
             self.cheap(after)
-            same = game.play(state, move)
-            self.hold(
-                "play gives the same position each time, int or numpy id",
-                text,
-                game.format(same) == game.format(after),
-                name,
-            )
+            same = game.format(game.play(state, move)) == game.format(after)
+            self.hold("play gives the same position each time, int or numpy id", text, same, name)
             self.hold("play changes the position", text, game.format(after) != text, name)
             self.hold("move_from_text reads the protocol move", text, game.move_from_text(state, name) == move, name)
         self.hold("play leaves its argument as it was", text, game.format(state) == text)
@@ -292,12 +261,8 @@ class _Laws:
             try:
                 game.play(state, move)
             except ValueError as error:
-                self.hold(
-                    "the error of an illegal move names it and the position",
-                    text,
-                    name in str(error) and text in str(error),
-                    error,
-                )
+                named = name in str(error) and text in str(error)
+                self.hold("the error of an illegal move names it and the position", text, named, error)
             else:
                 self.hold("an illegal move is a ValueError", text, False, f"move {name}")
 
@@ -307,20 +272,14 @@ class _Laws:
         for sym in game.symmetries:
             copy = sym.state(state)
             where = f"symmetry {sym.name!r}"
-            self.hold(
-                f"{where} maps moves one to one", text, np.array_equal(np.sort(sym.moves), np.arange(len(game.moves)))
-            )
-            self.hold(
-                f"{where} commutes with legal",
-                text,
-                np.array_equal(np.sort(sym.moves[legal]), game.legal(copy)),
-                game.format(copy),
-            )
+            bijective = np.array_equal(np.sort(sym.moves), np.arange(len(game.moves)))
+            self.hold(f"{where} maps moves one to one", text, bijective)
+            commutes = np.array_equal(np.sort(sym.moves[legal]), game.legal(copy))
+            self.hold(f"{where} commutes with legal", text, commutes, game.format(copy))
             swaps = game.player(copy) != game.player(state)
             always = self.swaps.setdefault(sym.name, swaps)
-            self.hold(
-                f"{where} keeps the player to move always, or exchanges the players always", text, swaps == always
-            )
+            law = f"{where} keeps the player to move always, or exchanges the players always"
+            self.hold(law, text, swaps == always)
             self.hold(f"{where} keeps the outcome", text, game.outcome(copy) == game.outcome(state))
             self.hold(f"{where} keeps the canonical key", text, game.canonical_key(copy) == game.canonical_key(state))
             for move in self.some(legal):
@@ -334,21 +293,12 @@ class _Laws:
         game = self.game
         other = self.colour_swap(state)
         self.hold("colour_swap exchanges the players", text, game.player(other) == 1 - game.player(state))
-        seen = game.tokens.encode([state], [1])[0]
-        self.hold(
-            "player 1 sees what player 0 sees of the swapped position",
-            text,
-            np.array_equal(seen, game.tokens.encode([other], [0])[0]),
-        )
-        mirrored = np.sort(game.moves.mirrored[game.legal(state)])
-        self.hold(
-            "mirrored maps the legal moves to the swapped position's", text, np.array_equal(mirrored, game.legal(other))
-        )
-        self.hold(
-            "the outcome for the player to move survives the swap",
-            text,
-            game.outcome(game.parse(game.format(other))) == game.outcome(game.parse(text)),
-        )
+        same = np.array_equal(game.tokens.encode([state], [1])[0], game.tokens.encode([other], [0])[0])
+        self.hold("player 1 sees what player 0 sees of the swapped position", text, same)
+        same = np.array_equal(np.sort(game.moves.mirrored[game.legal(state)]), game.legal(other))
+        self.hold("mirrored maps the legal moves to the swapped position's", text, same)
+        same = game.outcome(game.parse(game.format(other))) == game.outcome(game.parse(text))
+        self.hold("the outcome for the player to move survives the swap", text, same)
 
     def extras(self, state: Any, text: str) -> None:
         """The facets and the other optional members: each does what it declares."""

@@ -1,8 +1,9 @@
 """Checkpoints: complete, atomic, checked, and without pickle.
 
-A checkpoint is a folder ``step-00001000`` of safetensors files and ``state.json``, which names the size and the SHA-256
-of each of them. It is written under another name, flushed to the disk and renamed, so a folder of that name is whole
-unless the disk damaged it later. A damaged one is passed over with a note, and the one before it is taken.
+A checkpoint is a folder ``step-00001000`` of safetensors files and ``state.json``, which holds the size and the SHA-256
+of each of them, and its own SHA-256. It is written under another name, flushed to the disk and renamed, so a folder of
+that name is whole unless the disk damaged it later. A damaged one is passed over with a note, and the one before it is
+taken.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
             files[f"{name}.safetensors"] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
             write_durably(unfinished / f"{name}.safetensors", data)
         state = {"format": FORMAT_VERSION, "step": checkpoint.num_updates, "files": files, **checkpoint.state}
+        state["sha256"] = _checksum(state)
         write_durably(unfinished / STATE_FILE, (json.dumps(state, indent=1, sort_keys=True) + "\n").encode())
         replace_folder(unfinished, final)
     except OSError as error:
@@ -110,13 +112,14 @@ def load_latest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
-    """One checkpoint, every byte of it checked.
+    """One checkpoint, every byte of it checked; a ``state.json`` of before it had a checksum is believed.
 
     Raises:
         CheckpointError: damaged, or written by newer code.
     """
     try:
         state = json.loads((folder / STATE_FILE).read_text())
+        checksum, expected = state.pop("sha256", None), _checksum(state)
         version, num_updates, files = state.pop("format"), state.pop("step"), state.pop("files")
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise _DamagedError(f"{folder}: {STATE_FILE} is damaged ({type(error).__name__})") from error
@@ -124,6 +127,8 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         raise CheckpointError(
             f"{folder}: written in format {version}, this code reads up to {FORMAT_VERSION}: upgrade genpolicy"
         )
+    if checksum not in (None, expected):
+        raise _DamagedError(f"{folder}: {STATE_FILE} is damaged (its checksum differs)")
     tensors = {}
     for name, facts in files.items():
         try:
@@ -134,6 +139,10 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         except (OSError, SafetensorError, KeyError, TypeError) as error:
             raise _DamagedError(f"{folder}: {name} is damaged ({type(error).__name__})") from error
     return Checkpoint(num_updates, tensors, state, folder)
+
+
+def _checksum(state: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 
 
 def newest(folder: Path) -> Path | None:
@@ -147,6 +156,11 @@ def prune(folder: Path, keep: int, best: int) -> None:
     for unwanted in _folders(folder)[keep:]:
         if _update_of(unwanted) != best:
             shutil.rmtree(unwanted)
+    remove_leftovers(folder)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Delete what a kill left unfinished."""
     for leftover in [*folder.glob(f"{_UNFINISHED}*"), *folder.glob(f"{_REPLACED}*")]:
         shutil.rmtree(leftover)
 

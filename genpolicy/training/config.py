@@ -14,6 +14,8 @@ from genpolicy.errors import ConfigError
 PRECISIONS = ("auto", "float32", "bf16")
 OPTIMISERS = ("adamw", "muon")
 SCHEDULES = ("cosine", "constant")
+MAX_RATE = 1e30
+"""Leaves float32 room for products."""
 
 
 @dataclass
@@ -64,8 +66,8 @@ class OptimConfig:
         _choice("optim.name", self.name, OPTIMISERS)
         _choice("optim.schedule", self.schedule, SCHEDULES)
         for name in ("lr", "eps"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"optim.{name} must be above 0, got {getattr(self, name)}")
+            if not 0 < getattr(self, name) <= MAX_RATE:
+                raise ValueError(f"optim.{name} must be above 0 and at most {MAX_RATE:g}, got {getattr(self, name)}")
         for name in ("warmup", "ema", "momentum"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"optim.{name} lies in [0, 1), got {getattr(self, name)}")

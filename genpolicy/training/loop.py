@@ -10,7 +10,7 @@ import math
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 
@@ -42,13 +42,14 @@ def train(config: RunConfig, *, resume: bool = False, overwrite: bool = False) -
     Raises:
         ConfigError: a configuration that cannot be run.
         CheckpointError: a run of other settings, data or tokens is in the folder, or a checkpoint cannot be written.
+        LockedError: another process trains in the folder.
         DatasetError: the data set cannot be used.
-        TrainingError: the loss is not a finite number any more, or the learner's stream breaks its contract.
+        TrainingError: loss or weights are not finite numbers any more, or the learner's stream breaks its contract.
         KeyboardInterrupt: Ctrl-C, after a checkpoint was written.
         SystemExit: SIGTERM or SIGHUP, after a checkpoint was written; 128 and the signal's number.
     """
-    with randomness.preserved():
-        run = Run(config, resume=resume, overwrite=overwrite)
+    with randomness.preserved(), ExitStack() as held:
+        run = Run(config, held, resume=resume, overwrite=overwrite)
         if run.is_main:
             write_atomic(run.out / CONFIG_FILE, to_yaml(run.config).encode())
         folder = run.out if run.is_main else None
@@ -99,7 +100,8 @@ class Loop:
 
     def __init__(self, run: Run, log: MetricsLog, stop: StopRequest) -> None:
         self.run, self.log, self.stop = run, log, stop
-        self._measured = self._saved = -1  # after which update
+        self._measured = self._saved = self._sound = -1  # after which update
+        self._batch: Batch | None = None
 
     def go(self) -> Path:
         """Train, measure and save; the folder of the policy."""
@@ -154,6 +156,7 @@ class Loop:
                 loss, metrics = run.module(batch, run.generator)
                 run.accelerator.backward(loss / len(parts))
             run.means.add_part(loss, metrics, len(batch) * run.num_processes)
+            self._batch = batch
         norm = torch.nn.utils.clip_grad_norm_(run.learner.parameters(), run.config.optim.grad_clip or math.inf)
         run.means.end_update(run.num_updates + 1, norm)
         if run.device.type == "cpu":  # elsewhere, looking at it would make the GPU wait
@@ -169,13 +172,34 @@ class Loop:
     def _require_finite(self) -> None:
         """Stop where a loss or gradient was not a finite number, before such weights are measured or saved."""
         update = self.run.means.first_not_finite()
-        if update < 0:
+        if update >= 0:
+            raise self._diverged(update, "the loss or its gradient is")
+
+    def _require_sound(self) -> None:
+        """Stop where the weights, or a loss that they give, are not finite numbers, before they are measured or saved.
+
+        The last update's own loss was that of the weights before it, so the loss of its batch is computed once more.
+        """
+        run = self.run
+        self._require_finite()
+        if self._sound == run.num_updates:
             return
+        is_sound = torch.stack([p.isfinite().all() for p in run.learner.parameters()]).all()
+        if self._batch is not None:
+            run.learner.eval()
+            with torch.no_grad(), randomness.preserved(run.generator), run.accelerator.autocast():
+                is_sound &= run.learner.loss(self._batch, run.generator)[0].isfinite()
+            run.learner.train()
+        if float(run.accelerator.reduce(is_sound.float(), reduction="mean")) < 1:
+            raise self._diverged(run.num_updates, "the weights, or the loss that they give, are")
+        self._sound = run.num_updates
+
+    def _diverged(self, update: int, what: str) -> TrainingError:
         newest = checkpoints.newest(self.run.out / CHECKPOINTS)
         where = f"the last good checkpoint is {newest}" if newest else "there is no checkpoint yet"
-        raise TrainingError(
-            f"update {update}: the loss or its gradient is not a finite number; {where}. Try a lower optim.lr, a "
-            "longer optim.warmup, optim.grad_clip=1 or trainer.precision=float32"
+        return TrainingError(
+            f"update {update}: {what} not finite; {where}. Try a lower optim.lr, a longer optim.warmup, "
+            "optim.grad_clip=1 or trainer.precision=float32"
         )
 
     def _report(self, seconds: float) -> None:
@@ -195,11 +219,14 @@ class Loop:
         run = self.run
         if run.validation is None or self._measured == run.num_updates:
             return
-        self._require_finite()
+        self._require_sound()
         self._measured = run.num_updates
         with randomness.preserved(run.generator), run.averaged(), run.accelerator.autocast():
             shares = [run.validation.sums(run.device)]
-        figures = averages(gather_object(shares))
+        shares = gather_object(shares)
+        if not all(math.isfinite(share["loss"][0]) for share in shares if "loss" in share):
+            raise self._diverged(run.num_updates, "the validation loss is")
+        figures = averages(shares)
         self.log.write(run.num_updates, figures)
         numbers = "  ".join(f"{name.removeprefix('validation/')} {value:.4f}" for name, value in figures.items())
         self.log.say(f"update {run.num_updates}, {run.records():,} records: validation {numbers}")
@@ -211,7 +238,7 @@ class Loop:
 
     def _save(self) -> None:
         if self._saved != self.run.num_updates:
-            self._require_finite()
+            self._require_sound()
             self.run.save()
             self._saved = self.run.num_updates
 

@@ -31,12 +31,14 @@ class MetricsLog:
 
     def __init__(self, folder: Path | None, num_updates: int, *, tensorboard: bool) -> None:
         self._file = None
+        self._earlier: list[dict[str, Any]] = []
         self._board: Any = None
         self._console = Console(stderr=True, quiet=folder is None)
         if folder is not None:
             path = folder / METRICS_FILE
             earlier = [line for line in _whole_lines(path) if line["step"] <= num_updates]
             write_atomic(path, "".join(json.dumps(line) + "\n" for line in earlier).encode())
+            self._earlier = [line for line in earlier if line["step"] == num_updates]
             self._file = path.open("a", buffering=1)
             if tensorboard:
                 from torch.utils.tensorboard import SummaryWriter
@@ -87,9 +89,10 @@ class MetricsLog:
             OSError: it cannot be written (a full disk, ...).
         """
         finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
-        if self._file is not None:
+        line = {"step": num_updates, **finite}
+        if self._file is not None and line not in self._earlier:  # a resumed run may measure once more
             try:
-                self._file.write(json.dumps({"step": num_updates, **finite}) + "\n")
+                self._file.write(json.dumps(line) + "\n")
             except OSError as error:
                 text = f"{error.strerror}; the checkpoints are safe: make room, then resume with --resume"
                 raise OSError(error.errno, text, self._file.name) from error

@@ -10,10 +10,11 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import filelock
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, PartialState
@@ -24,7 +25,7 @@ from genpolicy import registry
 from genpolicy.config import read_yaml, to_dict
 from genpolicy.data.stream import Share, Updates
 from genpolicy.data.windows import Batch
-from genpolicy.errors import CheckpointError, ConfigError
+from genpolicy.errors import CheckpointError, ConfigError, LockedError
 from genpolicy.policies.base import Policy, write_provenance
 from genpolicy.policies.learner import Learner
 from genpolicy.training import checkpoint as checkpoints
@@ -35,6 +36,7 @@ from genpolicy.training.measure import Validation
 from genpolicy.training.metrics_log import METRICS_FILE, RunningMeans
 
 POLICY_FOLDER, BEST_FOLDER, CHECKPOINTS, CONFIG_FILE = "policy", "policy-best", "checkpoints", "config.yaml"
+LOCK_FILE = ".lock"
 OF_A_RUN = (POLICY_FOLDER, BEST_FOLDER, CHECKPOINTS, "tensorboard", METRICS_FILE, CONFIG_FILE)
 
 
@@ -58,16 +60,18 @@ class Run:
 
     Args:
         config: The run.
+        held: Holds the lock of the run's folder until it is closed.
         resume: Resume from the newest whole checkpoint of ``config.out``, if there is one.
         overwrite: Delete what an earlier run left there.
 
     Raises:
         ConfigError: a configuration that cannot be run.
         CheckpointError: the folder holds a run and neither flag is set, or a run of other settings, data or tokens.
+        LockedError: another process trains there.
         DatasetError: the data set cannot be used.
     """
 
-    def __init__(self, config: RunConfig, *, resume: bool, overwrite: bool) -> None:
+    def __init__(self, config: RunConfig, held: ExitStack, *, resume: bool, overwrite: bool) -> None:
         if not config.out:
             raise ConfigError("out is empty: name a folder for the run, e.g. out=runs/first")
         config = setup.filled_in(config)
@@ -125,7 +129,7 @@ class Run:
         """Lowest validation loss, and after which update; 0 for none yet."""
         self._seconds_before, self._began = 0.0, time.perf_counter()
         if self.is_main:
-            _take_folder(self.out, overwrite=overwrite and not resume)
+            _take_folder(self.out, held, resume=resume, overwrite=overwrite)
         if resume:
             self._resume()
         if options.compile:
@@ -259,6 +263,8 @@ class Run:
             self.means.restore(checkpoint.state["recent"])
         self.best_loss, self.best_update = best["loss"], best["step"]
         self.notes.append(f"resuming from {checkpoint.folder}")
+        if 0 < self.best_update == self.num_updates:  # a kill may have come between this checkpoint and its policy
+            self.save_policy(BEST_FOLDER)
 
     def _gather_random_states(self) -> dict[str, Tensor]:
         """The generators of all processes, names beginning with the process's number."""
@@ -333,7 +339,7 @@ def _require_free(out: Path, resume: bool, overwrite: bool) -> None:
     Raises:
         CheckpointError: it holds a run and neither flag was given, or something else, or may not be written to.
     """
-    foreign = out.is_dir() and any(out.iterdir()) and not _is_run(out)
+    foreign = out.is_dir() and any(path.name != LOCK_FILE for path in out.iterdir()) and not _is_run(out)
     if foreign or (out.exists() and not out.is_dir()):
         raise CheckpointError(
             f"{out}: exists already and is not a run of genpolicy train; nothing was touched. Name another folder with "
@@ -352,11 +358,24 @@ def _require_free(out: Path, resume: bool, overwrite: bool) -> None:
             raise CheckpointError(f"{folder}: {why}; change that, or name another folder for the run with --out")
 
 
-def _take_folder(out: Path, overwrite: bool) -> None:
-    """Make the run's folder; with ``overwrite``, delete what an earlier run left in it."""
-    for path in [out / name for name in OF_A_RUN if overwrite]:
+def _take_folder(out: Path, held: ExitStack, *, resume: bool, overwrite: bool) -> None:
+    """Make the run's folder, lock it, and delete what a kill or, with ``overwrite``, an earlier run left in it.
+
+    Raises:
+        LockedError: another process trains there.
+        CheckpointError: another process has trained there meanwhile.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        held.enter_context(filelock.FileLock(out / LOCK_FILE, thread_local=False).acquire(timeout=0))
+    except filelock.Timeout:
+        raise LockedError(
+            f"{out}: another process trains there; wait for it, end it, or name another folder with --out"
+        ) from None
+    _require_free(out, resume, overwrite)
+    for path in [out / name for name in OF_A_RUN if overwrite and not resume]:
         if path.is_dir():
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-    out.mkdir(parents=True, exist_ok=True)
+    checkpoints.remove_leftovers(out)

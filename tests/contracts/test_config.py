@@ -196,3 +196,30 @@ def test_files_that_are_no_text_are_named(tmp_path: Path) -> None:
         read_yaml(tmp_path / "binary.yaml")
     with pytest.raises(ConfigError, match=r"number\.yaml: expected keys and values"):
         read_yaml(write(tmp_path, "number.yaml", "3\n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides", "message"),
+    [
+        # The parser in C takes these two and the one in Python does not.
+        ("optim:\n  lr: \t\n", [], r"file\.yaml:2: key 'optim\.lr': it has no value"),
+        ("optim: [0???.9]\n", [], r"file\.yaml:1: key 'optim' is a section of keys"),
+        (
+            "optim:\n  a b: 1\n  a b: 2\n",
+            [],
+            r"file\.yaml:3: key 'optim\.a b' stands there twice, in lines 2 and 3",
+        ),
+        ("optim:\n  a.b: 1\n  a.b: 2\n", [], r"file\.yaml:3: key 'optim\.a\.b' stands there twice"),
+        ("optim: {lr: 1}\n", ["optim=[1,2]"], r"argument 'optim=\[1,2\]': "),
+        ("learner: {a: 1}\n", ["learner=[1,2]"], r"argument 'learner=\[1,2\]': "),
+        ("optim: {lr: 1}\n", ["optim=-"], "argument 'optim=-': "),
+        ("", ["optim.lr=1" + 400 * "0"], r"argument 'optim\.lr=10.*key 'optim\.lr': .*out of range"),
+        ("", ["learner={a: " + 3000 * "[" + 3000 * "]" + "}"], "argument 'learner="),
+        ("learner: {a: " + 3000 * "[" + 3000 * "]" + "}\n", [], r"file\.yaml: not readable as YAML"),
+    ],
+)
+def test_odd_yaml_and_odd_numbers_are_named(tmp_path: Path, text: str, overrides: list[str], message: str) -> None:
+    file = tmp_path / "file.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        compose(Run, [file] if text else [], overrides)
