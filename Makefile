@@ -1,14 +1,14 @@
 # Every target sets up what it needs in a virtual environment of its own; nothing has to be installed before.
-#   make demo    train, evaluate and play the small configuration (minutes, no engine, no GPU)
+#   make demo    genpolicy demo: train, evaluate and play small policies (minutes, no engine, no GPU); GAME=shogi
 #   make test    the default tests
 #   make lint    ruff, mypy --strict, pyright
 VENV ?= .venv
 GAME ?= chess
-PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
-    $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null && echo $$p && break; done)
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
+    $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))' 2>/dev/null && echo $$p && break; done)
 BIN = $(VENV)/bin
 GENPOLICY = $(BIN)/genpolicy
-RUNS = runs/demo
+RUNS ?=
 TORCH = $(shell sed -n 's/^torch==//p' constraints.txt)
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
@@ -20,12 +20,16 @@ help:
 # The CPU build of torch where there is no NVIDIA driver: gigabytes smaller. The first line takes it from wherever pip
 # is told to look; the second from PyTorch's own index; the third is for systems whose only build is the plain one.
 $(VENV)/.torch: constraints.txt
-	@test -n "$(PYTHON)" || { echo "genpolicy needs Python 3.11, 3.12 or 3.13 (make PYTHON=/path/to/python3.12 ...)"; exit 1; }
+	@test -n "$(PYTHON)" || { echo "genpolicy needs Python 3.11 to 3.14 (make PYTHON=/path/to/python3.12 ...)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	if command -v nvidia-smi >/dev/null 2>&1; then $(PIP) torch==$(TORCH); \
 	else $(PIP) torch==$(TORCH)+cpu 2>/dev/null \
 	  || $(PIP) torch==$(TORCH) --index-url https://download.pytorch.org/whl/cpu 2>/dev/null \
 	  || $(PIP) torch==$(TORCH); fi
+	touch $@
+
+$(VENV)/.demo-$(GAME): $(VENV)/.torch pyproject.toml
+	$(PIP) -c constraints.txt -e '.[$(GAME),web]'
 	touch $@
 
 $(VENV)/.test: $(VENV)/.torch pyproject.toml
@@ -52,8 +56,8 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/pyright
 
-demo: $(VENV)/.test
-	@PATH="$(CURDIR)/$(BIN):$$PATH" sh configs/$(GAME)/demo.sh $(RUNS)
+demo: $(VENV)/.demo-$(GAME)
+	@$(GENPOLICY) demo --game $(GAME) $(if $(RUNS),--out $(RUNS))
 
 clean:
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache

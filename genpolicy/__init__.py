@@ -80,10 +80,10 @@ def train(
 ) -> Path:
     """Train a policy, as ``genpolicy train`` does; the folder of the policy, which ``load_policy`` reads.
 
-    For example ``train("configs/chess/demo.yaml", {"trainer.max_records": 100}, out="runs/x")``.
+    For example ``train("chess/demo", {"trainer.max_records": 100}, out="runs/x")``.
 
     Args:
-        config: A YAML file, or the settings themselves; None where ``overrides`` hold all of them, or to resume a run.
+        config: A YAML file, a name, or the settings; None where ``overrides`` hold all, or to resume a run.
         overrides: Settings by dotted key, over those of ``config``.
         out: Folder of the run; None takes that of the settings, or one named after the file in ``runs/``.
         resume: Resume the run in the folder.

@@ -113,7 +113,7 @@ class TrainerConfig:
     log_every: int = 10
     """Updates between lines of ``metrics.jsonl``."""
     tensorboard: bool = True
-    """Also write the metrics for TensorBoard."""
+    """Also write the metrics for TensorBoard, where it is installed."""
     seed: int = 0
     device: str = "auto"
     """``auto`` is a GPU where there is one; or ``cpu``, ``cuda``, ``mps``."""

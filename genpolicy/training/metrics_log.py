@@ -26,7 +26,7 @@ class MetricsLog:
     Args:
         folder: Folder of the run; None writes and shows nothing.
         num_updates: Updates made before; lines of later ones (from before a resume) are dropped.
-        tensorboard: Also write for TensorBoard.
+        tensorboard: Also write for TensorBoard, where it is installed.
     """
 
     def __init__(self, folder: Path | None, num_updates: int, *, tensorboard: bool) -> None:
@@ -41,9 +41,12 @@ class MetricsLog:
             self._earlier = [line for line in earlier if line["step"] == num_updates]
             self._file = path.open("a", buffering=1)
             if tensorboard:
-                from torch.utils.tensorboard import SummaryWriter
+                try:
+                    from torch.utils.tensorboard import SummaryWriter
 
-                self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=num_updates + 1)
+                    self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=num_updates + 1)
+                except ModuleNotFoundError:
+                    self.say(f"nothing is written for TensorBoard (pip install 'genpolicy[tensorboard]'), only {path}")
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),

@@ -1,3 +1,10 @@
 """What applications share: labelled positions, tables of results, the store of unfinished work, and
 the small subcommands.
 """
+
+from genpolicy.cli import Command
+
+CONFIGS = Command("list the shipped configurations, or print one", "genpolicy_common.configs:add_parser")
+DEMO = Command(
+    "train small policies on a shipped sample, evaluate them, play a game", "genpolicy_common.demo:add_parser"
+)

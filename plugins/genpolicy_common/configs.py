@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from genpolicy.cli import Command
+import argparse
+from pathlib import Path
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import argparse
-    from typing import Any
-
-CONFIGS = Command("list the shipped configurations, or print one", "genpolicy_common.configs:add_parser")
+from genpolicy.shipped import config_file, shipped
+from genpolicy_common import CONFIGS
+from genpolicy_common.tables import Report, write_json
 
 
 def add_parser(subparsers: Any) -> None:
     """Add ``configs`` to the command line."""
-    from pathlib import Path
-
     parser = subparsers.add_parser(
         "configs",
         help=CONFIGS.help,
@@ -28,9 +25,6 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from genpolicy.shipped import config_file, shipped
-    from genpolicy_common.tables import Report, write_json
-
     if arguments.name is not None:
         print(config_file(arguments.name).read_text(encoding="utf-8"), end="")
         return 0

@@ -1,0 +1,115 @@
+"""``genpolicy demo``: runs the command lines that ``demo-steps.yml`` beside a game's configuration ``demo`` lists."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from genpolicy.cli import EXIT_INTERRUPTED
+from genpolicy.config import compose
+from genpolicy.errors import did_you_mean
+from genpolicy.registry import load_game
+from genpolicy.shipped import shipped
+from genpolicy_common import DEMO
+
+STEPS_FILE = "demo-steps.yml"
+
+
+@dataclass
+class Demo:
+    """The content of ``demo-steps.yml``. In command lines and in ``next``, ``{out}`` is the folder of the demo."""
+
+    out: str = "runs/demo"
+    """Folder of the demo unless ``--out`` names another."""
+    steps: list[str] = field(default_factory=list)
+    """Command lines without ``genpolicy``."""
+    if_installed: dict[str, str] = field(default_factory=dict)
+    """Program -> a command line that is run last, where the program is installed."""
+    next: str = ""
+    """Printed at the end."""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``demo`` to the command line."""
+    parser = subparsers.add_parser(
+        "demo",
+        help=DEMO.help,
+        description="Train small policies on a shipped sample, evaluate them on games that they never saw, and let one "
+        "play a game against itself: some minutes on two cores. Every command line is printed before it is run. A "
+        "second call trains anew.",
+    )
+    parser.add_argument("settings", nargs="*", metavar="key=value", help="settings of every training run")
+    parser.add_argument("--game", default="chess", metavar="NAME", help="whose demo; default chess")
+    parser.add_argument("--out", metavar="FOLDER", help="folder (default: runs/demo, or what the game's demo names)")
+    parser.add_argument("--plan", action="store_true", help="print the command lines and stop")
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if wrong := [setting for setting in arguments.settings if "=" not in setting]:
+        raise ValueError(f"{wrong[0]!r} is not key=value; another game is --game {wrong[0]}")
+    demo = compose(Demo, [steps_file(arguments.game)])
+    out = arguments.out or demo.out
+    steps = list(command_lines(demo, out, arguments.settings))
+    if arguments.plan:
+        print(*(shlex.join(["genpolicy", *step]) for step in steps), sep="\n")
+        return 0
+    load_game(arguments.game)  # names the extra that is missing
+    os.makedirs(out, exist_ok=True)
+    for step in steps:
+        if status := _run_step(step):
+            return status
+    print(f"\n{demo.next.replace('{out}', out)}", end="")
+    return 0
+
+
+def steps_file(game: str) -> Path:
+    """The file of a game's demo.
+
+    Raises:
+        ValueError: there is none; the message lists those there are.
+    """
+    beside = {name.removesuffix("/demo"): path for name, path in shipped().items() if name.endswith("/demo")}
+    known = {name: path.with_name(STEPS_FILE) for name, path in beside.items() if path.with_name(STEPS_FILE).is_file()}
+    if game not in known:
+        raise ValueError(f"no demo of {game!r}.{did_you_mean(game, known)} There are: {', '.join(known)}")
+    return known[game]
+
+
+def command_lines(demo: Demo, out: str, settings: Sequence[str]) -> Iterator[list[str]]:
+    """The arguments of ``genpolicy`` of each step that this machine can take.
+
+    Args:
+        demo: The demo.
+        out: Its folder.
+        settings: ``key=value`` for every training run.
+    """
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/games"])  # Debian's place of engines
+    extra = [line for program, line in demo.if_installed.items() if shutil.which(program, path=path)]
+    for line in [*demo.steps, *extra]:
+        words = [word.replace("{out}", out) for word in shlex.split(line)]
+        yield [*words, *settings] if words[0] == "train" else words
+
+
+def _run_step(step: Sequence[str]) -> int:
+    """Run a command line of genpolicy in a process of its own; its exit status, or that of Ctrl-C."""
+    shown = shlex.join(["genpolicy", *step])
+    print(f"\n\033[1m$ {shown}\033[0m" if sys.stdout.isatty() else f"\n$ {shown}", flush=True)
+    process, interrupted = subprocess.Popen([sys.executable, "-m", "genpolicy", *step]), False
+    while process.returncode is None:
+        try:
+            process.wait()
+        except KeyboardInterrupt:  # the step got it, too, and ends when it has saved what it has
+            interrupted = True
+    status = EXIT_INTERRUPTED if interrupted else process.returncode
+    if status:
+        print(f"genpolicy demo: stopped, exit status {status}, at: {shown}", file=sys.stderr)
+    return status
