@@ -23,7 +23,8 @@ Row = Mapping[str, Any]
 
 _BATCH_ROWS = 1024
 _MATE_CENTIPAWNS = 30_000  # EPD's ce counts a mate in n plies as 32767 - n
-_OPERATION = re.compile(r'\s*([A-Za-z][A-Za-z0-9_]{0,14})((?:\s+(?:"[^"]*"|[^;"]+)+)?)\s*(?:;|$)')
+# Each round begins with a character that no other part can match, so a line without a match fails in linear time.
+_OPERATION = re.compile(r'\s*([A-Za-z][A-Za-z0-9_]{0,14})(?:\s((?:"[^"]*"|[^;"])*))?(?:;|$)')
 _COUNTERS = re.compile(r"(\d+)\s+(\d+)(?=[\s;]|$)")
 _SPLIT = re.compile(r"(?<![a-z])(train|test)(?![a-z])")
 
@@ -229,11 +230,11 @@ def list_position(line: str) -> Position:
 def _operations(text: str, line: str) -> dict[str, str]:
     found: dict[str, str] = {}
     at = 0
-    while text[at:].strip():
+    while at < len(text):
         match = _OPERATION.match(text, at)
         if match is None:
             raise ValueError(f"{line!r}: {text[at:]!r} is neither counters nor operations such as 'bm e4;'")
-        found[match.group(1)] = match.group(2).strip()
+        found[match.group(1)] = (match.group(2) or "").strip()
         at = match.end()
     return found
 

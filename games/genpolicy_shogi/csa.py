@@ -41,7 +41,7 @@ _HEADERS = {
 }
 _MOVE = re.compile(r"([+-])(\d)(\d)(\d)(\d)([A-Z]{2})")
 _PAIR = re.compile(r"(\d)(\d)([A-Z]{2})")
-_SUMMARY = re.compile(r"'summary:([^:]*):(.*) (win|lose|draw):(.*) (win|lose|draw)")
+_SUMMARY = re.compile(r"'summary:([^:]*):([^:]*) (win|lose|draw):([^:]*) (win|lose|draw)")
 _RATE = re.compile(r"'(black|white)_rate:.*:([\d.]+)")
 
 

@@ -260,7 +260,7 @@ class _Reader(LineReader):
         said = match.group(2)
         self.ended = True
         loss = re.search(r"(先手|後手|上手|下手)の?(?:反則負け|負け|切れ負け)", said)
-        win = re.search(r"(先手|後手|上手|下手)の?(?:\S*勝|反則勝ち)", said)
+        win = re.search(r"(先手|後手|上手|下手)の?(?:\S{0,20}勝|反則勝ち)", said)
         if win or loss:
             side = _SIDES[(win or loss).group(1)]  # type: ignore[union-attr]
             entry.result = 1.0 if (side == 0) == bool(win) else -1.0

@@ -104,7 +104,7 @@ def read(fields: list[str]) -> tuple[bytes, bytes, int, int] | str:
 
 def _board_codes(board: str) -> bytes:
     """A piece number, slash or 0xff for each square and slash; b"" where the text cannot be right."""
-    if not board.isascii() or _TWO_DIGITS.search(board):
+    if not board.isascii() or "." in board or _TWO_DIGITS.search(board):
         return b""
     if "+" in board:
         for letters, character in _PROMOTED:

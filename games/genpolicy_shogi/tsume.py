@@ -195,7 +195,10 @@ def read_puzzles(game: Game[Any], search: MateSearch, source: Source, on_bad: On
             continue
         where = f"{source.label}:{number}"
         if names is None:
-            names = [name.strip().lower() for name in next(csv.reader([line]))]
+            try:
+                names = [name.lower() for name in _row(line)]
+            except ValueError as error:
+                raise SourceError(f"{where}: {error}") from error
             if "sfen" not in names:
                 raise SourceError(f"{where}: the header has no column sfen; it has {', '.join(names)}")
             continue
@@ -215,10 +218,17 @@ def _cells(line: str, names: list[str]) -> dict[str, str]:
     if names == ["sfen"]:
         words = line.split()
         return {"sfen": " ".join(words[1:] if words[0] == "sfen" else words)}
-    cells = next(csv.reader([line]))
+    cells = _row(line)
     if len(cells) != len(names):
         raise ValueError(f"{len(cells)} cells for {len(names)} columns ({', '.join(names)})")
-    return dict(zip(names, (cell.strip() for cell in cells), strict=True))
+    return dict(zip(names, cells, strict=True))
+
+
+def _row(line: str) -> list[str]:
+    try:
+        return [cell.strip() for cell in next(csv.reader([line]))]
+    except csv.Error as error:
+        raise ValueError(f"not comma-separated values ({error}): {line[:200]!r}") from error
 
 
 def _puzzle(game: Game[Any], search: MateSearch, row: dict[str, str], where: str, number: int) -> Puzzle:

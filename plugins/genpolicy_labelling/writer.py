@@ -198,6 +198,8 @@ class DatasetWriter:
         self._journal.close()
         journals.remove(self.folder)
         (self.folder / INFO_FILE).unlink(missing_ok=True)
+        for stray in self.folder.glob("records-*.parquet"):
+            stray.unlink()  # written, but not listed: the disk failed in between
         self._lock.release(remove=self._is_new)
         if self._is_new and not any(self.folder.iterdir()):
             self.folder.rmdir()

@@ -161,11 +161,14 @@ BAD_LINES = [
     ("8/8/4k3/8/8/3K4/R7/8 w - - bm --;", "move '--' is illegal"),
     ("8/8/4k3/8/8/3K4/R7/8 w - - ce high;", "ce must be a whole number"),
     ("8/8/4k3/8/8/3K4/R7/8 w - - hmvc many;", "half-move clock"),
+    (f'8/8/4k3/8/8/3K4/R7/8 w - - bm {"a" * 5000}"', "neither counters nor operations"),  # an unclosed quote
+    (f'8/8/4k3/8/8/3K4/R7/8 w - - id {" " * 5000}"', "neither counters nor operations"),
+    (f'8/8/4k3/8/8/3K4/R7/8 w - - {"c0 a;" * 5000} c1 "', "neither counters nor operations"),
     ("8/8/8/8/8/3K4/R7/8 w - -", "Black has no king"),
 ]
 
 
-@pytest.mark.parametrize(("line", "reason"), BAD_LINES, ids=[line for line, _ in BAD_LINES])
+@pytest.mark.parametrize(("line", "reason"), BAD_LINES, ids=[line[:60] for line, _ in BAD_LINES])
 def test_bad_lines_are_named_and_skipped(tmp_path: Path, line: str, reason: str) -> None:
     good = LINES[0][0]
     path = write(tmp_path, f"{good}\n{line}\n{good}\n")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,8 @@ import yaml
 import genpolicy
 from genpolicy.cli import main
 from genpolicy.data.oracle import Line
-from genpolicy.data.records import Dataset
+from genpolicy.data.records import INFO_FILE, Dataset
+from genpolicy_labelling import writer
 from genpolicy_labelling.label import make_record
 
 pytest.importorskip("chess")
@@ -81,3 +84,27 @@ def test_the_sources_are_the_files_that_were_read(
     assert len({record.game_id for record in data.records()}) == 3
     info = yaml.safe_load((tmp_path / "out" / "dataset.yaml").read_text())
     assert [Path(source["file"]).name for source in info["sources"]] == ["a.pgn", "b.pgn", "c.pgn"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_a_disk_that_fails_between_shard_and_list_leaves_a_folder_that_can_be_used(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "a.pgn"
+    source.write_text(PGN)
+    write = writer.write_atomic
+
+    def failing(path: Path, data: bytes) -> None:
+        if path.name == INFO_FILE and list(path.parent.glob("*.parquet")):
+            raise OSError(number, os.strerror(number), str(path))
+        write(path, data)
+
+    monkeypatch.setattr(writer, "write_atomic", failing)
+    out = tmp_path / "out"
+    command = ["data", "import", str(source), "--game", "chess", "--out", str(out)]
+    assert main(command) == 2
+    assert os.strerror(number) in capsys.readouterr().err
+    assert not list(tmp_path.glob("out/*.parquet"))
+    monkeypatch.undo()
+    assert main(command) == 0  # as its message advises
+    assert Dataset.open(out).num_records == 2

@@ -429,6 +429,8 @@ BAD_TEXTS = [
     "sfen",
     "moves 7g7f",
     "startpos\x00",
+    "l1s.k1s1l/4g1rb1/pgnp2ppn/1pp1pp2p/3P5/4P3P/PPP1KPPP1/1BG2RS1L/LNS2G1N1 b - 1",  # a dot for an empty square
+    "........./1r5b1/ppppppppp/9/9/9/PPPPPPPPP/1B5R1/LNSGKGSNL b - 1",
     "lnsgkgsnl/1r5b1/ppppppppp/9/9/9/PPPPPPPPP/1B5R1/LNSGKGSNL b ２P 1",
 ]
 

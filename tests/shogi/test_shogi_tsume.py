@@ -139,6 +139,8 @@ def test_a_list_of_positions_alone(tmp_path) -> None:
         ("x,9/9/9/9/4k4/9/9/9/9 b P 1,,3", r":2: no mate within 3 plies"),
         ("x,9/9/9/9/4k4/9/9/9/9 b P,1", r":2: 3 cells for 4 columns"),
         ("x,nonsense,3d2c,1", r":2: 'nonsense' is not an SFEN"),
+        (f"x,{PROBLEMS[0][0]}\ry,3d2c,1", r":2: not comma-separated values"),  # a carriage return within a row
+        (f"x,{PROBLEMS[0][0]},{'3d2c ' * 40_000},1", r":2: not comma-separated values"),  # longer than csv takes
     ],
 )
 def test_bad_problems_name_the_line(tmp_path, row, message) -> None:
@@ -155,6 +157,7 @@ def test_bad_problems_name_the_line(tmp_path, row, message) -> None:
     ("name", "rows", "message"),
     [
         ("mates.csv", ["a,b"], r"header has no column sfen"),
+        ("mates.csv", ["id,s\rfen"], r"mates\.csv:1: not comma-separated values"),
         ("mates.csv", ["id,sfen"], r"holds no problem"),
         ("mates.pdf", ["x"], r"holds no file of mate problems"),
     ],
