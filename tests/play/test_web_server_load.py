@@ -308,3 +308,15 @@ def test_a_search_is_stopped_where_it_values_positions_and_is_whole_afterwards(s
     policy.seed(0)
     again = policy.decide([state])[0]
     assert (again.move, again.value, again.line) == (expected.move, expected.value, expected.line)
+
+
+def test_a_bug_is_answered_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a bug of ours")
+
+    monkeypatch.setattr(app, "position_of", broken)
+    with serving(["random"], [TIC_TAC_TOE]) as client:
+        reply = client.post("/api/position", {"game": TIC_TAC_TOE, "moves": []})
+        assert (reply.status, reply.error) == (500, "the server failed; its terminal shows the error")
+        assert "content-security-policy" in reply.headers
+    assert "ZeroDivisionError" in capsys.readouterr().err

@@ -22,7 +22,7 @@ from genpolicy_play.drawing import board_of, board_svg
 from genpolicy_play.web.catalog import Catalog
 from genpolicy_play.web.deciding import DECIDE_FIELDS, DecisionRequest
 from genpolicy_play.web.exporting import EXPORT_FIELDS, exported
-from genpolicy_play.web.middleware import Guard, Hosts, error_response
+from genpolicy_play.web.middleware import FAILED, Guard, Hosts, error_response
 from genpolicy_play.web.positions import (
     POSITION_FIELDS,
     described,
@@ -310,6 +310,11 @@ async def _not_routed(request: Request, error: Any) -> Response:
     return response
 
 
+async def _failed(request: Request, error: Exception) -> Response:
+    """The answer for a bug of ours; starlette raises the error again, and ``Guard`` prints it."""
+    return error_response(FAILED)
+
+
 def make_app(catalog: Catalog, queue: DecisionQueue, hosts: Hosts, files: Mapping[str, Path] | None = None) -> ASGIApp:
     """The application behind its guard.
 
@@ -320,5 +325,5 @@ def make_app(catalog: Catalog, queue: DecisionQueue, hosts: Hosts, files: Mappin
         files: The page's files by name; None takes those of the package.
     """
     application = Application(catalog, queue, static_files() if files is None else files)
-    handlers: Mapping[Any, Any] = {RequestError: _refused, HTTPException: _not_routed}
+    handlers: Mapping[Any, Any] = {RequestError: _refused, HTTPException: _not_routed, Exception: _failed}
     return Guard(Starlette(routes=application.routes(), exception_handlers=handlers), hosts)

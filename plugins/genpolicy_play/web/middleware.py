@@ -38,6 +38,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+FAILED = RequestError("the server failed; its terminal shows the error", 500)
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -80,13 +81,16 @@ def _split(url: str) -> tuple[str, int] | None:
     except ValueError:
         return None
     plain = not (parts.path or parts.query or parts.fragment or "@" in parts.netloc)
-    if not plain or not host or parts.scheme not in _PORTS or any(c.isspace() or c in "\\,;" for c in parts.netloc):
+    if not plain or not host or parts.scheme not in _PORTS or any(c.isspace() or c in "\\,;" for c in url):
         return None
     return host.rstrip("."), port if port is not None else _PORTS[parts.scheme]
 
 
 def same_origin(origin: str, host: str) -> bool:
-    """Whether an ``Origin`` header is that of a page from ``Host``."""
+    """Whether an ``Origin`` header is that of a page from ``Host``.
+
+    The scheme is not compared: a proxy in front of the server may speak HTTPS.
+    """
     parts = _split(origin)
     return parts is not None and parts == _split(f"{origin.partition('://')[0]}://{host}")
 
@@ -155,8 +159,7 @@ class Guard:
             # A bug of ours: the trace goes to the terminal of whoever runs the server, not to the client.
             traceback.print_exc(file=sys.stderr)
             if not began:
-                failed = RequestError("the server failed; its terminal shows the error", 500)
-                await error_response(failed)(scope, receive, send_guarded)
+                await error_response(FAILED)(scope, receive, send_guarded)
         finally:
             self._in_flight -= 1
 

@@ -12,7 +12,10 @@ from collections.abc import Callable
 import uvicorn
 from starlette.types import ASGIApp
 
+from genpolicy_play.web.connections import LimitedProtocol, max_connections
+
 BACKLOG = 256
+"""Most connections that wait to be accepted."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -64,7 +67,9 @@ def make_server(app: ASGIApp) -> uvicorn.Server:
     return uvicorn.Server(
         uvicorn.Config(
             app,
-            http="h11",
+            http=LimitedProtocol,
+            # asyncio accepts as many connections at once, before one of them can be closed.
+            backlog=min(BACKLOG, max_connections()),
             ws="none",
             lifespan="off",
             log_level="error",
