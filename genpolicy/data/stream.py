@@ -76,7 +76,7 @@ class Stream(ABC):
 
     @property
     def num_records(self) -> int | None:
-        """Records of one epoch, the same at any time; None where there is no such number, as in a stream that grows."""
+        """Records of one epoch, the same at any time; None where that is not fixed, as in a stream that grows."""
         return None
 
     @abstractmethod

@@ -227,7 +227,7 @@ class RulesModel(SearchModel):
         total = float(array.sum())
         if not (math.isfinite(total) and abs(total - 1.0) <= PRIOR_TOLERANCE and float(array.min()) >= 0.0):
             raise ValueError(
-                f"evaluator gave a prior that is no distribution in {self.game.format(state)!r}: sum {total}, least "
+                f"evaluator gave a prior that is not a distribution in {self.game.format(state)!r}: sum {total}, least "
                 f"{array.min()}"
             )
         return array / total

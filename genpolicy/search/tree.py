@@ -1,9 +1,9 @@
 """One search tree of AlphaZero's MCTS: go down by a rule, hold leaves in flight, back values up, take a subtree over.
 
-A flat arena: one entry a node in each list, and for a node that the search went on from, arrays of its choices. There
-is no object for an edge. Choices are kept in the order of their priors, so that under one first-play value the visited
-choices are always a prefix and the best unvisited one is the next: choosing looks at the visited children and at one
-more, whatever the number of legal moves, and legal moves of leaves that are never visited again are never generated.
+A flat arena: one entry a node in each list, and for an expanded node arrays of its choices. Edges are not objects.
+Choices are kept in the order of their priors, so that under one first-play value the visited choices are always a
+prefix and the best unvisited one is the next: choosing looks at the visited children and at one more, whatever the
+number of legal moves, and legal moves of leaves that are never visited again are never generated.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class AlphaBetaOracle(Oracle):
         processes: Worker processes that share the positions of a call; they load the game by its specification.
 
     Raises:
-        ValueError: an option that is no number, or out of range.
+        ValueError: an option that is not a number, or out of range.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""Options that an engine declares, and what it is told of them; what it would not take is refused before any search.
+"""Options that an engine declares, and their values; one that it does not accept is refused before any search.
 
-An engine that is told ``Hash value abc`` or a number out of its range crashes, or goes on as if nothing had been said.
+An engine that gets ``Hash value abc`` or a number out of its range crashes, or ignores it silently.
 """
 
 from __future__ import annotations

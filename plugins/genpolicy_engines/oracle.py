@@ -76,7 +76,7 @@ class EngineOracle(Oracle):
 
     Raises:
         ValueError: an argument out of range, or a game without an engine protocol.
-        EngineError: no such program, it is no engine, or it lacks an option.
+        EngineError: no such program, it is not an engine, or it lacks an option.
     """
 
     def __init__(
@@ -99,7 +99,9 @@ class EngineOracle(Oracle):
     ) -> None:
         if game.protocol == "none":
             raise ValueError(f"game {game.spec!r} speaks no engine protocol; use an oracle of its own, e.g. solver")
-        given = _engine_options(engine, {**(options or {}), **more_options})  # a misspelt limit is no missing one
+        given = _engine_options(
+            engine, {**(options or {}), **more_options}
+        )  # so that a misspelt limit is not taken for a missing one
         limits = {"nodes": nodes, "depth": depth, "movetime_ms": movetime_ms}
         self._limits = {key: _at_least_1(key, value) for key, value in limits.items() if value is not None}
         if not self._limits:
@@ -292,7 +294,7 @@ def find_engine(name: str) -> str:
         path = Path(name).expanduser()
         if path.is_file() and os.access(path, os.X_OK):
             return str(path.absolute())
-        what = "is no program that can be run" if path.exists() else "no such file"
+        what = "is not a program that can be run" if path.exists() else "no such file"
         raise EngineError(f"engine {name}: {what}; give the path of an engine's program (chmod +x makes a file one)")
     folders = os.pathsep.join([os.environ.get("PATH", os.defpath), *MORE_FOLDERS])
     found = shutil.which(name, path=folders)

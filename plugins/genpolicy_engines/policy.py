@@ -40,13 +40,13 @@ LIMITS = (
 class EnginePolicy(OraclePolicy):
     """Plays an engine's best move, over UCI or USI as the game asks.
 
-    Spelled ``engine:stockfish?nodes=1000`` or ``engine:/path/to/engine?movetime_ms=100``; what is no option of
+    Spelled ``engine:stockfish?nodes=1000`` or ``engine:/path/to/engine?movetime_ms=100``; what is not an option of
     ``EngineOracle`` goes to the engine by its own name: ``engine:stockfish?nodes=1000&Skill Level=5`` (or
     ``Skill%20Level=5``). ``UCI_Elo=1500`` sets ``UCI_LimitStrength`` too, without which it says nothing.
 
-    The engine is told the moves of the game, so that it sees repetitions, and begins each position with an empty hash
+    The engine gets the moves of the game, so that it sees repetitions, and begins each position with an empty hash
     table, so that an answer depends on the position and its past alone. With one thread and a limit in nodes or depth
-    the same moves come again; an engine that is told to play below its strength draws its errors by its own clock.
+    the same moves come again; an engine set to play below its strength draws its errors by its own clock.
 
     One that dies, hangs or answers an illegal move has no second try (labels have three): ``EngineError``. For the next
     position it is started again.

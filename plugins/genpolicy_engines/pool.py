@@ -1,7 +1,7 @@
 """Several engine processes that stay busy: blocks of tasks ask for searches, an engine that is free takes a block.
 
 A task is a generator that yields a ``Search``, is sent its ``SearchResult``, and returns a value. The tasks of a block
-share one engine, from an empty hash table on. A task that goes on comes before those that have not begun, and the next
+share one engine, from an empty hash table on. A task in progress comes before those that have not begun, and the next
 search is chosen before the running one has ended: so at most two tasks of a block are between their first search and
 their end, and the order of the searches, and with it every answer, depends on the block alone, not on time, on other
 engines, or on how far ahead an engine takes commands.

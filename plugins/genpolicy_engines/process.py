@@ -21,7 +21,7 @@ from genpolicy.errors import EngineError
 from genpolicy_engines.options import EngineOption, setoption_lines
 
 HANDSHAKE_TIMEOUT_S = 30.0  # an engine names itself at once; one that loads tables first took 13 s on a busy core
-MAX_OUTPUT_BYTES = 64 << 20  # of one search; beyond it the program floods and is no engine
+MAX_OUTPUT_BYTES = 64 << 20  # of one search; a program that writes more is not an engine
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 QUEUEING_ENGINES = re.compile(r"(Fairy-)?Stockfish\b")
 """Engines whose ``go`` waits for the end of the running search, so that the next search may be sent ahead. The
@@ -342,7 +342,7 @@ def parse_search(output: bytes, dialect: Dialect = UCI) -> SearchResult:
     """Read the output of one search, from its end.
 
     The line is the last one that begins with the move chosen, exact scores before bounds; the score is the last exact
-    one (a bound only where there is no other). An engine that resigns has a best line all the same: its move counts.
+    one (a bound only where nothing else was reported). An engine that resigns still has a best line: its move counts.
     """
     lines = _lines_backwards(output)
     words = next(words for words in lines if words[:1] == ["bestmove"])

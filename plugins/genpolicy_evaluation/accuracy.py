@@ -3,7 +3,7 @@
 Two counts of a hit: *labelled*, the one move of the record (Ye et al. 2025, arXiv:2502.19805), and *best*, any move
 whose value ties with the best where the record values the moves (Ruoss et al. 2024, arXiv:2402.04494). Two ways of
 playing: with the first action restricted to legal moves, as in play, and *raw*, without it, where an illegal first
-action is a miss. The random row is no run but the expectation: 1 / (legal moves) and (best moves) / (legal moves),
+action is a miss. The random row is not played but computed: 1 / (legal moves) and (best moves) / (legal moves),
 averaged over the same positions.
 
 Intervals: cluster bootstrap by game, 95 % (``genpolicy_evaluation.intervals``).
@@ -126,7 +126,7 @@ def measure_accuracy(
         positions: From ``labelled_positions``, at least one.
         name: For the table; the policy's label by default.
         mode: For the table.
-        raw: Whether to measure without the legal mask too (a second run, where a sampler goes on from the move).
+        raw: Whether to measure without the legal mask too (a second run, where a sampler continues from the move).
         show: Show a progress bar.
 
     Raises:

@@ -165,7 +165,10 @@ def _check_options(policies: Mapping[str, Policy], arguments: argparse.Namespace
             kinds = ", ".join(dict.fromkeys(f"{name} ({policy.kind})" for name, policy in policies.items()))
             raise ValueError(f"{flag}: no policy given here takes that option: {kinds}; leave it out")
         if without:
-            print(f"genpolicy evaluate: {flag} is no option of {', '.join(without)}, played as it is", file=sys.stderr)
+            print(
+                f"genpolicy evaluate: {flag} is not an option of {', '.join(without)}; they play without it",
+                file=sys.stderr,
+            )
 
 
 def _modes(policy: Policy, arguments: argparse.Namespace) -> dict[str, Policy]:

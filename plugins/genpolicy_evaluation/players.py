@@ -1,4 +1,4 @@
-"""The policies of a command line: how they are written, what they may be told, and the names they have in tables."""
+"""The policies of a command line: how they are written, their options, and their names in tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Player:
 
 
 def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add ``--policy`` and what policies may be told."""
+    """Add ``--policy`` and the options that policies accept."""
     parser.add_argument(
         "--policy", action="append", nargs="+", required=True, metavar="P", help="folders or spellings of policies"
     )

@@ -65,7 +65,7 @@ def policy_fingerprint(spec: str) -> str:
 def _program(name: str) -> str | None:
     try:
         return find_engine(name)
-    except EngineError:  # most parts of a spelling are no program
+    except EngineError:  # most parts of a spelling do not name a program
         return None
 
 

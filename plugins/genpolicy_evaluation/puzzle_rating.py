@@ -69,7 +69,7 @@ def fit_puzzle_rating(
         solved: [P] whether each was.
 
     Raises:
-        ValueError: lengths differ, or a rating that is no finite number.
+        ValueError: lengths differ, or a rating that is not a finite number.
     """
     opponents = np.asarray(ratings, np.float64)
     won = np.asarray(solved, np.bool_)

@@ -99,7 +99,7 @@ def _sides(game: Game[Any], color: str, seed: int) -> tuple[int, ...]:
     if chosen == "random":
         return (random.Random(seed).randrange(2),)
     if chosen not in sides:
-        raise ValueError(f"--color {color!r} is no side; write one of: {', '.join(sides)}, random")
+        raise ValueError(f"--color {color!r} is not a side; write one of: {', '.join(sides)}, random")
     return sides[chosen]
 
 

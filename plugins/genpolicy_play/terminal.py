@@ -148,7 +148,7 @@ class TerminalGame:
                 del self.states[back + 1 :], self.moves[back:]
                 self._show_board()
                 return
-        self._write("there is no move of yours to take back")
+        self._write("you have no move to take back")
 
     def _flip(self) -> None:
         self.humans = {1 - player for player in self.humans}

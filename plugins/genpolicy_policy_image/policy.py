@@ -222,7 +222,7 @@ class _Draw:
         return self._masked(self._learner.code.scores(images).double()).argmax(-1)
 
     def _ask(self, images: Tensor, timesteps: Tensor) -> Tensor:
-        """What the scheduler is told: the noise, or the mean clean image under the softmax."""
+        """The scheduler's input: the noise, or the mean clean image under the softmax."""
         code = self._learner.code
         out = self._learner.network(images, timesteps, self._features)
         self.calls += 1

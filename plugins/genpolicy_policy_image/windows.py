@@ -90,7 +90,7 @@ class Cells:
         return self._table[self._game.moves.seen_by(move_ids, player)]
 
     def of_labels(self, states: list[Any], moves: NDArray[np.int64]) -> NDArray[np.int64]:
-        """[B] cells of one absolute move in each position; -1 for what is no move of the vocabulary."""
+        """[B] cells of one absolute move in each position; -1 for what is not a move of the vocabulary."""
         players = np.array([self._game.player(state) for state in states], np.int64)
         known = (moves >= 0) & (moves < len(self._game.moves))
         return np.where(known, self._table[self._game.moves.seen_by(np.where(known, moves, 0), players)], -1)

@@ -1,4 +1,4 @@
-"""The 77 tokens: exact round trips, both views, tight admitted sets, and refusal of rows that are no position."""
+"""The 77 tokens: exact round trips, both views, tight admitted sets, and refusal of rows that are not a position."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ def test_perft(
         (["perft", "--game", CONNECT, "--depth", "1", "--position", "nonsense"], "nonsense"),
         (["evaluate", "accuracy", "--policy", "random", "--data", "no/such"], "no/such"),
         (["play", "--policy", "random"], "say which"),
-        (["play", "--policy", "random", "--game", CONNECT, "--color", "green"], "--color 'green' is no side"),
+        (["play", "--policy", "random", "--game", CONNECT, "--color", "green"], "--color 'green' is not a side"),
         (["play", "--policy", "random", "--game", CONNECT, "--opponent", "random"], "--self-play"),
         (["play", "--policy", "random", "--game", CONNECT, "--self-play", "0"], "at least 1 game"),
         (["play", "--policy", "no/such/policy"], "no/such/policy: no such folder"),
@@ -328,7 +328,7 @@ def test_options_that_no_policy_takes_are_refused_before_the_work(
     assert "num_steps must be 1..20" in fails(capsys, *base, policies[0], "--num-steps", "99")
     assert "option temperature is a number, got 'x'" in fails(capsys, *base, f"{policies[1]}?temperature=x")
     assert cli.main([*base, *policies, "--num-steps", "2"]) == 0
-    assert "--num-steps is no option of s-a, played as it is" in capsys.readouterr().err
+    assert "--num-steps is not an option of s-a; they play without it" in capsys.readouterr().err
 
 
 def test_evaluate_with_other_samplers(data: Path, policies: list[str], tmp_path: Path) -> None:

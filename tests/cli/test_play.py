@@ -64,7 +64,7 @@ def test_a_draw_is_a_draw(game: Game[Any]) -> None:
 
 def test_undo_takes_back_both_moves(game: Game[Any]) -> None:
     shown, (table, _) = session(game, "random", ["undo", "a3", "undo", "c1", "quit"])
-    assert "there is no move of yours to take back" in shown
+    assert "you have no move to take back" in shown
     assert game.moves[table.moves[0]] == "c1"
     assert len(table.moves) == 2
     assert len(table.states) == 3

@@ -360,6 +360,6 @@ def test_experiments_that_share_a_folder_share_runs(
     assert main(["experiment", str(path), "--out", str(tmp_path / "one"), "--runs", str(runs)]) == 0
     told = capsys.readouterr()
     assert "1 of 1 runs are finished already" in told.err
-    assert "other settings" not in told.err  # the other experiment's runs are no leftovers
+    assert "other settings" not in told.err  # the other experiment's runs are not leftovers
     assert {path: path.stat().st_mtime_ns for path in runs.glob("*/trained.json")} == trained
     assert not (tmp_path / "one" / "runs").exists()

@@ -1,4 +1,4 @@
-"""Models that are no game: the same player twice, chance, and embeddings of any kind."""
+"""Models that are not games: the same player twice, chance, and embeddings of any kind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from genpolicy.search.selection import MctsConfig
 from genpolicy.testing import check_search_model
 from tests.search.search_models import END, Drawn, check_tree
 
-# Models that are no game: the same player twice, and chance.
+# Models that are not games: the same player twice, and chance.
 
 
 @pytest.mark.parametrize("leaves", [1, 4])
@@ -152,7 +152,7 @@ def test_chance_is_drawn_by_its_probabilities(share: float, best: int, leaves: i
     assert abs(outcomes["pays"] - share * drawn) <= 1
     assert result.q[1] == pytest.approx(share - 0.4 * (1 - share), abs=2 / drawn)
     assert result.choice == best
-    assert result.line == ((0,) if best == 0 else (1,))  # what chance brings is no move of the line
+    assert result.line == ((0,) if best == 0 else (1,))  # an outcome of chance is not a move of the line
 
 
 class Hidden(SearchModel):

@@ -24,7 +24,7 @@ class ToyConfig:
     width: int = 16
     dropout: float = 0.2
     poison_at: int = 0
-    """The loss is no number from this call on; 0 never."""
+    """The loss is not a number from this call on; 0: never."""
 
 
 class ToyPolicy(RandomPolicy):

@@ -27,9 +27,9 @@ class Cell:
     place: int
     """Its index, 0..L-1."""
     row: int
-    """Board row from the top; -1 where it is no square."""
+    """Board row from the top; -1 where it is not a square."""
     col: int
-    """Board column from the left; -1 where it is no square."""
+    """Board column from the left; -1 where it is not a square."""
     hand: int
     """Hand slot; -1 where it is none."""
     symbol: str

@@ -59,7 +59,7 @@ class Pacer:
         except SearchStopped:
             if search.best is not None or self._quick is None or limits.is_timed or search.pondering:
                 raise
-            # Stopped without an answer: one call is no delay.
+            # Stopped without an answer: one call takes no noticeable time.
             self._decide(self._quick, search, publish, Control(restrict=control.restrict))
 
     def _with_effort(self, calls: int | None, plies: int | None) -> Policy:

@@ -15,7 +15,7 @@ SUFFIXES = (".svg", ".png", ".gif")
 WIDTHS = {".svg": 1200, ".png": 1600, ".gif": 900}
 """Pixels, where nothing else is asked."""
 MOST_PICTURES = 60
-"""A longer dream is told in so many pictures of an animation, evenly spread."""
+"""Most pictures of an animation; those of a longer dream are spread evenly."""
 SAMPLING = ("sampler", "num_steps", "temperature", "horizon", "num_futures")
 
 

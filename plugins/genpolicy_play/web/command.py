@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     with listen(arguments.host, arguments.port) as bound:
         if not is_loopback(bound.getsockname()[0]):
             print(
-                f"genpolicy web: warning: with --host {arguments.host} everybody who reaches this computer can use the "
+                f"genpolicy web: warning: with --host {arguments.host} anybody who can reach this computer can use the "
                 "policies; there is no password",
                 file=sys.stderr,
                 flush=True,
