@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from genpolicy.data.records import Dataset
-from genpolicy.data.windows import TokenBatch, WindowSource
+from genpolicy.data.windows import WindowSource
 from genpolicy.diffusion.logits import TypedLogits
-from genpolicy.diffusion.process import nll_per_row
 from genpolicy.errors import ConfigError, DatasetError
 from genpolicy.game import Game
 from genpolicy.networks.heads import UnifiedHead
@@ -37,7 +36,7 @@ from genpolicy.sequence import Layout
 from genpolicy.values import bin_to_probability, probability_to_value
 from genpolicy_policy_baselines import declared
 from genpolicy_policy_baselines.declared import READOUTS
-from genpolicy_policy_baselines.one_step import first_time
+from genpolicy_policy_baselines.one_step import OneStepLearner, first_time
 
 ROWS_AT_ONCE = 1024
 """Most rows of one network call; 8 layers of width 256 then take some hundred megabytes for chess."""
@@ -59,8 +58,8 @@ class ValueConfig(NetworkLearnerConfig):
             raise ConfigError("train_pad: a value has no PAD after it; leave it out")
 
 
-class ValueLearner(NetworkLearner):
-    """Cross-entropy of the binned value given the other tokens.
+class ValueLearner(OneStepLearner):
+    """Cross-entropy of the binned value given the other tokens, all at once.
 
     Args:
         game: The game.
@@ -100,21 +99,6 @@ class ValueLearner(NetworkLearner):
         Raises:
             DatasetError: it has none.
         """
-
-    def loss(self, batch: TokenBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
-        """Mean over the rows of -log p(bin), in nats; nothing is drawn."""
-        del generator
-        return self._nll(batch).sum() / batch.target.any(1).sum().clamp(min=1), {}
-
-    @torch.no_grad()
-    def elbo(self, batch: TokenBatch, generator: torch.Generator) -> Tensor:
-        """[B] -log p(bin) in nats: exact, no bound."""
-        del generator
-        return self._nll(batch).double()
-
-    def _nll(self, batch: TokenBatch) -> Tensor:
-        masked = torch.where(batch.frozen, batch.tokens, self.layout.mask)
-        return nll_per_row(self.network, masked, first_time(batch.tokens), batch.tokens, batch.target)
 
     @torch.no_grad()
     def bin_probabilities(self, tokens: Tensor) -> Tensor:

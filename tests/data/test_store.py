@@ -179,13 +179,15 @@ def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> N
     assert (tmp_path / "s.sqlite").read_bytes() == before
 
 
-def test_a_kill_while_the_file_is_made_is_no_obstacle(tmp_path: Path) -> None:
-    (tmp_path / "s.sqlite").write_bytes(b"")
-    open_store(tmp_path).close()
-    remove_store(tmp_path / "s.sqlite")
-    spoil(tmp_path / "s.sqlite", "PRAGMA journal_mode = WAL")
-    with open_store(tmp_path) as store:
-        store.put("t", "a", 1)
+def test_a_file_whose_making_was_killed_is_made_anew(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    for begun in (lambda: path.write_bytes(b""), lambda: spoil(path, "PRAGMA journal_mode = WAL")):
+        begun()
+        with open_store(tmp_path) as store:
+            store.put("t", "a", 1)
+        with open_store(tmp_path) as store:
+            assert list(store.items("t")) == [("a", 1)]
+        remove_store(path)
 
 
 def test_any_changed_byte_is_noticed_or_harmless(tmp_path: Path) -> None:
