@@ -95,6 +95,6 @@ def train(
         DatasetError: the data set cannot be used.
         TrainingError: the loss is not a finite number any more.
     """
-    from genpolicy.training.commands import train_from
+    from genpolicy.training.settings import train_from
 
     return train_from(config, overrides or {}, out, resume=resume, overwrite=overwrite)

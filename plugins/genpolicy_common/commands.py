@@ -1,4 +1,4 @@
-"""The library's own small subcommands: ``games``, ``policies`` and ``perft``."""
+"""``games``, ``policies`` and ``perft``, and where ``train`` is."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 GAMES = Command("list the installed games", "genpolicy_common.commands:add_games")
 POLICIES = Command("list the installed policies and how to write them", "genpolicy_common.commands:add_policies")
 PERFT = Command("count the positions a game reaches in so many moves", "genpolicy_common.commands:add_perft")
+TRAIN = Command("train a policy from a configuration", "genpolicy_common.train:add_parser")
 
 
 def add_games(subparsers: Any) -> None:

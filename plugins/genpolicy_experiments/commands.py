@@ -16,8 +16,8 @@ import torch
 from genpolicy.errors import ConfigError
 from genpolicy.files import full_disk_named, write_atomic
 from genpolicy.machine import commit
-from genpolicy.training.commands import take_settings_anywhere
 from genpolicy_common.tables import write_json
+from genpolicy_common.train import take_settings_anywhere
 from genpolicy_experiments import plots, stored, tables
 from genpolicy_experiments.description import Experiment
 from genpolicy_experiments.runner import NOT_RUN, Result, Runner, require_data

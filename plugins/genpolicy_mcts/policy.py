@@ -24,8 +24,8 @@ from genpolicy.policies.base import Decision, Policy, decide_with, legal_of, loa
 from genpolicy.policies.seeds import RowSeeds
 from genpolicy.search.mcts import PRESETS, Mcts, SearchResult
 from genpolicy.search.model import Evaluator, Heuristic, Prior, Rollout, RulesModel, SearchModel, even
-from genpolicy.search.reuse import KeptTrees
 from genpolicy.search.selection import OPTIONS, MctsConfig
+from genpolicy_mcts.reuse import KeptTrees
 from genpolicy_mcts.thinking import TreeThinker
 
 BUILT_IN = {"uniform": "even", "heuristic": "heuristic", "rollout": "rollout"}

@@ -11,7 +11,7 @@ from genpolicy.policies.base import decide_with
 from genpolicy.policies.seeds import RowSeeds
 from genpolicy.policies.thinking import Answer, Limits, Publish, Variation
 from genpolicy.search.mcts import Mcts, SearchResult
-from genpolicy.search.reuse import KeptTrees
+from genpolicy_mcts.reuse import KeptTrees
 
 if TYPE_CHECKING:
     from genpolicy_mcts.policy import MctsPolicy

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from genpolicy.data.windows import TokenBatch
-from genpolicy.diffusion.gaussian import GaussianEmbedding
 from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.errors import ConfigError, did_you_mean
 from genpolicy.game import Game
@@ -36,6 +35,7 @@ from genpolicy.sequence import Layout
 from genpolicy_policy_baselines import declared
 from genpolicy_policy_baselines.continuous import EmbeddingTransformer
 from genpolicy_policy_baselines.declared import SCHEDULERS
+from genpolicy_policy_baselines.gaussian_embedding import GaussianEmbedding
 
 
 @dataclass

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from genpolicy.diffusion.gaussian import GaussianEmbedding
 from genpolicy.errors import ConfigError
+from genpolicy_policy_baselines.gaussian_embedding import GaussianEmbedding
 from tests.diffusion.gaussian_laws import check_gaussian, is_resolved
 
 OPTIONS: list[dict[str, Any]] = [

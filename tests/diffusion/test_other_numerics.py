@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from genpolicy.diffusion import Absorbing, gaussian
-from genpolicy.diffusion.gaussian import GaussianEmbedding
 from genpolicy.diffusion.samplers.remasking import sigma_cap, sigma_rescale
+from genpolicy_policy_baselines.gaussian_embedding import GaussianEmbedding
 from tests.diffusion.test_remasking_sampler import remasking_posterior
 
 

@@ -12,12 +12,12 @@ import torch
 
 import genpolicy
 from genpolicy.data.records import Dataset
-from genpolicy.diffusion.gaussian import GaussianEmbedding
 from genpolicy.errors import ConfigError
 from genpolicy.networks import NetworkConfig
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
 from genpolicy.testing import check_learner, check_policy
 from genpolicy_policy_baselines.gaussian import GaussianConfig, GaussianLearner, make_scheduler
+from genpolicy_policy_baselines.gaussian_embedding import GaussianEmbedding
 from tests.small_datasets import CONNECT, solved_connect
 
 TINY = NetworkConfig(num_layers=1, width=32, num_heads=2, geometry="board", head="typed", init_std=0.1)

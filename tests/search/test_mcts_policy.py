@@ -286,7 +286,7 @@ def test_many_games_at_once_keep_their_own_trees(connect: Game[Any]) -> None:
 
 
 def test_old_trees_go_first(connect: Game[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("genpolicy.search.reuse.MAX_KEPT_NODES", 200)
+    monkeypatch.setattr("genpolicy_mcts.reuse.MAX_KEPT_NODES", 200)
     policy = reusing(connect)
     for move in range(6):
         policy.decide([after(connect, move)])
