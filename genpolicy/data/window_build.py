@@ -95,7 +95,10 @@ def build_cache(dataset: Dataset, split: str, game: Game[Any], layout: Layout, o
     if options.columns:  # caches from before there were any stay valid
         identity["columns"] = sorted(options.columns)
     name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]
-    homes = [options.cache_dir] if options.cache_dir is not None else [dataset.folder / ".cache", *_user_caches()]
+    beside, shared = [dataset.folder / ".cache"], list(_user_caches())
+    # Nothing is written into an installed package as long as there is another place.
+    homes = shared + beside if dataset.name.startswith("sample:") else beside + shared
+    homes = homes if options.cache_dir is None else [options.cache_dir]
     for home in homes:
         if (home / name).exists() and _is_whole(home / name):
             return home / name

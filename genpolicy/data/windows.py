@@ -91,7 +91,8 @@ class WindowOptions:
     limit: int | None = None
     """First so many records of the split; None is all."""
     cache_dir: Path | None = None
-    """Folder for the cache; None puts it beside the data set, or in the user's cache where that is read-only."""
+    """Folder for the cache; None puts it beside the data set, or in the user's cache where that is read-only or
+    shipped."""
 
     def __post_init__(self) -> None:
         if self.viewer not in VIEWERS:

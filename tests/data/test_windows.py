@@ -431,6 +431,17 @@ def test_where_the_data_is_read_only_the_users_cache_serves(
     assert list((tmp_path / "user" / "genpolicy" / "windows").iterdir())
 
 
+def test_a_shipped_sample_is_cached_where_the_user_may_write(
+    game: Game[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset, cache = fresh(tmp_path)
+    monkeypatch.setattr(dataset, "name", "sample:connect")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    assert len(windows(dataset, game, Layout(game, "s-a", 1))) > 0
+    assert list((tmp_path / "user" / "genpolicy" / "windows").iterdir())
+    assert not cache.exists()
+
+
 def test_several_processes_give_the_same_cache(
     game: Game[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
