@@ -252,10 +252,20 @@ def _exit_status(stop: SystemExit) -> int:
 
 def _is_users(error: Exception) -> bool:
     """Whether one message is enough, because a user can cause it; anything else is our bug and shows its traceback."""
-    return isinstance(error, ValueError | OSError | EngineError | RegistryError)
+    return isinstance(error, ValueError | OSError | EngineError | RegistryError) or _lacks_memory(error)
+
+
+def _lacks_memory(error: Exception) -> bool:
+    """Whether too little memory is the reason; torch and the loader of libraries have no class of their own for it."""
+    said = ("allocate memory", "out of memory", "bad_alloc", "could not create a primitive", "failed to map segment")
+    by_words = isinstance(error, RuntimeError | ImportError) and any(words in str(error) for words in said)
+    return by_words or isinstance(error, MemoryError)
 
 
 def _message(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if _lacks_memory(error):
+        first = str(error).partition("\n")[0] or type(error).__name__
+        return f"too little memory ({first}); what was finished is safe"
     return str(error) or type(error).__name__

@@ -168,6 +168,9 @@ def structured(
         raise ConfigError(f"{at}key {path!r} does not exist.{hint} Keys here: {', '.join(siblings)}")
     for path, value in _not_sections(schema, data, prefix):
         raise ConfigError(f"{at}key {path!r} is a section of keys, got {value!r}; write {path}.<key>=<value>")
+    for keys, value in _leaves(data, (prefix,) if prefix else ()):
+        if "${" in str(value):  # it would read the environment, or another key
+            raise ConfigError(f"{at}key {'.'.join(map(str, keys))!r}: {value!r} refers to another value; write it out")
     try:
         made = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.create(dict(data))))
     except OmegaConfBaseException as error:

@@ -170,12 +170,10 @@ class DatasetInfo:
             what = "no such folder" if not folder.exists() else f"holds no {INFO_FILE}, so it is not a data set"
             way_out = "genpolicy data import|label|selfplay makes one, sample:GAME is shipped"
             raise DatasetError(f"{folder}: {what} ({way_out})") from None
-        except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
+        except (yaml.YAMLError, UnicodeDecodeError, OSError, RecursionError) as error:
             raise DatasetError(f"{path}: unreadable: {error}") from error
         if not isinstance(data, dict) or type(data.get("format")) is not int:
-            raise DatasetError(
-                f"{path}: it has no key 'format', so it does not describe a data set; restore it or make it again"
-            )
+            raise DatasetError(f"{path}: no key 'format': not a data set's; restore it or make it again")
         if data["format"] > FORMAT_VERSION:
             raise DatasetError(
                 f"{path}: written in format {data['format']}, this code reads up to {FORMAT_VERSION}: upgrade genpolicy"
@@ -184,14 +182,16 @@ class DatasetInfo:
         missing = {"game", "made_by", "shards"} - set(data)
         if missing or set(data) - known:
             wrong_keys = ", ".join(sorted(missing | (set(data) - known)))
-            raise DatasetError(
-                f"{path}: keys missing or unknown: {wrong_keys}; restore the file or make the data set again"
-            )
+            raise DatasetError(f"{path}: keys missing or unknown: {wrong_keys}; restore it or make the data set again")
         for key, value in data.items():
             wrong = None if key == "oracle" and value is None else _type_error_text(key, value, _SHAPE[key])
             if wrong is not None:
                 raise DatasetError(f"{path}: key {wrong}; restore the file or make the data set again")
-        return DatasetInfo(**data)
+        made = DatasetInfo(**data)
+        splits, num_rows = made.counts.get("splits"), sum(shard["rows"] for shard in made.shards)
+        if made.complete and splits and (set(splits) - {*SPLITS, "none"} or sum(splits.values()) != num_rows):
+            raise DatasetError(f"{path}: counts.splits {splits} are not of {num_rows} records; restore the file")
+        return made
 
 
 _WORDS = {str: "text", int: "a whole number of at least 0", bool: "true or false", dict: "a mapping", list: "a list"}

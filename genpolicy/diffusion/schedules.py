@@ -18,6 +18,7 @@ from genpolicy.errors import ConfigError, did_you_mean
 
 COSINE_OFFSET = 0.008  # s of Nichol & Dhariwal 2021 (arXiv:2102.09672), used by Hoogeboom et al. 2021 too
 MAX_BETA = 0.999  # clip of the one-step noise of cosine_hoogeboom, so that its last alpha is small and not 0
+MAX_TIMESTEPS = 100_000  # far more than a sampler takes; a table must not fill the memory
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,8 @@ class Schedule:
         Raises:
             ConfigError: fewer than one timestep.
         """
-        if num_timesteps < 1:
-            raise ConfigError(f"num_timesteps must be at least 1, got {num_timesteps}")
+        if not 1 <= num_timesteps <= MAX_TIMESTEPS:
+            raise ConfigError(f"num_timesteps must be from 1 to {MAX_TIMESTEPS:,}, got {num_timesteps}")
         times = torch.arange(num_timesteps + 1, dtype=torch.float64) / num_timesteps
         alpha = self.alpha(times)
         # Rounding leaves 1 - 1e-17 and 1e-33 where the formulas have 1 and 0; a mask must be certain at t = T.

@@ -64,8 +64,8 @@ class NetworkConfig:
             if getattr(self, key) < 1:
                 raise ConfigError(f"{key} must be at least 1, got {getattr(self, key)}")
         for key in ("mlp_ratio", "init_std"):
-            if not getattr(self, key) > 0:
-                raise ConfigError(f"{key} must be above 0, got {getattr(self, key)}")
+            if not 0 < getattr(self, key) < 1e6:
+                raise ConfigError(f"{key} must be above 0 and below 1e6, got {getattr(self, key)}")
         if self.width % self.num_heads:
             raise ConfigError(f"width must be a multiple of num_heads={self.num_heads}, got {self.width}")
         if not 0.0 <= self.dropout < 1.0:

@@ -369,9 +369,7 @@ def policy_spec(text: str | Path, game: Game[Any] | str | None = None, **options
         config = read_policy_config(path)
         return PolicySpec(config["policy"], str(text), head, settings, config, config.get("game"))
     if path.is_dir():
-        raise CheckpointError(
-            f"{path}: holds no config.yaml: not a policy's folder (genpolicy train prints the right one)"
-        )
+        raise CheckpointError(f"{path}: holds no config.yaml: not a policy's folder (genpolicy train prints one)")
     kind, _, argument = head.partition(":")
     if kind not in registry.available("policies"):
         if "/" in head or path.suffix:

@@ -25,7 +25,7 @@ from genpolicy.options import Option, PolicySpec
 from genpolicy.policies import declared
 from genpolicy.policies.base import FORMAT_VERSION, Decision, Policy, legal_of, write_provenance
 from genpolicy.policies.seeds import RowSeeds
-from genpolicy.policies.weights import check_between, find_device, load_weights, read_provenance, weights_of
+from genpolicy.policies.weights import bounded_by, check_between, find_device, load_weights, read_provenance, weights_of
 
 if TYPE_CHECKING:
     from genpolicy.policies.learner import Learner
@@ -195,7 +195,8 @@ class WeightsPolicy(Policy):
             )
         except ConfigError as error:
             raise CheckpointError(f"{error} (the folder was written by another version, or changed by hand)") from error
-        learner = cls.learner_class(game, learner_config)
+        with bounded_by(folder / "model.safetensors"):
+            learner = cls.learner_class(game, learner_config)
         if learner.fingerprint != config["layout"]:
             raise CheckpointError(
                 f"{folder}: its tokens are not those of the installed {game.spec!r} (layout {config['layout']}, here "

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.utils.hooks import RemovableHandle
 
 from genpolicy.errors import CheckpointError
@@ -75,6 +77,37 @@ def weights_of(network: nn.Module) -> dict[str, Tensor]:
     return {**dict(network.named_parameters()), **buffers}
 
 
+SPARE_WEIGHTS = 1 << 22
+"""Weights of a learner that its policy's file need not have."""
+
+
+@contextmanager
+def bounded_by(path: Path) -> Iterator[None]:
+    """Inside, modules that this thread makes have at most a weight for each byte of a file, and ``SPARE_WEIGHTS`` more.
+
+    So a damaged configuration cannot fill the memory before its tensors are compared with the file's.
+
+    Raises:
+        CheckpointError: there would be more, or the modules cannot be made.
+    """
+    left, thread = SPARE_WEIGHTS + (path.stat().st_size if path.is_file() else 0), threading.get_ident()
+
+    def count(_: nn.Module, name: str, parameter: nn.Parameter) -> None:
+        nonlocal left
+        left -= parameter.numel() if threading.get_ident() == thread else 0
+        if left < 0:  # torch has reserved this parameter's memory, but not written to it
+            raise MemoryError(f"its {name} has shape {list(parameter.shape)}")
+
+    handle = register_module_parameter_registration_hook(count)
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        what = f"{path.parent}/config.yaml: describes a network that is larger than its weights, or cannot be made"
+        raise CheckpointError(f"{what} ({error}); it is damaged, copy or train it again") from error
+    finally:
+        handle.remove()
+
+
 def load_weights(network: nn.Module, path: Path, checksum: str | None) -> None:
     """Fill a network from a file that ``weights_of`` was saved to.
 
@@ -115,9 +148,7 @@ def load_weights(network: nn.Module, path: Path, checksum: str | None) -> None:
             "copy or train it again"
         )
     if checksum is not None and sha256_of(path) != checksum:
-        raise CheckpointError(
-            f"{path}: damaged (its checksum is not the one in config.yaml beside it); copy or train it again"
-        )
+        raise CheckpointError(f"{path}: damaged (its checksum is not the one in config.yaml); copy or train it again")
     with torch.no_grad():
         for name, tensor in expected.items():
             tensor.copy_(loaded[name])

@@ -95,12 +95,7 @@ class Mcts:
     """
 
     def __init__(
-        self,
-        model: SearchModel,
-        config: MctsConfig | None = None,
-        *,
-        rule: Rule | None = None,
-        chance: Rule = expected,
+        self, model: SearchModel, config: MctsConfig | None = None, *, rule: Rule | None = None, chance: Rule = expected
     ) -> None:
         self.model, self.config = model, config or MctsConfig()
         self._rules = (rule or Puct(self.config, None if model.bounded else spread), chance)

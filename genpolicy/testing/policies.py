@@ -25,12 +25,7 @@ TOLERANCE = 1e-4
 
 
 def check_policy(
-    policy: Policy,
-    states: Sequence[Any],
-    *,
-    finished: Sequence[Any] = (),
-    max_plies: int = 12,
-    seed: int = 0,
+    policy: Policy, states: Sequence[Any], *, finished: Sequence[Any] = (), max_plies: int = 12, seed: int = 0
 ) -> None:
     """Check the laws of a policy, by some hundred decisions.
 
@@ -86,19 +81,13 @@ def check_decision(policy: Policy, state: Any, decision: Decision) -> None:
         _law(min(decision.policy.values()) >= 0, policy, f"a negative probability in {text!r}")
     if decision.value is not None:
         _law(-1 <= decision.value <= 1, policy, f"value {decision.value} outside [-1, 1] in {text!r}")
-    _law(
-        all(-1 <= move < len(game.moves) for move in decision.line),
-        policy,
-        f"the line {decision.line} leaves the vocabulary in {text!r}",
-    )
+    inside = all(-1 <= move < len(game.moves) for move in decision.line)
+    _law(inside, policy, f"the line {decision.line} leaves the vocabulary in {text!r}")
     for imagined in decision.states:
         if imagined is not None:
             game.parse(imagined)
-    _law(
-        all(math.isfinite(number) for number in decision.stats.values()),
-        policy,
-        f"a number in {dict(decision.stats)} is not finite in {text!r}",
-    )
+    finite = all(math.isfinite(number) for number in decision.stats.values())
+    _law(finite, policy, f"a number in {dict(decision.stats)} is not finite in {text!r}")
 
 
 def check_learner(

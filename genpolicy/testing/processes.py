@@ -71,11 +71,8 @@ def _check_marginals(process: Process) -> None:
         _require(bool((table >= 0).all()), f"the marginal at t={t} has no negative entry", process)
     last, prior = process.marginal(symbols, process.num_timesteps), process.prior()
     leak = float(process.alpha[-1])
-    _require(
-        bool(((last - prior).abs() <= leak + TOLERANCE).all()),
-        f"marginal at t=T is the prior, but for alpha_T={leak}",
-        process,
-    )
+    is_near = bool(((last - prior).abs() <= leak + TOLERANCE).all())
+    _require(is_near, f"marginal at t=T is the prior, but for alpha_T={leak}", process)
 
 
 def _check_products(process: Process) -> None:
@@ -84,13 +81,8 @@ def _check_products(process: Process) -> None:
         step = process.transition(t)
         _law(f"rows of the one-step matrix at t={t} sum to 1", process, step.sum(1), torch.ones_like(step[0]))
         _require(bool((step >= 0).all()), f"the one-step matrix at t={t} has no negative entry", process)
-        product = product @ step
-        _law(
-            f"marginal at t={t} is the product of one-step matrices",
-            process,
-            process.marginal(symbols, t),
-            product[symbols],
-        )
+        product, marginal = product @ step, process.marginal(symbols, t)
+        _law(f"marginal at t={t} is the product of one-step matrices", process, marginal, product[symbols])
 
 
 def _check_posteriors(process: Process) -> None:
@@ -113,14 +105,9 @@ def _check_posteriors(process: Process) -> None:
 
 
 def _check_reverse(process: Process) -> None:
-    states = _pairs(process)
+    states, last = _pairs(process), process.num_timesteps
     logits = _toy(process)(states, states)
-    for t, s in {
-        (process.num_timesteps, 0),
-        (process.num_timesteps, process.num_timesteps - 1),
-        (1, 0),
-        ((process.num_timesteps + 1) // 2, 0),
-    }:
+    for t, s in {(last, 0), (last, last - 1), (1, 0), ((last + 1) // 2, 0)}:
         table = process.reverse(logits, states, t, s)
         where = f"reverse kernel from t={t} to s={s}"
         _law(f"{where} sums to 1", process, table.sum(-1), torch.ones_like(table[..., 0]))
@@ -142,10 +129,9 @@ def _check_noise(process: Process, num_draws: int, seed: int) -> None:
         _require(bool(torch.equal(drawn, again)), f"noise at t={t} is the same for the same generator", process)
         expected = process.marginal(x0[0], t)
         _frequencies(process, f"noise at t={t}", drawn, expected)
-    rows = [
-        process.noise(x0[:3], last, generator=[_stream(seed + i) for i in order]) for order in ((0, 1, 2), (9, 1, 8))
-    ]
-    _require(bool(torch.equal(rows[0][1], rows[1][1])), "noise of a row depends on its own generator alone", process)
+    one, other = ([_stream(seed + i) for i in order] for order in ((0, 1, 2), (9, 1, 8)))
+    same = torch.equal(*(process.noise(x0[:3], last, generator=streams)[1] for streams in (one, other)))
+    _require(same, "noise of a row depends on its own generator alone", process)
 
 
 def _check_constraints(process: Process, seed: int) -> None:
@@ -206,9 +192,8 @@ def _term(process: Process, logits: Tensor, states: Tensor, target: Tensor, t: i
 def _check_loss(process: Process, seed: int) -> None:
     toy, batch = _toy(process), _pair_windows(process, 64)
     loss = process.loss(toy, batch, _stream(seed))
-    _require(
-        bool(torch.isfinite(loss)) and float(loss) >= 0, f"loss is finite and not negative, got {float(loss)}", process
-    )
+    is_good = bool(torch.isfinite(loss)) and float(loss) >= 0
+    _require(is_good, f"loss is finite and not negative, got {float(loss)}", process)
     for nothing in _untrained(batch):
         zero = process.loss(toy, nothing, _stream(seed))
         _law("tokens that are frozen or no target carry no loss", process, zero, torch.zeros_like(zero))
@@ -224,9 +209,8 @@ def _check_elbo(process: Process, num_draws: int, seed: int) -> None:
     error = float((estimates.mean() - exact).abs())
     # Low-discrepancy times make the mean surer than independent draws would, so this spread is an upper limit.
     allowed = SIGMAS * float(estimates.std()) / num_draws**0.5 + TOLERANCE
-    _require(
-        error <= allowed, f"elbo is unbiased: {float(estimates.mean())} against {float(exact)} ± {allowed}", process
-    )
+    law = f"elbo is unbiased: {float(estimates.mean())} against {float(exact)} ± {allowed}"
+    _require(error <= allowed, law, process)
     for nothing in _untrained(batch):
         none = process.elbo(toy, nothing, _stream(seed))
         _law("tokens that are frozen or no target carry no bound", process, none, torch.zeros_like(none))
@@ -347,11 +331,8 @@ def _frequencies(process: Process, what: str, drawn: Tensor, expected: Tensor) -
     # One count of grace: five standard deviations of a rare event are less than one event.
     grace = (expected > TOLERANCE).double()
     off = (counts - num * expected).abs() - spread - grace
-    _require(
-        bool((off <= num * TOLERANCE).all()),
-        f"{what} has the frequencies of its probabilities: {(counts / num).tolist()} against {expected.tolist()}",
-        process,
-    )
+    law = f"{what} has the frequencies of its probabilities: {(counts / num).tolist()} against {expected.tolist()}"
+    _require(bool((off <= num * TOLERANCE).all()), law, process)
 
 
 def _law(law: str, process: Process, got: Tensor, expected: Tensor) -> None:

@@ -58,10 +58,7 @@ def _check_node(nodes: Nodes, row: int, choices: Choices) -> None:
     _law(nodes.discounts[row] == 0 or len(ids) > 0, "no choices, and the discount is not 0")
     if priors is not None and len(ids):
         _law(priors.shape == ids.shape, f"{priors.shape} priors for {ids.shape} choices")
-        _law(
-            abs(float(priors.sum()) - 1) < TOLERANCE and float(priors.min()) >= 0,
-            f"priors {priors}",
-        )
+        _law(abs(float(priors.sum()) - 1) < TOLERANCE and float(priors.min()) >= 0, f"priors {priors}")
 
 
 def _check_alone(nodes: Nodes, row: int, alone: Nodes) -> None:

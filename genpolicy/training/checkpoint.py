@@ -124,9 +124,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise _DamagedError(f"{folder}: {STATE_FILE} is damaged ({type(error).__name__})") from error
     if not isinstance(version, int) or version > FORMAT_VERSION:
-        raise CheckpointError(
-            f"{folder}: written in format {version}, this code reads up to {FORMAT_VERSION}: upgrade genpolicy"
-        )
+        raise CheckpointError(f"{folder}: format {version}, this code reads up to {FORMAT_VERSION}: upgrade genpolicy")
     if checksum not in (None, expected):
         raise _DamagedError(f"{folder}: {STATE_FILE} is damaged (its checksum differs)")
     tensors = {}

@@ -137,9 +137,7 @@ class TrainerConfig:
             if limit is not None and not limit > 0:
                 raise ValueError(f"trainer.{name} must be above 0, got {limit}")
         if self.batch_size % self.accumulate:
-            raise ValueError(
-                f"trainer.accumulate={self.accumulate} does not divide trainer.batch_size={self.batch_size}"
-            )
+            raise ValueError(f"trainer.accumulate={self.accumulate} must divide trainer.batch_size={self.batch_size}")
 
 
 @dataclass(frozen=True)

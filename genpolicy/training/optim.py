@@ -27,9 +27,7 @@ def make_optimizers(groups: list[dict[str, Any]], config: OptimConfig) -> dict[s
     if config.name == "muon":
         hidden = [p for group in groups for p in group.get("muon", ())]
         if not hidden:
-            raise ConfigError(
-                "optim.name=muon: the learner names no matrix for it in param_groups; set optim.name=adamw"
-            )
+            raise ConfigError("optim.name=muon: the learner names no matrix in param_groups; set optim.name=adamw")
     chosen = {id(p) for p in hidden}
     groups = [{**g, "params": [p for p in g["params"] if id(p) not in chosen]} for g in groups]
     for group in groups:

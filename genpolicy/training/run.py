@@ -369,9 +369,7 @@ def _take_folder(out: Path, held: ExitStack, *, resume: bool, overwrite: bool) -
     try:
         held.enter_context(filelock.FileLock(out / LOCK_FILE, thread_local=False).acquire(timeout=0))
     except filelock.Timeout:
-        raise LockedError(
-            f"{out}: another process trains there; wait for it, end it, or name another folder with --out"
-        ) from None
+        raise LockedError(f"{out}: another process trains there; wait for it, end it, or name another --out") from None
     _require_free(out, resume, overwrite)
     for path in [out / name for name in OF_A_RUN if overwrite and not resume]:
         if path.is_dir():

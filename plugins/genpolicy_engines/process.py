@@ -20,6 +20,7 @@ from typing import Literal
 from genpolicy.errors import EngineError
 from genpolicy_engines.options import EngineOption, setoption_lines
 
+_CONTROLS = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160)), "\ufffd")
 HANDSHAKE_TIMEOUT_S = 30.0  # an engine names itself at once; one that loads tables first took 13 s on a busy core
 MAX_OUTPUT_BYTES = 64 << 20  # of one search; a program that writes more is not an engine
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -258,7 +259,7 @@ class EngineProcess:
         return self._process.pid
 
     def _get_ready(self, line: bytes) -> None:
-        text = line.decode(errors="replace")
+        text = readable(line)
         if self.stage == "greeting":
             if text.startswith("id name "):
                 self.name = text.removeprefix("id name ")
@@ -334,8 +335,13 @@ class EngineProcess:
         if what == "ended" and code is not None:
             what = f"ended with status {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"
         self.read_complaints()
-        said = self._complaints.decode(errors="replace").strip()
+        said = readable(self._complaints).strip()
         return f"{self.command}: {what}" + (f"; its last words: {said[-300:]!r}" if said else "")
+
+
+def readable(output: bytes) -> str:
+    """Text of an engine's bytes; what is not UTF-8, and what a terminal would obey, becomes U+FFFD."""
+    return output.decode(errors="replace").translate(_CONTROLS)
 
 
 def parse_search(output: bytes, dialect: Dialect = UCI) -> SearchResult:
@@ -373,7 +379,7 @@ def _lines_backwards(output: bytes) -> Iterator[list[str]]:
     end = len(output)
     while end >= 0:
         start = output.rfind(b"\n", 0, end)
-        yield output[start + 1 : end].decode("utf-8", errors="replace").split()
+        yield readable(output[start + 1 : end]).split()
         end = start
 
 

@@ -50,6 +50,8 @@ def check(path: Path, file: ExperimentFile, name: str) -> None:
             also = "" if key == "threads" else ", or null"
             raise ConfigError(f"{path}: {key} must be a whole number of at least 1{also}; got {number}")
     for command in file.data.make:
+        if not isinstance(command, str):
+            raise ConfigError(f"{path}: data.make: a command is text, got {command!r}; put it in quotation marks")
         try:
             shlex.split(command)
         except ValueError as error:

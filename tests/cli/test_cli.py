@@ -365,3 +365,25 @@ def test_a_policy_of_another_game_is_refused(data: Path, tmp_path: Path, capsys:
     OneStepLearner(other, OneStepConfig(network=network)).policy().save_pretrained(tmp_path / "other")
     message = fails(capsys, "evaluate", "accuracy", "--policy", str(tmp_path / "other"), "--data", str(data))
     assert "this policy plays 'connect:rows=4" in message
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:118] . DefaultCPUAllocator: can't allocate memory: 41 TB"),
+        RuntimeError("could not create a primitive"),
+        ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+    ],
+)
+def test_too_little_memory_is_said(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(arguments: list[str]) -> int:
+        raise error
+
+    monkeypatch.setattr(cli, "_dispatch", fail)
+    assert cli.main(["policies"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("genpolicy: error: too little memory (")
+    assert said.count("\n") == 1

@@ -223,3 +223,18 @@ def test_odd_yaml_and_odd_numbers_are_named(tmp_path: Path, text: str, overrides
     file.write_text(text)
     with pytest.raises(ConfigError, match=message):
         compose(Run, [file] if text else [], overrides)
+
+
+def test_data_of_strangers_may_not_read_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GENPOLICY_TEST_SECRET", "do not tell")
+    for text in ("${oc.env:GENPOLICY_TEST_SECRET}", "x ${seed}", ["${oc.env:HOME}"]):
+        with pytest.raises(ConfigError, match=r"f: key 'learner\.a': .*refers to another value") as caught:
+            structured(Run, {"learner": {"a": text}}, where="f")
+        assert "do not tell" not in str(caught.value)
+
+
+def test_aliases_that_expand_without_end_are_refused(tmp_path: Path) -> None:
+    levels = [f"{b}: &{b} [{', '.join(9 * ['*' + a])}]" for a, b in zip("abcdefghi", "bcdefghij", strict=True)]
+    file = write(tmp_path, "bomb.yaml", "\n".join(["a: &a [x, x, x]", *levels]) + "\n")
+    with pytest.raises(ConfigError, match=r"bomb\.yaml: not readable as YAML"):
+        read_yaml(file)

@@ -473,3 +473,9 @@ def test_an_engine_that_takes_long_to_get_ready_is_spoken_of(fake_engine, monkey
     monkeypatch.setattr(engine_pool, "SILENT_S", 30.0)
     with EngineOracle(GAME, str(fake_engine("good")), nodes=10):
         assert not caplog.text
+
+
+def test_what_a_terminal_would_obey_is_not_passed_on() -> None:
+    result = parse_search(b"info depth 1 score cp 3 pv \x1b[31m\nbestmove \x1b[31m\x1b]0;pwned\x07\xc2\x9b2J\r\n")
+    assert result.move == "\ufffd[31m\ufffd]0;pwned\ufffd\ufffd2J"
+    assert all(each.isprintable() for each in (result.move, *result.line))

@@ -21,6 +21,7 @@ from genpolicy_common.store import Store
 from genpolicy_labelling import writer
 from genpolicy_labelling.writer import DatasetWriter
 from tests.data.journal_files import old_journal
+from tests.small_datasets import solved_connect
 
 
 def make_info(**changes) -> DatasetInfo:
@@ -473,3 +474,26 @@ def continue_here(folder: Path, records: list[Record], finished: int) -> None:
                 out.add(unit, [record])
         out.finish()
     assert list(Dataset.open(folder).records()) == records
+
+
+def test_counts_of_splits_that_the_records_cannot_have_are_refused(tmp_path: Path) -> None:
+    dataset = solved_connect(tmp_path / "data", every=40)
+    file, splits = dataset.folder / "dataset.yaml", dataset.splits
+    facts = yaml.safe_load(file.read_text())
+
+    def write(**counts: int) -> None:
+        file.write_text(yaml.safe_dump({**facts, "complete": True, "counts": {"splits": counts}}))
+
+    write(**splits)
+    assert Dataset.open(dataset.folder).splits == splits
+    rest = {name: number for name, number in splits.items() if name != "train"}
+    for wrong in ({**rest, "trajn": splits["train"]}, {**rest, "train": splits["train"] + 1}, rest):
+        write(**wrong)
+        with pytest.raises(DatasetError, match=r"counts\.splits"):
+            Dataset.open(dataset.folder)
+
+
+def test_a_deeply_nested_description_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "dataset.yaml").write_text("format: " + 5000 * "[" + 5000 * "]" + "\n")
+    with pytest.raises(DatasetError, match=r"dataset\.yaml: unreadable"):
+        Dataset.open(tmp_path)

@@ -203,3 +203,9 @@ def test_no_layout_is_longer_than_attention_can_be() -> None:
     with pytest.raises(ConfigError, match=f"more than 20,000 tokens; take at most {most}"):
         Layout(game, "s-asa", most + 1)
     assert Layout(game, "s-aa", 100).length == game.tokens.length + 100
+
+
+def test_a_command_that_is_not_text_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = describe(tmp_path, {"folder": str(tmp_path / "none"), "make": [{"a": "b"}]})
+    assert main(["experiment", str(path), "--plan"]) == 2
+    assert "data.make" in capsys.readouterr().err

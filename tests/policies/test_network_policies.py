@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -369,3 +371,41 @@ def test_bad_options_are_named(
 def test_bad_learner_configuration_is_named(connect: Game[Any], data: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         DiffusionLearner(connect, structured(DiffusionConfig, data, prefix="learner"))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("num_layers", 1_000_000_000, "larger than its weights"),
+        ("width", 3_200_000, "larger than its weights"),
+        ("width", 1 << 40, "larger than its weights"),
+        ("mlp_ratio", 9e5, "larger than its weights"),
+        ("mlp_ratio", 1e300, "mlp_ratio must be above 0 and below"),
+        ("num_timesteps", 1_000_000_000, "num_timesteps must be from 1 to 100,000"),
+    ],
+)
+def test_a_configuration_cannot_ask_for_more_memory_than_its_weights(
+    connect: Game[Any], tmp_path: Path, key: str, value: float, words: str
+) -> None:
+    folder = DiffusionPolicy(diffusion(connect, SEQUENCE)).save_pretrained(tmp_path / "policy")
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    section = config["learner"]["process" if key == "num_timesteps" else "network"]
+    section[key] = value
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ValueError, match=words):
+        genpolicy.load_policy(str(folder))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # KiB
+
+
+def test_a_strangers_policy_reads_no_environment(
+    connect: Game[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GENPOLICY_TEST_SECRET", "do not tell")
+    folder = DiffusionPolicy(diffusion(connect)).save_pretrained(tmp_path / "policy")
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config["learner"]["paradigm"] = "${oc.env:GENPOLICY_TEST_SECRET}"
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    with pytest.raises(CheckpointError, match=r"learner\.paradigm") as caught:
+        genpolicy.load_policy(str(folder))
+    assert "do not tell" not in str(caught.value)

@@ -66,8 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
     return status
 
 
-def read_lines(descriptor: int) -> Iterator[bytes]:
-    """Lines as they arrive, with either line ending; longer ones than ``MAX_LINE_BYTES`` are skipped."""
+def read_lines(descriptor: int) -> Iterator[bytes | None]:
+    """Lines as they arrive, with either line ending; None in place of one that is longer than ``MAX_LINE_BYTES``."""
     rest, skipping = b"", False
     while chunk := os.read(descriptor, CHUNK_BYTES):
         *lines, last = (rest + chunk).split(b"\n") if b"\n" in chunk else [rest + chunk]
@@ -77,6 +77,8 @@ def read_lines(descriptor: int) -> Iterator[bytes]:
             skipping = False
         rest = last
         if len(rest) > MAX_LINE_BYTES:
+            if not skipping:
+                yield None
             rest, skipping = b"", True
     if rest and not skipping:
         yield rest.rstrip(b"\r")

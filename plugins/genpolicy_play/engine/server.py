@@ -70,8 +70,11 @@ class Server:
             "quit": lambda _: None,
         }
 
-    def run(self, lines: Iterable[bytes]) -> int:
+    def run(self, lines: Iterable[bytes | None]) -> int:
         """Answer lines until ``quit`` or their end, where a search that has a limit of its own is finished first.
+
+        Args:
+            lines: None stands for one that was too long to read.
 
         Returns:
             The exit status.
@@ -81,7 +84,9 @@ class Server:
             for line in lines:
                 if self._worker.failure is not None:
                     break
-                if not self._answer_line(words_of(line)):
+                if line is None:
+                    self._replies.say("a line was too long to be read; it changes nothing")
+                elif not self._answer_line(words_of(line)):
                     return 0
             self._finish()
         except ClosedOutputError:
