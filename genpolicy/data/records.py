@@ -164,9 +164,7 @@ class DatasetInfo:
             data = yaml.safe_load(path.read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError):
             if folder.is_file():
-                raise DatasetError(
-                    f"{folder}: is a file; give the folder of a data set, the one that holds {INFO_FILE}"
-                ) from None
+                raise DatasetError(f"{folder}: is a file; give the folder of a data set, with {INFO_FILE}") from None
             what = "no such folder" if not folder.exists() else f"holds no {INFO_FILE}, so it is not a data set"
             way_out = "genpolicy data import|label|selfplay makes one, sample:GAME is shipped"
             raise DatasetError(f"{folder}: {what} ({way_out})") from None

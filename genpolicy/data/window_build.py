@@ -426,9 +426,8 @@ def _alive(pid: int) -> bool:
 
 
 def _has_move_values(dataset: Dataset, split: str) -> bool:
-    return any(
-        batch.column("move_values").null_count < batch.num_rows for batch in dataset.batches(["move_values"], split)
-    )
+    columns = (batch.column("move_values") for batch in dataset.batches(["move_values"], split))
+    return any(column.null_count < len(column) for column in columns)
 
 
 def _check_game(dataset: Dataset, game: Game[Any]) -> None:

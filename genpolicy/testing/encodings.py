@@ -22,15 +22,13 @@ def check_moves(game: Game[Any]) -> None:
     _hold(game, "there are moves", num_moves > 0)
     _hold(game, "move texts are all different", len(set(moves.texts)) == num_moves)
     _hold(game, "moves are texts without spaces", all(text and not set(text) & set(" \t\n") for text in moves))
-    _hold(
-        game, "moves.index(moves[i]) = i", [moves.index(moves[i]) for i in range(num_moves)] == list(range(num_moves))
-    )
+    found = [moves.index(moves[i]) for i in range(num_moves)]
+    _hold(game, "moves.index(moves[i]) = i", found == list(range(num_moves)))
     _refuses(game, "moves.index of a text that is not a move is a ValueError that quotes it", "no such move")
     for name in ("source", "target", "kind", "mirrored"):
         table = getattr(moves, name)
-        _hold(
-            game, f"moves.{name} has one integer a move", table.shape == (num_moves,) and table.dtype.kind == "i", name
-        )
+        is_whole = table.shape == (num_moves,) and table.dtype.kind == "i"
+        _hold(game, f"moves.{name} has one integer a move", is_whole, name)
     for name in ("source", "target"):
         table = getattr(moves, name)
         _hold(game, f"moves.{name} is a state token or -1", bool(((table >= -1) & (table < length)).all()))
@@ -78,9 +76,8 @@ def check_tokens(game: Game[Any]) -> None:
 def check_row(game: Game[Any], row: np.ndarray[Any, Any], text: str) -> None:
     """A row of ``encode``: int16, L long, every id admitted at its place."""
     tokens = game.tokens
-    _hold(
-        game, f"encode gives int16 rows of L ids (in {text!r})", row.dtype == np.int16 and row.shape == (tokens.length,)
-    )
+    is_row = row.dtype == np.int16 and row.shape == (tokens.length,)
+    _hold(game, f"encode gives int16 rows of L ids (in {text!r})", is_row)
     inside = bool(((row >= 0) & (row < len(tokens.symbols))).all())
     _hold(game, f"encode gives ids of symbols (in {text!r})", inside, row)
     admitted = tokens.admitted[np.arange(len(row)), row]
