@@ -34,11 +34,11 @@ import torch
 import genpolicy
 from genpolicy.config import compose, structured
 from genpolicy.game import Game
-from genpolicy.search.mcts import Mcts
 from genpolicy.search.model import Evaluator, Heuristic, Prior, RulesModel, even
-from genpolicy.search.selection import MctsConfig
 from genpolicy.training.config import RunConfig
+from genpolicy_mcts.mcts import Mcts
 from genpolicy_mcts.policy import MctsPolicy, PolicyModel
+from genpolicy_mcts.selection import MctsConfig
 from genpolicy_policy_baselines.one_step import OneStepConfig, OneStepLearner, OneStepPolicy
 
 GAMES = {"chess": "chess", "Connect Four": "connect:rows=6,cols=7,k=4,gravity=true"}

@@ -190,6 +190,29 @@ def structured(
     return cast(ConfigT, made)
 
 
+def with_unsaid(schema: type[Any], saved: Mapping[str, Any], data: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A saved configuration with the keys that it lacks because they are newer, as the code that saved it behaved.
+
+    A dataclass says in ``unsaid: ClassVar[Mapping[str, Any]]`` what a configuration without its newer keys means, where
+    that differs from their defaults.
+
+    Args:
+        schema: A dataclass.
+        saved: Nested plain values.
+        data: What gets the keys in place of ``saved``; a key that it has stays.
+    """
+    data = saved if data is None else data
+    filled = {key: value for key, value in getattr(schema, "unsaid", {}).items() if key not in saved}
+    filled.update(data)
+    for key, hint in _fields(schema).items():
+        nested, old, new = _nested(hint), saved.get(key, {}), data.get(key, {})
+        if nested is None or not isinstance(old, Mapping) or not isinstance(new, Mapping):
+            continue
+        if inner := with_unsaid(nested, old, new):
+            filled[key] = inner
+    return filled
+
+
 def to_yaml(config: Any) -> str:
     """The configuration as YAML, every key written out."""
     return OmegaConf.to_yaml(OmegaConf.structured(config))

@@ -41,6 +41,7 @@ EASY_FIRST = (
 EASY_FIRST_COMMIT = (replace(_COMMIT, default=True), *EASY_FIRST[1:])
 STOCHASTIC = (*EASY_FIRST[:-1], replace(_NOISE, default=0.5))
 A0_LAST = EASY_FIRST
+BY_PLY = (_SCORE, _LIKELIEST)
 REMASKING = (
     Option("eta", float, 0.1, low=0.0, high=1.0, help="share of tokens that are masked again", label="eta"),
     Option("sigma", str, "cap", choices=SIGMAS, help="how that share depends on the step"),

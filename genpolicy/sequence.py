@@ -206,6 +206,18 @@ class Layout:
             table[group.positions[:, None], group.symbols[None, :]] = group.admitted
         return table
 
+    @cached_property
+    def blocks(self) -> NDArray[np.int64]:
+        """[N] what is decided together when plies are imagined in order: 0, 1, ... for a move (with its value), the
+        state after it, the next move, ...; -1 for what is given."""
+        blocks = np.full(self.length, -1, np.int64)
+        block = -1
+        for slot in self.slots:
+            if not slot.given:
+                block = max(block + (slot.kind != "value"), 0)
+                blocks[slot.start : slot.stop] = block
+        return blocks
+
     def slot(self, kind: Kind, ply: int) -> Slot | None:
         """The slot of a kind at a ply, or None where the paradigm has none."""
         return next((s for s in self.slots if s.kind == kind and s.ply == ply), None)

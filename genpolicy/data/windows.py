@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -36,6 +36,10 @@ class Batch:
         """The batch with each of its tensors changed."""
         return type(self)(**{f.name: change(getattr(self, f.name)) for f in fields(self)})
 
+    def rows(self, index: Tensor) -> Self:
+        """Some of the windows."""
+        return self.map(lambda tensor: tensor[index])
+
     def to(self, device: torch.device | str) -> Self:
         """The batch on another device."""
         return self.map(lambda tensor: tensor.to(device, non_blocking=True))
@@ -59,6 +63,11 @@ class TokenBatch(Batch):
     """[B, N] bool, tokens that are trained on: labelled, not given, and not PAD unless PAD is trained."""
     indices: Tensor
     """[B] int64, index of each window in its source."""
+
+    def first(self, length: int) -> Self:
+        """The windows up to a token."""
+        tokens, frozen, target = (x[:, :length] for x in (self.tokens, self.frozen, self.target))
+        return replace(self, tokens=tokens, frozen=frozen, target=target)
 
 
 VIEWERS = ("absolute", "mover")

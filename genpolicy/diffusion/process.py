@@ -267,7 +267,14 @@ class Process(ABC):
         return noised
 
     def loss(
-        self, model: Denoiser, batch: WindowBatch, generator: Generators = None, *, admitted: Tensor | None = None
+        self,
+        model: Denoiser,
+        batch: WindowBatch,
+        generator: Generators = None,
+        *,
+        admitted: Tensor | None = None,
+        times: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
         """The trained loss, a scalar with a gradient: weighted cross-entropy at one random time a row.
 
@@ -276,12 +283,14 @@ class Process(ABC):
             batch: [B, N] tokens, frozen, target.
             generator: Draws times and noise.
             admitted: [N, K] or [B, N, K] bool, the symbols that noise may draw.
+            times: [B] int64 in 1..T in place of drawn ones.
+            weights: [N] of the tokens; None is 1.
         """
         x0 = batch.tokens
-        t = self.sample_times(x0.shape[0], generator, x0.device)
+        t = self.sample_times(x0.shape[0], generator, x0.device) if times is None else times
         xt, noised = self.corrupt(x0, t, frozen=batch.frozen, admitted=admitted, generator=generator)
         where = self.trained_tokens(xt, x0, noised) & self._counted(batch)
-        per_row = nll_per_row(model, xt, t, x0, where)
+        per_row = nll_per_row(model, xt, t, x0, where, weights)
         weight, count = self._weight(t).to(per_row.dtype), where.sum(1)
         if self.reduction == "sum":
             return (weight * per_row).mean()
@@ -379,12 +388,15 @@ def unit_times(num: int, generator: Generators, device: torch.device, time_sampl
     return stratified(unit, smallest=0.0) if time_sampling == "stratified" else unit
 
 
-def nll_per_row(model: Denoiser, xt: Tensor, t: Tensor, x0: Tensor, where: Tensor) -> Tensor:
-    """[B] sum of -log p(x_0) over the tokens of ``where``, in float32 at least."""
+def nll_per_row(
+    model: Denoiser, xt: Tensor, t: Tensor, x0: Tensor, where: Tensor, weights: Tensor | None = None
+) -> Tensor:
+    """[B] sum of -log p(x_0) over the tokens of ``where``, times their weights [N], in float32 at least."""
     nll = token_nll(model, xt, t, x0, where)
     nll = nll if nll.dtype == torch.float64 else nll.float()
     # Scattered and summed in a fixed order, so that a resumed run adds the same numbers in the same order.
-    return nll.new_zeros(x0.shape).masked_scatter(where, nll).sum(1)
+    each = nll.new_zeros(x0.shape).masked_scatter(where, nll)
+    return each.sum(1) if weights is None else (each * weights).sum(1)
 
 
 def relative_entropy(q: Tensor, p: Tensor) -> Tensor:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from genpolicy.errors import ConfigError
 
@@ -43,6 +44,9 @@ class NetworkConfig:
     ``none`` come with genpolicy. ``auto`` is ``relative`` in ``board`` geometry and ``none`` in ``sequence``."""
     bias_options: dict[str, Any] = field(default_factory=dict)
     """The bias's own options."""
+    shown_moves: bool | None = None
+    """Whether decided moves are shown on the squares that they concern, and imagined squares are told what stood there
+    before (``genpolicy.networks.shown_moves``). None: in ``board`` geometry."""
     time_conditioning: bool = False
     """Whether the timestep is an input. Off as in the paper, where the number of masks gives it away."""
     head: str = "unified"
@@ -55,6 +59,9 @@ class NetworkConfig:
     init_std: float = 0.02
     """Standard deviation of the initial weights, GPT-2's; projections back into the residual stream get
     ``init_std / sqrt(2 num_layers)``."""
+
+    unsaid: ClassVar[Mapping[str, Any]] = {"shown_moves": False}
+    """What a saved configuration means that lacks a key, because it is older than the key."""
 
     def __post_init__(self) -> None:
         _one_of("geometry", self.geometry, GEOMETRIES)
@@ -72,6 +79,11 @@ class NetworkConfig:
             raise ConfigError(f"dropout must lie in [0, 1), got {self.dropout}")
         if self.positions == "rotary" and (self.width // self.num_heads) % 2:
             raise ConfigError(f"rotary positions need an even head width, got {self.width // self.num_heads}")
+
+    @property
+    def shows_moves(self) -> bool:
+        """``shown_moves``, or what None stands for."""
+        return self.geometry == "board" if self.shown_moves is None else self.shown_moves
 
     @property
     def mlp_width(self) -> int:

@@ -30,9 +30,9 @@ class SequenceEmbedding(nn.Module):
         self.position = nn.Parameter(torch.empty(layout.length, width)) if learned_positions else None
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Ids [B, N] to features [B, N, W]."""
+        """Ids [B, n] to features [B, n, W]."""
         x: Tensor = self.symbol(tokens)
-        return x if self.position is None else x + self.position
+        return x if self.position is None else x + self.position[: tokens.shape[1]]
 
 
 class BoardEmbedding(nn.Module):
@@ -81,7 +81,7 @@ class BoardEmbedding(nn.Module):
         self.register_buffer("state_places", index_buffer(places), persistent=False)
         actions = np.flatnonzero(layout.kinds == KINDS.index("action"))
         self.register_buffer("action_tokens", index_buffer(actions), persistent=False)
-        self.has_actions = len(actions) > 0
+        self._actions = actions
         self.source = Linear(width, width, bias=False)
         self.target = Linear(width, width, bias=False)
         self.move_kinds = nn.Parameter(torch.empty(moves.num_kinds + 1, width))
@@ -103,19 +103,22 @@ class BoardEmbedding(nn.Module):
         return F.pad(codes, (0, 0, 0, 1))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Ids [B, N] to features [B, N, W]."""
+        """Ids [B, n] of the first n tokens to features [B, n, W]."""
+        n = tokens.shape[1]
         codes = self.place_codes()
-        static = F.embedding(self.state_places, codes) + F.embedding(self.plies, self.ply)
-        x: Tensor = self.symbol(tokens) + (static + F.embedding(self.kinds, self.kind))
-        if not self.has_actions:
+        static = F.embedding(self.state_places[:n], codes) + F.embedding(self.plies[:n], self.ply)
+        x: Tensor = self.symbol(tokens) + (static + F.embedding(self.kinds[:n], self.kind))
+        num_actions = int(np.searchsorted(self._actions, n))
+        if num_actions == 0:
             return x
-        ids = tokens[:, self.action_tokens]
+        action_tokens = self.action_tokens[:num_actions]
+        ids = tokens[:, action_tokens]
         moves = (
             F.embedding(self.move_source[ids], self.source(codes))
             + F.embedding(self.move_target[ids], self.target(codes))
             + F.embedding(self.move_kind[ids], self.move_kinds)
         )
-        return x.index_add(1, self.action_tokens, moves)
+        return x.index_add(1, action_tokens, moves)
 
 
 def _lookup(table: Tensor, index: Tensor) -> Tensor:

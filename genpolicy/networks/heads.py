@@ -67,15 +67,15 @@ class UnifiedHead(nn.Module):
 
     def __init__(self, layout: Layout, width: int, embedding: nn.Embedding | None) -> None:
         super().__init__()
-        self.num_tokens, self.num_symbols = layout.length, layout.num_symbols
+        self.num_symbols = layout.num_symbols
         self.table = OutputTable(np.arange(layout.num_symbols), width, embedding)
         self.register_buffer("positions", torch.arange(layout.length), persistent=False)
         self.register_buffer("symbols", torch.arange(layout.num_symbols), persistent=False)
 
     def forward(self, hidden: Tensor) -> TypedLogits:
-        """One group from features [B, N, W]."""
-        logits = _full_precision(linear(hidden, *self.table.select(None)))
-        return TypedLogits((LogitGroup(self.positions, self.symbols, logits),), self.num_tokens, self.num_symbols)
+        """One group from features [B, n, W]."""
+        logits, n = _full_precision(linear(hidden, *self.table.select(None))), hidden.shape[1]
+        return TypedLogits((LogitGroup(self.positions[:n], self.symbols, logits),), n, self.num_symbols)
 
     def nll(self, hidden: Tensor, targets: Tensor, where: Tensor) -> Tensor:
         """-log p(targets [B, N]) at the tokens of ``where`` [B, N], flat in row-major order."""
@@ -145,6 +145,7 @@ class _GroupHead(nn.Module):
     def __init__(self, layout: Layout, cluster: Cluster, rows: Tensor) -> None:
         super().__init__()
         self.has_excluded = not bool(cluster.admitted.all())
+        self._places = cluster.positions
         row_of = np.full(layout.length, -1)
         row_of[cluster.positions] = np.arange(len(cluster.positions))
         local = np.full(layout.num_symbols + 1, -1)
@@ -159,6 +160,10 @@ class _GroupHead(nn.Module):
         ):
             self.register_buffer(name, table, persistent=False)
 
+    def number(self, length: int) -> int:
+        """How many of the tokens are among the first ``length``."""
+        return int(np.searchsorted(self._places, length))
+
     def linear(self, chosen: Tensor, table: OutputTable) -> Tensor:
         """Logits [..., G] of features [..., W]."""
         return linear(chosen, *table.select(self.rows))
@@ -171,10 +176,11 @@ class _GroupHead(nn.Module):
         return _nll(logits, local.clamp(min=0)).masked_fill(local < 0, float("inf"))
 
     def group(self, logits: Tensor) -> LogitGroup:
-        """The group of logits [B, n, G], with minus infinity for symbols that are not admitted."""
+        """The group of the first n tokens' logits [B, n, G], with minus infinity for symbols that are not admitted."""
+        n = logits.shape[1]
         if self.has_excluded:
-            logits = logits.masked_fill(self.excluded, NEGATIVE_INFINITY)
-        return LogitGroup(self.positions, self.symbols, _full_precision(logits))
+            logits = logits.masked_fill(self.excluded[:n], NEGATIVE_INFINITY)
+        return LogitGroup(self.positions[:n], self.symbols, _full_precision(logits))
 
 
 class TypedHead(nn.Module):
@@ -194,7 +200,7 @@ class TypedHead(nn.Module):
 
     def __init__(self, layout: Layout, width: int, embedding: nn.Embedding | None, move_rank: int | None) -> None:
         super().__init__()
-        self.num_tokens, self.num_symbols = layout.length, layout.num_symbols
+        self.num_symbols = layout.num_symbols
         clusters = clusters_of(layout)
         factorised = move_rank is not None and any(c.is_action for c in clusters)
         linear = [c.symbols for c in clusters if not (factorised and c.is_action)]
@@ -228,24 +234,26 @@ class TypedHead(nn.Module):
             return by_square
         assert self.table is not None
         flat = hidden.reshape(-1, hidden.shape[-1])
-        return group.linear(flat.index_select(0, rows * self.num_tokens + tokens), self.table)
+        return group.linear(flat.index_select(0, rows * hidden.shape[1] + tokens), self.table)
 
     def forward(self, hidden: Tensor) -> TypedLogits:
-        """One group for each cluster of tokens, from features [B, N, W]."""
-        b = hidden.shape[0]
+        """One group for each cluster that has some of the tokens, from features [B, n, W]."""
+        b, length, _ = hidden.shape
         out = []
         for i, group in enumerate(self.groups):
             assert isinstance(group, _GroupHead)
+            n = group.number(length)
+            if n == 0:
+                continue
             if self.factorised[i]:
-                n = len(group.positions)
                 rows = repeat(torch.arange(b, device=hidden.device), "b -> (b n)", n=n)
-                tokens = repeat(group.positions, "n -> (b n)", b=b)
+                tokens = repeat(group.positions[:n], "n -> (b n)", b=b)
                 logits = rearrange(self._logits(i, hidden, rows, tokens), "(b n) g -> b n g", b=b, n=n)
             else:
                 assert self.table is not None
-                logits = group.linear(hidden.index_select(1, group.positions), self.table)
+                logits = group.linear(hidden.index_select(1, group.positions[:n]), self.table)
             out.append(group.group(logits))
-        return TypedLogits(tuple(out), self.num_tokens, self.num_symbols)
+        return TypedLogits(tuple(out), length, self.num_symbols)
 
     def nll(self, hidden: Tensor, targets: Tensor, where: Tensor) -> Tensor:
         """-log p(targets [B, N]) at the tokens of ``where`` [B, N], flat in row-major order.
@@ -253,7 +261,7 @@ class TypedHead(nn.Module):
         Infinite where the token cannot hold its target.
         """
         flat = where.reshape(-1).nonzero()[:, 0]
-        rows, tokens = flat // self.num_tokens, flat % self.num_tokens
+        rows, tokens = flat // where.shape[1], flat % where.shape[1]
         chosen_targets = targets.reshape(-1).index_select(0, flat)
         cluster = self.cluster_of[tokens]
         parts, places = [], []

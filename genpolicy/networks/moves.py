@@ -82,7 +82,7 @@ class MoveHead(nn.Module):
     def __init__(self, layout: Layout, width: int, rank: int, with_pad: bool) -> None:
         super().__init__()
         moves = layout.moves
-        self.num_moves, self.num_tokens = len(moves), layout.length
+        self.num_moves = len(moves)
         length = layout.state_length
         source = np.where(moves.source >= 0, moves.source, length).astype(np.int64)
         target = np.where(moves.target >= 0, moves.target, length).astype(np.int64)
@@ -127,7 +127,7 @@ class MoveHead(nn.Module):
             tokens: [n] place of each action token in the sequence.
         """
         flat = rearrange(hidden, "b n w -> (b n) w")
-        base = rows * self.num_tokens
+        base = rows * hidden.shape[1]
         action_at = base + tokens
         at = torch.cat([base[:, None] + self.squares[self.action_of[tokens]], action_at[:, None]], dim=1)
         n, num_places = at.shape

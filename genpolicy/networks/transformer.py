@@ -23,6 +23,7 @@ from genpolicy.networks.config import NetworkConfig
 from genpolicy.networks.cpu import Dropout, Linear, attend
 from genpolicy.networks.embedding import BoardEmbedding, SequenceEmbedding, index_buffer
 from genpolicy.networks.heads import TypedHead, UnifiedHead
+from genpolicy.networks.shown_moves import ShownMoves
 from genpolicy.sequence import Layout
 
 TIME_FEATURES = 64
@@ -51,7 +52,7 @@ class Rotary(nn.Module):
         """[B, N, ..., H, D] in, the same shape out; features i and i + D/2 form a pair."""
         first, second = x.chunk(2, dim=-1)
         shape = (x.shape[1],) + (1,) * (x.ndim - 3) + (-1,)
-        cos, sin = self.cos.to(x.dtype).view(shape), self.sin.to(x.dtype).view(shape)
+        cos, sin = (table[: x.shape[1]].to(x.dtype).view(shape) for table in (self.cos, self.sin))
         return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
 
@@ -135,7 +136,7 @@ class TimeEmbedding(nn.Module):
 class Trunk(nn.Module):
     """Embedding, blocks and final norm: ids [B, N] to features [B, N, W]."""
 
-    def __init__(self, layout: Layout, config: NetworkConfig, num_input_symbols: int) -> None:
+    def __init__(self, layout: Layout, config: NetworkConfig, num_input_symbols: int, *, causal: bool = False) -> None:
         super().__init__()
         self.num_heads = config.num_heads
         self.embedding: SequenceEmbedding | BoardEmbedding
@@ -146,6 +147,8 @@ class Trunk(nn.Module):
         else:
             positions = torch.arange(layout.length)
             self.embedding = SequenceEmbedding(layout, num_input_symbols, config.width, learned)
+        shows = config.shows_moves and ShownMoves.applies(layout)
+        self.shown = ShownMoves(layout, config.width, num_input_symbols, causal=causal) if shows else None
         self.bias = make_bias(layout, config)
         rotary = None if learned else Rotary(positions, config.width // config.num_heads)
         self.time = TimeEmbedding(config.width) if config.time_conditioning else None
@@ -156,10 +159,10 @@ class Trunk(nn.Module):
     def forward(
         self, tokens: Tensor, t: Tensor | None, visible: Tensor | None = None, added: Tensor | None = None
     ) -> Tensor:
-        """Features [B, N, W] of ids [B, N] at times [B].
+        """Features [B, n, W] of ids [B, n] at times [B], where n is N or where an earlier slot of the layout ends.
 
         Args:
-            tokens: Ids.
+            tokens: Ids of the first n tokens; those after them are then not there.
             t: Times; needed only with time conditioning.
             visible: [N, N] bool, the tokens (columns) that each token (row) attends to; None for all.
             added: [B, N, W] features added to the embedding; None for none.
@@ -168,6 +171,8 @@ class Trunk(nn.Module):
             ConfigError: the network is conditioned on time and got none.
         """
         x = self.embedding(tokens)
+        if self.shown is not None:
+            x = self.shown(x, tokens)
         if added is not None:
             x = x + added
         if self.time is not None:
@@ -175,7 +180,9 @@ class Trunk(nn.Module):
                 raise ConfigError("this network has time_conditioning: true, so it needs the timesteps t")
             x = x + self.time(t)
         x = self.dropout(x)
-        static = self.bias.static()
+        static, n = self.bias.static(), tokens.shape[1]
+        if static is not None and n < static.shape[-1]:
+            static = static[:, :, :n, :n].contiguous()
         hidden = None if visible is None else self._hidden_bias(visible, x.dtype)
         for i, block in enumerate(self.blocks):
             x = block(x, _total(None if static is None else static[i], self.bias.of_layer(i, x), hidden))
@@ -196,6 +203,7 @@ class DenoisingTransformer(nn.Module):
         layout: The tokens of a sequence.
         config: The network's shape.
         num_input_symbols: Symbols that the input may hold; the layout's and the mask if None.
+        causal: Whether a token's features predict the next token (``ShownMoves``).
         generator: Draws the initial weights; torch's default generator if None.
     """
 
@@ -205,6 +213,7 @@ class DenoisingTransformer(nn.Module):
         config: NetworkConfig,
         num_input_symbols: int | None = None,
         *,
+        causal: bool = False,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
@@ -215,7 +224,7 @@ class DenoisingTransformer(nn.Module):
             raise ConfigError(
                 f"num_input_symbols must be at least the layout's {layout.num_symbols}, got {num_input_symbols}"
             )
-        self.trunk = Trunk(layout, config, self.num_input_symbols)
+        self.trunk = Trunk(layout, config, self.num_input_symbols, causal=causal)
         embedding = self.trunk.embedding.symbol if config.tied else None
         self.head: UnifiedHead | TypedHead
         if config.head == "unified":
@@ -239,7 +248,7 @@ class DenoisingTransformer(nn.Module):
         """Logits of the clean tokens.
 
         Args:
-            tokens: Ids [B, N], int64, below ``num_input_symbols``.
+            tokens: Ids [B, N], int64, below ``num_input_symbols``; or the first n of each row (see ``Trunk``).
             t: Timesteps [B]; needed only with time conditioning.
             visible: [N, N] bool, the tokens (columns) that each token (row) attends to; None for all.
         """

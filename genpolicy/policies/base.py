@@ -1,4 +1,4 @@
-"""Policy: what chooses moves. Decision: what it chose and why. Saving and loading.
+"""Policy: what chooses moves (a ``Decision``). Saving and loading.
 
 A saved policy is a folder of ``config.yaml`` (with ``policy:``, its entry-point name, and ``format:``, this layout's
 version), ``model.safetensors`` where it has weights, and ``provenance.json``. No pickle is ever read.
@@ -11,7 +11,6 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -25,6 +24,9 @@ from genpolicy.control import FREE, Control
 from genpolicy.errors import CheckpointError, RegistryError
 from genpolicy.game import Game
 from genpolicy.options import Option, PolicySpec, options_of, read_options
+from genpolicy.policies.decision import Decision as Decision
+from genpolicy.policies.decision import Variation as Variation
+from genpolicy.policies.decision import likeliest_first as likeliest_first
 from genpolicy.registry import spelled_pairs
 
 if TYPE_CHECKING:
@@ -37,30 +39,6 @@ GENERAL_OPTIONS = ("device", "game")
 """What ``load_policy`` accepts for every policy besides its own options."""
 FORMAT_VERSION = 1
 """Increased whenever older code could not read the folders that this code writes."""
-
-
-@dataclass(frozen=True)
-class Decision:
-    """A policy's answer for one position."""
-
-    move: int
-    """Absolute move id, legal in the position."""
-    policy: dict[int, float] | None = None
-    """Probability of each legal move (absolute ids, sum 1), where the policy has one."""
-    value: float | None = None
-    """In [-1, 1] for the player to move, where the policy has one."""
-    line: tuple[int, ...] = ()
-    """The imagined moves, absolute ids, beginning with the first imagined action (which may differ from ``move`` where
-    that one was illegal). They need not be legal; -1 where the policy imagined the game's end instead of a move."""
-    states: tuple[str | None, ...] = ()
-    """Text of each imagined state, ``states[i]`` after ``line[i]``; None where the tokens stand for no position."""
-    stats: Mapping[str, float] = field(default_factory=dict)
-    """Numbers for people: ``network_calls``, ``raw_legal`` (1 when the move was legal before the mask), ..."""
-
-
-def likeliest_first(policy: Mapping[int, float] | None) -> dict[int, float]:
-    """A distribution over moves in the order of probability, equal ones by their ids; {} for None."""
-    return dict(sorted((policy or {}).items(), key=lambda item: (-item[1], item[0])))
 
 
 class Policy(ABC):
@@ -143,8 +121,16 @@ class Policy(ABC):
         """The ways of playing that a table compares, by name, over the same weights; by default the policy alone."""
         return {"": self}
 
-    def search_model(self) -> SearchModel | None:
-        """What a tree search over the policy expands; None for the game's rules, judged by its decisions."""
+    def search_model(self, name: str | None = None) -> SearchModel | None:
+        """What a tree search over the policy expands.
+
+        Args:
+            name: One of several models that it may have; None asks for its own choice.
+
+        Returns:
+            None where the game's rules are searched, judged by the policy's decisions, or where it has no such model.
+        """
+        del name
         return None
 
     def comparator(self) -> Comparator | None:

@@ -8,27 +8,29 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import inspect
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from genpolicy import registry
 from genpolicy.data.windows import TokenBatch
-from genpolicy.diffusion.logits import Denoiser, TypedLogits
-from genpolicy.diffusion.process import Process
+from genpolicy.diffusion.logits import NEGATIVE_INFINITY, TypedLogits
+from genpolicy.diffusion.making import make_process
 from genpolicy.diffusion.random import uniforms
 from genpolicy.diffusion.ranking import usable_logits
-from genpolicy.errors import ConfigError, RegistryError, did_you_mean
+from genpolicy.errors import ConfigError, RegistryError
 from genpolicy.game import Game
-from genpolicy.networks import DenoisingTransformer
 from genpolicy.options import Option, PolicySpec
 from genpolicy.policies import declared
 from genpolicy.policies.base import Policy
 from genpolicy.policies.dream import Recorder
+from genpolicy.policies.imagined import Imagination, ImaginedModel, search
+from genpolicy.policies.ply_order import ORDERS, PlyOrder
 from genpolicy.policies.tokens import (
     FirstAction,
     FirstCall,
@@ -38,10 +40,11 @@ from genpolicy.policies.tokens import (
     NetworkPolicy,
     acting_layout,
 )
-from genpolicy.sequence import Layout, Slot
+from genpolicy.sequence import KINDS, Layout, Slot
 
 if TYPE_CHECKING:
     from genpolicy.diffusion import Sampler
+    from genpolicy.search.model import SearchModel
 
 
 @dataclass
@@ -58,6 +61,12 @@ class SamplerConfig:
     """What the sampler takes itself."""
     num_futures: int = 1
     """Futures imagined for one decision; above 1 the move is the likeliest of the mean of p(a_0 | s, future)."""
+    candidates: int = 0
+    """Moves whose imagined boards are judged (``genpolicy.policies.imagined``); 0 plays what the sampler says."""
+    depth: int = 1
+    """Imagined boards of each candidate's line."""
+    weight: float = 32.0
+    """Of a line's win probability against the candidate's log-probability."""
     horizon: int | None = None
     """Plies imagined, where the model was trained for several horizons; None is the learner's own."""
 
@@ -75,10 +84,18 @@ class DiffusionConfig(NetworkLearnerConfig):
     plies after it are hidden (Ye et al. 2025, Table 6). ``horizon`` is then the longest that a policy can
     imagine; with rotary positions it may be longer than all of these."""
     process: dict[str, Any] = field(default_factory=lambda: {"kind": "absorbing"})
-    """``kind``: entry point in group ``genpolicy.processes``; the other keys are its own (``num_timesteps``,
+    """``kind``: entry point in group ``genpolicy.processes``; ``order``: ``joint``, noise over the whole future (the
+    paper's), or ``ply`` (``genpolicy.policies.ply_order``); the other keys are the process's own (``num_timesteps``,
     ``schedule``, ``weighting``, ``reduction``, ...)."""
+    value_weight: float = 1.0
+    """Of the loss of value tokens against that of all others: a value's gradient is easily several times a move's."""
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     """How the policy plays by default."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.value_weight < math.inf:
+            raise ConfigError(f"learner.value_weight must be at least 0, got {self.value_weight}")
 
 
 class DiffusionLearner(NetworkLearner):
@@ -97,20 +114,47 @@ class DiffusionLearner(NetworkLearner):
 
     def __init__(self, game: Game[Any], config: DiffusionConfig) -> None:
         layout = acting_layout(game, config.paradigm, config.horizon, admit_pad=config.train_pad)
-        process = make_process(config.process, layout.num_symbols)
+        options = dict(config.process)
+        order, joint = options.pop("order", ORDERS[0]), options.pop("joint_share", 0.0)
+        if order not in ORDERS:
+            raise ConfigError(f"key 'learner.process.order' must be one of {', '.join(ORDERS)}; got {order!r}")
+        if not isinstance(joint, int | float) or not 0 <= joint <= 0.5 or (joint and order == "joint"):
+            raise ConfigError(
+                f"key 'learner.process.joint_share' is a part of the records, from 0 to 0.5, under order: ply; got "
+                f"{joint!r}"
+            )
+        if order == "ply" and config.horizons:
+            raise ConfigError(
+                "learner.horizons: with learner.process.order=ply all shorter horizons are trained already"
+            )
+        process = make_process(options, layout.num_symbols)
         super().__init__(game, config, layout, process.input_symbols)
-        self.process = process
+        self.process, self.by_ply = process, PlyOrder(layout, joint) if order == "ply" else None
         for horizon in config.horizons:
             self.end_of(horizon)
+        is_value = torch.from_numpy(layout.kinds == KINDS.index("value"))
+        self.token_weights = torch.where(is_value, config.value_weight, 1.0) if config.value_weight != 1 else None
 
     def loss(self, batch: TokenBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
         """The process's loss at one random time a row, and with one random horizon where there are several."""
-        model: Denoiser = self.network
+        if self.by_ply is not None:
+            total = torch.zeros((), device=batch.tokens.device)
+            for part, pure in self.by_ply.split(batch, uniforms(4, (len(batch),), generator, batch.tokens.device)):
+                times = self.process.sample_times(len(part), generator, pure.device)
+                times = times.masked_fill(pure, self.process.num_timesteps)
+                total = total + self._loss(part, generator, times) * len(part) / len(batch)
+            return total, {}
         if self.config.horizons:
             (drawn,) = uniforms(1, (1,), generator, batch.tokens.device)
-            end = self.end_of(self.config.horizons[int(float(drawn) * len(self.config.horizons))])
-            batch, model = self._cut(batch, end), Within(self.network, self.visible_until(end))
-        return self.process.loss(model, batch, generator, admitted=self.admitted), {}
+            batch = batch.first(self.end_of(self.config.horizons[int(float(drawn) * len(self.config.horizons))]))
+        return self._loss(batch, generator), {}
+
+    def _loss(self, batch: TokenBatch, generator: torch.Generator, times: Tensor | None = None) -> Tensor:
+        n, weights = batch.tokens.shape[1], self.token_weights
+        weights = None if weights is None else weights[:n].to(batch.tokens.device)
+        return self.process.loss(
+            self.network, batch, generator, admitted=self.admitted[:n], times=times, weights=weights
+        )
 
     def end_of(self, horizon: int) -> int:
         """Number of tokens of a sequence with this many plies imagined.
@@ -122,72 +166,19 @@ class DiffusionLearner(NetworkLearner):
             raise ConfigError(f"a horizon of this model is 1..{self.config.horizon} (learner.horizon), got {horizon}")
         return Layout(self.game, self.config.paradigm, horizon, tokenizer=self.layout.tokenizer).length
 
-    def visible_until(self, end: int) -> Tensor | None:
-        """[N, N] bool, what tokens attend to where the sequence has ``end`` tokens; None where that is all."""
-        if end == self.layout.length:
-            return None
-        seen = torch.arange(self.layout.length, device=self.admitted.device) < end
-        # What is hidden sees itself: a token that attends to nothing has no features.
-        return seen[None, :] | torch.eye(self.layout.length, dtype=torch.bool, device=seen.device)
-
-    def _cut(self, batch: TokenBatch, end: int) -> TokenBatch:
-        hidden = torch.arange(self.layout.length, device=batch.tokens.device) >= end
-        tokens = batch.tokens.masked_fill(hidden, self.layout.mask)
-        return dataclasses.replace(batch, tokens=tokens, target=batch.target & ~hidden)
-
     @torch.no_grad()
     def elbo(self, batch: TokenBatch, generator: torch.Generator) -> Tensor:
         """[B] bound on -log p(future | position) in nats, one random time a row: unbiased, so average many."""
-        return self.process.elbo(self.network, batch, generator, admitted=self.admitted)
-
-
-class Within:
-    """A denoiser in which tokens see only some of the others."""
-
-    def __init__(self, network: DenoisingTransformer, visible: Tensor | None) -> None:
-        self._network, self._visible = network, visible
-
-    def __call__(self, tokens: Tensor, t: Tensor) -> TypedLogits:
-        """Logits of x_0 for noised tokens [B, N] at times [B]."""
-        logits: TypedLogits = self._network(tokens, t, self._visible)
-        return logits
-
-    def token_nll(self, tokens: Tensor, t: Tensor, targets: Tensor, where: Tensor) -> Tensor:
-        """-log p(targets) in nats at the tokens of ``where``, flat in row-major order."""
-        return self._network.token_nll(tokens, t, targets, where, self._visible)
-
-
-def make_process(options: Mapping[str, Any], num_symbols: int) -> Process:
-    """The process of a ``process:`` section.
-
-    Args:
-        options: ``kind`` and what the process takes itself.
-        num_symbols: Number of symbols of the layout.
-
-    Raises:
-        ConfigError: no ``kind``, or a key that the process does not take.
-        RegistryError: no such process, or it is not a ``Process``.
-    """
-    rest = dict(options)
-    kind = rest.pop("kind", None)
-    if not isinstance(kind, str):
-        raise ConfigError(f"learner.process.kind must name one of: {', '.join(registry.available('processes'))}")
-    factory = registry.load("processes", kind)
-    known = {name: p for name, p in inspect.signature(factory).parameters.items() if name != "num_symbols"}
-    for key, value in rest.items():
-        if key not in known:
-            hint = did_you_mean(key, known)
-            raise ConfigError(f"key 'learner.process.{key}' does not exist.{hint} Keys here: kind, {', '.join(known)}")
-        default = known[key].default
-        whole = isinstance(default, float) and type(value) is int  # 1 is a number such as 1.0, too
-        if isinstance(default, int | float | str) and type(value) is not type(default) and not whole:
-            raise ConfigError(f"key 'learner.process.{key}' is a value such as {default!r}, got {value!r}")
-    process = factory(num_symbols, **rest)
-    if not isinstance(process, Process):
-        if kind not in registry.available("learners"):
-            raise registry.wrong_thing("processes", kind, process, "a genpolicy.diffusion.Process")
-        raise ConfigError(f"process {kind!r} noises embeddings, not tokens: set learner.kind={kind}")
-    return process
+        if self.by_ply is None:
+            return self.process.elbo(self.network, batch, generator, admitted=self.admitted)
+        shown = torch.zeros(len(batch), dtype=torch.bool, device=batch.tokens.device)
+        views = [self.by_ply.view(batch, block, shown) for block in range(len(self.by_ply.ends))]
+        ends = self.by_ply.ends
+        bounds = [
+            self.process.elbo(self.network, view, generator, admitted=self.admitted[:end])
+            for view, end in zip(views, ends, strict=True)
+        ]
+        return torch.stack(bounds).sum(0)
 
 
 class DiffusionPolicy(NetworkPolicy):
@@ -201,6 +192,9 @@ class DiffusionPolicy(NetworkPolicy):
         temperature: Divides the logits of what is drawn; 0 takes the likeliest.
         num_futures: Futures imagined; above 1 (sampler ``a0_last`` and a temperature) the move is the likeliest of the
             mean over them of p(a_0 | s, future), and the line is the future that gives it the highest probability.
+        candidates: The K likeliest moves are judged by the boards that are imagined after them; 0: no search.
+        depth: Imagined boards of each candidate's line.
+        weight: Of a line's win probability, in nats of the candidate's log-probability.
         horizon: Plies imagined, at most the learner's.
         seed: Same seed, same game.
         legal_mask: See ``NetworkPolicy``.
@@ -224,6 +218,9 @@ class DiffusionPolicy(NetworkPolicy):
         num_steps: int | None = None,
         temperature: float | None = None,
         num_futures: int | None = None,
+        candidates: int | None = None,
+        depth: int | None = None,
+        weight: float | None = None,
         horizon: int | None = None,
         seed: int = 0,
         legal_mask: bool = True,
@@ -239,17 +236,25 @@ class DiffusionPolicy(NetworkPolicy):
             num_steps=preset.num_steps if num_steps is None else num_steps,
             temperature=(preset.temperature if same else None) if temperature is None else temperature,
             num_futures=(preset.num_futures if same else 1) if num_futures is None else num_futures,
+            candidates=preset.candidates if candidates is None else candidates,
+            depth=preset.depth if depth is None else depth,
+            weight=preset.weight if weight is None else weight,
             horizon=preset.horizon if horizon is None else horizon,
             options={**(preset.options if same else {}), **options},
         )
-        self._end = learner.end_of(self.sampling.horizon or learner.config.horizon)
+        # Noise ordered by ply is not trained on what lies after the block that is decided: the first, for one call.
+        by_one_call = learner.by_ply is not None and self.sampling.name == "one_call"
+        self._plies = 1 if by_one_call else self.sampling.horizon or learner.config.horizon
+        self._end = learner.end_of(self._plies)
         self._sampler = self._make_sampler()
         self._require_futures()
+        self._imagination = Imagination(learner) if self.sampling.candidates else None
 
     def _require_futures(self) -> None:
         number = self.sampling.num_futures
-        if number < 1:
-            raise ValueError(f"num_futures must be at least 1, got {number}")
+        for name, least in (("num_futures", 1), ("candidates", 0), ("depth", 1), ("weight", 0)):
+            if not getattr(self.sampling, name) >= least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self.sampling, name)}")
         if number > 1 and not (self._sampler.decides_last and self._sampler.config.get("temperature")):
             from genpolicy.diffusion.samplers import sampler_class
 
@@ -269,15 +274,27 @@ class DiffusionPolicy(NetworkPolicy):
 
     @property
     def num_calls(self) -> int:
-        """Network calls of one decision, all futures of a position in one."""
+        """Network calls of one decision, all futures or candidates of a position in one."""
+        if self._imagination is not None:
+            return 1 + 2 * self.sampling.depth
         return len(self._sampler.timesteps) - 1
 
     def modes(self) -> dict[str, Policy]:
-        """The marginal by one call, which is every sampler's baseline, and the sampler as it is set."""
-        if self.sampling.name == "one_call":
+        """One call's marginal, the paper's sampler where noise is ordered otherwise, the sampler as set, the search."""
+        now, by_ply = self.sampling, self.learner.by_ply
+        if now.name == "one_call" and not now.candidates:
             return {"one_call": self}
-        alone = self.with_options(sampler="one_call")
-        return {"one_call": alone, f"{self.sampling.name} {self.num_calls}": self}
+        modes: dict[str, Policy] = {"one_call": self.with_options(sampler="one_call", candidates=0)}
+        if by_ply is not None and by_ply.joint:
+            steps = self.learner.process.num_timesteps
+            paper = self.with_options(sampler="easy_first", num_steps=steps, candidates=0, temperature=now.temperature)
+            modes[f"easy_first {steps}"] = paper
+        if now.name != "one_call":
+            sampled = self.with_options(candidates=0) if now.candidates else self
+            modes[f"{now.name} {sampled.num_calls}"] = sampled
+        if now.candidates:
+            modes[f"imagined search {now.candidates} x {now.depth}"] = self
+        return modes
 
     def with_effort(self, *, calls: int | None = None, plies: int | None = None) -> Policy:
         """See ``Policy.with_effort``; one call is the marginal's move."""
@@ -290,35 +307,53 @@ class DiffusionPolicy(NetworkPolicy):
             changed["horizon"] = min(plies, self.learner.config.horizon)
         return self.with_options(**changed) if changed else self
 
+    def search_model(self, name: str | None = None) -> SearchModel | None:
+        """See ``Policy.search_model``; ``imagined`` is its imagination, by default the rules are searched."""
+        return ImaginedModel(Imagination(self.learner)) if name == "imagined" else None
+
     @property
     def mask_only_filters(self) -> bool:
         """Whether it plays the likeliest move by one call."""
-        return self.num_calls == 1 and not self._sampler.config.temperature
+        return self._imagination is None and self.num_calls == 1 and not self._sampler.config.temperature
 
     def _options_with(self, changed: dict[str, Any]) -> dict[str, Any]:
-        now: dict[str, Any] = {"num_steps": self.sampling.num_steps, "horizon": self.sampling.horizon}
+        names = ("num_steps", "horizon", "candidates", "depth", "weight")
+        now: dict[str, Any] = {name: getattr(self.sampling, name) for name in names}
         if changed.get("sampler", self.sampling.name) == self.sampling.name:
             temperature = self.sampling.temperature
             now = {**now, **self.sampling.options, "sampler": self.sampling.name, "temperature": temperature}
             now["num_futures"] = self.sampling.num_futures
         return {**self.own_options(), **now, **changed}
 
-    def _visible(self) -> Tensor | None:
-        return self.learner.visible_until(self._end)
+    def _predict(self, tokens: Tensor, t: Tensor) -> TypedLogits:
+        by_ply, network, length = self.learner.by_ply, self.learner.network, self.layout.length
+        if by_ply is None and self._end < length:  # as such a network has always played, to the bit
+            return TypedLogits.of(
+                network(tokens, t, (torch.arange(length, device=tokens.device) < self._end).expand(length, length))
+            )
+        end = self._end
+        if by_ply is not None and self._sampler.orders_blocks:
+            end = min(end, by_ply.ends[self._sampler.last_block(int(t[0]))])
+        logits = TypedLogits.of(network(tokens[:, :end], t))
+        # The tokens after it are frozen or left as noise, so nothing reads a prediction of them.
+        return dataclasses.replace(logits, num_tokens=self.layout.length)
 
     def _imagined_slots(self) -> Sequence[Slot]:
-        return [slot for slot in self.layout.slots if slot.stop <= self._end]
+        plies = self.layout.horizon if self._imagination is None else self.sampling.depth
+        return [slot for slot in self.layout.slots if slot.stop <= self._end and slot.ply <= plies]
 
     def _shown_layout(self) -> Layout:
         if self._end == self.layout.length:
             return self.layout
-        own, horizon = self.layout, self.sampling.horizon or 1
-        return Layout(self.game, own.paradigm, horizon, admit_pad=own.admit_pad, tokenizer=own.tokenizer)
+        own = self.layout
+        return Layout(self.game, own.paradigm, self._plies, admit_pad=own.admit_pad, tokenizer=own.tokenizer)
 
     def _imagine(
         self, tokens: Tensor, seeds: Sequence[int], first_action: FirstAction, recorder: Recorder | None
     ) -> Imagined:
         """Fill in a batch of roots; where several futures are imagined, the move is their mean's likeliest."""
+        if self._imagination is not None:
+            return self._searched(self._imagination, tokens, first_action, recorder)
         number = self.sampling.num_futures
         if number == 1:
             return self._sampled(tokens, seeds, first_action, recorder)
@@ -336,6 +371,24 @@ class DiffusionPolicy(NetworkPolicy):
         first = FirstCall(many.first_call.marginal[::number], many.first_call.best[::number])
         return Imagined(chosen, first, many.latest[::number], many.num_calls)
 
+    def _searched(
+        self, model: Imagination, tokens: Tensor, first_action: FirstAction, recorder: Recorder | None
+    ) -> Imagined:
+        """The best of the candidates, and the line that was imagined of it."""
+        layout, sampling = self.layout, self.sampling
+        roots = tokens[:, : layout.state_length]
+        found = search(model, roots, first_action.legal, sampling.candidates, sampling.depth, sampling.weight)
+        filled = tokens.clone()
+        for ply in range(sampling.depth + 1):
+            if (action := layout.slot("action", ply)) is not None:
+                filled[:, action.start] = found.lines[:, 0, ply] + layout.move_offset
+            if ply and (state := layout.slot("state", ply)) is not None:
+                filled[:, state.start : state.stop] = found.boards[:, 0, ply - 1]
+        first = FirstCall(found.log_policy, found.log_policy.argmax(-1) + layout.move_offset)
+        latest = torch.full_like(found.log_policy, NEGATIVE_INFINITY)
+        latest.scatter_reduce_(1, found.lines[:, :, 0].clamp(min=0), found.score, "amax")
+        return Imagined(filled, first, latest.log_softmax(-1), self.num_calls, found)
+
     def _sampled(
         self, tokens: Tensor, seeds: Sequence[int], first_action: FirstAction, recorder: Recorder | None
     ) -> Imagined:
@@ -347,8 +400,6 @@ class DiffusionPolicy(NetworkPolicy):
         beyond = torch.arange(self.layout.length, device=tokens.device) >= self._end
         given = torch.from_numpy(self.layout.given.copy()).to(tokens.device)
         frozen = (given | beyond).expand_as(tokens)
-        # What lies beyond the horizon is noise that stays: the network does not look there, but it must be symbols that
-        # the network takes, and not every process has a mask.
         noise = process.prior_sample(tokens, given.expand_as(tokens), admitted=admitted, generator=generators)
         first_call, num_calls, step = None, 0, None
         for step in sample_steps(
@@ -378,8 +429,12 @@ class DiffusionPolicy(NetworkPolicy):
         own = dict(self.sampling.options)
         if self.sampling.temperature is not None:
             own["temperature"] = self.sampling.temperature
-        if sampler_class(self.sampling.name).decides_last:
+        made = sampler_class(self.sampling.name)
+        if made.decides_last:
             own.setdefault("last", [self.layout.first_action])
+        if made.orders_blocks:
+            inside = np.arange(self.layout.length) < self._end
+            own.setdefault("blocks", np.where(inside, self.layout.blocks, -1).tolist())
         sampler = make_sampler(self.sampling.name, self.learner.process, **own)
         sampler.set_timesteps(self.sampling.num_steps)
         return sampler

@@ -17,7 +17,7 @@ import torch
 
 import genpolicy
 from genpolicy import registry
-from genpolicy.config import structured, to_dict, to_yaml
+from genpolicy.config import structured, to_dict, to_yaml, with_unsaid
 from genpolicy.control import FREE, Control
 from genpolicy.errors import CheckpointError, ConfigError
 from genpolicy.files import write_atomic
@@ -190,9 +190,9 @@ class WeightsPolicy(Policy):
             if other.spec != game.spec:
                 raise CheckpointError(f"{folder}: this policy plays {game.spec!r}, not {other.spec!r}")
         try:
-            learner_config = structured(
-                cls.learner_class.Config, config["learner"], where=f"{folder}/config.yaml", prefix="learner"
-            )
+            schema = cls.learner_class.Config
+            section = with_unsaid(schema, config["learner"])
+            learner_config = structured(schema, section, where=f"{folder}/config.yaml", prefix="learner")
         except ConfigError as error:
             raise CheckpointError(f"{error} (the folder was written by another version, or changed by hand)") from error
         with bounded_by(folder / "model.safetensors"):

@@ -11,19 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from genpolicy.control import FREE, Control
-from genpolicy.policies.base import Decision, likeliest_first
-
-
-@dataclass(frozen=True)
-class Variation:
-    """One move and the line expected after it."""
-
-    line: tuple[int, ...]
-    """Absolute ids, the move first; the later ones need not be legal."""
-    value: float | None = None
-    """In [-1, 1] for the player to move at the root."""
-    mate_plies: int | None = None
-    """Plies to a certain mate, negative where the player to move is mated; None where none is known."""
+from genpolicy.policies.base import Decision, Variation, likeliest_first
 
 
 @dataclass(frozen=True)
@@ -48,13 +36,13 @@ class Answer:
 
     @classmethod
     def of(cls, decision: Decision, nodes: int = 0, num_variations: int = 1) -> Answer:
-        """The answer that a decision gives; the other variations are the likeliest moves of its distribution."""
+        """The answer that a decision gives; the other variations are its own, or the likeliest of its moves."""
         line = decision.line if decision.line[:1] == (decision.move,) else (decision.move,)
         plies = decision.stats.get("mate_plies")
         sign = -1 if (decision.value or 0.0) < 0 else 1
         first = Variation(line, decision.value, None if not plies else sign * int(plies))
-        others = likeliest_first(decision.policy)
-        more = [Variation((move,)) for move, chance in others.items() if move != decision.move and chance > 0]
+        others = [Variation((move,)) for move, chance in likeliest_first(decision.policy).items() if chance > 0]
+        more = [each for each in decision.variations or others if each.line[0] != decision.move]
         depth = decision.stats.get("depth")
         variations = (first, *more[: num_variations - 1])
         return cls(variations, nodes, None if depth is None else int(depth), decision.line, decision.states)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,8 +26,9 @@ from genpolicy.game import Game
 from genpolicy.networks import DenoisingTransformer, NetworkConfig
 from genpolicy.options import Option, PolicySpec
 from genpolicy.policies import declared
-from genpolicy.policies.base import Decision, legal_of, legal_probabilities
+from genpolicy.policies.base import Decision, Variation, legal_of, legal_probabilities
 from genpolicy.policies.dream import Dream, OnStep, Recorder
+from genpolicy.policies.imagined import Candidates
 from genpolicy.policies.learner import Learner
 from genpolicy.policies.saved import WeightsPolicy
 from genpolicy.sequence import Layout, Slot
@@ -140,7 +141,8 @@ class NetworkLearner(Learner):
     def param_groups(self, weight_decay: float) -> list[dict[str, Any]]:
         """As ``Learner.param_groups``; Muon gets the matrices outside embedding, attention bias and head."""
         decayed, others = super().param_groups(weight_decay)
-        outer = (self.network.trunk.embedding, self.network.trunk.bias, self.network.head)
+        trunk = self.network.trunk
+        outer = (trunk.embedding, trunk.shown, trunk.bias, self.network.head)
         kept = {id(p) for part in outer if part is not None for p in part.parameters()}
         return [{**decayed, "muon": [p for p in decayed["params"] if p.ndim == 2 and id(p) not in kept]}, others]
 
@@ -193,6 +195,8 @@ class Imagined:
     """[B, M] float64 log-probabilities of the first action's moves in the last call, under the legal mask."""
     num_calls: int
     """Network calls, each of the whole batch."""
+    searched: Candidates | None = None
+    """What was imagined of several moves; None where one future is all there is."""
 
 
 class FirstAction:
@@ -205,11 +209,11 @@ class FirstAction:
     """
 
     def __init__(self, layout: Layout, admitted: Tensor, legal: Tensor | None) -> None:
-        self._layout, self._admitted, self._legal = layout, admitted, legal
+        self._layout, self._admitted, self.legal = layout, admitted, legal
 
     def repeated(self, num: int) -> FirstAction:
         """The same for every row ``num`` times over."""
-        legal = None if self._legal is None else self._legal.repeat_interleave(num, dim=0)
+        legal = None if self.legal is None else self.legal.repeat_interleave(num, dim=0)
         return FirstAction(self._layout, self._admitted, legal)
 
     def first_call(self, prediction: TypedLogits) -> FirstCall:
@@ -221,7 +225,7 @@ class FirstAction:
 
     def masked(self, prediction: TypedLogits) -> TypedLogits:
         """The prediction with all probability of the first action on legal moves."""
-        legal = self._legal
+        legal = self.legal
         if legal is None:
             return prediction
         held, place, is_move = self._find(prediction)
@@ -290,19 +294,13 @@ class NetworkPolicy(WeightsPolicy):
         """See ``Policy.options``."""
         return declared.network(spec)
 
-    def _visible(self) -> Tensor | None:
-        """[N, N] bool, what tokens attend to; None: all to all."""
-        return None
-
     def _imagined_slots(self) -> Sequence[Slot]:
         """The states, actions and values that a decision shows."""
         return self.layout.slots
 
     def _predict(self, tokens: Tensor, t: Tensor) -> TypedLogits:
         """The network's logits of x_0 for noised tokens [B, N] at times [B]."""
-        visible = self._visible()
-        partly = () if visible is None else (visible,)
-        return TypedLogits.of(self.learner.network(tokens, t, *partly))
+        return TypedLogits.of(self.learner.network(tokens, t))
 
     @property
     def num_calls(self) -> int:
@@ -362,10 +360,25 @@ class NetworkPolicy(WeightsPolicy):
         filled, first = imagined.tokens.cpu().numpy(), imagined.first_call
         marginal, best = first.marginal.cpu().numpy(), first.best.cpu().numpy()
         stats = {"network_calls": float(imagined.num_calls), "ms": 1e3 * (time.perf_counter() - began) / len(states)}
-        return [
+        decisions = [
             self._decision(legal[i], marginal[i, seen[i]], int(best[i]), filled[i], int(viewers[i]), stats)
             for i in range(len(states))
         ]
+        if imagined.searched is None:
+            return decisions
+        return [self._varied(made, imagined.searched, i, int(viewers[i])) for i, made in enumerate(decisions)]
+
+    def _varied(self, decision: Decision, found: Candidates, row: int, viewer: int) -> Decision:
+        """The decision with the line, the boards and the worth of each of its candidates."""
+        lines = self.game.moves.seen_by(found.lines[row].cpu().numpy(), viewer)
+        boards, values = found.boards[row].cpu().numpy(), (2 * found.worth[row] - 1).tolist()
+        variations = tuple(
+            Variation(tuple(line), values[k], states=tuple(self._text_of(board, viewer) for board in boards[k]))
+            for k, line in enumerate(lines.tolist())
+            if line[0] >= 0
+        )
+        best = variations[0]
+        return replace(decision, value=best.value, line=best.line, states=best.states, variations=variations)
 
     def _decision(
         self,

@@ -74,7 +74,8 @@ class Run:
     def __init__(self, config: RunConfig, held: ExitStack, *, resume: bool, overwrite: bool) -> None:
         if not config.out:
             raise ConfigError("out is empty: name a folder for the run, e.g. out=runs/first")
-        config = setup.filled_in(config)
+        begun = [folder for folder in (config.out if resume else None, config.init_from) if folder]
+        config = setup.filled_in(setup.as_begun(config, [Path(folder) / CONFIG_FILE for folder in begun]))
         self.config, options = config, config.trainer
         self.out = Path(config.out)
         self.accelerator = _accelerator(options)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import platform
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -12,7 +14,7 @@ import torch
 
 import genpolicy
 from genpolicy import registry
-from genpolicy.config import structured, to_dict
+from genpolicy.config import read_yaml, structured, to_dict, with_unsaid
 from genpolicy.data.records import Dataset
 from genpolicy.data.stream import ShuffledWindows, Stream
 from genpolicy.data.windows import WindowSource
@@ -151,11 +153,34 @@ def completed(saved: dict[str, Any]) -> dict[str, Any]:
     The default of a new key means what the code did before there was one.
     """
     try:
-        settings = _compared(filled_in(structured(RunConfig, saved["config"])))
-    except (ConfigError, RegistryError):
+        config = structured(RunConfig, saved["config"])
+        schema = registry.load("learners", config.learner["kind"]).Config
+        config = dataclasses.replace(config, learner=with_unsaid(schema, config.learner))
+        settings = _compared(filled_in(config))
+    except (ConfigError, RegistryError, KeyError):
         return saved  # it names keys or a learner that no longer exist, so it differs anyway
     plain: dict[str, Any] = json.loads(json.dumps({**saved, "config": settings}))
     return plain
+
+
+def as_begun(config: RunConfig, files: Iterable[Path]) -> RunConfig:
+    """The configuration with the keys that are newer than what it goes on from, as the code behaved that made that.
+
+    A key that the configuration sets itself stays.
+
+    Args:
+        config: A run.
+        files: ``config.yaml`` of a run or policy; the first that exists and holds such a learner counts.
+    """
+    kind = config.learner.get("kind")
+    if kind not in registry.available("learners"):
+        return config
+    for file in filter(Path.is_file, files):
+        saved = read_yaml(file).get("learner")
+        if isinstance(saved, dict) and saved.get("kind", kind) == kind:
+            learner = with_unsaid(registry.load("learners", kind).Config, saved, config.learner)
+            return dataclasses.replace(config, learner=learner)
+    return config
 
 
 def _origin(dataset: Dataset) -> dict[str, Any]:

@@ -11,8 +11,17 @@ from genpolicy.facets import gives_evaluation
 from genpolicy.game import Game
 from genpolicy.options import Option, PolicySpec, with_defaults
 from genpolicy.policies import declared
-from genpolicy.policies.base import GENERAL_OPTIONS, Decision, Policy, decide_with, legal_of, load_policy, resolve_game
-from genpolicy.policies.thinking import Answer, Limits, Publish, Variation
+from genpolicy.policies.base import (
+    GENERAL_OPTIONS,
+    Decision,
+    Policy,
+    Variation,
+    decide_with,
+    legal_of,
+    load_policy,
+    resolve_game,
+)
+from genpolicy.policies.thinking import Answer, Limits, Publish
 from genpolicy.registry import spelled_pairs
 from genpolicy.search.model import Comparator, Evaluator, Prior
 from genpolicy_alphabeta.search import DEFAULT_NODES, QUIESCENCE_PLIES, AlphaBeta, SearchResult

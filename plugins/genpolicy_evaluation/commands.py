@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from genpolicy.cli import add_verbs
+from genpolicy_evaluation.boards import add_boards_parser
 from genpolicy_evaluation.latency_command import add_latency_parser
 from genpolicy_evaluation.players import add_policy_arguments
 from genpolicy_evaluation.puzzles_command import add_puzzles_parser
@@ -26,11 +27,11 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("evaluate", help="measure policies on a data set")
     measures = parser.add_subparsers(title="measures", metavar="MEASURE", required=True)
     accuracy = measures.add_parser("accuracy", help="how often the oracle's move is played")
-    _add_common(accuracy)
+    add_data_arguments(accuracy)
     accuracy.add_argument("--no-raw", action="store_true", help="leave out the run without the legal mask")
     accuracy.set_defaults(run=run_accuracy)
     futures = measures.add_parser("futures", help="how good the imagined line is, step by step")
-    _add_common(futures)
+    add_data_arguments(futures)
     futures.add_argument(
         "--oracle",
         metavar="NAME",
@@ -39,12 +40,14 @@ def add_parser(subparsers: Any) -> None:
     )
     futures.add_argument("--plot", type=Path, metavar="FILE", help="draw it to a .png, .svg or .pdf")
     futures.set_defaults(run=run_futures)
+    add_boards_parser(measures)
     add_puzzles_parser(measures)
     add_latency_parser(measures)
     add_verbs(measures, "evaluate")
 
 
-def _add_common(parser: argparse.ArgumentParser) -> None:
+def add_data_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the policies, the positions and the files of results."""
     add_policy_arguments(parser)
     parser.add_argument("--data", required=True, metavar="FOLDER", help="a data set (FOLDER or sample:GAME)")
     parser.add_argument("--split", default="test", help="which of its splits; default test")
@@ -59,18 +62,18 @@ def run_accuracy(arguments: argparse.Namespace) -> int:
     from genpolicy_common.tables import write_json, write_markdown
     from genpolicy_evaluation.accuracy import accuracy_report, measure_accuracy, random_chances
 
-    dataset, game = _open(arguments)
+    dataset, game = opened(arguments)
     positions = labelled_positions(dataset, game, arguments.split, limit=arguments.limit, seed=arguments.seed)
     rows = []
     with _players(arguments, game) as players:
         for name, mode, player in players:
             player.seed(arguments.seed)
             rows.append(measure_accuracy(player, positions, name=name, mode=mode, raw=not arguments.no_raw, show=True))
-    report = accuracy_report(rows, positions, _source(arguments))
+    report = accuracy_report(rows, positions, source(arguments))
     report.print()
     labelled, best = random_chances(positions)
     figures = {
-        "data": _facts(arguments, dataset, positions),
+        "data": facts(arguments, dataset, positions),
         "random": {"labelled": float(labelled.mean()), "best": float(best.mean())},
         "policies": [row.figures() for row in rows],
     }
@@ -87,7 +90,7 @@ def run_futures(arguments: argparse.Namespace) -> int:
 
     if arguments.plot is not None:
         check_plot(arguments.plot)
-    dataset, game = _open(arguments)
+    dataset, game = opened(arguments)
     positions = labelled_positions(dataset, game, arguments.split, limit=arguments.limit, seed=arguments.seed)
     oracle = _oracle(arguments.oracle, game) if arguments.oracle else None
     rows = []
@@ -100,11 +103,11 @@ def run_futures(arguments: argparse.Namespace) -> int:
         if oracle is not None:
             oracle.close()
     judge = arguments.oracle or "the labelled line"
-    reports = futures_reports(rows, len(positions), _source(arguments), judge)
+    reports = futures_reports(rows, len(positions), source(arguments), judge)
     for report in reports:
         report.print()
     figures = {
-        "data": _facts(arguments, dataset, positions),
+        "data": facts(arguments, dataset, positions),
         "oracle": arguments.oracle,
         "policies": [row.figures() for row in rows],
     }
@@ -115,7 +118,8 @@ def run_futures(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _open(arguments: argparse.Namespace) -> tuple[Dataset, Game[Any]]:
+def opened(arguments: argparse.Namespace) -> tuple[Dataset, Game[Any]]:
+    """The data set of a command line and its game."""
     from genpolicy import load_game
     from genpolicy.data.records import Dataset
 
@@ -195,11 +199,13 @@ def _oracle(spec: str, game: Game[Any]) -> Oracle:
     return OraclePolicy.from_spec(name, {"game": game, **spelled_options(query)}).oracle
 
 
-def _source(arguments: argparse.Namespace) -> str:
+def source(arguments: argparse.Namespace) -> str:
+    """What a table says it was measured on."""
     return f"{arguments.data} ({arguments.split})"
 
 
-def _facts(arguments: argparse.Namespace, dataset: Dataset, positions: Any) -> dict[str, Any]:
+def facts(arguments: argparse.Namespace, dataset: Dataset, positions: Any) -> dict[str, Any]:
+    """What was measured on, for JSON."""
     return {
         "folder": str(arguments.data),
         "checksum": dataset.checksum,

@@ -8,6 +8,7 @@ have the version in the run's key.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -15,6 +16,7 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,7 @@ def main(arguments: list[str]) -> int:
 def _work(job: dict[str, Any]) -> int:
     folder, results, evaluate = Path(job["folder"]), Path(job["results"]), job["evaluate"]
     config = structured(RunConfig, {**job["config"], "out": str(folder)})
+    config = setup.as_begun(config, _other_seeds(job, results))
     versions = job.get("records", {})
     trained = _train(config, job["budget"], results, folder, versions.get("trained_on"))
     policy = load_policy(folder / POLICY_FOLDER)
@@ -70,6 +73,23 @@ def _work(job: dict[str, Any]) -> int:
             # The JSON is written last: if it exists, the measurement is whole.
             write_atomic(results / f"{name}.json", json.dumps({**figures, **trained}, indent=2).encode())
     return 0
+
+
+def _other_seeds(job: dict[str, Any], results: Path) -> Iterator[Path]:
+    """Configurations of the finished runs that differ from this one in the seed alone.
+
+    All seeds of a cell are trained in the same way, though the code has gained keys since the first of them.
+    """
+    ours = _without_seed(job["config"])
+    for file in sorted(results.parent.glob(f"*/{stored.JOB}")):
+        with contextlib.suppress(stored.DamagedError, KeyError, TypeError):
+            if file.parent != results and _without_seed(stored.read_mapping(file)["config"]) == ours:
+                yield file.parent / stored.RUN / "config.yaml"
+
+
+def _without_seed(config: dict[str, Any]) -> dict[str, Any]:
+    trainer = {key: value for key, value in config["trainer"].items() if key != "seed"}
+    return {**config, "trainer": trainer, "out": ""}
 
 
 def _is_measured(results: Path, name: str) -> bool:

@@ -22,10 +22,10 @@ from genpolicy.options import Option, PolicySpec, options_of, read_options, with
 from genpolicy.policies import declared
 from genpolicy.policies.base import Decision, Policy, decide_with, legal_of, load_policy, resolve_game
 from genpolicy.policies.seeds import RowSeeds
-from genpolicy.search.mcts import PRESETS, Mcts, SearchResult
 from genpolicy.search.model import Evaluator, Heuristic, Prior, Rollout, RulesModel, SearchModel, even
-from genpolicy.search.selection import OPTIONS, MctsConfig
+from genpolicy_mcts.mcts import PRESETS, Mcts, SearchResult
 from genpolicy_mcts.reuse import KeptTrees
+from genpolicy_mcts.selection import OPTIONS, MctsConfig
 from genpolicy_mcts.thinking import TreeThinker
 
 BUILT_IN = {"uniform": "even", "heuristic": "heuristic", "rollout": "rollout"}
@@ -40,6 +40,7 @@ OWN_OPTIONS = (
     Option("preset", str, "none", choices=("none", *PRESETS), help="settings of a paper"),
     Option("prior", str, help="policy whose probabilities of moves are the prior", fixed=True, hidden=True),
     Option("value", str, help="policy whose values are the search's", fixed=True, hidden=True),
+    Option("model", str, help="the policy's own model to search instead of the rules", fixed=True, hidden=True),
 )
 
 
@@ -326,7 +327,7 @@ class MctsPolicy(Policy):
         }
         game = _common_game(policies, inner.get("game"))
         whole = policies.get(argument) if {prior_spec, value_spec} == {argument} else None
-        model = None if whole is None else whole.search_model()
+        model = _model_of(whole, argument, options.pop("model", None))
         if model is None:
             prior = _prior_of(prior_spec, policies)
             value = policies.get(value_spec) or _value_of(value_spec, game, options.get("seed") or 0)
@@ -340,6 +341,22 @@ class MctsPolicy(Policy):
                 policy.close()
                 raise
         return policy
+
+
+def _model_of(policy: Policy | None, spec: str, name: str | None) -> SearchModel | None:
+    """The policy's own model; None for the rules.
+
+    Raises:
+        ValueError: it has no model of this name.
+    """
+    if name is None or name == "rules":
+        return None if policy is None or name else policy.search_model()
+    model = None if policy is None else policy.search_model(name)
+    if model is None:
+        raise ValueError(
+            f"model={name}: {spec or 'prior= and value='} has no such model; leave it out to search the rules"
+        )
+    return model
 
 
 def _prior_of(spec: str, policies: Mapping[str, Policy]) -> Policy | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from genpolicy.game import Game
 from genpolicy.search.model import SearchModel
-from genpolicy.search.tree import Tree
+from genpolicy_mcts.tree import Tree
 
 MAX_KEPT_NODES = 100_000  # some 300 MB of chess positions; the oldest trees go first
 MAX_PLIES = 2  # our move and the answer; one where a policy plays both sides

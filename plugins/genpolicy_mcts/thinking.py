@@ -7,10 +7,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from genpolicy.control import FREE, Control
-from genpolicy.policies.base import decide_with
+from genpolicy.policies.base import Variation, decide_with
 from genpolicy.policies.seeds import RowSeeds
-from genpolicy.policies.thinking import Answer, Limits, Publish, Variation
-from genpolicy.search.mcts import Mcts, SearchResult
+from genpolicy.policies.thinking import Answer, Limits, Publish
+from genpolicy_mcts.mcts import Mcts, SearchResult
 from genpolicy_mcts.reuse import KeptTrees
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import Any
 
 from genpolicy.game import Game
 from genpolicy.policies.base import Decision, Policy, likeliest_first
+from genpolicy.values import value_to_probability
 from genpolicy_common.decisions import decided
 
 Read = Callable[[str], str]
@@ -179,6 +180,9 @@ def explain(game: Game[Any], state: Any, decision: Decision, num_top: int = 5) -
         lines.append(f"value for the player to move: {decision.value:+.2f} (from -1 to 1)")
     if len(decision.line) > 1 or decision.line[:1] not in ((), (decision.move,)):
         lines.append("imagines: " + imagined_text(game, state, decision.line))
+    for each in decision.variations[:num_top]:
+        worth = "" if each.value is None else f"{value_to_probability(each.value):.0%} after "
+        lines.append(f"judges: {worth}{imagined_text(game, state, each.line)}")
     return lines
 
 

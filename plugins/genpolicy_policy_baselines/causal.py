@@ -40,7 +40,7 @@ class CausalTransformer(DenoisingTransformer):
     def __init__(
         self, layout: Layout, config: NetworkConfig, num_input_symbols: int | None = None, **options: Any
     ) -> None:
-        super().__init__(layout, config, num_input_symbols, **options)
+        super().__init__(layout, config, num_input_symbols, causal=True, **options)
         given = torch.from_numpy(layout.given.copy())
         num_given = int(given.sum())
         if num_given == 0 or not bool(given[:num_given].all()):

@@ -149,7 +149,7 @@ def test_a_missing_engine_names_the_way_out(tmp_path, monkeypatch) -> None:
     with pytest.raises(EngineError, match="no such file"):
         find_engine(str(tmp_path / "nothing"))
     (tmp_path / "text").write_text("no program")
-    with pytest.raises(EngineError, match="no program that can be run"):
+    with pytest.raises(EngineError, match="not a program that can be run"):
         find_engine(str(tmp_path / "text"))
     (tmp_path / "text").chmod(0o755)
     with pytest.raises(EngineError, match="text"):

@@ -136,7 +136,8 @@ def test_a_notebook_registers_a_sampler(monkeypatch: pytest.MonkeyPatch) -> None
 def test_lists_apart_from_the_classes_are_those_of_the_classes() -> None:
     for name in registry.available("samplers"):
         assert options_of("samplers", name) == sampler_class(name).options, name
-        sampler = sampler_class(name)(last=[0] if sampler_class(name).decides_last else [])
+        made = sampler_class(name)
+        sampler = made(last=[0] if made.decides_last else [], blocks=[0] if made.orders_blocks else [])
         assert {option.name: sampler.config[option.name] for option in sampler.options} == {
             option.name: option.default for option in sampler.options
         }
@@ -163,6 +164,10 @@ def test_presets_are_defaults_that_can_be_overridden() -> None:
 def test_only_a_sampler_that_decides_last_takes_last() -> None:
     with pytest.raises(ConfigError, match="AncestralSampler: takes no last"):
         make_sampler("ancestral", Absorbing(3, 4), last=[0])
+    with pytest.raises(ConfigError, match="AncestralSampler: takes no blocks"):
+        make_sampler("ancestral", Absorbing(3, 4), blocks=[0])
+    with pytest.raises(ConfigError, match=r"ByPlySampler: give the block of each token, e\.g\. blocks=layout"):
+        make_sampler("by_ply", Absorbing(3, 4))
 
 
 def test_a_sampler_works_with_a_process_that_is_not_installed() -> None:

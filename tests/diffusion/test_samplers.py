@@ -37,8 +37,9 @@ def streams(*seeds: int) -> list[torch.Generator]:
     return [stream(seed) for seed in seeds]
 
 
-def make(name: str, process: Process, **options: Any) -> Sampler:
-    return make_sampler(name, process, **({"last": [2]} if name == "a0_last" else {}), **options)
+def make(name: str, process: Process, length: int = 9, **options: Any) -> Sampler:
+    places = {"a0_last": {"last": [2]}, "by_ply": {"blocks": [-1, 0, *[1] * (length - 4), 2, 2]}}
+    return make_sampler(name, process, **places.get(name, {}), **options)
 
 
 def fixed_model(logits: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
@@ -307,7 +308,7 @@ def test_groups_and_one_dense_tensor_say_the_same(name: str) -> None:
         free = torch.zeros(3, 6).bool()
         xt = process.prior_sample(torch.zeros(3, 6).long(), free, admitted=admitted, generator=stream(1))
         for options in ({}, {"temperature": 0.7}):
-            sampler = make(name, process, **options)
+            sampler = make(name, process, 6, **options)
             t, s = (10, 0) if name == "one_call" else (10, 4)
             outs = [
                 sampler.step(logits, t, s, xt, frozen=free, admitted=admitted, generator=stream(2))

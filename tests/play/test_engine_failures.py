@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from genpolicy import load_game
-from genpolicy.policies.thinking import Answer, Variation
+from genpolicy.policies.base import Variation
+from genpolicy.policies.thinking import Answer
 from genpolicy_play.engine.protocol import Go
 from genpolicy_play.engine.search import Search
 from genpolicy_play.engine.shortcuts import Plan

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from genpolicy import load_game
-from genpolicy.policies.thinking import Answer, Variation
+from genpolicy.policies.base import Variation
+from genpolicy.policies.thinking import Answer
 from genpolicy_play.engine.info import best_move_text
 from tests.play.engine_session import Session, best
 

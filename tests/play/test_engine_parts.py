@@ -16,9 +16,9 @@ from genpolicy.declared_samplers import NEED_VISIBLE_NOISE
 from genpolicy.errors import ConfigError
 from genpolicy.networks import NetworkConfig
 from genpolicy.options import Option
-from genpolicy.policies.base import Decision, policy_spec
+from genpolicy.policies.base import Decision, Variation, policy_spec
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
-from genpolicy.policies.thinking import Answer, Variation
+from genpolicy.policies.thinking import Answer
 from genpolicy.values import centipawns_to_probability, probability_to_value
 from genpolicy_play.engine import options
 from genpolicy_play.engine.command import read_lines

@@ -14,8 +14,8 @@ import sys, time
 from genpolicy import registry
 from genpolicy.control import FREE
 from genpolicy.options import Option
-from genpolicy.policies.base import Decision, Policy
-from genpolicy.policies.thinking import Answer, Variation
+from genpolicy.policies.base import Decision, Policy, Variation
+from genpolicy.policies.thinking import Answer
 
 
 @registry.register("policies", "counter")

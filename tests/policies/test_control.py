@@ -215,9 +215,9 @@ def test_a_policy_without_control_is_stopped_around_its_decisions(game: Game[Any
 
 
 def test_restricted_priors_sum_to_one_again(game: Game[Any]) -> None:
-    from genpolicy.search.mcts import Mcts
     from genpolicy.search.model import RulesModel
-    from genpolicy.search.selection import MctsConfig
+    from genpolicy_mcts.mcts import Mcts
+    from genpolicy_mcts.selection import MctsConfig
 
     def evaluate(states: Sequence[Any]) -> tuple[list[Any], list[float]]:
         legal = [game.legal(state) for state in states]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from genpolicy.search.model import Choices, Comparator, Evaluator, Nodes, SearchModel
-from genpolicy.search.tree import Tree
+from genpolicy_mcts.tree import Tree
 
 
 class Drawn(SearchModel):

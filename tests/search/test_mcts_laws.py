@@ -14,11 +14,11 @@ import pytest
 
 import genpolicy
 from genpolicy.game import Game
-from genpolicy.search.mcts import Mcts
 from genpolicy.search.model import Heuristic, Prior, Rollout, RulesModel, even
-from genpolicy.search.selection import MctsConfig
-from genpolicy.search.tree import Tree
 from genpolicy.testing import check_search_model
+from genpolicy_mcts.mcts import Mcts
+from genpolicy_mcts.selection import MctsConfig
+from genpolicy_mcts.tree import Tree
 from tests.search.search_models import END, Drawn, check_tree
 
 TIC_TAC_TOE = "connect:rows=3,cols=3,k=3,gravity=false"
@@ -355,13 +355,13 @@ def answers(prior: Any, value: Any) -> Any:
         (None, math.nan, "value nan"),
         (None, 1.5, "value 1.5"),
         (None, math.inf, "value inf"),
-        ([math.nan] * 9, 0.0, "no distribution"),
-        ([0.0] * 9, 0.0, "no distribution"),
-        ([0.2] * 9, 0.0, "no distribution"),
-        ([1.2, -0.2, *[0.0] * 7], 0.0, "no distribution"),
+        ([math.nan] * 9, 0.0, "not a distribution"),
+        ([0.0] * 9, 0.0, "not a distribution"),
+        ([0.2] * 9, 0.0, "not a distribution"),
+        ([1.2, -0.2, *[0.0] * 7], 0.0, "not a distribution"),
         ([0.5, 0.5], 0.0, "9 legal moves"),
         ({0: 0.5, 9: 0.5}, 0.0, "illegal moves"),
-        ({0: 0.5}, 0.0, "no distribution"),
+        ({0: 0.5}, 0.0, "not a distribution"),
     ],
     ids=str,
 )

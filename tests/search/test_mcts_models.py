@@ -15,10 +15,10 @@ from genpolicy.control import FREE, Control
 from genpolicy.game import Game
 from genpolicy.policies.base import Decision, Policy
 from genpolicy.policies.thinking import Answer, Limits
-from genpolicy.search.mcts import Mcts
 from genpolicy.search.model import Choices, Nodes, SearchModel
-from genpolicy.search.selection import MctsConfig
 from genpolicy.testing import check_search_model
+from genpolicy_mcts.mcts import Mcts
+from genpolicy_mcts.selection import MctsConfig
 from tests.search.search_models import END, Drawn, check_tree
 
 # Models that are not games: the same player twice, and chance.

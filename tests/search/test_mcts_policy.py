@@ -18,9 +18,9 @@ from genpolicy.networks import NetworkConfig
 from genpolicy.policies.base import Decision, Policy
 from genpolicy.policies.seeds import RowSeeds
 from genpolicy.search.model import even
-from genpolicy.search.selection import MctsConfig
 from genpolicy.testing import check_policy
 from genpolicy_mcts.policy import MctsPolicy, PolicyModel
+from genpolicy_mcts.selection import MctsConfig
 from genpolicy_policy_baselines.one_step import OneStepConfig, OneStepLearner
 
 TIC_TAC_TOE = "connect:rows=3,cols=3,k=3,gravity=false"

@@ -12,9 +12,9 @@ import pytest
 import genpolicy
 from genpolicy.errors import RegistryError
 from genpolicy.game import Game
-from genpolicy.search.mcts import PRESETS, Mcts
 from genpolicy.search.model import Evaluator, Heuristic, RulesModel, even
-from genpolicy.search.selection import MctsConfig
+from genpolicy_mcts.mcts import PRESETS, Mcts
+from genpolicy_mcts.selection import MctsConfig
 
 TIC_TAC_TOE = "connect:rows=3,cols=3,k=3,gravity=false"
 

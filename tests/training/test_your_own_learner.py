@@ -302,7 +302,7 @@ def test_muon_moves_the_matrices_that_it_always_moved(section: dict[str, Any]) -
     game = genpolicy.load_game("shogi" if section["kind"] == "image" else "chess")
     learner = make_learner(game, section)
     embeddings = {id(p) for m in learner.modules() if isinstance(m, nn.Embedding) for p in m.parameters()}
-    outer = ("embed", "head", "bias")
+    outer = ("embed", "head", "bias", "shown")
     expected = [
         id(p)
         for name, p in learner.named_parameters()

@@ -23,6 +23,7 @@ from genpolicy.diffusion.samplers.base import (
     sample_steps,
     sampler_class,
 )
+from genpolicy.diffusion.samplers.by_ply import ByPlySampler
 from genpolicy.diffusion.samplers.easy_first import EasyFirstCommitSampler, EasyFirstSampler, StochasticSampler
 from genpolicy.diffusion.samplers.one_call import OneCallSampler
 from genpolicy.diffusion.samplers.remasking import RemaskingSampler
@@ -30,6 +31,7 @@ from genpolicy.diffusion.samplers.remasking import RemaskingSampler
 __all__ = [
     "A0LastSampler",
     "AncestralSampler",
+    "ByPlySampler",
     "EasyFirstCommitSampler",
     "EasyFirstSampler",
     "OneCallSampler",

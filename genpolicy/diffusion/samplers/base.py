@@ -79,6 +79,7 @@ class Sampler(ABC):
     Args:
         process: The process whose noise is undone, or its ``config()``; None until a call needs it.
         last: Places in the sequence, which a sampler with ``decides_last`` decides last.
+        blocks: The block of each token (``Layout.blocks``), for a sampler with ``orders_blocks``.
         options: Values of the declared options, which are then in ``self.config``.
 
     Raises:
@@ -89,6 +90,8 @@ class Sampler(ABC):
     """What may be set, each option once, with its type, default and range."""
     decides_last: ClassVar[bool] = False
     """Whether it takes ``last``, places that it decides by the last network call."""
+    orders_blocks: ClassVar[bool] = False
+    """Whether it takes ``blocks``, which it decides in order, and says by ``last_block`` how far each call goes."""
     entry: str = ""  # the name by which make_sampler found it
     order = 1
     timesteps: Tensor
@@ -101,15 +104,23 @@ class Sampler(ABC):
             raise TypeError(f"{cls.__name__}.options names an option twice: {', '.join(names)}")
 
     def __init__(
-        self, process: Process | Mapping[str, Any] | None = None, last: Sequence[int] = (), **options: Any
+        self,
+        process: Process | Mapping[str, Any] | None = None,
+        last: Sequence[int] = (),
+        blocks: Sequence[int] = (),
+        **options: Any,
     ) -> None:
         values = _read(type(self).__name__, options, self.options)
         values = {option.name: values.get(option.name, option.default) for option in self.options}
         if self.decides_last != bool(last):
             way_out = "give the places to decide last, e.g. last=[layout.first_action]"
             raise ConfigError(f"{type(self).__name__}: {'takes no last' if last else way_out}")
-        if last:
-            values["last"] = [int(place) for place in last]
+        if self.orders_blocks != bool(blocks):
+            way_out = "give the block of each token, e.g. blocks=layout.blocks.tolist()"
+            raise ConfigError(f"{type(self).__name__}: {'takes no blocks' if blocks else way_out}")
+        for name, places in (("last", last), ("blocks", blocks)):
+            if places:
+                values[name] = [int(place) for place in places]
         made = process_of(process) if isinstance(process, Mapping) else process
         self.config = SamplerOptions(process=None if made is None else made.config(), **values)
         self._process: Process | None = None
@@ -231,6 +242,10 @@ class Sampler(ABC):
             else "left noise at time 0"
         )
 
+    def last_block(self, t: int) -> int:
+        """The last block that the call at time t decides; only asked of a sampler with ``orders_blocks``."""
+        raise NotImplementedError(f"{type(self).__name__} orders no blocks")
+
     @abstractmethod
     def advance(self, step: Step) -> SamplerOutput:
         """Tokens at time ``step.s``: the frozen ones as they were, and at time 0 none that is noise."""
@@ -271,13 +286,16 @@ def sampler_class(name: str) -> type[Sampler]:
     return found
 
 
-def make_sampler(name: str, process: Process, last: Sequence[int] = (), **options: Any) -> Sampler:
+def make_sampler(
+    name: str, process: Process, last: Sequence[int] = (), blocks: Sequence[int] = (), **options: Any
+) -> Sampler:
     """A sampler of a process by its name, its grid laid with T steps.
 
     Args:
         name: Entry-point name in group ``genpolicy.samplers``.
         process: The process whose noise is undone.
         last: As in ``Sampler``.
+        blocks: As in ``Sampler``.
         options: Values of the sampler's options.
 
     Raises:
@@ -287,7 +305,7 @@ def make_sampler(name: str, process: Process, last: Sequence[int] = (), **option
     """
     found = sampler_class(name)
     with registry.making("samplers", name, ConfigError):
-        made = found(process, last, **_read(name, options, found.options))
+        made = found(process, last, blocks, **_read(name, options, found.options))
         made.entry = name
     return made
 

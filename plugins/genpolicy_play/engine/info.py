@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from genpolicy.game import Game
-from genpolicy.policies.thinking import Answer, Variation
+from genpolicy.policies.base import Variation
+from genpolicy.policies.thinking import Answer
 from genpolicy.values import CENTIPAWN_SCALE, value_to_probability
 from genpolicy_play.engine.protocol import Dialect
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from genpolicy.game import Game
-from genpolicy.policies.thinking import Answer, Variation
+from genpolicy.policies.base import Variation
+from genpolicy.policies.thinking import Answer
 from genpolicy_play.engine.info import legal_prefix
 from genpolicy_play.engine.protocol import Dialect, Go
 from genpolicy_play.engine.search import Budget, Search, SearchStopped

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from genpolicy.policies.base import Policy
-from genpolicy.policies.thinking import Answer, Thinker, Variation
+from genpolicy.policies.base import Policy, Variation
+from genpolicy.policies.thinking import Answer, Thinker
 from genpolicy_play.engine.host import Host
 from genpolicy_play.engine.pacing import Pacer
 from genpolicy_play.engine.process import IDLE_S, ClosedOutputError, collect_garbage, keep_all_objects

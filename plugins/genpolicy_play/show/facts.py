@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from genpolicy.policies.base import Policy, likeliest_first
@@ -21,10 +22,18 @@ def facts(policy: Policy, dream: Dream, told: list[Frame]) -> dict[str, Any]:
         "move": game.moves[decision.move],
         "value": decision.value,
         "probabilities": _named(policy, decision.policy),
-        "line": [game.moves[move] if move >= 0 else None for move in decision.line],
+        "line": _texts(policy, decision.line),
+        "variations": [
+            {"line": _texts(policy, each.line), "value": each.value, "positions": list(each.states)}
+            for each in decision.variations
+        ],
         "stats": dict(decision.stats),
         "steps": [_step(policy, frame) for frame in told] if dream.steps else [],
     }
+
+
+def _texts(policy: Policy, line: Sequence[int]) -> list[str | None]:
+    return [policy.game.moves[move] if move >= 0 else None for move in line]
 
 
 def _named(policy: Policy, chances: dict[int, float] | None) -> dict[str, float] | None:

@@ -11,7 +11,7 @@ from typing import Any
 from genpolicy.control import Control
 from genpolicy.errors import EngineError
 from genpolicy.game import Game
-from genpolicy.policies.base import Decision, Policy, likeliest_first
+from genpolicy.policies.base import Decision, Policy, Variation, likeliest_first
 from genpolicy.policies.dream import Dream, DreamStep
 from genpolicy.values import value_to_probability
 from genpolicy_play.drawing import (
@@ -111,6 +111,7 @@ class DecisionRequest:
             "line": line,
             "legality": [bool(each["legal"]) for each in line],
             "svg": decision_svg(game, state, decision, flip=self.flip),
+            "candidates": [candidate_line(game, state, each, flip=self.flip) for each in decision.variations],
             "calls": int(decision.stats.get("network_calls", 0)),
             "stats": {key: float(value) for key, value in decision.stats.items()},
             "policy_label": policy.label,
@@ -148,6 +149,23 @@ def board_line(game: Game[Any], board: Board, *, flip: bool) -> dict[str, Any]:
         "differs": board.num_differing,
         "svg": board_svg(game, board, flipped=flip, title=caption),
     }
+
+
+def candidate_line(game: Game[Any], state: Any, candidate: Variation, *, flip: bool) -> dict[str, Any]:
+    """One of the moves that a search in the imagination judged, with the board that it imagined, as JSON."""
+    line = line_of(game, state, candidate.line)
+    caption = line[0]["label"]
+    if candidate.value is not None:
+        caption += f": {value_to_probability(candidate.value):.0%}"
+    if len(line) > 1:
+        caption += f", then {line[1]['label']}"
+    text = candidate.states[0] if candidate.states else None
+    svg = None
+    if text is not None:
+        arrow = Arrow(*move_places(game, state, candidate.line[0])) if line[0]["legal"] else None
+        board = board_of(game, game.parse(text), 1)
+        svg = board_svg(game, board, flipped=flip, title=caption, arrows=[] if arrow is None else [arrow])
+    return {"line": line, "caption": caption, "value": candidate.value, "text": text, "svg": svg}
 
 
 def action_line(action: Action) -> dict[str, Any]:

@@ -273,6 +273,7 @@ export class Column {
       this.#showLine();
       this.#showBars((this.steps[this.at] ?? decision).policy ?? []);
     }
+    if (!this.steps.length) this.#showFutures((decision.candidates ?? []).filter(({ svg }) => svg), []);
     const calls = decision.calls;
     const legality = decision.legality ?? [];
     const sound = legality.findIndex((legal) => legal !== true);

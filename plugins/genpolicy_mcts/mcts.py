@@ -14,8 +14,8 @@ import numpy as np
 
 from genpolicy.control import FREE, Control
 from genpolicy.search.model import SearchModel
-from genpolicy.search.selection import MctsConfig, Puct, Rule, expected, spread
-from genpolicy.search.tree import Tree
+from genpolicy_mcts.selection import MctsConfig, Puct, Rule, expected, spread
+from genpolicy_mcts.tree import Tree
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     # Ye et al. 2025 (arXiv:2502.19805), the MCTS baseline: c_puct 0.1, tau 1, 100 simulations. Theirs is

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from genpolicy.options import Option
 
 if TYPE_CHECKING:
-    from genpolicy.search.tree import Tree
+    from genpolicy_mcts.tree import Tree
 
 FirstPlay = Literal["mean", "value", "constant"]
 FIRST_PLAY: tuple[FirstPlay, ...] = ("mean", "value", "constant")

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genpolicy.search.model import Nodes
-from genpolicy.search.selection import MctsConfig, Rule
+from genpolicy_mcts.selection import MctsConfig, Rule
 
 Rules: TypeAlias = "tuple[Rule, Rule]"
 """The rule of players and that of chance."""

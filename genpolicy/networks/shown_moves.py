@@ -1,0 +1,155 @@
+"""Decided moves shown on the board, and what stood there before carried into every imagined state.
+
+A network that only reads a move's own token has to find the squares concerned by attention, which takes it millions of
+records. Here a decided move from place i to place j, made in the state of ply p, marks those places itself:
+
+    state p:      x[i] += leave_before    x[j] += arrive_before + E_arriving(symbol at i in state p)
+    state p + 1:  x[i] += leave_after     x[j] += arrive_after  + E_moved(symbol at i in state p) + kind of the move
+                  x[k] += E_from(i) + E_to(j) + E_by(symbol at i in state p) + E_onto(symbol at j) at every place k
+
+The last line is for what changes beside the two places: a rook that castles, a right that is lost, a hand that gains a
+piece, a counter that begins anew.
+
+and every imagined state token is told the symbol that stood at its place one ply earlier: E_carry(symbol) for squares
+and hands, a free vector for each place and symbol elsewhere (counters, rights, the side to move), whose changes have
+nothing in common with each other. A state that is not decided yet counts as the nearest earlier one; the root is always
+known.
+
+All of it comes from the layout and the game's move vocabulary. What is shown is what the input holds: where noise looks
+like data (a multinomial process), a noisy move is shown as any other, and the network has to doubt both.
+
+Axes: B batch, N tokens, W width, P states, L tokens of a state, A actions, S state symbols.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from genpolicy.networks.embedding import index_buffer
+from genpolicy.sequence import Layout, Slot
+
+
+class ShownMoves(nn.Module):
+    """Features of decided moves and of carried symbols, added to the tokens of states.
+
+    Args:
+        layout: The tokens of a sequence; see ``applies``.
+        width: W.
+        num_input_symbols: Of the input, for the tables by symbol.
+        causal: Whether the features of a token predict the next one, and it may show nothing later than itself: then
+            only the state after a move is marked, one token to the left.
+    """
+
+    state_tokens: Tensor
+    action_tokens: Tensor
+    state_of: Tensor
+    starts: Tensor
+    is_marked: Tensor
+    ends: Tensor
+    kind_of: Tensor
+    imagined: Tensor
+    told: Tensor
+    carried_rows: Tensor
+
+    def __init__(self, layout: Layout, width: int, num_input_symbols: int, *, causal: bool = False) -> None:
+        super().__init__()
+        self.length, self.num_symbols = layout.state_length, layout.move_offset
+        states = [slot for slot in layout.slots if slot.kind == "state"]
+        by_ply = {slot.ply: index for index, slot in enumerate(states)}
+        actions = [slot for slot in layout.slots if slot.kind == "action" and slot.ply in by_ply]
+        imagined = [_tokens(slot) - causal for slot in states if not slot.given]
+        # Where the first token of the state lies that each of an action's four marks falls in.
+        starts = np.zeros((len(actions), 4), np.int64)
+        is_marked = np.zeros((len(actions), 4), np.bool_)
+        for row, slot in enumerate(actions):
+            starts[row, :2], is_marked[row, :2] = states[by_ply[slot.ply]].start, not causal
+            if slot.ply + 1 in by_ply:
+                starts[row, 2:], is_marked[row, 2:] = states[by_ply[slot.ply + 1]].start - causal, True
+        after = [states[by_ply[slot.ply + 1]] for slot in actions if slot.ply + 1 in by_ply]
+        # Source, target, source, target of each symbol that is a move; ``length`` is none.
+        ends = np.full((num_input_symbols, 4), self.length, np.int64)
+        kinds = np.zeros(num_input_symbols, np.int64)
+        ids, moves = layout.move_offset + np.arange(len(layout.moves)), layout.moves
+        kinds[ids] = moves.kind
+        for columns, of_move in ((slice(0, None, 2), moves.source), (slice(1, None, 2), moves.target)):
+            ends[ids, columns] = np.where(of_move >= 0, of_move, self.length)[:, None]
+        # Squares and hands share one table of carried symbols; each other place has a table of its own.
+        is_shared = (layout.tokenizer.rows >= 0) | (layout.tokenizer.hands >= 0)
+        for name, table in (
+            ("state_tokens", np.stack([_tokens(slot) for slot in states])),
+            ("action_tokens", np.array([slot.start for slot in actions], np.int64)),
+            ("state_of", np.array([by_ply[slot.ply] for slot in actions], np.int64)),
+            ("starts", starts),
+            ("is_marked", is_marked),
+            ("ends", ends),
+            ("kind_of", kinds),
+            ("told", np.concatenate([_tokens(slot) - causal for slot in after]) if after else np.zeros(0, np.int64)),
+            ("imagined", np.concatenate(imagined) if imagined else np.zeros(0, np.int64)),
+            ("carried_rows", np.where(is_shared, 0, np.cumsum(~is_shared)) * self.num_symbols),
+        ):
+            self.register_buffer(name, index_buffer(table), persistent=False)
+        self._ends_of = [[slot.stop for slot in slots] for slots in (states, actions, after)]
+        self.marks = nn.Parameter(torch.empty(4, width))
+        self.arriving = nn.Parameter(torch.empty(self.num_symbols + 1, width))
+        self.moved = nn.Parameter(torch.empty(self.num_symbols + 1, width))
+        self.kinds = nn.Parameter(torch.empty(moves.num_kinds, width))
+        self.places_told = nn.Parameter(torch.empty(2 * (self.length + 1), width)) if after else None
+        self.symbols_told = nn.Parameter(torch.empty(2 * (self.num_symbols + 1), width)) if after else None
+        num_tables = 1 + int((~is_shared).sum())
+        self.carry = nn.Parameter(torch.empty(num_tables * self.num_symbols, width)) if imagined else None
+
+    @staticmethod
+    def applies(layout: Layout) -> bool:
+        """Whether there is anything to show: an imagined state, or a given move."""
+        imagined_state, given_move = ("state", False), ("action", True)
+        return any((slot.kind, slot.given) in (imagined_state, given_move) for slot in layout.slots)
+
+    def forward(self, x: Tensor, tokens: Tensor) -> Tensor:
+        """Features [B, n, W] with the marks of ids [B, n] added, of the first n tokens."""
+        b, n, width = x.shape
+        num_states, num_actions, num_after = (sum(end <= n for end in ends) for ends in self._ends_of)
+        known = self._known(tokens, num_states)
+        if self.carry is not None and num_states > 1:
+            carried = F.embedding(self.carried_rows + known[:, :-1], self.carry).reshape(b, -1, width)
+            x = x.index_add(1, self.imagined[: carried.shape[1]], carried)
+        if num_actions == 0:
+            return x
+        moves = tokens[:, self.action_tokens[:num_actions]]
+        ends = self.ends[moves]
+        is_place = ends < self.length
+        at = ends.clamp(max=self.length - 1)
+        symbols = known[:, self.state_of[:num_actions]].gather(2, at[..., :2])
+        symbols = torch.where(is_place[..., :2], symbols, self.num_symbols)
+        symbol = symbols[..., 0]
+        if self.places_told is not None and self.symbols_told is not None and num_after:
+            second = torch.arange(2, device=tokens.device)
+            told = F.embedding(ends[:, :num_after, :2] + second * (self.length + 1), self.places_told)
+            told = told + F.embedding(symbols[:, :num_after] + second * (self.num_symbols + 1), self.symbols_told)
+            told = told.sum(2) * is_place[:, :num_after].any(-1, keepdim=True)
+            x = x.index_add(1, self.told[: num_after * self.length], told.repeat_interleave(self.length, dim=1))
+        none = self.marks.new_zeros(()).expand(b, num_actions, width)
+        arriving = F.embedding(symbol, self.arriving)
+        moved = F.embedding(symbol, self.moved) + F.embedding(self.kind_of[moves], self.kinds)
+        marks = self.marks + torch.stack([none, arriving, none, moved], dim=2)
+        starts = self.starts[:num_actions]
+        is_marked = is_place & self.is_marked[:num_actions] & (starts < n)
+        marks = marks * is_marked[..., None]
+        rows = n * torch.arange(b, device=tokens.device)[:, None, None]
+        places = rows + torch.where(is_marked, starts + at, 0)
+        flat = x.reshape(b * n, width).index_add(0, places.flatten(), marks.flatten(0, 2))
+        return flat.view(b, n, width)
+
+    def _known(self, tokens: Tensor, num_states: int) -> Tensor:
+        """[B, P, L] the symbol at each place of each state, or of the nearest earlier state where it is decided."""
+        symbols = tokens[:, self.state_tokens[:num_states]]
+        ply = torch.arange(symbols.shape[1], device=tokens.device)[:, None]
+        latest = torch.where(symbols < self.num_symbols, ply, 0).cummax(dim=1).values
+        return symbols.gather(1, latest).clamp(max=self.num_symbols - 1)
+
+
+def _tokens(slot: Slot) -> NDArray[np.int64]:
+    return np.arange(slot.start, slot.stop)

@@ -1,0 +1,46 @@
+"""What a policy answers: a move, and what it knows and imagined of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Variation:
+    """One move and the line expected after it."""
+
+    line: tuple[int, ...]
+    """Absolute ids, the move first; the later ones need not be legal."""
+    value: float | None = None
+    """In [-1, 1] for the player to move at the root."""
+    mate_plies: int | None = None
+    """Plies to a certain mate, negative where the player to move is mated; None where none is known."""
+    states: tuple[str | None, ...] = ()
+    """Text of each imagined state, ``states[i]`` after ``line[i]``; None where the tokens stand for no position."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A policy's answer for one position."""
+
+    move: int
+    """Absolute move id, legal in the position."""
+    policy: dict[int, float] | None = None
+    """Probability of each legal move (absolute ids, sum 1), where the policy has one."""
+    value: float | None = None
+    """In [-1, 1] for the player to move, where the policy has one."""
+    line: tuple[int, ...] = ()
+    """The imagined moves, absolute ids, beginning with the first imagined action (which may differ from ``move`` where
+    that one was illegal). They need not be legal; -1 where the policy imagined the game's end instead of a move."""
+    states: tuple[str | None, ...] = ()
+    """Text of each imagined state, ``states[i]`` after ``line[i]``; None where the tokens stand for no position."""
+    variations: tuple[Variation, ...] = ()
+    """What was imagined of several moves, the best first; () where ``line`` is all there is."""
+    stats: Mapping[str, float] = field(default_factory=dict)
+    """Numbers for people: ``network_calls``, ``raw_legal`` (1 when the move was legal before the mask), ..."""
+
+
+def likeliest_first(policy: Mapping[int, float] | None) -> dict[int, float]:
+    """A distribution over moves in the order of probability, equal ones by their ids; {} for None."""
+    return dict(sorted((policy or {}).items(), key=lambda item: (-item[1], item[0])))

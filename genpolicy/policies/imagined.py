@@ -1,0 +1,250 @@
+"""Search in the imagination: a network that imagines moves, boards and values as its own model of the game.
+
+Rules are asked for the root's legal moves alone, and not even for those where the legal mask is off:
+
+    candidates c     the likeliest moves of one call
+    s_1              the likeliest board after each, in one call for all of them
+    v(s_1)           s_1 as a new root, seen from the other side: one call gives its value and its policy
+    score(c)         log p(c | s_0) + weight * (1 - v(s_1))
+
+and deeper by the likeliest reply on each imagined board, the worth of a line being the mean of its boards' values.
+
+Axes: B batch, K candidates, R = B K rows, L tokens of a state, N tokens of a sequence, M moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from genpolicy.diffusion.logits import NEGATIVE_INFINITY, TypedLogits
+from genpolicy.errors import ConfigError
+from genpolicy.search.model import Choices, Nodes, SearchModel
+
+if TYPE_CHECKING:
+    from genpolicy.policies.diffusion import DiffusionLearner
+
+
+class Imagination:
+    """A learner's network as a model: policy and value of a position, and the position after a move.
+
+    Positions are rows of state tokens as the player to move sees them.
+
+    Args:
+        learner: Its paradigm imagines a value and a state after the first move, its viewer is the mover.
+
+    Raises:
+        ConfigError: it has no values or no states, or sees boards from a fixed side.
+    """
+
+    def __init__(self, learner: DiffusionLearner) -> None:
+        layout, turned = learner.layout, learner.layout.tokenizer.turned
+        self.learner, self.layout = learner, layout
+        value, state = layout.slot("value", 0), layout.slot("state", 1)
+        way_out = "take a policy of paradigm s-avsav, or candidates=0"
+        if value is None:
+            raise ConfigError(f"paradigm {layout.paradigm!r} has no values to judge imagined boards by: {way_out}")
+        if state is None:
+            raise ConfigError(
+                f"paradigm {layout.paradigm!r} with horizon {layout.horizon} imagines no board after the first move: "
+                f"{way_out} and horizon 2 or more"
+            )
+        if turned is None or learner.config.viewer != "mover":
+            raise ConfigError(
+                "imagined boards are judged from the side of the player to move: the game's tokenizer must have "
+                "'turned', and the policy learner.viewer=mover"
+            )
+        self._value, self._state = value.start, slice(state.start, state.stop)
+        self._places, self._symbols = (torch.as_tensor(table, dtype=torch.int64) for table in turned)
+        # Only a network that was trained on shorter sequences is asked with one.
+        lengths = [learner.end_of(plies) if plies in learner.config.horizons else layout.length for plies in (1, 2)]
+        self._ends = lengths if learner.by_ply is None else learner.by_ply.ends[:2]
+
+    def judge(self, roots: Tensor) -> tuple[Tensor, Tensor]:
+        """[R, M] float64 log-probabilities of the moves, and [R] win probability of the player to move, of [R, L]."""
+        logits = self._call(roots, None, self._ends[0])
+        layout = self.layout
+        moves = _at(logits, layout.first_action, layout.move_offset, layout.value_offset).log_softmax(-1)
+        bins = _at(logits, self._value, layout.value_offset, layout.pad).softmax(-1)
+        centres = (torch.arange(bins.shape[-1], dtype=bins.dtype, device=bins.device) + 0.5) / bins.shape[-1]
+        return moves, bins @ centres
+
+    def after(self, roots: Tensor, moves: Tensor) -> Tensor:
+        """[R, L] the likeliest board after a move [R] from [R, L], as the player who made it sees it."""
+        logits = self._call(roots, moves, self._ends[1])
+        admitted = self.learner.admitted[: logits.num_tokens].clone()
+        admitted[:, self.layout.pad] = False
+        likeliest = logits.restrict(admitted).per_token(lambda g: g.symbols[g.logits.argmax(-1)])
+        return likeliest[:, self._state]
+
+    def turned(self, boards: Tensor) -> Tensor:
+        """[R, L] boards as the other side sees them."""
+        places, symbols = self._places.to(boards.device), self._symbols.to(boards.device)
+        return symbols[boards[:, places]]
+
+    def _call(self, roots: Tensor, moves: Tensor | None, end: int) -> TypedLogits:
+        learner, layout = self.learner, self.layout
+        tokens = torch.zeros((len(roots), end), dtype=torch.int64, device=roots.device)
+        tokens[:, : layout.state_length] = roots
+        frozen = torch.zeros_like(tokens, dtype=torch.bool)
+        frozen[:, : layout.state_length] = True
+        if moves is not None:
+            tokens[:, layout.first_action] = moves + layout.move_offset
+            frozen[:, layout.first_action] = True
+        # Noise that looks like data is drawn, the same for every row, so that no row depends on the others.
+        generators = [torch.Generator().manual_seed(0) for _ in roots]
+        noised = learner.process.prior_sample(tokens, frozen, admitted=learner.admitted[:end], generator=generators)
+        times = torch.full((len(roots),), learner.process.num_timesteps, device=roots.device)
+        return TypedLogits.of(learner.network(noised, times))
+
+
+def _at(logits: TypedLogits, place: int, first: int, end: int) -> Tensor:
+    """[R, end - first] float64 logits of the symbols ``first`` to ``end - 1`` at a token."""
+    for group in logits.groups:
+        at = torch.nonzero(group.positions == place).flatten()
+        if len(at):
+            chosen = (group.symbols >= first) & (group.symbols < end)
+            return group.logits[:, int(at[0]), chosen].double()
+    raise AssertionError("no group of the prediction holds the token")
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What was imagined of some moves of each position, the best first."""
+
+    lines: Tensor
+    """[B, K, depth + 1] a move and the likeliest reply on each board, as the player to move at the root sees them; -1
+    where a position has fewer moves."""
+    log_prior: Tensor
+    """[B, K] float64."""
+    worth: Tensor
+    """[B, K] float64 win probability of the player to move, the mean over the line."""
+    score: Tensor
+    """[B, K] float64, by which they are ordered; minus infinity where there is no move."""
+    boards: Tensor
+    """[B, K, depth, L] the imagined boards, as the player to move at the root sees them."""
+    log_policy: Tensor
+    """[B, M] float64 of the root, before the legal mask."""
+
+
+def search(
+    model: Imagination, roots: Tensor, legal: Tensor | None, num: int, depth: int = 1, weight: float = 32.0
+) -> Candidates:
+    """Imagine what the likeliest moves lead to, and order them by it.
+
+    Args:
+        model: The network.
+        roots: [B, L] positions.
+        legal: [B, M] bool, the moves to choose from; None allows all.
+        num: K; fewer where there are fewer moves.
+        depth: Boards of a line, at least 1.
+        weight: Of the worth, in nats.
+    """
+    log_policy, _ = model.judge(roots)
+    allowed = log_policy if legal is None else log_policy.masked_fill(~legal, NEGATIVE_INFINITY)
+    log_prior, moves = allowed.topk(min(num, allowed.shape[1]), dim=1)
+    (b, k), length = moves.shape, roots.shape[1]
+    there = log_prior > NEGATIVE_INFINITY
+    state, move = roots.repeat_interleave(k, dim=0), torch.where(there, moves, moves[:, :1]).flatten()
+    mirrored = torch.from_numpy(model.layout.moves.mirrored.copy()).to(roots.device)
+    worths, boards, line = [], [], [move]
+    for ply in range(1, depth + 1):
+        state = model.turned(model.after(state, move))
+        chances, win = model.judge(state)
+        move = chances.argmax(-1)
+        worths.append(1 - win if ply % 2 else win)
+        boards.append(model.turned(state) if ply % 2 else state)
+        line.append(mirrored[move] if ply % 2 else move)
+    worth = torch.stack(worths).mean(0).view(b, k)
+    score = torch.where(there, log_prior + weight * worth, NEGATIVE_INFINITY)
+    order = score.argsort(dim=1, descending=True, stable=True)
+    each = torch.arange(b, device=roots.device)[:, None]
+    lines = torch.where(there[..., None], torch.stack(line, dim=1).view(b, k, depth + 1), -1)
+    return Candidates(
+        lines=lines[each, order],
+        log_prior=log_prior[each, order],
+        worth=worth[each, order],
+        score=score[each, order],
+        boards=torch.stack(boards, dim=1).view(b, k, depth, length)[each, order],
+        log_policy=log_policy,
+    )
+
+
+class Board(NamedTuple):
+    """A node of ``ImaginedModel``."""
+
+    tokens: Tensor
+    """[L] as the player to move sees it."""
+    player: int
+    """Who is to move, 0 or 1."""
+
+
+class ImaginedModel(SearchModel):
+    """The imagination behind the interface of a tree search: moves, boards and values without rules.
+
+    The root's choices are its legal moves, those of imagined boards the likeliest moves; the network knows no end of
+    the game but by its values. A node costs two network calls, the root one.
+
+    Args:
+        model: The network.
+        num_choices: Most moves of an imagined board.
+    """
+
+    def __init__(self, model: Imagination, num_choices: int = 32) -> None:
+        self._model, self._num_choices = model, num_choices
+        self._game = model.learner.game
+
+    def root(self, states: Sequence[Any]) -> Nodes:
+        """The positions, with their legal moves."""
+        players = [self._game.player(state) for state in states]
+        rows = self._game.tokens.encode(states, np.array(players)).astype(np.int64)
+        legal = torch.zeros((len(states), len(self._game.moves)), dtype=torch.bool)
+        for row, (state, player) in enumerate(zip(states, players, strict=True)):
+            legal[row, torch.from_numpy(self._game.moves.seen_by(self._game.legal(state), player))] = True
+        return self._nodes(torch.from_numpy(rows).to(self._model.learner.admitted.device), players, legal, 1.0)
+
+    def expand(self, embeddings: Sequence[Any], choices: Sequence[int]) -> Nodes:
+        """The boards imagined after some moves."""
+        seen = [
+            int(self._game.moves.seen_by(np.array(move), at.player))
+            for at, move in zip(embeddings, choices, strict=True)
+        ]
+        roots = torch.stack([at.tokens for at in embeddings])
+        with torch.no_grad():
+            boards = self._model.turned(self._model.after(roots, torch.tensor(seen, device=roots.device)))
+        self.network_calls += 1
+        return self._nodes(boards, [1 - at.player for at in embeddings], None, -1.0)
+
+    def position(self, embedding: Any) -> Any | None:
+        """The state of the board's tokens; None where they stand for none."""
+        try:
+            return self._game.tokens.decode(embedding.tokens.cpu().numpy(), embedding.player)
+        except ValueError:
+            return None
+
+    def _nodes(self, boards: Tensor, players: Sequence[int], legal: Tensor | None, discount: float) -> Nodes:
+        with torch.no_grad():
+            log_policy, win = self._model.judge(boards)
+        self.network_calls += 1
+        choices = []
+        for row, player in enumerate(players):
+            if legal is None:
+                ids = log_policy[row].topk(min(self._num_choices, log_policy.shape[1])).indices
+            else:
+                ids = legal[row].to(log_policy.device).nonzero()[:, 0]
+            priors = log_policy[row, ids].softmax(-1).cpu().numpy()
+            choices.append(Choices(self._game.moves.seen_by(ids.cpu().numpy(), player), priors / priors.sum()))
+        count = len(players)
+        return Nodes(
+            embeddings=[Board(*pair) for pair in zip(boards, players, strict=True)],
+            choices=choices,
+            values=(2 * win - 1).tolist(),
+            rewards=[0.0] * count,
+            discounts=[discount] * count,
+            chance=[False] * count,
+        )

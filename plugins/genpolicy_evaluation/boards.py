@@ -1,0 +1,132 @@
+"""``genpolicy evaluate boards``: whether the board that a policy imagines after a move is the one that the rules give.
+
+Two moves are asked about in each position: the policy's own and a legal move drawn at random, which a network cannot
+have learned by heart. *Position*: what it imagines stands for a position at all; *board*: every square and hand is
+right; *whole state*: move counters, rights and the side to move, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from genpolicy.game import Game
+    from genpolicy.policies.base import Decision, Policy
+    from genpolicy_common.labelled import LabelledPosition
+    from genpolicy_evaluation.accuracy import Share
+
+CHUNK = 256
+MEASURES = ("position", "board", "whole")
+
+
+@dataclass(frozen=True)
+class Boards:
+    """One way of choosing moves, measured."""
+
+    policy: str
+    moves: str
+    """``own`` or ``random``."""
+    shares: dict[str, Share]
+    """By measure."""
+
+    def figures(self) -> dict[str, Any]:
+        """For JSON."""
+        shares = {measure: share.figures() for measure, share in self.shares.items()}
+        return {"policy": self.policy, "moves": self.moves, **shares}
+
+
+def measure_boards(policy: Policy, positions: Sequence[LabelledPosition], *, name: str, seed: int = 0) -> list[Boards]:
+    """Measure the boards that a policy imagines one move ahead.
+
+    Args:
+        policy: A policy whose decisions have imagined states.
+        positions: From ``labelled_positions``, at least one.
+        name: For the table.
+        seed: Seed of the random legal moves.
+
+    Raises:
+        ValueError: a policy that imagines no boards.
+    """
+    from genpolicy.control import Control
+    from genpolicy.policies.base import decide_with
+    from genpolicy_evaluation.accuracy import Share
+
+    game, draw = policy.game, np.random.default_rng(seed)
+    hits: dict[tuple[str, str], list[float]] = {}
+    for start in range(0, len(positions), CHUNK):
+        states = [position.state for position in positions[start : start + CHUNK]]
+        drawn = {game.format(state): int(draw.choice(game.legal(state))) for state in states}
+        forced = Control(restrict=partial(_drawn, game, drawn))
+        for moves, decisions in (
+            ("own", policy.decide(states)),
+            ("random", decide_with(policy, states, forced)),
+        ):
+            for state, decision in zip(states, decisions, strict=True):
+                for measure, hit in _compared(policy, name, state, decision).items():
+                    hits.setdefault((moves, measure), []).append(float(hit))
+    clusters = [position.cluster for position in positions]
+    return [
+        Boards(name, moves, {each: Share.of(np.array(hits[moves, each]), clusters) for each in MEASURES})
+        for moves in ("own", "random")
+    ]
+
+
+def _drawn(game: Game[Any], drawn: dict[str, int], state: Any) -> list[int]:
+    return [drawn[game.format(state)]]
+
+
+def _compared(policy: Policy, name: str, state: Any, decision: Decision) -> dict[str, bool]:
+    """By measure, whether the first imagined board is right for the first move of the line."""
+    game = policy.game
+    if not decision.states or not decision.line:
+        raise ValueError(f"policy {name!r} imagines no board after a move: take one with states, such as S-ASA")
+    text = decision.states[0]
+    if text is None:
+        return dict.fromkeys(MEASURES, False)
+    both = game.tokens.encode([game.play(state, decision.line[0]), game.parse(text)], np.zeros(2, np.int64))
+    right = both[0] == both[1]
+    is_board = (np.asarray(game.tokens.rows) >= 0) | (np.asarray(game.tokens.hands) >= 0)
+    return {"position": True, "board": bool(right[is_board].all()), "whole": bool(right.all())}
+
+
+def add_boards_parser(measures: Any) -> None:
+    """Add ``boards`` to ``genpolicy evaluate``."""
+    from genpolicy_evaluation.commands import add_data_arguments
+
+    parser = measures.add_parser("boards", help="how often the board imagined after a move is right")
+    add_data_arguments(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure imagined boards and show the table."""
+    from genpolicy import load_policy
+    from genpolicy_common.labelled import labelled_positions
+    from genpolicy_common.tables import Report, write_json, write_markdown
+    from genpolicy_evaluation.commands import facts, opened, source
+    from genpolicy_evaluation.players import names_of, specs_of
+
+    dataset, game = opened(arguments)
+    positions = labelled_positions(dataset, game, arguments.split, limit=arguments.limit, seed=arguments.seed)
+    rows: list[Boards] = []
+    specs = specs_of(arguments)
+    for name, spec in zip(names_of(specs), specs, strict=True):
+        policy = load_policy(spec, game=game, device=arguments.device, seed=arguments.seed)
+        rows += measure_boards(policy, positions, name=name, seed=arguments.seed)
+        policy.close()
+    report = Report(
+        f"Imagined boards on {source(arguments)}", ["policy", "after", "position %", "board %", "whole state %"]
+    )
+    for row in rows:
+        report.add(row.policy, f"{row.moves} move", *(str(row.shares[measure]) for measure in MEASURES))
+    report.notes = [f"{len(positions)} positions; intervals: 95 %, bootstrap by game."]
+    report.print()
+    write_json(arguments.json, {"data": facts(arguments, dataset, positions), "policies": [r.figures() for r in rows]})
+    write_markdown(arguments.markdown, [report])
+    return 0

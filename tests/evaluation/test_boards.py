@@ -1,0 +1,88 @@
+"""``genpolicy evaluate boards``: shares of right boards, with policies that are known to be right or wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import genpolicy
+from genpolicy.cli import main
+from genpolicy.control import FREE, Control
+from genpolicy.data.records import Dataset
+from genpolicy.networks.config import NetworkConfig
+from genpolicy.policies.base import Decision, Policy
+from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner, DiffusionPolicy
+from genpolicy_common.labelled import labelled_positions
+from genpolicy_evaluation.boards import measure_boards
+from tests.small_datasets import CONNECT, solved_connect
+
+SAMPLE = Path(__file__).parents[2] / "games/genpolicy_chess/sample"
+
+
+class Imagining(Policy):
+    """Plays the first allowed move and imagines the board after it, by the rules but for a mistake."""
+
+    def __init__(self, wrong: str) -> None:
+        self.game, self.wrong = genpolicy.load_game("chess"), wrong
+
+    def decide(self, states: Sequence[Any], *, control: Control = FREE) -> list[Decision]:
+        """See above."""
+        decisions = []
+        for state in states:
+            move = control.allowed(state, self.game.legal(state).tolist())[0]
+            text: str | None = self.game.format(self.game.play(state, move))
+            assert text is not None
+            board, rest = text.split(" ", 1)
+            if self.wrong == "board":
+                text = f"{board.replace('p', 'n', 1)} {rest}"
+            if self.wrong == "counter":
+                text = f"{board} {rest.rsplit(' ', 1)[0]} 99"
+            decisions.append(Decision(move, line=(move,), states=(None if self.wrong == "all" else text,)))
+        return decisions
+
+
+@pytest.mark.parametrize(
+    ("wrong", "shares"), [("", (1, 1, 1)), ("counter", (1, 1, 0)), ("board", (1, 0, 0)), ("all", (0, 0, 0))]
+)
+def test_shares(wrong: str, shares: tuple[int, int, int]) -> None:
+    policy = Imagining(wrong)
+    positions = labelled_positions(Dataset.open(SAMPLE), policy.game, "test", limit=20)
+    for row in measure_boards(policy, positions, name="imagining"):
+        assert tuple(share.value for share in row.shares.values()) == shares
+        assert row.shares["board"].trials == 20
+
+
+def test_random_moves_are_other_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, played = Imagining(""), list[int]()
+    decide = policy.decide
+
+    def watched(states: Sequence[Any], *, control: Control = FREE) -> list[Decision]:
+        decisions = decide(states, control=control)
+        played.extend(decision.move for decision in decisions)
+        return decisions
+
+    monkeypatch.setattr(policy, "decide", watched)
+    measure_boards(policy, labelled_positions(Dataset.open(SAMPLE), policy.game, "test", limit=20), name="imagining")
+    assert len(played) == 40
+    assert played[:20] != played[20:]
+
+
+@pytest.mark.parametrize("paradigm", ["s-asa", "s-avsav"])
+def test_command_line(paradigm: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    network = NetworkConfig(geometry="board", num_layers=1, width=16, num_heads=2, head="typed")
+    torch.manual_seed(0)
+    config = DiffusionConfig(paradigm=paradigm, horizon=2, viewer="mover", network=network)
+    folder = DiffusionPolicy(DiffusionLearner(genpolicy.load_game(CONNECT), config)).save_pretrained(tmp_path / "p")
+    data = solved_connect(tmp_path / "data", every=20)
+    figures = tmp_path / "boards.json"
+    arguments = ["evaluate", "boards", "--data", str(data.folder), "--limit", "10", "--json", str(figures)]
+    assert main([*arguments, "--policy", str(folder)]) == 0
+    assert "random move" in capsys.readouterr().out
+    assert [row["moves"] for row in json.loads(figures.read_text())["policies"]] == ["own", "random"]
+    assert main([*arguments, "--policy", "random"]) == 2
+    assert "policy 'random' imagines no board after a move" in capsys.readouterr().err

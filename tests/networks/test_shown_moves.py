@@ -1,0 +1,139 @@
+"""Moves shown on the board: against a slow reading of the definition, for every game."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import genpolicy
+from genpolicy.networks.config import NetworkConfig
+from genpolicy.networks.shown_moves import ShownMoves
+from genpolicy.networks.transformer import DenoisingTransformer
+from genpolicy.sequence import Layout
+
+GAMES = ("chess", "shogi", "connect:rows=3,cols=3,k=3,gravity=false")
+WIDTH = 8
+
+
+def shown(layout: Layout, *, causal: bool = False) -> ShownMoves:
+    made = ShownMoves(layout, WIDTH, layout.num_symbols + 1, causal=causal)
+    stream = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.normal_(generator=stream)
+    return made
+
+
+def some_tokens(layout: Layout, num: int, seed: int = 0) -> Tensor:
+    """Sequences with random symbols of each token, half of what is imagined masked."""
+    draw = np.random.default_rng(seed)
+    chances = layout.admitted[:, : layout.pad] / layout.admitted[:, : layout.pad].sum(1, keepdims=True)
+    rows = [[draw.choice(layout.pad, p=p) for p in chances] for _ in range(num)]
+    tokens = np.where((draw.random((num, layout.length)) < 0.5) & ~layout.given, layout.mask, np.array(rows))
+    return torch.from_numpy(tokens)
+
+
+def by_definition(made: ShownMoves, layout: Layout, row: list[int], causal: bool) -> Tensor:
+    """The features of one sequence, token by token."""
+    x = torch.zeros(layout.length, WIDTH)
+    num = layout.move_offset
+    shared = (layout.tokenizer.rows >= 0) | (layout.tokenizer.hands >= 0)
+    others = list(np.flatnonzero(~shared))
+    known: dict[int, list[int]] = {}
+    for slot in layout.slots:
+        if slot.kind != "state":
+            continue
+        part = row[slot.start : slot.stop]
+        before = known.get(slot.ply - 1)
+        if not slot.given:
+            assert before is not None
+            assert made.carry is not None
+            for place, symbol in enumerate(before):
+                table = 0 if shared[place] else 1 + others.index(place)
+                x[slot.start + place - causal] += made.carry[table * num + symbol]
+        known[slot.ply] = [s if s < num else before[i] if before else s for i, s in enumerate(part)]
+    for slot in layout.slots:
+        move = row[slot.start] - num
+        if slot.kind != "action" or not 0 <= move < len(layout.moves) or slot.ply not in known:
+            continue
+        source, target = int(layout.moves.source[move]), int(layout.moves.target[move])
+        symbol = known[slot.ply][source] if source >= 0 else num
+        starts = {s.ply: s.start for s in layout.slots if s.kind == "state"}
+        leave_before, arrive_before, leave_after, arrive_after = made.marks
+        if not causal:
+            if source >= 0:
+                x[starts[slot.ply] + source] += leave_before
+            if target >= 0:
+                x[starts[slot.ply] + target] += arrive_before + made.arriving[symbol]
+        if slot.ply + 1 in starts:
+            after = starts[slot.ply + 1] - causal
+            assert made.places_told is not None
+            assert made.symbols_told is not None
+            length = layout.state_length
+            onto = known[slot.ply][target] if target >= 0 else num
+            x[after : after + length] += made.places_told[source if source >= 0 else length]
+            x[after : after + length] += made.places_told[length + 1 + (target if target >= 0 else length)]
+            x[after : after + length] += made.symbols_told[symbol] + made.symbols_told[num + 1 + onto]
+            if source >= 0:
+                x[after + source] += leave_after
+            if target >= 0:
+                x[after + target] += arrive_after + made.moved[symbol] + made.kinds[int(layout.moves.kind[move])]
+    return x
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("paradigm", "horizon"), [("s-asa", 3), ("s-avsav", 2), ("s-ass", 3), ("sa-v", 1)])
+@pytest.mark.parametrize("game", GAMES)
+def test_features_are_those_of_the_definition(game: str, paradigm: str, horizon: int, causal: bool) -> None:
+    layout = Layout(genpolicy.load_game(game), paradigm, horizon)
+    made, tokens = shown(layout, causal=causal), some_tokens(layout, 4)
+    with torch.no_grad():
+        ours = made(torch.zeros(4, layout.length, WIDTH), tokens)
+    for row, features in zip(tokens.tolist(), ours, strict=True):
+        torch.testing.assert_close(features, by_definition(made, layout, row, causal))
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_fewer_tokens_are_shown_the_same(game: str) -> None:
+    layout = Layout(genpolicy.load_game(game), "s-avsav", 3)
+    made, tokens = shown(layout), some_tokens(layout, 3)
+    tokens[:, layout.slot("action", 1).start] = layout.mask  # type: ignore[union-attr]  # its board is beyond the cut
+    with torch.no_grad():
+        whole = made(torch.zeros(3, layout.length, WIDTH), tokens)
+        for ply in (1, 2):
+            end = Layout(genpolicy.load_game(game), "s-avsav", ply).length
+            if ply == 1:
+                tokens[:, layout.first_action] = layout.mask
+                whole = made(torch.zeros(3, layout.length, WIDTH), tokens)
+            torch.testing.assert_close(made(torch.zeros(3, end, WIDTH), tokens[:, :end]), whole[:, :end])
+
+
+def test_what_has_nothing_to_show_has_no_weights_for_it() -> None:
+    game = genpolicy.load_game("chess")
+    shows = {
+        name: ShownMoves.applies(Layout(game, name, 1 if name in ("s-a", "s-v", "sa-v") else 2))
+        for name in ("s-a", "s-v", "sa-v", "s-aa", "s-asa", "s-ass", "s-avav", "s-avsav")
+    }
+    assert [name for name, there in shows.items() if there] == ["sa-v", "s-asa", "s-ass", "s-avsav"]
+
+
+@pytest.mark.parametrize(
+    ("geometry", "chosen", "there"),
+    [("board", None, True), ("board", False, False), ("sequence", None, False), ("sequence", True, True)],
+)
+def test_the_choice_in_the_configuration(geometry: str, chosen: bool | None, there: bool) -> None:
+    layout = Layout(genpolicy.load_game(GAMES[2]), "s-asa", 2)
+    config = NetworkConfig(geometry=geometry, num_layers=1, width=16, num_heads=2, shown_moves=chosen)
+    network = DenoisingTransformer(layout, config)
+    assert (network.trunk.shown is not None) == there
+    network(some_tokens(layout, 2), torch.ones(2))
+
+
+def test_it_compiles_to_the_same() -> None:
+    layout = Layout(genpolicy.load_game(GAMES[2]), "s-avsav", 2)
+    made, tokens = shown(layout), some_tokens(layout, 3)
+    x = torch.zeros(3, layout.length, WIDTH)
+    with torch.no_grad():
+        torch.testing.assert_close(torch.compile(made, backend="eager", fullgraph=True)(x, tokens), made(x, tokens))

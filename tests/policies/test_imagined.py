@@ -1,0 +1,231 @@
+"""Search in the imagination, against a slow reading of its definition."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import genpolicy
+from genpolicy.diffusion.logits import TypedLogits
+from genpolicy.errors import ConfigError
+from genpolicy.game import Game
+from genpolicy.networks.config import NetworkConfig
+from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner, DiffusionPolicy
+from genpolicy.policies.imagined import Imagination, ImaginedModel
+from genpolicy.policies.thinking import Answer
+from genpolicy.testing import check_search_model
+from tests.small_datasets import CONNECT
+
+BOARD = NetworkConfig(geometry="board", num_layers=2, width=32, num_heads=4, head="typed", init_std=0.3)
+START = "rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq - 0 1"
+
+
+def learner(game: str = CONNECT, **options: Any) -> DiffusionLearner:
+    torch.manual_seed(1)
+    process = {"kind": options.pop("kind", "absorbing"), "num_timesteps": 4}
+    settings = {"paradigm": "s-avsav", "horizon": 2, "process": process, "network": BOARD, "viewer": "mover", **options}
+    return DiffusionLearner(genpolicy.load_game(game), DiffusionConfig(**settings))
+
+
+def positions(game: Game[Any], num: int) -> list[Any]:
+    """Positions of one random game after another, whoever is to move."""
+    draw, states = np.random.default_rng(0), []
+    state = game.parse()
+    while len(states) < num:
+        states.append(state)
+        state = game.play(state, int(draw.choice(game.legal(state))))
+        if game.outcome(state) is not None or len(game.legal(state)) < 2:
+            state = game.parse()
+    return states
+
+
+class Slow:
+    """One position, one candidate at a time; calls of full length unless it was trained on shorter sequences."""
+
+    def __init__(self, made: DiffusionLearner) -> None:
+        self.made, self.layout, self.game = made, made.layout, made.game
+
+    def logits(self, root: Tensor, move: int | None) -> Tensor:
+        """[N, K] float64 of the whole sequence."""
+        plies = 1 if move is None else 2
+        end = self.made.end_of(plies) if plies in self.made.config.horizons else self.layout.length
+        row = torch.full((1, end), self.layout.mask)
+        row[0, : len(root)] = root
+        if move is not None:
+            row[0, self.layout.first_action] = self.layout.move_offset + move
+        with torch.no_grad():
+            out = self.made.network(row, torch.full((1,), self.made.process.num_timesteps))
+        return TypedLogits.of(out).dense()[0].double()
+
+    def judge(self, root: Tensor) -> tuple[Tensor, float]:
+        logits, layout = self.logits(root, None), self.layout
+        value = layout.slot("value", 0)
+        assert value is not None
+        bins = logits[value.start, layout.value_offset : layout.pad].softmax(-1)
+        win = sum((i + 0.5) / len(bins) * float(p) for i, p in enumerate(bins))
+        return logits[layout.first_action, layout.move_offset : layout.value_offset].log_softmax(-1), win
+
+    def after(self, root: Tensor, move: int) -> Tensor:
+        state = self.layout.slot("state", 1)
+        assert state is not None
+        logits = self.logits(root, move)[state.start : state.stop, : self.layout.move_offset]
+        admitted = self.made.admitted[state.start : state.stop, : self.layout.move_offset]
+        board = logits.masked_fill(~admitted, -torch.inf).argmax(-1)
+        places, symbols = (torch.from_numpy(np.array(t)).long() for t in self.layout.tokenizer.turned or ())
+        return symbols[board[places]]
+
+    def scores(self, state: Any, moves: list[int], depth: int, weight: float) -> dict[int, tuple[float, float]]:
+        """Score and worth of some moves, as the mover sees them."""
+        viewer = self.game.player(state)
+        root = torch.from_numpy(self.game.tokens.encode([state], np.array([viewer]))[0].astype(np.int64))
+        prior, _ = self.judge(root)
+        found = {}
+        for move in moves:
+            board, played, worths = root, move, []
+            for ply in range(1, depth + 1):
+                board = self.after(board, played)
+                chances, win = self.judge(board)
+                played = int(chances.argmax())
+                worths.append(1 - win if ply % 2 else win)
+            worth = sum(worths) / depth
+            found[move] = (float(prior[move]) + weight * worth, worth)
+        return found
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("horizons", [[], [1, 2]])
+def test_decisions_are_those_of_the_definition(depth: int, horizons: list[int]) -> None:
+    made = learner(horizons=horizons)
+    game, num, weight = made.game, 3, 5.0
+    policy = DiffusionPolicy(made, candidates=num, depth=depth, weight=weight)
+    slow = Slow(made)
+    for state in positions(game, 6):
+        (decision,) = policy.decide([state])
+        viewer = game.player(state)
+        legal = game.moves.seen_by(game.legal(state), viewer).tolist()
+        root = torch.from_numpy(game.tokens.encode([state], np.array([viewer]))[0].astype(np.int64))
+        prior, _ = slow.judge(root)
+        likeliest = sorted(legal, key=lambda move: -float(prior[move]))[:num]
+        expected = slow.scores(state, likeliest, depth, weight)
+        best = max(expected, key=lambda move: expected[move][0])
+        assert game.moves.seen_by(np.array([decision.move]), viewer)[0] == best
+        assert decision.value == pytest.approx(2 * expected[best][1] - 1, abs=1e-5)
+        assert len(decision.line) == depth + 1
+        assert len(decision.states) == depth
+        assert [v.line[0] for v in decision.variations] == game.moves.seen_by(
+            np.array(sorted(expected, key=lambda move: -expected[move][0])), viewer
+        ).tolist()
+        worths = [expected[int(game.moves.seen_by(np.array(v.line[0]), viewer))][1] for v in decision.variations]
+        assert [v.value for v in decision.variations] == pytest.approx([2 * worth - 1 for worth in worths], abs=1e-5)
+        assert policy.num_calls == 1 + 2 * depth
+        assert decision.stats["network_calls"] == 1 + 2 * depth
+
+
+@pytest.mark.parametrize("kind", ["absorbing", "multinomial"])
+def test_no_row_depends_on_the_others(kind: str) -> None:
+    policy = DiffusionPolicy(learner(kind=kind), candidates=4, weight=8.0)
+    states = positions(policy.game, 8)
+    together = policy.decide(states)
+    for state, decision in zip(states, together, strict=True):
+        (alone,) = policy.decide([state])
+        assert alone.move == decision.move
+        assert alone.line == decision.line
+        assert alone.value == pytest.approx(decision.value, abs=1e-5)
+
+
+def test_more_candidates_than_legal_moves_are_all_of_them() -> None:
+    policy = DiffusionPolicy(learner(), candidates=64, weight=4.0)
+    for state, decision in zip(found := positions(policy.game, 5), policy.decide(found), strict=True):
+        assert decision.policy is not None
+        assert set(decision.policy) == set(policy.game.legal(state).tolist())
+        assert max(decision.policy, key=lambda move: decision.policy[move]) == decision.move  # type: ignore[index]
+
+
+def test_without_weight_it_plays_the_likeliest_move_of_one_call() -> None:
+    made = learner()
+    searching, one_call = (
+        DiffusionPolicy(made, candidates=5, weight=0.0),
+        DiffusionPolicy(made, sampler="one_call", num_steps=1, candidates=0),
+    )
+    states = positions(made.game, 12)
+    for mask in (True, False):
+        moves = [
+            [d.line[0] for d in each.with_options(legal_mask=mask).decide(states)] for each in (searching, one_call)
+        ]
+        assert moves[0] == moves[1]
+
+
+def test_the_imagined_line_is_shown() -> None:
+    policy = DiffusionPolicy(learner("chess"), candidates=3, depth=1)
+    state = policy.game.parse(START)
+    (decision,) = policy.decide([state])
+    assert decision.line[0] == decision.move
+    assert len(decision.line) == 2
+    assert len(decision.states) == 1
+    assert [len(variation.line) for variation in decision.variations] == [2, 2, 2]
+    answer = Answer.of(decision, num_variations=2)
+    assert answer.variations[0].line == decision.line
+    assert answer.variations[1] == decision.variations[1]
+
+
+def test_modes_are_one_call_the_sampler_and_the_search() -> None:
+    policy = DiffusionPolicy(learner(), candidates=3, depth=2, sampler="easy_first_commit")
+    assert list(policy.modes()) == ["one_call", "easy_first_commit 4", "imagined search 3 x 2"]
+    assert policy.with_options(candidates=0).modes().keys() == {"one_call", "easy_first_commit 4"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"paradigm": "s-asa"}, r"paradigm 's-asa' has no values .*: take a policy of paradigm s-avsav"),
+        ({"paradigm": "s-avav"}, r"paradigm 's-avav' with horizon 2 imagines no board"),
+        ({"horizon": 1}, r"with horizon 1 imagines no board after the first move"),
+        ({"viewer": "absolute"}, r"learner\.viewer=mover"),
+    ],
+)
+def test_a_policy_that_cannot_search_says_so(options: dict[str, Any], message: str) -> None:
+    made = learner(**options)
+    DiffusionPolicy(made)
+    with pytest.raises(ConfigError, match=message):
+        DiffusionPolicy(made, candidates=4)
+
+
+@pytest.mark.parametrize("options", [{"candidates": -1}, {"candidates": 2, "depth": 0}, {"weight": -1.0}])
+def test_values_out_of_range_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(reversed(options))):
+        DiffusionPolicy(learner(), **options)
+
+
+def test_the_imagination_is_a_search_model(tmp_path: Path) -> None:
+    policy = DiffusionPolicy(learner())
+    game = policy.game
+    assert policy.search_model() is None
+    model = policy.search_model("imagined")
+    assert model is not None
+    check_search_model(model, positions(game, 4), max_nodes=60)
+    folder = policy.save_pretrained(tmp_path / "policy")
+    searching = genpolicy.load_policy(f"mcts:{folder}?model=imagined&simulations=20")
+    for state, decision in zip(found := positions(game, 3), searching.decide(found), strict=True):
+        assert decision.move in game.legal(state)
+        assert decision.stats["network_calls"] > 3
+    with pytest.raises(ValueError, match=r"model=dreamt: .* has no such model; leave it out to search the rules"):
+        genpolicy.load_policy(f"mcts:{folder}?model=dreamt")
+    with pytest.raises(ValueError, match="has no such model"):
+        genpolicy.load_policy("mcts:uniform?model=imagined", game=game)
+
+
+def test_expanded_boards_are_the_likeliest_ones() -> None:
+    made = learner()
+    model, slow, game = ImaginedModel(Imagination(made)), Slow(made), made.game
+    for state in positions(game, 4):
+        nodes = model.root([state])
+        move = int(nodes.choices[0].ids[0])
+        (board,) = model.expand(nodes.embeddings, [move]).embeddings
+        seen = int(game.moves.seen_by(np.array(move), game.player(state)))
+        assert torch.equal(board.tokens, slow.after(nodes.embeddings[0].tokens, seen))
+        assert board.player == 1 - game.player(state)

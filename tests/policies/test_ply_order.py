@@ -1,0 +1,184 @@
+"""Noise ordered by ply: what is shown, what is noise, and the exact bound."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import genpolicy
+from genpolicy.data.records import Dataset
+from genpolicy.data.windows import TokenBatch
+from genpolicy.errors import ConfigError
+from genpolicy.networks.config import NetworkConfig
+from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner, DiffusionPolicy, SamplerConfig
+from genpolicy.policies.ply_order import PlyOrder
+from genpolicy.sequence import Layout
+from genpolicy.testing import check_learner
+from tests.small_datasets import CONNECT, solved_connect
+
+BOARD = NetworkConfig(geometry="board", num_layers=2, width=32, num_heads=4, head="typed")
+
+
+@pytest.fixture(scope="module")
+def connect_data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return solved_connect(tmp_path_factory.mktemp("horizons"))
+
+
+def learner(kind: str = "absorbing", paradigm: str = "s-avsav", **options: object) -> DiffusionLearner:
+    process = {"kind": kind, "num_timesteps": 4, "order": "ply"}
+    torch.manual_seed(0)
+    config = DiffusionConfig(**{"network": BOARD, "paradigm": paradigm, "horizon": 2, "process": process, **options})  # type: ignore[arg-type]
+    return DiffusionLearner(genpolicy.load_game(CONNECT), config)
+
+
+def batch_of(made: DiffusionLearner, num: int) -> TokenBatch:
+    """Labelled windows of random symbols."""
+    layout = made.layout
+    chances = torch.from_numpy(layout.admitted[:, : layout.pad].astype("float64"))
+    tokens = torch.multinomial(
+        chances, num, replacement=True, generator=torch.Generator().manual_seed(3)
+    ).T.contiguous()
+    given = torch.from_numpy(layout.given.copy()).expand_as(tokens)
+    return TokenBatch(tokens, given, ~given, torch.arange(num))
+
+
+def test_one_block_is_a_question_what_lies_before_it_is_shown_and_nothing_else_is_there() -> None:
+    made = learner()
+    order, batch = made.by_ply, batch_of(made, 4)
+    assert isinstance(order, PlyOrder)
+    assert order.ends == [11, 21, 23] or order.ends[-1] == made.layout.length
+    hidden = torch.tensor([False, True, False, True])
+    for block, end in enumerate(order.ends):
+        view = order.view(batch, block, hidden)
+        blocks = torch.from_numpy(made.layout.blocks)[:end]
+        assert int(blocks.max()) == block
+        assert view.tokens.shape == view.frozen.shape == view.target.shape == (4, end)
+        for row in range(4):
+            own, earlier = blocks == block, blocks < block
+            values = earlier & order.is_value[:end] & bool(hidden[row])
+            assert torch.equal(view.target[row], own)
+            assert bool((view.tokens[row][values] == made.layout.mask).all())
+            assert torch.equal(view.tokens[row][own], batch.tokens[row][:end][own])
+            assert bool(view.frozen[row][earlier & ~values].all())
+            assert not bool(view.frozen[row][own | values].any())
+
+
+def test_blocks_are_drawn_as_stated() -> None:
+    order = learner(horizon=3).by_ply
+    assert order is not None
+    assert order.chances.tolist() == pytest.approx([1, 0.075, 0.1 * 0.625, 0.075, 0.1 * 0.375])
+    counts = order.drawn(1000, torch.tensor(0.3)).bincount()
+    assert (counts / 1000).tolist() == pytest.approx([0.75, *order.chances[1:].tolist()], abs=1e-3)
+    alone = PlyOrder(Layout(genpolicy.load_game(CONNECT), "s-a", 1))
+    assert alone.chances.tolist() == [1.0]
+    assert alone.drawn(9, torch.tensor(0.9)).tolist() == [0] * 9
+    with_joint = PlyOrder(learner().layout, joint=0.25)
+    assert with_joint.drawn(100, torch.tensor(0.5)).bincount().tolist() == [50, 15, 10, 25]
+
+
+def test_the_first_move_of_every_record_is_trained_and_the_later_blocks_of_some() -> None:
+    made = learner()
+    assert made.by_ply is not None
+    batch = batch_of(made, 40)
+    draws = torch.rand((4, 40), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    (first, pure), *later = made.by_ply.split(batch, draws)
+    assert first.indices.tolist() == list(range(40))
+    assert bool(pure.any())
+    assert not bool(pure.all())
+    assert [len(part) for part, _ in later] == [6, 4]
+    assert [part.tokens.shape[1] for part, _ in [(first, pure), *later]] == made.by_ply.ends
+    assert not bool(later[0][1].any())
+    indices = torch.cat([part.indices for part, _ in later]).tolist()
+    assert len(set(indices)) == 10
+    assert indices != sorted(indices)[:10] or indices != list(range(10))
+
+
+@pytest.mark.parametrize("kind", ["absorbing", "multinomial"])
+def test_the_bound_of_a_model_that_looks_at_nothing_is_its_likelihood(kind: str) -> None:
+    """Then every bound is exact: the estimates' mean is -log p of all that is imagined."""
+    made = learner(kind)
+    layout, batch = made.layout, batch_of(made, 1)
+    admitted = made.admitted.double()
+    logits = torch.randn(admitted.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    logits = logits.masked_fill(admitted == 0, -torch.inf)
+    exact = -logits.log_softmax(-1).gather(-1, batch.tokens[0][:, None])[:, 0][batch.target[0]].sum()
+
+    class Blind(torch.nn.Module):
+        def forward(self, tokens: Tensor, t: Tensor) -> Tensor:
+            # A multinomial network predicts what the noised token does not say: x_0 given all others.
+            return logits[: tokens.shape[1]].expand(len(tokens), -1, -1)
+
+    made.network = Blind()  # type: ignore[assignment]
+    num = 3000
+    many = TokenBatch(*(x.expand(num, -1) for x in (batch.tokens, batch.frozen, batch.target)), torch.arange(num))
+    estimates = made.elbo(many, torch.Generator().manual_seed(7))
+    error = 4 * float(estimates.std()) / num**0.5
+    if kind == "absorbing":
+        assert float(estimates.mean()) == pytest.approx(float(exact), abs=error)
+    else:  # its bound is not tight for a model that ignores the noised token
+        assert float(estimates.mean()) > float(exact) - error
+    assert layout.blocks.max() == 2
+
+
+def test_it_fits_32_records(connect_data: Dataset) -> None:
+    check_learner(
+        lambda: learner(paradigm="s-asa", redraw=False, sampler=SamplerConfig("by_ply", 3)),
+        connect_data,
+        max_updates=800,
+        lr=5e-3,
+    )
+
+
+def test_an_unknown_order_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"learner\.process\.order' must be one of joint, ply; got 'plies'"):
+        learner(process={"kind": "absorbing", "order": "plies"})
+
+
+@pytest.mark.parametrize("joint", [-0.1, 0.6, "much"])
+def test_a_share_out_of_range_is_refused(joint: object) -> None:
+    with pytest.raises(ConfigError, match=r"learner\.process\.joint_share' is a part of the records"):
+        learner(process={"kind": "absorbing", "order": "ply", "joint_share": joint})
+
+
+def test_joint_noise_has_no_share_of_itself_and_horizons_are_not_needed() -> None:
+    with pytest.raises(ConfigError, match="joint_share"):
+        learner(process={"kind": "absorbing", "joint_share": 0.5})
+    with pytest.raises(ConfigError, match="all shorter horizons are trained already"):
+        learner(horizons=[1, 2])
+
+
+def test_one_call_and_the_sampler_see_no_more_than_they_were_trained_on() -> None:
+    made, seen = learner(), list[int]()
+    forward = made.network.forward
+    made.network.forward = lambda tokens, t: seen.append(tokens.shape[1]) or forward(tokens, t)  # type: ignore
+    state = made.game.parse()
+    assert made.by_ply is not None
+    first, board, last = made.by_ply.ends
+    for options, expected in (
+        ({"sampler": "one_call"}, [first]),
+        ({"sampler": "by_ply", "num_steps": 3}, [first, board, last]),
+        ({"sampler": "by_ply", "num_steps": 4}, [first, board, board, last]),
+        ({"sampler": "easy_first", "num_steps": 2}, [last, last]),
+        ({"sampler": "by_ply", "num_steps": 2, "candidates": 3}, [first, board, first]),
+    ):
+        seen.clear()
+        DiffusionPolicy(made, **options).decide([state])  # type: ignore[arg-type]
+        assert seen == expected
+
+
+def test_values_have_a_weight_of_their_own() -> None:
+    losses = {}
+    for weight in (0.0, 1.0, 3.0):
+        made = learner(value_weight=weight, process={"kind": "absorbing", "num_timesteps": 4})
+        losses[weight] = made.loss(batch_of(made, 16), torch.Generator().manual_seed(2))[0].item()
+    assert losses[0.0] < losses[1.0]
+    assert losses[3.0] - losses[0.0] == pytest.approx(3 * (losses[1.0] - losses[0.0]), rel=1e-4)
+    with pytest.raises(ConfigError, match=r"learner\.value_weight must be at least 0, got -1"):
+        learner(value_weight=-1.0)
+
+
+def test_the_paper_s_sampler_is_compared_where_it_was_trained_for() -> None:
+    process = {"kind": "absorbing", "num_timesteps": 4, "order": "ply", "joint_share": 0.2}
+    made = learner(process=process, sampler=SamplerConfig("by_ply", 3, candidates=2))
+    assert list(DiffusionPolicy(made).modes()) == ["one_call", "easy_first 4", "by_ply 3", "imagined search 2 x 1"]
