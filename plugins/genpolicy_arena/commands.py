@@ -33,7 +33,7 @@ def add_parser(subparsers: Any) -> None:
         nargs="+",
         required=True,
         metavar="[NAME=]P",
-        help="folders or spellings of policies, e.g. runs/demo/s-asa/policy sf=engine:stockfish?nodes=100",
+        help="folders or spellings of policies, e.g. runs/demo/imagine/policy sf=engine:stockfish?nodes=100",
     )
     parser.add_argument("--game", metavar="SPEC", help="the game, if no policy's folder names it, e.g. chess")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="folder of the games")

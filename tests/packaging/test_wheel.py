@@ -87,7 +87,7 @@ def test_every_configuration_is_found_and_printed(installed: Installed) -> None:
 
 def test_the_demo_is_planned_for_both_games(installed: Installed) -> None:
     for game in ("chess", "shogi"):
-        assert f"genpolicy train --config {game}/demo --out here/s-asa" in installed.run(
+        assert f"genpolicy train --config {game}/demo-imagine trainer.max_minutes=3 --out here/imagine" in installed.run(
             "demo", "--game", game, "--out", "here", "--plan"
         )
 
@@ -96,7 +96,7 @@ def test_the_demo_and_the_board_on_which_its_policy_plays(installed: Installed) 
     steps = installed.packages / "genpolicy/configs/chess/demo-steps.yml"
     steps.write_text(re.sub(r"--limit \d+", "--limit 8", steps.read_text()))  # minutes of evaluation
     shown = installed.run("demo", *QUICK)
-    assert "genpolicy web --policy runs/demo/s-asa/policy --open" in shown
+    assert "genpolicy web --policy runs/demo/imagine/policy --open" in shown
     assert (installed.work / "runs/demo/accuracy.json").is_file()
     (line,) = (words for words in readme_commands() if words[0] == "web")
     with serving(installed, [word for word in line if word != "--open"]) as address:

@@ -22,8 +22,8 @@ from genpolicy_engines.oracle import find_engine
 from tests.play.engine_policies import save_diffusion
 from tests.play.engine_session import ENGINE, LINES, Session, best
 
-DEMO = Path(os.environ.get("GENPOLICY_DEMO_POLICY", "runs/demo/s-asa/policy"))
-SHOGI_DEMO = Path(os.environ.get("GENPOLICY_DEMO_SHOGI_POLICY", "runs/demo-shogi/s-asa/policy"))
+DEMO = Path(os.environ.get("GENPOLICY_DEMO_POLICY", "runs/demo/imagine/policy"))
+SHOGI_DEMO = Path(os.environ.get("GENPOLICY_DEMO_SHOGI_POLICY", "runs/demo-shogi/imagine/policy"))
 MOVE_S = 0.1
 LATE_S = 0.5  # beyond the time for a move, for 99 of 100 moves: a shared machine may hold any process up for so long
 TIME_OUT_S = 5.0  # half of what python-chess waits for beyond the time for a move before it gives an engine up
