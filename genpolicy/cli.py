@@ -214,7 +214,8 @@ def _parser(known: Mapping[str, Entry], name: str | None) -> argparse.ArgumentPa
     parser.add_argument("--version", action="version", version=f"genpolicy {__version__}")
     # ``main`` takes it out wherever it stands; here it is for --help.
     parser.add_argument("--traceback", action="store_true", help="show the traceback of an error, not just a message")
-    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
+    kind: Any = argparse.ArgumentParser if name is not None else _Line
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=kind)
     if name is not None:
         _add(known[name], subparsers)
         return parser
@@ -228,10 +229,16 @@ def _parser(known: Mapping[str, Entry], name: str | None) -> argparse.ArgumentPa
                 raise RegistryError(f"there is no subcommand {base!r} ({registry.origin('commands', each)})")
         except RegistryError as error:
             lines[each] = f"(not usable: {error})"
-    # Nothing is parsed by these, and a parser without its own -h takes a third of the time; argparse formats with %.
     for each, line in lines.items():
-        subparsers.add_parser(each, help=line.replace("%", "%%"), add_help=False)
+        subparsers.add_parser(each, help=line.replace("%", "%%"))  # argparse formats with %
     return parser
+
+
+class _Line:
+    """A subcommand of which only the help line is needed: nothing is parsed by it, and a parser takes time to make."""
+
+    def __init__(self, **settings: object) -> None:
+        del settings
 
 
 def _formatter(prog: str) -> argparse.HelpFormatter:
