@@ -31,21 +31,22 @@ class AdmittedParts:
     of a sampler's step is proportional to the size of the prediction.
 
     Args:
-        admitted: [N, K] bool, for every prediction; all predictions must have the same groups.
+        admitted: [N, K] bool, for every prediction; predictions of as many tokens must have the same groups.
     """
 
     def __init__(self, admitted: Tensor) -> None:
         self._admitted = admitted
-        self._parts: list[list[_Part]] = []
+        self._parts: dict[tuple[int, ...], list[list[_Part]]] = {}
         self._is_exact = True
 
     def __call__(self, logits: Tensor | TypedLogits) -> TypedLogits:
         """The same prediction in more and smaller groups."""
         num_symbols = self._admitted.shape[-1]
         whole = usable_logits(logits, num_symbols, None)
-        if not self._parts:
-            self._parts = [self._split(g) for g in whole.groups]
-        groups = [part.of(g) for g, parts in zip(whole.groups, self._parts, strict=True) for part in parts]
+        sizes = tuple(len(g.positions) for g in whole.groups)  # fewer where a sequence is cut
+        if sizes not in self._parts:
+            self._parts[sizes] = [self._split(g) for g in whole.groups]
+        groups = [part.of(g) for g, parts in zip(whole.groups, self._parts[sizes], strict=True) for part in parts]
         admitted = self._admitted if self._is_exact else None
         return TypedLogits(tuple(groups), whole.num_tokens, whole.num_symbols, admitted)
 

@@ -87,8 +87,9 @@ def test_every_configuration_is_found_and_printed(installed: Installed) -> None:
 
 def test_the_demo_is_planned_for_both_games(installed: Installed) -> None:
     for game in ("chess", "shogi"):
-        assert f"genpolicy train --config {game}/demo-imagine trainer.max_minutes=3 --out here/imagine" in installed.run(
-            "demo", "--game", game, "--out", "here", "--plan"
+        assert (
+            f"genpolicy train --config {game}/demo-imagine trainer.max_minutes=3 --out here/imagine"
+            in installed.run("demo", "--game", game, "--out", "here", "--plan")
         )
 
 

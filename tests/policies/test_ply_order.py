@@ -9,6 +9,7 @@ from torch import Tensor
 import genpolicy
 from genpolicy.data.records import Dataset
 from genpolicy.data.windows import TokenBatch
+from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.errors import ConfigError
 from genpolicy.networks.config import NetworkConfig
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner, DiffusionPolicy, SamplerConfig
@@ -182,3 +183,18 @@ def test_the_paper_s_sampler_is_compared_where_it_was_trained_for() -> None:
     process = {"kind": "absorbing", "num_timesteps": 4, "order": "ply", "joint_share": 0.2}
     made = learner(process=process, sampler=SamplerConfig("by_ply", 3, candidates=2))
     assert list(DiffusionPolicy(made).modes()) == ["one_call", "easy_first 4", "by_ply 3", "imagined search 2 x 1"]
+
+
+def test_every_block_is_what_the_network_says_of_it_given_those_before() -> None:
+    made = learner()
+    policy = DiffusionPolicy(made, sampler="by_ply", num_steps=3, temperature=0.0)
+    state = made.game.parse()
+    (*_, last) = policy.dream(state).steps
+    assert made.by_ply is not None
+    row = made.roots([state], made.viewers([state]))
+    for end in made.by_ply.ends:
+        with torch.no_grad():
+            logits = TypedLogits.of(made.network(row[:, :end], torch.tensor([4]))).restrict(made.admitted[:end])
+        likeliest = logits.per_token(lambda group: group.symbols[group.logits.argmax(-1)])
+        row[:, :end] = torch.where(row[:, :end] == made.layout.mask, likeliest, row[:, :end])
+    assert last.tokens.tolist() == row[0].tolist()
