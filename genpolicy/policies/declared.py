@@ -45,6 +45,22 @@ TEMPERATURE = Option(
 )
 
 
+SEARCH = (
+    Option(
+        "candidates",
+        int,
+        0,
+        low=0,
+        usual_high=64,
+        help="moves whose imagined boards are judged; 0: no search",
+        basic=True,
+    ),
+    Option("depth", int, 1, low=1, usual_high=8, help="imagined boards of each candidate's line"),
+    Option("weight", float, 32.0, low=0, usual_high=1000, help="of a line's win probability against the policy"),
+)
+"""Of a search in the imagination."""
+
+
 def weights(spec: PolicySpec | None = None) -> tuple[Option, ...]:
     """Options of every policy over weights."""
     return of_folder(SEED_AND_BATCH, spec)
@@ -80,17 +96,7 @@ def diffusion(spec: PolicySpec | None = None) -> tuple[Option, ...]:
             help="futures imagined; the move is the likeliest of their mean (sampler a0_last, temperature above 0)",
             needs=("sampler", ("a0_last",)),
         ),
-        Option(
-            "candidates",
-            int,
-            0,
-            low=0,
-            usual_high=64,
-            help="moves whose imagined boards are judged; 0: no search",
-            basic=True,
-        ),
-        Option("depth", int, 1, low=1, usual_high=8, help="imagined boards of each candidate's line"),
-        Option("weight", float, 32.0, low=0, usual_high=1000, help="of a line's win probability against the policy"),
+        *(SEARCH if _judges(spec) else ()),
         _narrowed(
             Option("horizon", int, 4, low=1, usual_high=64, help="plies imagined", basic=True),
             _whole(spec, "learner", "horizon"),
@@ -101,6 +107,13 @@ def diffusion(spec: PolicySpec | None = None) -> tuple[Option, ...]:
 
 
 DIFFUSION = Declaration(diffusion)
+
+
+def _judges(spec: PolicySpec | None) -> bool:
+    """Whether what a folder imagines has boards and values; True where it is not known."""
+    paradigm = None if spec is None else spec.section("learner").get("paradigm")
+    return not isinstance(paradigm, str) or paradigm == "s-avsav"
+
 
 _HIDDEN_NOISE = ("multinomial",)
 """Built-in processes whose noise looks like data."""

@@ -19,6 +19,7 @@ from genpolicy.encoding import StateTokenizer, ids_fingerprint
 from genpolicy.errors import CheckpointError
 from genpolicy.game import Game
 from genpolicy.networks import NetworkConfig
+from genpolicy.policies.base import read_policy_config
 from genpolicy.sequence import Layout
 from genpolicy.testing import check_game
 from genpolicy_policy_baselines.one_step import OneStepConfig, OneStepLearner
@@ -103,7 +104,7 @@ def test_codes_train_save_and_play_without_texts_of_what_is_imagined(game: Game[
     assert learner.fingerprint in (folder / "config.yaml").read_text()
     assert learner.fingerprint != made[1].fingerprint
     with pytest.raises(CheckpointError, match="its tokens are not those"):  # of the game's own tokenizer
-        type(policy).from_folder(folder, {"game": CONNECT, "layout": learner.fingerprint, "learner": {}})
+        type(policy).from_folder(folder, {**read_policy_config(folder), "game": CONNECT})
 
 
 class CodedGame(type(load_game(CONNECT))):  # type: ignore[misc]

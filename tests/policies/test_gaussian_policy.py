@@ -128,7 +128,7 @@ def test_noise_prediction_learns_more_than_chance(connect_data: Dataset) -> None
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         losses.append(float(loss.detach()))
-    assert np.mean(losses[-20:]) < 0.5 * losses[0]
+    assert np.mean(losses[-20:]) < 0.55 * losses[0]
 
 
 def test_bad_options_are_refused() -> None:
