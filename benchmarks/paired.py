@@ -1,7 +1,7 @@
 """Paired differences of policies: how much more often one plays the labelled move than another, on the same positions.
 
-Run ``python benchmarks/paired.py POLICY POLICY ... [--data sample:chess] [--split test] [--limit N]``. Intervals are 95 %,
-bootstrap by game. (``genpolicy experiment`` does the same over seeds.)
+Run ``python benchmarks/paired.py POLICY POLICY ... [--data sample:chess] [--split test] [--limit N]``. Intervals
+are 95 %, bootstrap by game. (``genpolicy experiment`` does the same over seeds.)
 """
 
 from __future__ import annotations
