@@ -380,7 +380,7 @@ def read_policy_config(folder: Path) -> dict[str, Any]:
     except ValueError as error:
         raise CheckpointError(str(error)) from error
     if not isinstance(config.get("policy"), str) or not isinstance(config.get("format"), int):
-        raise CheckpointError(f"{folder}/config.yaml: no 'policy' and 'format' in it, so it is no policy's folder")
+        raise CheckpointError(f"{folder}/config.yaml: no 'policy' and 'format' in it, so it is not a policy's folder")
     if config["format"] > FORMAT_VERSION:
         raise CheckpointError(
             f"{folder}: written in format {config['format']}, this code reads up to {FORMAT_VERSION}: upgrade genpolicy"

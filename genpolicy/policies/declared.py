@@ -112,7 +112,7 @@ DIFFUSION = Declaration(diffusion)
 def _judges(spec: PolicySpec | None) -> bool:
     """Whether what a folder imagines has boards and values; True where it is not known."""
     paradigm = None if spec is None else spec.section("learner").get("paradigm")
-    return not isinstance(paradigm, str) or paradigm == "s-avsav"
+    return not isinstance(paradigm, str) or {"s", "v"} <= set(paradigm.partition("-")[2])
 
 
 _HIDDEN_NOISE = ("multinomial",)

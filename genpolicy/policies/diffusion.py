@@ -150,11 +150,11 @@ class DiffusionLearner(NetworkLearner):
         return self._loss(batch, generator), {}
 
     def _loss(self, batch: TokenBatch, generator: torch.Generator, times: Tensor | None = None) -> Tensor:
-        n, weights = batch.tokens.shape[1], self.token_weights
-        weights = None if weights is None else weights[:n].to(batch.tokens.device)
-        return self.process.loss(
-            self.network, batch, generator, admitted=self.admitted[:n], times=times, weights=weights
-        )
+        n, of_token = batch.tokens.shape[1], self.token_weights
+        weights = None if of_token is None else of_token[:n].to(batch.tokens.device)
+        given = {"times": times, "weights": weights}  # a process of somebody else's need not know of these
+        given = {name: value for name, value in given.items() if value is not None}
+        return self.process.loss(self.network, batch, generator, admitted=self.admitted[:n], **given)
 
     def end_of(self, horizon: int) -> int:
         """Number of tokens of a sequence with this many plies imagined.

@@ -52,8 +52,11 @@ class PlyOrder:
         self._is_state = is_state.tolist()
         later = torch.where(is_state, 0.0, DECAY ** (~is_state).cumsum(0).double())
         later[0] = 0
-        parts = [STATES * is_state / is_state.sum().clamp(min=1), MOVES * later / later.sum().clamp(min=DECAY**9)]
-        self.chances = parts[0] + parts[1]
+        states = is_state.double()
+        self.chances = torch.zeros(len(firsts), dtype=torch.float64)
+        for share, among in ((STATES, states), (MOVES, later)):
+            if among.any():
+                self.chances += share * among / among.sum()
         """[K] float64, how often each block is restored in training."""
         self.chances[0] = 1.0
 

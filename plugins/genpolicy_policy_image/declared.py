@@ -10,7 +10,7 @@ from genpolicy_policy_image.config import CHOICES
 
 
 def options(spec: PolicySpec | None = None) -> tuple[Option, ...]:
-    """See ``Policy.options``. There is no scheduler ``one_call``; temperature 0 decides in one call."""
+    """See ``Policy.options``. At temperature 0 it decides in one call, so no scheduler does."""
     learner = {} if spec is None else spec.section("learner")
     most = learner.get("num_timesteps")
     high = float(most) if isinstance(most, int) and most >= 1 else math.inf

@@ -212,7 +212,7 @@ FLOATS = ("policy", "value", "stats", "confidence")
 def differences(was: Any, now: Any, *, bits: bool, where: str = "", floats: bool = False) -> list[str]:
     """Where two answers differ; [] where they do not.
 
-    What the old answer does not have (a new number among the stats) is no difference.
+    What the old answer does not have (a new number among the stats) does not count as a difference.
 
     Args:
         was: As recorded.

@@ -37,7 +37,7 @@ class NimTokens(StateTokenizer[tuple[int, int]]):
 
     def decode(self, row: IntArray, viewer: int = 0) -> tuple[int, int]:
         if len(row) != 2 or not 0 <= row[0] <= 12 or not 13 <= row[1] <= 14:
-            raise ValueError(f"{list(row)} is no row of Nim")
+            raise ValueError(f"{list(row)} is not a row of Nim")
         return int(row[0]), (int(row[1]) - 13) ^ viewer
 
 

@@ -41,7 +41,7 @@ def test_keeps_the_laws_with_five_symbols(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("options", OPTIONS[:3], ids=str)
 def test_steps_too_narrow_for_the_grid_are_not_called_wrong(options: dict[str, Any]) -> None:
-    """VDM's own ends of gamma: sigma_0 is 0.0013, and sums over a grid of 0.01 are no integrals."""
+    """VDM's own ends of gamma: sigma_0 is 0.0013, and sums over a grid of 0.01 are not integrals."""
     for seed in range(3):
         torch.manual_seed(seed)
         check_gaussian(GaussianEmbedding(2, 4, width=1, **options).double(), num_draws=2_000)

@@ -97,7 +97,7 @@ class Session:
         return self.process.wait(timeout_s)
 
     def strays(self) -> list[str]:
-        """Lines on standard output that are no protocol."""
+        """Lines on standard output that do not belong to the protocol."""
         return [line for line in self.lines if not LINES.fullmatch(line)]
 
     def __enter__(self) -> Session:
@@ -118,5 +118,5 @@ def best(lines: Sequence[str]) -> str:
 
 
 def before_bestmove(lines: Sequence[str]) -> list[str]:
-    """The ``info`` lines that are no strings."""
+    """The ``info`` lines that are not ``info string``."""
     return [line for line in lines if line.startswith("info ") and not line.startswith("info string")]

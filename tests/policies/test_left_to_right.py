@@ -75,7 +75,7 @@ def test_the_likelihood_of_all_futures_sums_to_one(shape: tuple[str, str]) -> No
     tokens[:, ~torch.from_numpy(layout.given)] = pairs
     where = torch.from_numpy(~layout.given).expand_as(tokens)
     nll = network.token_nll(tokens, None, tokens, where).detach().reshape(-1, 2).sum(1)
-    # A unified head also gives probability to symbols that are no moves.
+    # A unified head also gives probability to symbols that are not moves.
     if shape[1] == "typed":
         assert float((-nll).exp().sum()) == pytest.approx(1.0, abs=1e-12)
     else:

@@ -48,7 +48,8 @@ def test_one_block_is_a_question_what_lies_before_it_is_shown_and_nothing_else_i
     made = learner()
     order, batch = made.by_ply, batch_of(made, 4)
     assert isinstance(order, PlyOrder)
-    assert order.ends == [11, 21, 23] or order.ends[-1] == made.layout.length
+    assert len(order.ends) == 3
+    assert order.ends[-1] == made.layout.length
     hidden = torch.tensor([False, True, False, True])
     for block, end in enumerate(order.ends):
         view = order.view(batch, block, hidden)
@@ -92,7 +93,7 @@ def test_the_first_move_of_every_record_is_trained_and_the_later_blocks_of_some(
     assert not bool(later[0][1].any())
     indices = torch.cat([part.indices for part, _ in later]).tolist()
     assert len(set(indices)) == 10
-    assert indices != sorted(indices)[:10] or indices != list(range(10))
+    assert set(indices) != set(range(10))  # whatever the order of the batch
 
 
 @pytest.mark.parametrize("kind", ["absorbing", "multinomial"])

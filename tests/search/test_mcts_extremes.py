@@ -46,7 +46,7 @@ def test_constants_are_refused_or_searched_with(name: str, value: float) -> None
             load_policy("mcts:heuristic", game=game, simulations=60, **{name: value}, **noise)
         return
     policy = load_policy("mcts:heuristic", game=game, simulations=60, **{name: value}, **noise)
-    # A centre that is never looked at is no search of tic-tac-toe.
+    # A centre that is never looked at is not a search of tic-tac-toe.
     decision = policy.decide([game.parse()])[0]
     assert decision.policy is not None
     assert math.isclose(sum(decision.policy.values()), 1.0, abs_tol=1e-12)

@@ -151,7 +151,7 @@ def test_batched_leaves_keep_the_books(spec: str, virtual_loss: float) -> None:
     evaluator = Hashed(game)
     config = MctsConfig(simulations=301, leaves=16, virtual_loss=virtual_loss)
     result = Mcts(RulesModel(game, evaluator), config).search([game.parse()])[0]
-    if virtual_loss != 0.3:  # 0.3 is no binary fraction: what is put on and taken off again leaves a rounding error
+    if virtual_loss != 0.3:  # 0.3 is not a binary fraction: what is put on and taken off again leaves a rounding error
         check_tree(result.tree)
     assert sum(result.visits.values()) == result.simulations == 301
     assert max(evaluator.batches) <= 16

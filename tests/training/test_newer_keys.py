@@ -1,0 +1,52 @@
+"""Keys that are newer than a run or a policy: they mean what the code did that made it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import genpolicy
+from genpolicy.config import compose, with_unsaid
+from genpolicy.networks.config import NetworkConfig
+from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner, DiffusionPolicy
+from genpolicy.training.config import RunConfig
+from genpolicy.training.setup import as_begun
+from tests.small_datasets import CONNECT
+
+NETWORK: dict[str, Any] = {"geometry": "board", "num_layers": 1, "width": 16, "num_heads": 2, "head": "typed"}
+
+
+def test_what_an_old_configuration_leaves_unsaid() -> None:
+    assert with_unsaid(DiffusionConfig, {"network": {"geometry": "board"}})["network"]["shown_moves"] is False
+    said = {"network": {"shown_moves": None}}
+    assert with_unsaid(DiffusionConfig, said) == said
+    assert with_unsaid(DiffusionConfig, {"network": {}}, {"network": {"shown_moves": True}}) == {
+        "network": {"shown_moves": True}
+    }
+    assert with_unsaid(DiffusionConfig, {}) == {"network": {"shown_moves": False}}
+
+
+@pytest.mark.parametrize(("overrides", "expected"), [([], False), (["learner.network.shown_moves=true"], True)])
+def test_a_run_that_is_resumed_keeps_what_it_began_with(overrides: list[str], expected: bool, tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump({"learner": {"kind": "diffusion", "network": NETWORK}}))
+    config = compose(RunConfig, overrides=["learner.kind=diffusion", "learner.network.geometry=board", *overrides])
+    assert as_begun(config, [file]).learner["network"]["shown_moves"] is expected
+    assert as_begun(config, [tmp_path / "none.yaml"]) == config
+    file.write_text(yaml.safe_dump({"learner": {"kind": "one_step", "network": NETWORK}}))
+    assert as_begun(config, [file]) == config  # another learner's file says nothing of this one
+
+
+def test_a_policy_saved_before_has_no_moves_shown(tmp_path: Path) -> None:
+    config = DiffusionConfig(paradigm="s-asa", horizon=2, network=NetworkConfig(**NETWORK, shown_moves=False))
+    policy = DiffusionPolicy(DiffusionLearner(genpolicy.load_game(CONNECT), config))
+    folder = policy.save_pretrained(tmp_path / "policy")
+    saved = yaml.safe_load((folder / "config.yaml").read_text())
+    del saved["learner"]["network"]["shown_moves"]
+    (folder / "config.yaml").write_text(yaml.safe_dump(saved))
+    loaded: Any = genpolicy.load_policy(folder)
+    assert loaded.learner.network.trunk.shown is None
+    assert loaded.learner.network.state_dict().keys() == policy.learner.network.state_dict().keys()
