@@ -10,7 +10,7 @@ records. Here a decided move from place i to place j, made in the state of ply p
 The last line is for what changes beside the two places: a rook that castles, a right that is lost, a hand that gains a
 piece, a counter that begins anew.
 
-and every imagined state token is told the symbol that stood at its place one ply earlier: E_carry(symbol) for squares
+Every imagined state token is also told the symbol that stood at its place one ply earlier: E_carry(symbol) for squares
 and hands, a free vector for each place and symbol elsewhere (counters, rights, the side to move), whose changes have
 nothing in common with each other. A state that is not decided yet counts as the nearest earlier one; the root is always
 known.

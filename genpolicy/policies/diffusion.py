@@ -173,10 +173,9 @@ class DiffusionLearner(NetworkLearner):
             return self.process.elbo(self.network, batch, generator, admitted=self.admitted)
         shown = torch.zeros(len(batch), dtype=torch.bool, device=batch.tokens.device)
         views = [self.by_ply.view(batch, block, shown) for block in range(len(self.by_ply.ends))]
-        ends = self.by_ply.ends
         bounds = [
-            self.process.elbo(self.network, view, generator, admitted=self.admitted[:end])
-            for view, end in zip(views, ends, strict=True)
+            self.process.elbo(self.network, view, generator, admitted=self.admitted[: view.tokens.shape[1]])
+            for view in views
         ]
         return torch.stack(bounds).sum(0)
 
@@ -339,8 +338,8 @@ class DiffusionPolicy(NetworkPolicy):
         return dataclasses.replace(logits, num_tokens=self.layout.length)
 
     def _imagined_slots(self) -> Sequence[Slot]:
-        plies = self.layout.horizon if self._imagination is None else self.sampling.depth
-        return [slot for slot in self.layout.slots if slot.stop <= self._end and slot.ply <= plies]
+        end = self._end if self._imagination is None else self.layout.first_action + 1  # the candidates have the rest
+        return [slot for slot in self.layout.slots if slot.stop <= end]
 
     def _shown_layout(self) -> Layout:
         if self._end == self.layout.length:
@@ -353,7 +352,7 @@ class DiffusionPolicy(NetworkPolicy):
     ) -> Imagined:
         """Fill in a batch of roots; where several futures are imagined, the move is their mean's likeliest."""
         if self._imagination is not None:
-            return self._searched(self._imagination, tokens, first_action, recorder)
+            return self._searched(self._imagination, tokens, first_action)
         number = self.sampling.num_futures
         if number == 1:
             return self._sampled(tokens, seeds, first_action, recorder)
@@ -371,19 +370,13 @@ class DiffusionPolicy(NetworkPolicy):
         first = FirstCall(many.first_call.marginal[::number], many.first_call.best[::number])
         return Imagined(chosen, first, many.latest[::number], many.num_calls)
 
-    def _searched(
-        self, model: Imagination, tokens: Tensor, first_action: FirstAction, recorder: Recorder | None
-    ) -> Imagined:
-        """The best of the candidates, and the line that was imagined of it."""
+    def _searched(self, model: Imagination, tokens: Tensor, first_action: FirstAction) -> Imagined:
+        """The best of the candidates, and what was imagined of all."""
         layout, sampling = self.layout, self.sampling
         roots = tokens[:, : layout.state_length]
         found = search(model, roots, first_action.legal, sampling.candidates, sampling.depth, sampling.weight)
         filled = tokens.clone()
-        for ply in range(sampling.depth + 1):
-            if (action := layout.slot("action", ply)) is not None:
-                filled[:, action.start] = found.lines[:, 0, ply] + layout.move_offset
-            if ply and (state := layout.slot("state", ply)) is not None:
-                filled[:, state.start : state.stop] = found.boards[:, 0, ply - 1]
+        filled[:, layout.first_action] = found.lines[:, 0, 0] + layout.move_offset
         first = FirstCall(found.log_policy, found.log_policy.argmax(-1) + layout.move_offset)
         latest = torch.full_like(found.log_policy, NEGATIVE_INFINITY)
         latest.scatter_reduce_(1, found.lines[:, :, 0].clamp(min=0), found.score, "amax")

@@ -164,7 +164,7 @@ def completed(saved: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_begun(config: RunConfig, files: Iterable[Path]) -> RunConfig:
-    """The configuration with the keys that are newer than what it goes on from, as the code behaved that made that.
+    """The configuration with keys that are newer than what it continues, as the code behaved that made that.
 
     A key that the configuration sets itself stays.
 
