@@ -21,9 +21,12 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from genpolicy.errors import ConfigError
+from genpolicy.files import read_at_most
 from genpolicy.shipped import config_file
 
 ConfigT = TypeVar("ConfigT")
+# OmegaConf reads with the parser in C where there is one, which takes some texts that the one in Python refuses.
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def compose(schema: type[ConfigT], files: Sequence[str | Path] = (), overrides: Sequence[str] = ()) -> ConfigT:
@@ -223,20 +226,69 @@ def to_dict(config: Any) -> dict[str, Any]:
     return cast(dict[str, Any], OmegaConf.to_container(OmegaConf.structured(config), resolve=True))
 
 
+MAX_NODES = 5_000
+"""Keys, values, lists and mappings of a configuration, what its aliases stand for included."""
+MAX_DEPTH = 100
+"""Of YAML: its parsers call themselves for every level, the one in C until the process dies."""
+CHARACTERS_PER_NODE = 50
+MAX_TEXT = 5_000
+"""Characters of one value of a configuration."""
+
+
+def check_yaml(text: str, max_nodes: int = MAX_NODES, max_text: int = MAX_TEXT) -> None:
+    """Refuse YAML that would take much more memory than its text, or crash the parser; nothing is constructed.
+
+    Args:
+        text: YAML; what is malformed is left to the parser to name.
+        max_nodes: Most nodes, each alias counted as all that it stands for.
+        max_text: Most characters of a key or value.
+
+    Raises:
+        ValueError: it is too long, too deep or too large, or an alias stands within what it names.
+    """
+    if len(text) > max_nodes * CHARACTERS_PER_NODE:
+        raise ValueError(f"it is longer than {max_nodes * CHARACTERS_PER_NODE:,} characters")
+    num_nodes, sizes, is_open = 0, dict[str | None, int](), list[tuple[str | None, int]]()
+    with suppress(yaml.YAMLError):
+        for event in yaml.parse(text, Loader=_LOADER):
+            if isinstance(event, yaml.AliasEvent):
+                if event.anchor in (anchor for anchor, _ in is_open):
+                    raise ValueError(f"line {event.start_mark.line + 1}: alias {event.anchor!r} stands for itself")
+                num_nodes += sizes.get(event.anchor, 1)
+            elif isinstance(event, yaml.CollectionStartEvent):
+                is_open.append((event.anchor, num_nodes))
+                num_nodes += 1
+            elif isinstance(event, yaml.ScalarEvent):
+                num_nodes += 1
+                sizes[event.anchor] = 1
+                if len(event.value) > max_text:
+                    raise ValueError(f"line {event.start_mark.line + 1}: a text of more than {max_text:,} characters")
+            elif isinstance(event, yaml.CollectionEndEvent):
+                anchor, before = is_open.pop()
+                sizes[anchor] = num_nodes - before
+            if len(is_open) > MAX_DEPTH or num_nodes > max_nodes:
+                what = f"levels than {MAX_DEPTH}" if len(is_open) > MAX_DEPTH else f"values than {max_nodes:,}"
+                raise ValueError(f"line {event.start_mark.line + 1}: it has more {what}, aliases followed")
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
     """A YAML file whose top level is a mapping.
 
     Raises:
-        ConfigError: it is missing, unreadable, has a key twice, or is not a mapping; the message names the line.
+        ConfigError: it is missing, unreadable, too large, has a key twice, or is not a mapping; the message names the
+            line.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_at_most(path, 4 * MAX_NODES * CHARACTERS_PER_NODE).decode()
+        check_yaml(text)
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not readable as YAML: it is not text in UTF-8") from error
+    except ValueError as error:
+        raise ConfigError(f"{path}: not readable as YAML: {error}") from error
     try:
         data = OmegaConf.to_container(OmegaConf.load(io.StringIO(text)))
     except yaml.MarkedYAMLError as error:
@@ -271,9 +323,8 @@ def _key_lines(text: str) -> Iterator[tuple[str, int]]:
             yield path, key.start_mark.line + 1
             yield from lines_of(value, path)
 
-    # Where there is one, OmegaConf reads with the parser in C, which takes some texts that the one in Python refuses.
     with suppress(yaml.YAMLError):
-        yield from lines_of(yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+        yield from lines_of(yaml.compose(text, Loader=_LOADER))
 
 
 def _argument(override: str) -> tuple[str, DictConfig]:
@@ -285,6 +336,7 @@ def _argument(override: str) -> tuple[str, DictConfig]:
     if not all(re.fullmatch(r"[\w-]+", part) for part in key.split(".")):
         raise ConfigError(f"argument {override!r}: {key!r} is not a key; write section.key=value, e.g. optim.lr=1e-3")
     try:
+        check_yaml(override[len(key) + 1 :])
         return key, OmegaConf.from_dotlist([override])
     except yaml.MarkedYAMLError as error:
         raise ConfigError(f"argument {override!r}: the value is not readable as YAML: {error.problem}") from error

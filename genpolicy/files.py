@@ -83,6 +83,19 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def read_at_most(path: Path, max_bytes: int) -> bytes:
+    """The content of a file that should be small.
+
+    Raises:
+        ValueError: it has more bytes; no more than these were read.
+    """
+    with path.open("rb") as file:
+        data = file.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise ValueError(f"it has more than {max_bytes:,} bytes")
+    return data
+
+
 def sha256_of(path: Path) -> str:
     """SHA-256 of a file as hexadecimal text, read in pieces."""
     digest = hashlib.sha256()

@@ -98,13 +98,14 @@ class Option:
         if isinstance(number, str):
             with contextlib.suppress(ValueError):  # refused below, like every other wrong value
                 number = int(number) if self.type is int else float(number)
-        if isinstance(number, Real) and not isinstance(number, bool) and math.isfinite(number):
-            if self.type is float:
-                return float(number)
-            if isinstance(number, Integral):
-                return int(number)
-            if float(number).is_integer():
-                return int(float(number))
+        with contextlib.suppress(OverflowError):  # a whole number of more than 308 digits
+            if isinstance(number, Real) and not isinstance(number, bool) and math.isfinite(number):
+                if self.type is float:
+                    return float(number)
+                if isinstance(number, Integral):
+                    return int(number)
+                if float(number).is_integer():
+                    return int(float(number))
         raise ValueError(f"{self.name} is {'a whole number' if self.type is int else 'a number'}, got {number!r}")
 
     def _text(self, value: Any) -> str:

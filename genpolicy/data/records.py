@@ -17,13 +17,16 @@ import pyarrow.parquet as pq
 import yaml  # type: ignore[import-untyped]
 
 import genpolicy
+from genpolicy.config import CHARACTERS_PER_NODE, check_yaml
 from genpolicy.errors import DatasetError
-from genpolicy.files import sha256_of
+from genpolicy.files import read_at_most, sha256_of
 from genpolicy.game import Game
 from genpolicy.shipped import data_folder
 from genpolicy.values import CENTIPAWN_SCALE, score_to_value
 
 FORMAT_VERSION = 1
+MAX_INFO_NODES = 2_000_000
+"""Values in ``dataset.yaml``: those of a hundred thousand shards and as many sources."""
 """Raised when a data set written by this code could not be read by older code."""
 INFO_FILE = "dataset.yaml"
 SPLITS = ("train", "validation", "test")
@@ -161,14 +164,16 @@ class DatasetInfo:
         """
         path = folder / INFO_FILE
         try:
-            data = yaml.safe_load(path.read_text(encoding="utf-8"))
+            text = read_at_most(path, MAX_INFO_NODES * CHARACTERS_PER_NODE).decode()
+            check_yaml(text, MAX_INFO_NODES, max_text=len(text))
+            data = yaml.safe_load(text)
         except (FileNotFoundError, NotADirectoryError):
             if folder.is_file():
                 raise DatasetError(f"{folder}: is a file; give the folder of a data set, with {INFO_FILE}") from None
             what = "no such folder" if not folder.exists() else f"holds no {INFO_FILE}, so it is not a data set"
             way_out = "genpolicy data import|label|selfplay makes one, sample:GAME is shipped"
             raise DatasetError(f"{folder}: {what} ({way_out})") from None
-        except (yaml.YAMLError, UnicodeDecodeError, OSError, RecursionError) as error:
+        except (yaml.YAMLError, ValueError, OSError, RecursionError) as error:
             raise DatasetError(f"{path}: unreadable: {error}") from error
         if not isinstance(data, dict) or type(data.get("format")) is not int:
             raise DatasetError(f"{path}: no key 'format': not a data set's; restore it or make it again")

@@ -11,6 +11,8 @@ from genpolicy.errors import ConfigError
 GEOMETRIES = ("sequence", "board")
 POSITIONS = ("learned", "rotary")
 HEADS = ("unified", "typed")
+MAX_SIZE = 1 << 40
+"""Of one dimension; torch does not count much further, and says so without a name."""
 
 
 def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
@@ -68,8 +70,8 @@ class NetworkConfig:
         _one_of("positions", self.positions, POSITIONS)
         _one_of("head", self.head, HEADS)
         for key in ("num_layers", "width", "num_heads", "move_rank"):
-            if getattr(self, key) < 1:
-                raise ConfigError(f"{key} must be at least 1, got {getattr(self, key)}")
+            if not 1 <= getattr(self, key) <= MAX_SIZE:
+                raise ConfigError(f"{key} must be at least 1 and at most {MAX_SIZE:,}, got {getattr(self, key)}")
         for key in ("mlp_ratio", "init_std"):
             if not 0 < getattr(self, key) < 1e6:
                 raise ConfigError(f"{key} must be above 0 and below 1e6, got {getattr(self, key)}")

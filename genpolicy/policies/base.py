@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -373,8 +374,13 @@ def read_policy_config(folder: Path) -> dict[str, Any]:
     """The ``config.yaml`` of a policy's folder, its format checked.
 
     Raises:
-        CheckpointError: unreadable, no ``policy`` key, or written by newer code.
+        CheckpointError: unreadable, no ``policy`` key, or written by newer code; or a file of the folder is a link that
+            leads out of it, to what its sender may not have.
     """
+    inside = os.path.realpath(folder)
+    for path in folder.iterdir():
+        if path.is_symlink() and Path(inside) not in Path(target := os.path.realpath(path)).parents:
+            raise CheckpointError(f"{path}: is a link out of the folder, to {target}; put the file itself there")
     try:
         config = read_yaml(folder / "config.yaml")
     except ValueError as error:

@@ -153,7 +153,7 @@ def _whole(spec: PolicySpec | None, *keys: str) -> int | None:
     """A whole number of at least 1 in a folder's configuration; None where there is none."""
     *sections, key = keys
     number = None if spec is None else spec.section(*sections).get(key)
-    return number if type(number) is int and number >= 1 else None
+    return number if type(number) is int and 1 <= number < 2**31 else None
 
 
 def _narrowed(option: Option, most: int | None) -> Option:

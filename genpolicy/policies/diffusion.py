@@ -130,7 +130,7 @@ class DiffusionLearner(NetworkLearner):
         process = make_process(options, layout.num_symbols)
         super().__init__(game, config, layout, process.input_symbols)
         self.process, self.by_ply = process, PlyOrder(layout, joint) if order == "ply" else None
-        for horizon in config.horizons:
+        for horizon in sorted(set(config.horizons)):
             self.end_of(horizon)
         is_value = torch.from_numpy(layout.kinds == KINDS.index("value"))
         self.token_weights = torch.where(is_value, config.value_weight, 1.0) if config.value_weight != 1 else None
@@ -252,7 +252,7 @@ class DiffusionPolicy(NetworkPolicy):
     def _require_futures(self) -> None:
         number = self.sampling.num_futures
         for name, least in (("num_futures", 1), ("candidates", 0), ("depth", 1), ("weight", 0)):
-            if not getattr(self.sampling, name) >= least:
+            if not least <= getattr(self.sampling, name) < math.inf:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self.sampling, name)}")
         if number > 1 and not (self._sampler.decides_last and self._sampler.config.get("temperature")):
             from genpolicy.diffusion.samplers import sampler_class

@@ -19,7 +19,7 @@ import genpolicy
 from genpolicy import registry
 from genpolicy.config import structured, to_dict, to_yaml, with_unsaid
 from genpolicy.control import FREE, Control
-from genpolicy.errors import CheckpointError, ConfigError
+from genpolicy.errors import CheckpointError
 from genpolicy.files import write_atomic
 from genpolicy.options import Option, PolicySpec
 from genpolicy.policies import declared
@@ -183,19 +183,18 @@ class WeightsPolicy(Policy):
         for key, kind in (("game", str), ("layout", str), ("learner", dict)):
             if not isinstance(config.get(key), kind):
                 raise CheckpointError(f"{folder}/config.yaml: it has no {key!r}, so it is damaged")
-        play = cls.read_changes(config.get("play") or {})
-        game = registry.load_game(config["game"])
+        with _reading(folder):
+            play = cls.read_changes(config.get("play") or {})
+            game = registry.load_game(config["game"])
         if game_option is not None:
             other = registry.load_game(game_option) if isinstance(game_option, str) else game_option
             if other.spec != game.spec:
                 raise CheckpointError(f"{folder}: this policy plays {game.spec!r}, not {other.spec!r}")
-        try:
+        with _reading(folder):
             schema = cls.learner_class.Config
             section = with_unsaid(schema, config["learner"])
             learner_config = structured(schema, section, where=f"{folder}/config.yaml", prefix="learner")
-        except ConfigError as error:
-            raise CheckpointError(f"{error} (the folder was written by another version, or changed by hand)") from error
-        with bounded_by(folder / "model.safetensors"):
+        with _reading(folder), bounded_by(folder / "model.safetensors"):
             learner = cls.learner_class(game, learner_config)
         if learner.fingerprint != config["layout"]:
             raise CheckpointError(
@@ -205,7 +204,10 @@ class WeightsPolicy(Policy):
             )
         load_weights(learner.network, folder / "model.safetensors", config.get("weights_sha256"))
         learner.to(device).eval()
-        policy = cls(learner, **{**play, **options})
+        with _reading(folder):
+            policy = cls(learner, **play)
+        if options:
+            policy = cls(learner, **{**play, **options})
         policy.folder = folder
         policy.provenance = read_provenance(folder)
         return policy
@@ -214,3 +216,19 @@ class WeightsPolicy(Policy):
     def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
         """See ``Policy.options``."""
         return declared.weights(spec)
+
+
+@contextmanager
+def _reading(folder: Path) -> Iterator[None]:
+    """Inside, what is wrong with a folder's configuration is an error that names the folder.
+
+    Raises:
+        CheckpointError: in place of another ``ValueError``.
+    """
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except ValueError as error:
+        said = str(error) if str(error).startswith(str(folder)) else f"{folder}/config.yaml: {error}"
+        raise CheckpointError(f"{said} (the folder was written by another version, or changed by hand)") from error

@@ -15,7 +15,11 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.utils.hooks import RemovableHandle
 
 from genpolicy.errors import CheckpointError
-from genpolicy.files import sha256_of
+from genpolicy.files import read_at_most, sha256_of
+
+MAX_PROVENANCE_BYTES = 1 << 22
+MAX_HEADER_BYTES = 1 << 21
+"""Of a safetensors file: the names and shapes of some 15,000 tensors."""
 
 
 def find_device(name: str) -> torch.device:
@@ -79,6 +83,8 @@ def weights_of(network: nn.Module) -> dict[str, Tensor]:
 
 SPARE_WEIGHTS = 1 << 22
 """Weights of a learner that its policy's file need not have."""
+WEIGHTS_PER_TENSOR = 1 << 10
+"""What a tensor counts for besides its own weights: a module of one weight takes kilobytes, too."""
 
 
 @contextmanager
@@ -94,7 +100,7 @@ def bounded_by(path: Path) -> Iterator[None]:
 
     def count(_: nn.Module, name: str, parameter: nn.Parameter) -> None:
         nonlocal left
-        left -= parameter.numel() if threading.get_ident() == thread else 0
+        left -= parameter.numel() + WEIGHTS_PER_TENSOR if threading.get_ident() == thread else 0
         if left < 0:  # torch has reserved this parameter's memory, but not written to it
             raise MemoryError(f"its {name} has shape {list(parameter.shape)}")
 
@@ -119,23 +125,30 @@ def load_weights(network: nn.Module, path: Path, checksum: str | None) -> None:
     Raises:
         CheckpointError: the file is missing, damaged, diverged, or of a network of another shape.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
+    from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
         raise CheckpointError(f"{path}: no such file; the policy's weights are missing, copy or train it again")
+    expected, loaded = weights_of(network), dict[str, Tensor]()
     try:
-        loaded = load_file(str(path))
+        with path.open("rb") as raw:
+            length = int.from_bytes(raw.read(8), "little")
+        if length > MAX_HEADER_BYTES:
+            raise SafetensorError(f"its header would have {length:,} bytes")
+        with safe_open(path, framework="pt") as file:
+            names = set(file.keys())
+            wrong = [f"{name} is missing" for name in expected if name not in names]
+            wrong += [f"{name} is not known" for name in names if name not in expected]
+            for name, tensor in expected.items() if not wrong else ():
+                shape = file.get_slice(name).get_shape()
+                if shape != list(tensor.shape):
+                    wrong.append(f"{name} has shape {shape}, expected {list(tensor.shape)}")
+                elif (found := file.get_tensor(name)).dtype != tensor.dtype:
+                    wrong.append(f"{name} has type {found.dtype}, expected {tensor.dtype}")
+                else:
+                    loaded[name] = found
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path}: damaged or cut short ({error}); copy or train it again") from error
-    expected = weights_of(network)
-    wrong = [f"{name} is missing" for name in expected if name not in loaded]
-    wrong += [f"{name} is not known" for name in loaded if name not in expected]
-    wrong += [
-        f"{name} has shape {list(loaded[name].shape)}, expected {list(tensor.shape)}"
-        for name, tensor in expected.items()
-        if name in loaded and loaded[name].shape != tensor.shape
-    ]
     wrong += [
         f"{name} holds numbers that are not finite"
         for name, _ in network.named_parameters()
@@ -164,7 +177,7 @@ def read_provenance(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        facts = json.loads(path.read_text())
-    except ValueError as error:
+        facts = json.loads(read_at_most(path, MAX_PROVENANCE_BYTES))
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: not readable as JSON: {error}") from error
     return dict(facts) if isinstance(facts, dict) else {}

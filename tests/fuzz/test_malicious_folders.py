@@ -1,0 +1,67 @@
+"""A policy folder from a stranger: refused by one message, or harmless; never read from, imported for, or grown on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from genpolicy.config import check_yaml
+from tests.fuzz.malicious_folders import CANARY, bombs
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="measures memory by Linux")
+DECLARED = {"CheckpointError", "RegistryError", "ConfigError"}
+MAX_SECONDS = 10
+MAX_GROWTH_MB = 200
+MAX_MESSAGE = 8_000
+
+
+def opened(root: Path, every: int) -> list[dict[str, Any]]:
+    """What came of every folder, all opened by one process."""
+    (root / "canary_module.py").write_text("raise SystemExit('imported')\n")
+    here = Path(__file__).parents[2]
+    command = [sys.executable, "-m", "tests.fuzz.malicious_folders", str(root), str(every)]
+    settings = {CANARY: "secret", "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{here}{os.pathsep}{root}"}
+    done = subprocess.run(
+        command, cwd=root, env={**os.environ, **settings}, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, f"after {done.stdout.splitlines()[-1:]}: {done.stderr[-2000:]}"
+    assert not [path for path in root.rglob("*") if "canary" in path.name.lower() and path.name != "canary_module.py"]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def wrong(one: dict[str, Any]) -> list[str]:
+    """What a folder should not have done."""
+    found = list(one["seen"])
+    if one["error"] not in DECLARED:
+        found.append(f"{one['error']}: {one['message'][:200]}" if one["error"] else "was loaded")
+    if "secret" in one["message"] or one["length"] > MAX_MESSAGE:
+        found.append(f"message of {one['length']} characters: {one['message'][:200]}")
+    if one["seconds"] > MAX_SECONDS or one["grown_mb"] > MAX_GROWTH_MB:
+        found.append(f"{one['seconds']:.1f} s, {one['grown_mb']:.0f} MB")
+    return found
+
+
+@pytest.mark.parametrize("every", [2, pytest.param(1, marks=pytest.mark.slow)])
+def test_malicious_folders_are_refused_and_touch_nothing(tmp_path: Path, every: int) -> None:
+    results = opened(tmp_path, every)
+    assert len(results) >= 200
+    assert {one["name"]: wrong(one) for one in results if wrong(one)} == {}
+
+
+@pytest.mark.parametrize(("name", "text"), bombs(), ids=lambda value: str(value)[:30])
+def test_a_bomb_is_refused_before_anything_is_made_of_it(name: str, text: str) -> None:
+    if name == "undefined alias":
+        check_yaml(text)  # the parser names it
+    else:
+        with pytest.raises(ValueError, match=r"aliases followed|stands for itself|more than|longer than"):
+            check_yaml(text)
+
+
+def test_an_alias_that_is_used_with_measure_is_read(tmp_path: Path) -> None:
+    check_yaml("\n".join(["a: &a {x: 1, y: [1, 2]}", *(f"k{i}: {{<<: *a, y: 3}}" for i in range(100))]))
