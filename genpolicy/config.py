@@ -340,7 +340,7 @@ def _argument(override: str) -> tuple[str, DictConfig]:
         return key, OmegaConf.from_dotlist([override])
     except yaml.MarkedYAMLError as error:
         raise ConfigError(f"argument {override!r}: the value is not readable as YAML: {error.problem}") from error
-    except (OmegaConfBaseException, ValueError, RecursionError) as error:
+    except (OmegaConfBaseException, yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"argument {override!r}: {_first_line(error)}") from error
 
 

@@ -352,10 +352,11 @@ def policy_spec(text: str | Path, game: Game[Any] | str | None = None, **options
         raise RegistryError("the policy is empty: name its folder, or write a spelling such as random")
     settings = {**spelled_options(query), **options, **({} if game is None else {"game": game})}
     path = Path(head)
-    if (path / "config.yaml").is_file():
+    # Unlike Path.is_file, these say no of a name that is too long to be one.
+    if os.path.isfile(path / "config.yaml"):
         config = read_policy_config(path)
         return PolicySpec(config["policy"], str(text), head, settings, config, config.get("game"))
-    if path.is_dir():
+    if os.path.isdir(path):
         raise CheckpointError(f"{path}: holds no config.yaml: not a policy's folder (genpolicy train prints one)")
     kind, _, argument = head.partition(":")
     if kind not in registry.available("policies"):
@@ -363,7 +364,7 @@ def policy_spec(text: str | Path, game: Game[Any] | str | None = None, **options
             raise RegistryError(f"{head}: no such folder")
         registry.load("policies", kind)  # it says what there is
     named = [each for each in (argument, *settings.values()) if isinstance(each, str)]
-    folders = [each for each in named if (Path(each.partition("?")[0]) / "config.yaml").is_file()]
+    folders = [each for each in named if os.path.isfile(Path(each.partition("?")[0]) / "config.yaml")]
     inside = tuple(policy_spec(each) for each in dict.fromkeys(folders))
     known = settings.get("game") or next((each.game for each in inside), None)
     known = known if known is None or isinstance(known, str) else known.spec
