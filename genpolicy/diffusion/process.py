@@ -75,6 +75,8 @@ class Process(ABC):
     """Whether a noised token differs from every clean one, as a mask does; a constructor may set it."""
     markov: bool = True
     """Whether it is a Markov chain, with ``transition``, ``posterior`` and ``elbo_term``; a constructor may set it."""
+    needs_time: bool = False
+    """Whether a network must be given the time, which x_t alone does not show; a constructor may set it."""
 
     def __init__(
         self,

@@ -62,6 +62,8 @@ SCHEDULES: dict[str, Schedule] = {
     schedule.name: schedule
     for schedule in (
         Schedule("linear", lambda t: 1 - t),
+        Schedule("quadratic", lambda t: (1 - t) ** 2),
+        Schedule("cubic", lambda t: (1 - t) ** 3),
         # Chang et al. 2022 (arXiv:2202.04200): the mask ratio cos(pi/2 r) with r = 1 - t.
         Schedule("cosine_maskgit", _maskgit),
         # Nichol & Dhariwal 2021 (arXiv:2102.09672), without their clip: alpha_T is 0.

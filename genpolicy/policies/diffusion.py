@@ -85,7 +85,8 @@ class DiffusionConfig(NetworkLearnerConfig):
     imagine; with rotary positions it may be longer than all of these."""
     process: dict[str, Any] = field(default_factory=lambda: {"kind": "absorbing"})
     """``kind``: entry point in group ``genpolicy.processes``; ``order``: ``joint``, noise over the whole future (the
-    paper's), or ``ply`` (``genpolicy.policies.ply_order``); the other keys are the process's own (``num_timesteps``,
+    paper's), or ``ply`` (``genpolicy.policies.ply_order``); ``timeless``: whether a process that needs the time may do
+    without ``network.time_conditioning``; the other keys are the process's own (``num_timesteps``,
     ``schedule``, ``weighting``, ``reduction``, ...)."""
     value_weight: float = 1.0
     """Of the loss of value tokens against that of all others: a value's gradient is easily several times a move's."""
@@ -116,6 +117,7 @@ class DiffusionLearner(NetworkLearner):
         layout = acting_layout(game, config.paradigm, config.horizon, admit_pad=config.train_pad)
         options = dict(config.process)
         order, joint = options.pop("order", ORDERS[0]), options.pop("joint_share", 0.0)
+        timeless = options.pop("timeless", False)
         if order not in ORDERS:
             raise ConfigError(f"key 'learner.process.order' must be one of {', '.join(ORDERS)}; got {order!r}")
         if not isinstance(joint, int | float) or not 0 <= joint <= 0.5 or (joint and order == "joint"):
@@ -128,6 +130,11 @@ class DiffusionLearner(NetworkLearner):
                 "learner.horizons: with learner.process.order=ply all shorter horizons are trained already"
             )
         process = make_process(options, layout.num_symbols)
+        if process.needs_time and not config.network.time_conditioning and timeless is not True:
+            raise ConfigError(
+                f"tokens noised by process {process.kind!r}, as configured, do not show the time: set "
+                "learner.network.time_conditioning=true, or learner.process.timeless=true to train without it"
+            )
         super().__init__(game, config, layout, process.input_symbols)
         self.process, self.by_ply = process, PlyOrder(layout, joint) if order == "ply" else None
         for horizon in sorted(set(config.horizons)):

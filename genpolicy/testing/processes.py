@@ -5,6 +5,7 @@ Axes: S states of a token, K symbols, M states of a pair of tokens (S squared).
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -30,7 +31,8 @@ def check_process(process: Process, *, num_draws: int = 20_000, seed: int = 0) -
     All rows of the marginal sum to 1; time 0 is the identity and time T the prior; noise has the frequencies of the
     marginal, keeps frozen tokens and admitted sets, and depends on its generator alone; the loss is not negative;
     samples end without noise. Of a Markov chain (``process.markov``): the marginal is the product of the one-step
-    matrices, and the posterior is Bayes' rule for every pair of times. Of a process with a bound, which a Markov chain
+    matrices, and the posterior is Bayes' rule for every pair of times; of another process with a posterior: it leads
+    from the marginal at t to that at s for every pair of times. Of a process with a bound, which a Markov chain
     must have: it is not below the exact negative log-likelihood of the reverse chain, and ``elbo`` estimates it without
     bias.
 
@@ -52,6 +54,9 @@ def check_process(process: Process, *, num_draws: int = 20_000, seed: int = 0) -
     if process.markov:
         _check_products(process)
         _check_posteriors(process)
+    else:
+        with contextlib.suppress(NotImplementedError):
+            _check_paths(process)
     _check_reverse(process)
     _check_noise(process, num_draws, seed)
     _check_constraints(process, seed)
@@ -102,6 +107,16 @@ def _check_posteriors(process: Process) -> None:
             expected = joint / evidence.clamp(min=1e-300)
             _law(f"posterior at t={t}, s={s} is Bayes' rule", process, ours[possible], expected[possible])
             _law(f"posterior at t={t}, s={s} sums to 1", process, ours.sum(-1), torch.ones_like(ours[..., 0]))
+
+
+def _check_paths(process: Process) -> None:
+    x0 = torch.arange(process.num_symbols)
+    xt, grid_0 = broadcast(torch.arange(process.input_symbols), x0[:, None])
+    for t in range(1, process.num_timesteps + 1):
+        chance = process.marginal(x0, t)[..., None]  # [x_0, x_t, 1]
+        for s in range(t):
+            led = (chance * process.posterior(xt, grid_0, t, s)).sum(1)
+            _law(f"posterior leads from the marginal at t={t} to that at s={s}", process, led, process.marginal(x0, s))
 
 
 def _check_reverse(process: Process) -> None:

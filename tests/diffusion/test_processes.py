@@ -267,7 +267,7 @@ def test_processes_describe_themselves() -> None:
 
 @pytest.mark.parametrize("kind", [Absorbing, Multinomial])
 def test_bad_arguments(kind: type[Absorbing] | type[Multinomial]) -> None:
-    with pytest.raises(ConfigError, match=r"'cosine'.*linear, cosine_maskgit, cosine_squared, cosine_hoogeboom"):
+    with pytest.raises(ConfigError, match=r"'cosine'.*linear, quadratic, cubic, cosine_maskgit"):
         kind(5, 20, "cosine")
     with pytest.raises(ConfigError, match=r"weighting 'lambda'.*constant, reciprocal, linear, elbo"):
         kind(5, 20, weighting="lambda")
