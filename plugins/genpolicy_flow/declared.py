@@ -1,0 +1,22 @@
+"""The options of the sampler ``flow``, apart from its class, so that they are read without importing torch."""
+
+from __future__ import annotations
+
+from genpolicy.options import Option
+
+KERNELS = ("exact", "euler")
+
+FLOW = (
+    Option("kernel", str, "exact", choices=KERNELS, help="how a step is computed; euler approximates it"),
+    Option("churn", float, 0.0, low=0.0, usual_high=10.0, help="how far a step runs ahead and returns to noise"),
+    Option(
+        "temperature",
+        float,
+        1.0,
+        low=0.0,
+        help="divides the logits before a symbol is drawn; 0 takes the likeliest",
+        label="Temperature",
+        usual_high=10.0,
+        basic=True,
+    ),
+)
