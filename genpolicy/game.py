@@ -1,7 +1,8 @@
 """Game: the rules of a game, a fixed move vocabulary and a fixed-length state tokenizer.
 
 Two players, perfect information. Player 0 moves first from the initial position (White in chess, Black in shogi).
-States are opaque to the library. A state carries the history that its repetition rule needs.
+States are opaque to the library. A state carries the history that its repetition rule needs. Threads share states, so
+reading one must not change it even for a moment.
 
 Viewers: every token row and move id is seen from one player's side, its *viewer*. Player 0's view is the absolute one.
 Player 1's view is the same position with the board turned and the colours swapped, so that the viewer's own pieces

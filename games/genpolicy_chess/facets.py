@@ -145,7 +145,8 @@ class ChessView(View[ChessState]):
 
     def move_text(self, state: ChessState, move_id: int) -> str:
         """The move in SAN (``Nf3``, ``exd8=Q+``)."""
-        return state.board.san(MOVES[move_id])
+        # A copy: python-chess plays the move on the board and takes it back, and other threads may read the board.
+        return state.board.copy(stack=False).san(MOVES[move_id])
 
     def ending(self, state: ChessState) -> str:
         """The rule that ended the game, in the order of ``ChessGame.outcome``."""

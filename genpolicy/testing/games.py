@@ -6,7 +6,9 @@ Axes: B batch, L tokens of a state, S state symbols, M moves of the vocabulary.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,8 @@ from genpolicy.testing.encodings import check_moves, check_row, check_tokens
 Perft = Mapping[Any, Any]
 MAX_PLIES = 400  # by the piece rules bare kings play for ever; random chess meets claimable draws long before
 MAX_MOVES = 20  # moves of one position on which the laws of play are tried
+SHARED_READS = 16
+SHARED_INTERVAL_S = 1e-6  # between two switches of threads; Python's own 5 ms hide most races
 
 
 def perft(game: Game[Any], state: Any, depth: int) -> int:
@@ -103,6 +107,7 @@ def _check_random_game(laws: _Laws, state: Any, num_positions: int) -> None:
     claimable = [i for i, s in enumerate(states) if game.outcome(s) is not None]
     for i in sorted(chosen | set(claimable[:1])):
         laws.everything(states[i])
+    laws.shared(states[len(states) // 2])
     start, moves = game.history(states[-1])
     replayed = game.parse(start)
     for move in moves:
@@ -181,6 +186,25 @@ class _Laws:
         game = self.game
         legal, row = game.legal(state).tolist(), game.tokens.encode([state])[0].tolist()
         return game.format(state), legal, row, game.player(state), game.outcome(state), game.key(state)
+
+    def shared(self, state: Any) -> None:
+        """Servers share a position among threads, so reading it must not change it even for a moment."""
+        text = self.at = self.game.format(state)
+        legal = self.game.legal(state)[:3].tolist()
+
+        def read(_: object = None) -> tuple[Any, ...]:
+            written = [self.game.view.move_text(state, move) for move in legal]
+            played = [self.game.format(self.game.play(state, move)) for move in legal]
+            return *self.snapshot(state), self.game.view.board_text(state), written, played
+
+        alone, interval = read(), sys.getswitchinterval()
+        sys.setswitchinterval(SHARED_INTERVAL_S)
+        try:
+            with ThreadPoolExecutor(2) as pool:
+                together = list(pool.map(read, range(SHARED_READS)))
+        finally:
+            sys.setswitchinterval(interval)
+        self.hold("threads may read one position at a time", text, all(each == alone for each in together))
 
     def text(self, state: Any, text: str) -> None:
         game = self.game

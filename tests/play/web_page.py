@@ -161,6 +161,15 @@ class WebPage:
         """What is read out last."""
         return str(self.page.text_content("#live"))
 
+    @property
+    def words(self) -> str:
+        """Everything that can be read on the page, and what each column is at."""
+        try:
+            columns = self.page.locator(".column").evaluate_all("all => all.map(one => [one.className, one.innerText])")
+            return f"columns: {columns}\npage: {self.page.inner_text('main', timeout=1000)}"
+        except Exception as error:  # a page that is closed or hangs
+            return f"the page cannot be read: {error}"
+
     def fits(self) -> bool:
         """No horizontal scroll."""
         # A phone widens its layout to what sticks out, so the width is that of the screen.
@@ -185,5 +194,8 @@ def tab(browser: Any, address: str, look: Mapping[str, Any] = DESK) -> Iterator[
         yield page
         assert page.foreign == []
         assert page.errors == []
+    except BaseException:
+        print(f"errors: {page.errors}\n{page.words}")  # pytest shows it beside the failure
+        raise
     finally:
         context.close()
