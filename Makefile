@@ -43,9 +43,9 @@ $(VENV)/.dev: $(VENV)/.test
 setup: $(VENV)/.test
 setup-dev: $(VENV)/.dev
 
-# Tests run side by side, one thread each: torch's threads would fight each other.
+# Tests run side by side, one thread each: torch's threads would fight each other. Those of the page share one browser.
 test: $(VENV)/.test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 4 $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadgroup $(PYTEST_ARGS)
 
 test-slow: $(VENV)/.test
 	$(BIN)/python -m pytest -m 'slow and not gpu' $(PYTEST_ARGS)

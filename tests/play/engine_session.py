@@ -42,13 +42,14 @@ class Session:
         """All that came on standard output."""
         self.complaints = b""
         self._new: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        threading.Thread(target=self._read, daemon=True).start()
-        threading.Thread(target=self._drain, daemon=True).start()
+        self._readers = [threading.Thread(target=read, daemon=True) for read in (self._read, self._drain)]
+        for reader in self._readers:
+            reader.start()
 
     def _read(self) -> None:
         assert self.process.stdout is not None
         rest = b""
-        while chunk := os.read(self.process.stdout.fileno(), 1 << 16):
+        while chunk := self.process.stdout.read(1 << 16):
             *whole, rest = (rest + chunk).split(b"\n")
             for line in whole:
                 self.lines.append(line.decode("ascii"))
@@ -59,7 +60,7 @@ class Session:
 
     def _drain(self) -> None:
         assert self.process.stderr is not None
-        while chunk := os.read(self.process.stderr.fileno(), 1 << 16):
+        while chunk := self.process.stderr.read(1 << 16):
             self.complaints += chunk
 
     def send(self, *lines: str | bytes) -> None:
@@ -107,6 +108,8 @@ class Session:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
+        for reader in self._readers:  # they end with the process's output; a pipe is not closed under a reader
+            reader.join(10)
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             if pipe is not None and not pipe.closed:
                 pipe.close()

@@ -104,6 +104,7 @@ def test_every_scheduler_plays(scheduler: str) -> None:
     assert decision.stats["network_calls"] == (1 if scheduler == "one_call" else 5)
 
 
+@pytest.mark.slow
 def test_fits_32_records(connect_data: Dataset) -> None:
     """By ten steps of DDPM; with less noise at t = 1 and more at t = 0 than VDM's, for tokens of few numbers."""
     process = {"num_timesteps": 10, "width": 4, "gamma_min": -3.0, "gamma_max": 6.0}

@@ -63,6 +63,7 @@ def test_one_step_fits_32_chess_records(chess_data: Dataset) -> None:
     check_learner(lambda: one_step(game, network=TINY), chess_data, max_updates=300, lr=1e-2)
 
 
+@pytest.mark.slow
 def test_diffusion_fits_32_chess_records(chess_data: Dataset) -> None:
     """By the full sampler, three network calls."""
     game = genpolicy.load_game("chess")
@@ -101,7 +102,10 @@ def train(learner: Learner, data: Dataset, num_updates: int, batch_size: int) ->
         decay.step()
 
 
-@pytest.mark.parametrize(("make", "options", "batch_size"), [(one_step, {}, 64), (diffusion, {"horizon": 2}, 128)])
+@pytest.mark.parametrize(
+    ("make", "options", "batch_size"),
+    [(one_step, {}, 64), pytest.param(diffusion, {"horizon": 2}, 128, marks=pytest.mark.slow)],
+)
 def test_seconds_of_training_beat_a_random_mover(
     make: Callable[..., Learner], options: dict[str, Any], batch_size: int, connect_data: Dataset
 ) -> None:

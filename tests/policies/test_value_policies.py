@@ -225,7 +225,10 @@ def test_32_records_are_learnt_perfectly(kind: type[ValueLearner], game: Game[An
     check_learner(lambda: make(kind, game, network=SMALL), data, max_updates=1200, lr=5e-3)
 
 
-@pytest.mark.parametrize(("kind", "updates"), [(StateValueLearner, 120), (ActionValueLearner, 300)])
+@pytest.mark.parametrize(
+    ("kind", "updates"),
+    [(StateValueLearner, 120), pytest.param(ActionValueLearner, 300, marks=pytest.mark.slow)],
+)
 def test_seconds_of_training_beat_a_random_mover(kind: type[ValueLearner], updates: int, connect_data: Dataset) -> None:
     """On held-out positions of 3x3x3 whose symmetric copies were held out too, by both ways of reading."""
     game = genpolicy.load_game(CONNECT)

@@ -19,11 +19,12 @@ from genpolicy_mcts.selection import MctsConfig
 TIC_TAC_TOE = "connect:rows=3,cols=3,k=3,gravity=false"
 
 GENERATED = [  # (game, positions of each colour, shortest and longest random game before the position)
-    ("chess", 100, 20, 160),
-    ("shogi", 100, 40, 200),
+    ("chess", 20, 20, 160),
+    ("shogi", 20, 40, 200),
     ("connect:rows=6,cols=7,k=4,gravity=true", 50, 6, 41),
 ]
 """A game is added by one line. One that is not installed is left out."""
+MANY = [pytest.param(spec, 100, *plies, marks=pytest.mark.slow) for spec, _, *plies in GENERATED]
 
 SETTINGS = {
     "default": MctsConfig(),
@@ -69,7 +70,7 @@ def most_visited(game: Game[Any], states: list[Any], config: MctsConfig) -> list
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize(("spec", "count", "shortest", "longest"), GENERATED, ids=lambda value: str(value))
+@pytest.mark.parametrize(("spec", "count", "shortest", "longest"), [*GENERATED, *MANY], ids=lambda value: str(value))
 def test_finds_a_win_in_one_with_a_uniform_prior(
     spec: str, count: int, shortest: int, longest: int, setting: str
 ) -> None:

@@ -56,7 +56,7 @@ def test_no_copy_of_a_held_out_position_is_trained_on(data: Dataset) -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "least"),
     [
-        ("s-a-3x3", ["trainer.max_steps=500", "optim.lr=5e-3"], {"": 0.85}),
+        pytest.param("s-a-3x3", ["trainer.max_steps=500", "optim.lr=5e-3"], {"": 0.85}, marks=pytest.mark.slow),
         pytest.param(
             "s-asa-3x3",
             ["trainer.max_steps=750", "optim.lr=8e-3", "learner.horizon=2"],
