@@ -150,10 +150,9 @@ def _read_path(folders: tuple[tuple[str, int], ...]) -> Mapping[str, list[Entry]
     groups: dict[str, list[Entry]] = {}
     seen: set[str] = set()
     for folder, _ in folders:
-        for name in sorted(os.listdir(folder)):
-            package, suffix = os.path.splitext(name)
-            key = package.partition("-")[0].replace("_", "-").replace(".", "-").lower()
-            if suffix not in (".dist-info", ".egg-info") or key in seen:
+        for name in sorted(name for name in os.listdir(folder) if name.endswith((".dist-info", ".egg-info"))):
+            key = name[:-10].partition("-")[0].replace("_", "-").replace(".", "-").lower()
+            if key in seen:
                 continue
             seen.add(key)
             _read_package(os.path.join(folder, name), groups)
@@ -162,12 +161,14 @@ def _read_path(folders: tuple[tuple[str, int], ...]) -> Mapping[str, list[Entry]
 
 def _read_package(metadata: str, groups: dict[str, list[Entry]]) -> None:
     try:
-        with open(os.path.join(metadata, "entry_points.txt"), encoding="utf-8") as file:
-            lines = [line.strip() for line in file]
+        with open(os.path.join(metadata, "entry_points.txt"), "rb", buffering=0) as file:
+            content = file.read()
     except OSError:  # most packages have none
         return
+    if b"genpolicy." not in content:  # nor do most of the others have any of ours
+        return
     group = ""
-    for line in lines:
+    for line in map(str.strip, content.decode().splitlines()):
         if line.startswith("["):
             group = line.strip("[]")
         elif "=" in line and line[0] not in "#;":
