@@ -1,24 +1,25 @@
-"""Finds by name what packages ship: configurations such as ``chess/demo``, samples of data such as ``sample:chess``.
+"""Finds by name what packages ship: configurations (``chess/demo``), samples of data (``sample:chess``), policies.
 
-A game's package may have a folder ``configs``, whose ``NAME.yaml`` is called ``GAME/NAME``, and a data set in a folder
-``sample``. A file that exists comes before a name.
+A game's package may have a folder ``configs``, whose ``NAME.yaml`` is called ``GAME/NAME``, a data set in a folder
+``sample``, and saved policies in ``policies/NAME``, which are called ``NAME``. A file that exists comes before a name.
 """
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
 from genpolicy import registry
-from genpolicy.errors import ConfigError, DatasetError, did_you_mean
+from genpolicy.errors import ConfigError, DatasetError, RegistryError, did_you_mean
 
 _HERE = Path(__file__).parent
 _OWN = _HERE / "configs" if (_HERE / "configs").is_dir() else _HERE.parent / "configs"  # of a wheel, of a checkout
 
 
 def shipped() -> dict[str, Path]:
-    """Files of configurations and folders of samples by name; no game is imported."""
+    """Files of configurations and folders of samples and of policies (``policy:NAME``) by name; no game is imported."""
     known = {path.relative_to(_OWN).with_suffix("").as_posix(): path for path in _OWN.rglob("*.yaml")}
     for game, point in registry.available("games").items():
         with suppress(ImportError, ValueError):  # a class of a script, or what was uninstalled by halves
@@ -26,6 +27,7 @@ def shipped() -> dict[str, Path]:
             for folder in map(Path, (spec and spec.submodule_search_locations) or ()):
                 known |= {f"{game}/{path.stem}": path for path in folder.glob("configs/*.yaml")}
                 known |= {f"sample:{game}": path for path in folder.glob("sample")}
+                known |= {f"policy:{path.parent.name}": path.parent for path in folder.glob("policies/*/config.yaml")}
     return dict(sorted(known.items()))
 
 
@@ -49,3 +51,43 @@ def data_folder(name: str | Path) -> Path:
     if str(name) not in known:
         raise DatasetError(f"{name}: no such sample.{did_you_mean(name, known)} There are: {', '.join(known)}")
     return known[str(name)]
+
+
+def policy_folder(name: str | Path) -> Path | None:
+    """The folder of a saved policy; None for anything that is not one.
+
+    Args:
+        name: A path, the name of a shipped policy, or ``SOURCE:NAME``, where an entry of the group ``policy_sources``
+            called SOURCE turns NAME into a folder.
+
+    Raises:
+        ValueError: the source does not have it.
+    """
+    path, (source, colon, rest) = Path(name), str(name).partition(":")
+    if os.path.isfile(path / "config.yaml"):  # unlike Path.is_file, it says no of a name that is too long to be one
+        return path
+    if colon and source in registry.available("policy_sources"):
+        return Path(registry.load("policy_sources", source)(rest))
+    return shipped().get(f"policy:{name}")
+
+
+def shipped_policies() -> dict[str, Path]:
+    """Folders of the shipped policies by name."""
+    return {name.partition(":")[2]: path for name, path in shipped().items() if name.startswith("policy:")}
+
+
+def policy_for(game: str | None) -> str:
+    """The name of the shipped policy that plays a game where nobody named one; None takes the first there is.
+
+    Raises:
+        RegistryError: none is shipped for it.
+    """
+    known = shipped_policies()
+    name = next(iter(known), "") if game is None else game.partition(":")[0]
+    if name not in known:
+        shipped_for = f"; shipped are: {', '.join(known)}" if known else ""
+        raise RegistryError(
+            f"no policy is shipped{'' if game is None else f' for {game!r}'}{shipped_for}. Name one with --policy, a "
+            "folder or a spelling such as random"
+        )
+    return name

@@ -29,6 +29,7 @@ from genpolicy.policies.decision import Decision as Decision
 from genpolicy.policies.decision import Variation as Variation
 from genpolicy.policies.decision import likeliest_first as likeliest_first
 from genpolicy.registry import spelled_pairs
+from genpolicy.shipped import policy_folder
 
 if TYPE_CHECKING:
     from genpolicy.policies.dream import Dream, OnStep
@@ -307,7 +308,7 @@ def load_policy(spec: str | Path, **options: Any) -> Policy:
     """The policy of a folder or of a spelling ``kind[:argument][?key=value&...]``.
 
     Args:
-        spec: A folder with a ``config.yaml``, or a spelling.
+        spec: A folder with a ``config.yaml``, the name of a shipped policy such as ``chess``, or a spelling.
         options: ``device`` ("cpu", "cuda", ...), ``seed``, ``game`` (a Game or its specification, for policies that
             have no folder), and the policy's own (``Policy.options``).
 
@@ -352,19 +353,18 @@ def policy_spec(text: str | Path, game: Game[Any] | str | None = None, **options
         raise RegistryError("the policy is empty: name its folder, or write a spelling such as random")
     settings = {**spelled_options(query), **options, **({} if game is None else {"game": game})}
     path = Path(head)
-    # Unlike Path.is_file, these say no of a name that is too long to be one.
-    if os.path.isfile(path / "config.yaml"):
-        config = read_policy_config(path)
-        return PolicySpec(config["policy"], str(text), head, settings, config, config.get("game"))
-    if os.path.isdir(path):
+    if (folder := policy_folder(head)) is not None:
+        config = read_policy_config(folder)
+        return PolicySpec(config["policy"], str(text), str(folder), settings, config, config.get("game"))
+    if os.path.isdir(path):  # unlike Path.is_dir, it says no of a name that is too long to be one
         raise CheckpointError(f"{path}: holds no config.yaml: not a policy's folder (genpolicy train prints one)")
     kind, _, argument = head.partition(":")
     if kind not in registry.available("policies"):
         if "/" in head or path.suffix:
             raise RegistryError(f"{head}: no such folder")
         registry.load("policies", kind)  # it says what there is
-    named = [each for each in (argument, *settings.values()) if isinstance(each, str)]
-    folders = [each for each in named if os.path.isfile(Path(each.partition("?")[0]) / "config.yaml")]
+    named = [argument, *(each for key, each in settings.items() if key != "game" and isinstance(each, str))]
+    folders = [each for each in named if policy_folder(each.partition("?")[0]) is not None]
     inside = tuple(policy_spec(each) for each in dict.fromkeys(folders))
     known = settings.get("game") or next((each.game for each in inside), None)
     known = known if known is None or isinstance(known, str) else known.spec

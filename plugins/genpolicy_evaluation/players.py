@@ -6,8 +6,9 @@ import argparse
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from genpolicy.shipped import policy_folder
 
 if TYPE_CHECKING:
     from genpolicy.game import Game
@@ -68,8 +69,8 @@ def find_game(given: str | None, specs: Sequence[str]) -> Game[Any]:
     for spec in specs:
         head = spec.partition("?")[0]
         for folder in (head, head.partition(":")[2]):  # a search is spelled kind:FOLDER
-            if folder and (Path(folder) / "config.yaml").is_file():
-                game = read_policy_config(Path(folder)).get("game")
+            if folder and (path := policy_folder(folder)) is not None:
+                game = read_policy_config(path).get("game")
                 if isinstance(game, str):
                     return load_game(game)
     raise ValueError(f"{', '.join(specs)}: nothing says which game is played; say it, e.g. --game chess")
@@ -87,9 +88,10 @@ def names_of(specs: Sequence[str]) -> list[str]:
 
 def _short_name(spec: str) -> str:
     head, mark, query = spec.partition("?")
-    if not (Path(head) / "config.yaml").is_file():
+    found = policy_folder(head)
+    if found is None:
         return spec
-    folder = Path(head).resolve()
+    folder = found.resolve()
     return (folder.parent.name if folder.name == "policy" else folder.name) + mark + query
 
 

@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 def add_parser(subparsers: Any) -> None:
     """Add ``play`` to the command line."""
     parser = subparsers.add_parser("play", help="play against a policy in the terminal")
-    parser.add_argument("--policy", required=True, metavar="P", help="a policy's folder or spelling, e.g. random")
+    parser.add_argument(
+        "--policy",
+        metavar="P",
+        help="a policy's folder, name or spelling, e.g. random; default: the game's own",
+    )
     parser.add_argument("--game", metavar="SPEC", help="the game, for a policy without a folder, e.g. chess")
     parser.add_argument(
         "--color",
@@ -34,12 +38,13 @@ def add_parser(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Play as the command line says; 0 once the games are over or left."""
     from genpolicy import load_policy
+    from genpolicy.shipped import policy_for
 
     _check(arguments)
     options: dict[str, Any] = {"device": arguments.device, "seed": arguments.seed}
     if arguments.game:
         options["game"] = arguments.game
-    policy = load_policy(arguments.policy, **options)
+    policy = load_policy(arguments.policy or policy_for(arguments.game), **options)
     opponent = load_policy(arguments.opponent, **options, **_game_of(policy, arguments)) if arguments.opponent else None
     try:
         if arguments.self_play is not None:

@@ -12,9 +12,12 @@ from genpolicy.cli import main
 from genpolicy.config import compose
 from genpolicy.data.records import Dataset
 from genpolicy.errors import ConfigError, DatasetError
-from genpolicy.shipped import config_file, data_folder, shipped
+from genpolicy.policies.base import load_policy, policy_spec
+from genpolicy.shipped import config_file, data_folder, policy_for, shipped
 from genpolicy.training.config import RunConfig
 from genpolicy_common.configs import first_sentence
+from genpolicy_play.web.catalog import make_catalog
+from tests.play.engine_policies import save_diffusion
 
 ROOT = Path(__file__).parents[2]
 
@@ -102,6 +105,32 @@ def test_another_package_ships_its_own(tmp_path: Path, monkeypatch: pytest.Monke
     assert compose(RunConfig, ["othello/quick"]).game == "othello"
     assert data_folder("sample:othello") == package / "sample"
     assert "chess/demo" in shipped()
+
+
+def test_a_policy_that_a_package_ships_opens_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    game = "connect:rows=3,cols=3,k=3,gravity=false"
+    package = tmp_path / "site/noughts_game"
+    save_diffusion(package / "policies/noughts", game)
+    (package / "__init__.py").write_text("raise ImportError('nobody imports this to find a name')\n")
+    info = tmp_path / "site/noughts_game-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: noughts-game\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[genpolicy.games]\nnoughts = noughts_game.rules:Noughts\n")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "site")])
+    policy = load_policy("noughts?num_steps=2")
+    assert (policy.label, policy.game.spec, policy_spec("noughts").label) == ("noughts", game, "noughts")
+    assert load_policy("mcts:noughts?simulations=2&value=rollout").game.spec == game
+    assert policy_for("noughts") == "noughts"
+    (tmp_path / "noughts").mkdir()  # a folder that is no policy's does not hide it
+    monkeypatch.chdir(tmp_path)
+    assert load_policy("noughts").label == "noughts"
+    catalog = make_catalog([], [game])
+    assert next(iter(catalog.policies.values())).label == "noughts", "what dreams comes first"
+    catalog.close()
+    assert main(["play", "--game", "go:none"]) == 2
+    assert "no policy is shipped for 'go:none'; shipped are: " in capsys.readouterr().err
 
 
 def test_a_game_of_a_script_ships_nothing() -> None:

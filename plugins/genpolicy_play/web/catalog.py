@@ -12,6 +12,7 @@ from genpolicy.errors import RegistryError
 from genpolicy.game import Game
 from genpolicy.options import PolicySpec, declaration_of, options_of
 from genpolicy.policies.base import Policy, load_policy, policy_spec
+from genpolicy.shipped import shipped_policies
 from genpolicy_play.web.positions import ReplayCache
 from genpolicy_play.web.requests import MAX_MOVES, MAX_NAME, MAX_TEXT, RequestError, quoted
 from genpolicy_play.web.settings import Settings
@@ -111,7 +112,8 @@ def make_catalog(specs: Sequence[str], game_specs: Sequence[str], device: str = 
     """Load the policies that a command line names.
 
     Args:
-        specs: Policies; none loads those that need no training, for the named or all installed games.
+        specs: Policies; none loads the shipped ones and those that need no training, for the named or all installed
+            games.
         game_specs: Games to offer beside those of the policies' folders.
         device: Device of the networks.
 
@@ -131,11 +133,13 @@ def make_catalog(specs: Sequence[str], game_specs: Sequence[str], device: str = 
         pairs = [(spec, game) for spec in named for game in _games_of(spec, games)]
     else:
         games = games or _installed_games(notes)
-        pairs = [(policy_spec(text), game) for game in games.values() for text in _untrained(game, notes)]
+        pairs = [(policy_spec(text), game) for game in games.values() for text in _unnamed(game, notes)]
         example = next(iter(found_policies(Path("runs"))), None)
         folder = "FOLDER" if example is None else str(example)
         notes.insert(
-            0, f"No policy was named, so these play without a network. To add one: genpolicy web --policy {folder}"
+            0,
+            "No policy was named, so these are the shipped ones and those that need no training. To add one: "
+            f"genpolicy web --policy {folder}",
         )
     offered: list[tuple[Policy, Settings]] = []
     try:
@@ -189,8 +193,12 @@ def _installed_games(notes: list[str]) -> dict[str, Game[Any]]:
     return games
 
 
-def _untrained(game: Game[Any], notes: list[str]) -> list[str]:
-    """Spellings of the policies that play a game without training, searches first; a note for each that is broken."""
+def _unnamed(game: Game[Any], notes: list[str]) -> list[str]:
+    """Policies that play a game where none was named; a note for each that is broken.
+
+    The shipped ones come first, then searches that need no training, then other policies that need none.
+    """
+    shipped = [name for name, folder in shipped_policies().items() if policy_spec(folder).game == game.spec]
     searches: list[str] = []
     others: list[str] = []
     for kind in registry.available("policies"):
@@ -202,7 +210,7 @@ def _untrained(game: Game[Any], notes: list[str]) -> list[str]:
                 notes.append(str(error))
             continue
         (others if declared.is_prior else searches).extend(declared.untrained(game))
-    return [*searches, *others]
+    return [*shipped, *searches, *others]
 
 
 def found_policies(folder: Path) -> Iterator[Path]:

@@ -21,9 +21,11 @@ def add_parser(subparsers: Any) -> None:
         "web",
         help="play against policies in the browser",
         description="Serves a page to play against policies and see what they imagine. Without --policy it offers "
-        "those that need no training. The page loads nothing from other hosts. Ctrl-C ends the server.",
+        "the shipped ones and those that need no training. The page loads nothing from other hosts. Ctrl-C ends it.",
     )
-    parser.add_argument("--policy", action="append", metavar="P", help="a policy's folder or spelling; repeatable")
+    parser.add_argument(
+        "--policy", action="append", metavar="P", help="a policy's folder, name or spelling; repeatable"
+    )
     parser.add_argument(
         "--game",
         action="append",

@@ -26,7 +26,7 @@ class Page {
     });
     wire(this);
     dress(this);
-    this.refresh();
+    this.refresh({ first: true });
   }
 
   get game() {
@@ -75,8 +75,8 @@ class Page {
 
   // ---- the position --------------------------------------------------------------------------------------------
 
-  /** Fetch the position that the state names, show it, and let the player to move, move. */
-  async refresh({ quiet = false, still = false } = {}) {
+  /** Fetch the position that the state names, show it, and let the player to move, move; `first`: the page was loaded. */
+  async refresh({ quiet = false, still = false, first = false } = {}) {
     const turn = ++this.turnNumber;
     keep(this.state);
     let position;
@@ -94,7 +94,7 @@ class Page {
     for (const { move, source, target } of position.legal) this.aims.set(move, { source, target });
     this.show();
     if (!quiet) this.announce();
-    if (!still || this.mover !== HUMAN) await this.proceed(turn);
+    if (!still || this.mover !== HUMAN) await this.proceed(turn, first);
   }
 
   /** Store start and moves as the server writes them: a first position may have included moves. */
@@ -173,12 +173,12 @@ class Page {
 
   // ---- who is to move ---------------------------------------------------------------------------------------------
 
-  async proceed(turn) {
+  async proceed(turn, first = false) {
     const mover = this.mover;
     const analysis = this.state.sides.every((side) => side === HUMAN);
     if (mover === null || this.state.held) return;
     if (mover === HUMAN) {
-      if (analysis || this.state.always) await this.lookAll();
+      if (analysis || this.state.always || first) await this.lookAll(); // a page that was just opened shows a dream
       return;
     }
     const others = this.state.watched.filter((id) => id !== mover);

@@ -1,0 +1,75 @@
+"""``genpolicy pack``, ``push`` and ``pull``."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from genpolicy_hub import PACK, PULL, PUSH
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_pack(subparsers: Any) -> None:
+    """Add ``pack`` to the command line."""
+    parser = subparsers.add_parser("pack", help=PACK.help, description=_pack.__doc__)
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="a policy's folder")
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="folder of the copy")
+    _add_packing(parser)
+    parser.set_defaults(run=_pack)
+
+
+def add_push(subparsers: Any) -> None:
+    """Add ``push`` to the command line."""
+    parser = subparsers.add_parser("push", help=PUSH.help, description=_push.__doc__)
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="a policy's folder")
+    parser.add_argument("name", metavar="OWNER/NAME", help="the repository; made where there is none")
+    parser.add_argument("--private", action="store_true", help="make a new repository private")
+    _add_packing(parser)
+    parser.set_defaults(run=_push)
+
+
+def add_pull(subparsers: Any) -> None:
+    """Add ``pull`` to the command line."""
+    parser = subparsers.add_parser("pull", help=PULL.help, description=_pull.__doc__)
+    parser.add_argument("name", metavar="OWNER/NAME[@REVISION]", help="the repository")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where to; a folder of this user's without it")
+    parser.set_defaults(run=_pull)
+
+
+def _add_packing(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--float32", action="store_true", help="keep the weights as they are, not halved to float16")
+    parser.add_argument("--figures", type=Path, metavar="FILE", help="Markdown to put into the model card")
+
+
+def _packed(arguments: argparse.Namespace, out: Path) -> Path:
+    from genpolicy_hub.packing import pack
+
+    figures = arguments.figures.read_text() if arguments.figures else ""
+    return pack(arguments.folder, out, half=not arguments.float32, figures=figures)
+
+
+def _pack(arguments: argparse.Namespace) -> int:
+    """Copies a policy's folder, with weights in float16 and a model card made from its provenance."""
+    out = _packed(arguments, arguments.out)
+    print(f"{out}: {sum(file.stat().st_size for file in out.iterdir()) / 1e6:.1f} MB")
+    return 0
+
+
+def _push(arguments: argparse.Namespace) -> int:
+    """Packs a policy and uploads it. Log in before: hf auth login, or set HF_TOKEN."""
+    from genpolicy_hub.hub import push
+
+    with tempfile.TemporaryDirectory() as folder:
+        print(push(_packed(arguments, Path(folder) / "policy"), arguments.name, private=arguments.private))
+    return 0
+
+
+def _pull(arguments: argparse.Namespace) -> int:
+    """Downloads a policy. genpolicy web --policy hf:OWNER/NAME does so by itself."""
+    from genpolicy_hub.hub import pull
+
+    print(pull(arguments.name, arguments.out))
+    return 0

@@ -1,0 +1,154 @@
+"""Policies on the Hugging Face Hub: ``hf:OWNER/NAME`` in place of a policy's folder, and sending one there.
+
+Only the files of a policy are fetched (``FILES``), so nothing that could run is. A policy that was fetched once opens
+without a network. The address of another hub is read from ``HF_ENDPOINT``, as by huggingface_hub itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+from genpolicy.policies.base import load_policy, read_policy_config
+
+FILES = ("config.yaml", "model.safetensors", "provenance.json", "README.md")
+"""What a packed policy consists of. The weights are in safetensors, so reading them runs no code."""
+CACHE = "GENPOLICY_HUB_CACHE"
+"""Environment variable: the folder of policies that were fetched."""
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}(@[A-Za-z0-9._/-]{1,200})?")
+"""``OWNER/NAME``, with ``@REVISION`` behind it where it is not the newest that is meant."""
+
+
+def cache_folder() -> Path:
+    """Where fetched policies are kept."""
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "genpolicy" / "hub"
+    return Path(os.environ.get(CACHE) or usual)
+
+
+@cache
+def folder_of(name: str) -> Path:
+    """The folder of ``hf:NAME``, fetched once in a process; an entry of the group ``policy_sources``."""
+    return pull(name)
+
+
+def pull(name: str, out: Path | None = None) -> Path:
+    """Fetch a policy.
+
+    Args:
+        name: ``OWNER/NAME[@REVISION]``.
+        out: Where to; None takes ``cache_folder``.
+
+    Returns:
+        The policy's folder.
+
+    Raises:
+        ValueError: not a name, no such repository, one without a policy, or no network and no copy from before.
+    """
+    repository, revision = _parts(name)
+    folder = out if out is not None else cache_folder() / name.replace("/", "--").replace("@", "--")
+    with _told(name):
+        from huggingface_hub import snapshot_download
+
+        try:
+            snapshot_download(
+                repository,
+                revision=revision,
+                local_dir=folder,
+                allow_patterns=list(FILES),
+                endpoint=os.environ.get("HF_ENDPOINT"),
+            )
+        except Exception as error:
+            if not _is_offline(error) or not (folder / "config.yaml").is_file():
+                raise
+    if not all((folder / file).is_file() for file in FILES[:2]):
+        raise ValueError(
+            f"hf:{name}: holds no policy, which is {FILES[0]} and {FILES[1]}; pickled weights are never read. "
+            "genpolicy push uploads one"
+        )
+    read_policy_config(folder)
+    return folder
+
+
+def push(folder: Path, name: str, *, private: bool = False) -> str:
+    """Upload a policy that ``pack`` wrote, making the repository where there is none.
+
+    Args:
+        folder: The policy's.
+        name: ``OWNER/NAME``.
+        private: Make a new repository private.
+
+    Returns:
+        Its address.
+
+    Raises:
+        ValueError: not a name, not logged in, or no network.
+        CheckpointError: a damaged policy.
+    """
+    repository, revision = _parts(name)
+    load_policy(folder).close()
+    with _told(name):
+        from huggingface_hub import HfApi
+
+        api = HfApi(endpoint=os.environ.get("HF_ENDPOINT"))
+        api.create_repo(repository, private=private, exist_ok=True)
+        message = f"A policy of genpolicy for {read_policy_config(folder)['game']}"
+        api.upload_folder(
+            repo_id=repository,
+            folder_path=folder,
+            revision=revision,
+            allow_patterns=list(FILES),
+            commit_message=message,
+        )
+    return f"{os.environ.get('HF_ENDPOINT') or 'https://huggingface.co'}/{repository}"
+
+
+def _parts(name: str) -> tuple[str, str | None]:
+    if not NAME.fullmatch(name) or ".." in name:
+        raise ValueError(f"{name!r} does not name a repository; write OWNER/NAME or OWNER/NAME@REVISION")
+    repository, _, revision = name.partition("@")
+    return repository, revision or None
+
+
+@contextmanager
+def _told(name: str) -> Iterator[None]:
+    """Say in one message what went wrong, with the way out.
+
+    Raises:
+        ValueError: in place of any error of the network or of the Hub.
+    """
+    try:
+        from huggingface_hub import errors
+    except ModuleNotFoundError as error:
+        raise ValueError("the Hub needs the module 'huggingface_hub': pip install 'genpolicy[hub]'") from error
+    try:
+        yield
+    except errors.RevisionNotFoundError as error:
+        raise ValueError(f"hf:{name}: has no such revision") from error
+    except errors.RepositoryNotFoundError as error:
+        raise ValueError(
+            f"hf:{name}: no such repository, or a private one (for that log in: hf auth login, or set HF_TOKEN)"
+        ) from error
+    except Exception as error:  # any of the network's: it has no class of its own for all of them
+        if _is_offline(error):
+            where = os.environ.get("HF_ENDPOINT") or "huggingface.co"
+            raise ValueError(
+                f"hf:{name}: {where} cannot be reached, and no copy from before is complete; try again with a network"
+            ) from error
+        if isinstance(error, errors.HfHubHTTPError):
+            status = error.response.status_code if error.response is not None else "no status"
+            hint = "; log in: hf auth login, or set HF_TOKEN" if status in (401, 403) else ""
+            raise ValueError(f"hf:{name}: the Hub refused ({status}){hint}") from error
+        raise
+
+
+def _is_offline(error: BaseException) -> bool:
+    from huggingface_hub import errors
+
+    offline = (errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError, ConnectionError, TimeoutError)
+    if isinstance(error, offline) or type(error).__module__.partition(".")[0] in ("httpx", "httpcore", "requests"):
+        return not isinstance(error, errors.HfHubHTTPError)
+    return False

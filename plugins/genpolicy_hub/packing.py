@@ -1,0 +1,110 @@
+"""A copy of a policy's folder to hand on: weights in half precision, provenance, a model card."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from genpolicy.config import to_yaml
+from genpolicy.errors import CheckpointError
+from genpolicy.files import write_atomic
+from genpolicy.policies.base import load_policy, read_policy_config
+from genpolicy.policies.weights import read_provenance
+
+
+def pack(folder: Path, out: Path, *, half: bool = True, figures: str = "") -> Path:
+    """Write a copy of a saved policy with a model card.
+
+    Args:
+        folder: The policy's.
+        out: The folder of the copy; must not hold a policy yet.
+        half: Write the weights in float16, which halves the file; they are computed with in float32 all the same.
+        figures: Markdown for the card, such as a table of measurements with the commands that made it.
+
+    Returns:
+        ``out``.
+
+    Raises:
+        CheckpointError: a damaged policy, one with other files than weights, or weights too large for float16.
+        ValueError: ``out`` holds a policy already.
+    """
+    from safetensors.torch import load_file, save
+
+    if (out / "config.yaml").exists():
+        raise ValueError(f"{out}: holds a policy already; name another folder")
+    config = read_policy_config(folder)
+    load_policy(folder).close()  # what is damaged is not handed on
+    try:
+        weights = load_file(folder / "model.safetensors")
+    except OSError as error:
+        raise CheckpointError(f"{folder}: has no model.safetensors, so it cannot be packed: {error}") from error
+    if half:
+        weights = {name: each.half() if each.is_floating_point() else each for name, each in weights.items()}
+        if too_large := [
+            name for name, each in weights.items() if each.is_floating_point() and not each.isfinite().all()
+        ]:
+            raise CheckpointError(f"{folder}: {too_large[0]} does not fit into float16; pack it with --float32")
+    data = save(weights)
+    facts = _without_paths(read_provenance(folder))
+    out.mkdir(parents=True, exist_ok=True)
+    write_atomic(out / "model.safetensors", data)
+    write_atomic(out / "provenance.json", (json.dumps(facts, indent=2, sort_keys=True) + "\n").encode())
+    write_atomic(out / "README.md", model_card(config, facts, figures).encode())
+    config = _without_paths(config)
+    write_atomic(out / "config.yaml", to_yaml({**config, "weights_sha256": hashlib.sha256(data).hexdigest()}).encode())
+    load_policy(out).close()
+    return out
+
+
+def model_card(config: Mapping[str, Any], provenance: Mapping[str, Any], figures: str = "") -> str:
+    """The ``README.md`` of a policy, with the fields that the Hub reads at its head.
+
+    Args:
+        config: The policy's ``config.yaml``.
+        provenance: Its ``provenance.json``; what it lacks is left out.
+        figures: Markdown under "Figures".
+    """
+    learner, run = config.get("learner", {}), provenance.get("config", {})
+    data, oracle = provenance.get("dataset", {}), provenance.get("oracle", {})
+    facts = {
+        "paradigm": learner.get("paradigm"),
+        "records seen": provenance.get("records_seen"),
+        "updates": provenance.get("step"),
+        "data": run.get("data", {}).get("folder"),
+        "records of the data": data.get("records"),
+        "checksum of the data": data.get("checksum"),
+        "labelled by": " ".join(
+            [str(oracle.get("name", "")), *(f"{k}={v}" for k, v in oracle.get("limits", {}).items())]
+        ),
+        "commit": provenance.get("commit"),
+        "made with": ", ".join(f"{name} {version}" for name, version in provenance.get("versions", {}).items()),
+    }
+    rows = [f"| {name} | {_cell(value)} |" for name, value in facts.items() if value not in (None, "", " ")]
+    head = ["---", "library_name: genpolicy", "tags:", "- board-games", f"- {config['game'].partition(':')[0]}", "---"]
+    parts = [
+        *head,
+        f"\n# A {config['policy']} policy for {config['game']}\n",
+        "Trained with genpolicy. It plays, and shows what it imagines, after `pip install 'genpolicy[web]'`:\n",
+        "    genpolicy web --policy FOLDER\n",
+        "| | |\n|---|---|",
+        *rows,
+        *(["\n## Figures\n", figures.strip()] if figures else []),
+        "\n`config.yaml` holds the whole configuration, `provenance.json` the run. No file holds code.\n",
+    ]
+    return "\n".join(parts)
+
+
+def _cell(value: object) -> str:
+    return (f"{value:,}" if isinstance(value, int) else str(value)).replace("|", "\\|").replace("\n", " ")
+
+
+def _without_paths(facts: Any) -> Any:
+    """The same, with each absolute path cut to its name: where things lie on one computer is nobody else's business."""
+    if isinstance(facts, Mapping):
+        return {key: _without_paths(value) for key, value in facts.items()}
+    if isinstance(facts, list | tuple):
+        return [_without_paths(value) for value in facts]
+    return Path(facts).name if isinstance(facts, str) and Path(facts).is_absolute() else facts

@@ -1,0 +1,207 @@
+"""Policies packed, pushed and pulled, against a stand-in for the Hub on this computer."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+import torch
+
+from genpolicy import load_policy
+from genpolicy.cli import main
+from genpolicy.config import read_yaml
+from genpolicy.errors import CheckpointError
+from tests.play.engine_policies import save_diffusion
+
+pytest.importorskip("huggingface_hub", reason="needs the extra [hub]")
+
+from genpolicy_hub import hub
+from genpolicy_hub.packing import pack
+
+GAME = "connect:rows=3,cols=3,k=3,gravity=false"
+
+
+class StandIn(ThreadingHTTPServer):
+    """Answers what huggingface_hub asks of the Hub when a repository is made, filled and read."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Answers)
+        self.repositories: dict[str, dict[str, bytes]] = {}
+        self.paths: list[str] = []
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Answers(BaseHTTPRequestHandler):
+    server: StandIn
+
+    def do_POST(self) -> None:
+        path, body = urlsplit(self.path).path, self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.paths.append(path)
+        if path == "/api/repos/create":
+            made = json.loads(body)
+            name = f"{made['organization']}/{made['name']}" if made.get("organization") else made["name"]
+            self.server.repositories.setdefault(name, {})
+            return self._json({"url": f"{self.server.address}/{name}"})
+        if path == "/api/validate-yaml":
+            return self._json({"errors": [], "warnings": []})
+        name, verb = "/".join(path.split("/")[3:5]), path.split("/")[5]
+        files = self.server.repositories[name]
+        if verb == "preupload":
+            asked = json.loads(body)["files"]
+            ways = [{"path": each["path"], "uploadMode": "regular", "shouldIgnore": False} for each in asked]
+            return self._json({"files": ways})
+        for line in map(json.loads, body.splitlines()):
+            if line["key"] == "file":
+                files[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
+        return self._json({"commitOid": "1" * 40, "commitUrl": f"{self.server.address}/{name}/commit/1"})
+
+    def do_GET(self) -> None:
+        path = unquote(urlsplit(self.path).path)
+        self.server.paths.append(path)
+        parts = path.strip("/").split("/")
+        name = "/".join(parts[2:4] if parts[0] == "api" else parts[:2])
+        files = self.server.repositories.get(name)
+        if files is None:
+            return self._json({"error": "Repository not found"}, 404, {"X-Error-Code": "RepoNotFound"})
+        if parts[0] == "api" and "tree" in parts:
+            return self._json(
+                [{"type": "file", "path": each, "size": len(files[each]), "oid": "1" * 40} for each in files]
+            )
+        if parts[0] == "api":
+            listed = [{"rfilename": each} for each in files]
+            return self._json({"id": name, "modelId": name, "sha": "1" * 40, "siblings": listed, "private": False})
+        content = files.get("/".join(parts[4:]))
+        if content is None:
+            return self._json({"error": "Entry not found"}, 404, {"X-Error-Code": "EntryNotFound"})
+        return self._send(content, 200, {"ETag": f'"{hashlib.sha256(content).hexdigest()}"', "X-Repo-Commit": "1" * 40})
+
+    do_HEAD = do_GET
+
+    def _json(self, answer: Any, status: int = 200, headers: dict[str, str] | None = None) -> None:
+        self._send(json.dumps(answer).encode(), status, {"Content-Type": "application/json", **(headers or {})})
+
+    def _send(self, content: bytes, status: int, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(content))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[StandIn]:
+    made = StandIn()
+    threading.Thread(target=made.serve_forever, daemon=True).start()
+    monkeypatch.setenv("HF_ENDPOINT", made.address)
+    monkeypatch.setenv("HF_TOKEN", "hf_of_a_test")
+    monkeypatch.setenv(hub.CACHE, str(tmp_path / "cache"))
+    hub.folder_of.cache_clear()
+    yield made
+    made.shutdown()
+    made.server_close()
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_diffusion(tmp_path_factory.mktemp("own") / "small", GAME)
+
+
+def test_a_packed_policy_is_half_as_large_and_plays(policy: Path, tmp_path: Path) -> None:
+    before = json.loads((policy / "provenance.json").read_text())
+    (policy / "provenance.json").write_text(json.dumps({**before, "config": {"data": {"folder": "/home/me/games"}}}))
+    packed = pack(policy, tmp_path / "packed", figures="| it wins | 1 % |")
+    sizes = [(folder / "model.safetensors").stat().st_size for folder in (policy, packed)]
+    assert sizes[1] < 0.6 * sizes[0]
+    state = load_policy(policy).game.parse()
+    ours, theirs = (load_policy(folder).decide([state])[0] for folder in (policy, packed))
+    assert theirs.policy is not None
+    assert ours.policy is not None
+    assert all(theirs.policy[move] == pytest.approx(chance, abs=0.01) for move, chance in ours.policy.items())
+    card = (packed / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: genpolicy\n")
+    assert "| it wins | 1 % |" in card
+    assert "/home/me" not in card + (packed / "provenance.json").read_text()
+    assert "| data | games |" in card
+
+
+def test_what_cannot_be_packed_is_said(policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    packed = pack(policy, tmp_path / "packed", half=False)
+    with pytest.raises(ValueError, match="holds a policy already"):
+        pack(policy, packed)
+    large = load_policy(policy)
+    with torch.no_grad():
+        next(iter(large.learner.parameters())).fill_(1e6)  # type: ignore[attr-defined]
+    large.save_pretrained(tmp_path / "large")  # type: ignore[attr-defined]
+    with pytest.raises(CheckpointError, match="does not fit into float16; pack it with --float32"):
+        pack(tmp_path / "large", tmp_path / "never")
+    assert not (tmp_path / "never").exists()
+    assert main(["pack", str(tmp_path / "nothing"), "--out", str(tmp_path / "never")]) == 2
+    assert "nothing" in capsys.readouterr().err
+
+
+def test_pushed_and_pulled_it_is_the_same(
+    policy: Path, server: StandIn, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["push", str(policy), "me/mine", "--float32"]) == 0
+    assert f"{server.address}/me/mine" in capsys.readouterr().out
+    assert set(server.repositories["me/mine"]) == set(hub.FILES)
+    server.repositories["me/mine"]["weights.pkl"] = b"never fetched"
+    assert main(["pull", "me/mine", "--out", str(tmp_path / "copy")]) == 0
+    assert not (tmp_path / "copy" / "weights.pkl").exists()
+    pulled, own = load_policy("hf:me/mine?num_steps=2"), load_policy(policy, num_steps=2)
+    states = [own.game.parse()]
+    assert [each.move for each in pulled.decide(states)] == [each.move for each in own.decide(states)]
+    assert load_policy("mcts:hf:me/mine?simulations=4&value=rollout").decide(states)[0].move >= 0
+    assert read_yaml(tmp_path / "copy" / "config.yaml")["game"] == GAME
+    # Without the Hub, what was fetched before still opens; what was not is told.
+    server.shutdown()
+    server.server_close()
+    hub.folder_of.cache_clear()
+    assert load_policy("hf:me/mine").game.spec == GAME
+    with pytest.raises(ValueError, match="cannot be reached, and no copy from before"):
+        load_policy("hf:me/other")
+
+
+@pytest.mark.parametrize(
+    ("files", "name", "message"),
+    [
+        (None, "me/none", "no such repository, or a private one"),
+        ({"pytorch_model.bin": b"pickle"}, "me/mine", "holds no policy.*pickled weights are never read"),
+        ({"config.yaml": b"policy: diffusion\nformat: 1\n"}, "me/mine", "holds no policy"),
+        ({"config.yaml": b"model_type: bert\n", "model.safetensors": b""}, "me/mine", "not a policy's folder"),
+        ({}, "mine", "write OWNER/NAME"),
+        ({}, "me/../../mine", "write OWNER/NAME"),
+    ],
+)
+def test_what_cannot_be_pulled_is_said(
+    files: dict[str, bytes] | None, name: str, message: str, server: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if files is not None:
+        server.repositories["me/mine"] = files
+    with pytest.raises(ValueError, match=message):
+        hub.pull(name)
+    assert main(["play", "--policy", f"hf:{name}"]) == 2
+    assert "genpolicy: error: " in capsys.readouterr().err
+
+
+def test_half_a_download_is_finished_the_next_time(policy: Path, server: StandIn) -> None:
+    assert main(["push", str(policy), "me/mine"]) == 0
+    folder = hub.pull("me/mine")
+    whole = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").unlink()
+    assert (hub.pull("me/mine") / "model.safetensors").read_bytes() == whole
