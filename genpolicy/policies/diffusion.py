@@ -29,7 +29,7 @@ from genpolicy.options import Option, PolicySpec
 from genpolicy.policies import declared
 from genpolicy.policies.base import Policy
 from genpolicy.policies.dream import Recorder
-from genpolicy.policies.imagined import Imagination, ImaginedModel, search
+from genpolicy.policies.imagined import Imagination, ImaginedModel, Replies, search
 from genpolicy.policies.ply_order import ORDERS, PlyOrder
 from genpolicy.policies.tokens import (
     FirstAction,
@@ -255,6 +255,7 @@ class DiffusionPolicy(NetworkPolicy):
         self._sampler = self._make_sampler()
         self._require_futures()
         self._imagination = Imagination(learner) if self.sampling.candidates else None
+        self._replies = Replies.of(learner, self._sampler)
 
     def _require_futures(self) -> None:
         number = self.sampling.num_futures
@@ -283,7 +284,9 @@ class DiffusionPolicy(NetworkPolicy):
         """Network calls of one decision, all futures or candidates of a position in one."""
         if self._imagination is not None:
             return 1 + 2 * self.sampling.depth
-        return len(self._sampler.timesteps) - 1
+        times = self._sampler.timesteps[:-1].tolist()
+        more = 0 if self._replies is None else self._replies.num_calls(self._sampler.blocks_at(t)[0] for t in times)
+        return len(times) + more
 
     def modes(self) -> dict[str, Policy]:
         """One call's marginal, the paper's sampler where noise is ordered otherwise, the sampler as set, the search."""
@@ -297,7 +300,7 @@ class DiffusionPolicy(NetworkPolicy):
             modes[f"easy_first {steps}"] = paper
         if now.name != "one_call":
             sampled = self.with_options(candidates=0) if now.candidates else self
-            modes[f"{now.name} {sampled.num_calls}"] = sampled
+            modes[f"{now.name} {len(self._sampler.timesteps) - 1}"] = sampled
         if now.candidates:
             modes[f"imagined search {now.candidates} x {now.depth}"] = self
         return modes
@@ -337,12 +340,14 @@ class DiffusionPolicy(NetworkPolicy):
             return TypedLogits.of(
                 network(tokens, t, (torch.arange(length, device=tokens.device) < self._end).expand(length, length))
             )
-        end = self._end
+        end, first = self._end, -1
         if by_ply is not None and self._sampler.orders_blocks:
-            end = min(end, by_ply.ends[self._sampler.last_block(int(t[0]))])
+            first, last = self._sampler.blocks_at(int(t[0]))
+            end = min(end, by_ply.ends[last])
         logits = TypedLogits.of(network(tokens[:, :end], t))
         # The tokens after it are frozen or left as noise, so nothing reads a prediction of them.
-        return dataclasses.replace(logits, num_tokens=self.layout.length)
+        logits = dataclasses.replace(logits, num_tokens=self.layout.length)
+        return logits if self._replies is None else self._replies.put(logits, tokens, first)
 
     def _imagined_slots(self) -> Sequence[Slot]:
         end = self._end if self._imagination is None else self.layout.first_action + 1  # the candidates have the rest
@@ -401,7 +406,7 @@ class DiffusionPolicy(NetworkPolicy):
         given = torch.from_numpy(self.layout.given.copy()).to(tokens.device)
         frozen = (given | beyond).expand_as(tokens)
         noise = process.prior_sample(tokens, given.expand_as(tokens), admitted=admitted, generator=generators)
-        first_call, num_calls, step = None, 0, None
+        first_call, step = None, None
         for step in sample_steps(
             self._predict,
             process,
@@ -414,14 +419,13 @@ class DiffusionPolicy(NetworkPolicy):
             change=first_action.masked,
         ):
             first_call = first_call or first_action.first_call(step.prediction)
-            num_calls += 1
             if recorder is not None:
                 usable = usable_logits(step.logits, process.num_symbols, admitted)
                 clean = process.clean_logits(usable, step.before, step.t, admitted=admitted)
                 recorder.note(step.s, step.output.prev_sample, clean, first_action.moves(step.logits))
         assert step is not None
         assert first_call is not None
-        return Imagined(step.output.prev_sample, first_call, first_action.moves(step.logits), num_calls)
+        return Imagined(step.output.prev_sample, first_call, first_action.moves(step.logits), self.num_calls)
 
     def _make_sampler(self) -> Sampler:
         from genpolicy.diffusion.samplers import make_sampler, sampler_class

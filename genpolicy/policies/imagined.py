@@ -14,7 +14,7 @@ Axes: B batch, K candidates, R = B K rows, L tokens of a state, N tokens of a se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,70 +22,56 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from genpolicy.diffusion.logits import NEGATIVE_INFINITY, TypedLogits
+from genpolicy.diffusion.logits import NEGATIVE_INFINITY, LogitGroup, TypedLogits
 from genpolicy.errors import ConfigError
 from genpolicy.search.model import Choices, Nodes, SearchModel
 
 if TYPE_CHECKING:
+    from genpolicy.diffusion.samplers import Sampler
     from genpolicy.policies.diffusion import DiffusionLearner
 
 
-class Imagination:
-    """A learner's network as a model: policy and value of a position, and the position after a move.
+class Roots:
+    """A learner's network asked about positions, each as the root of a sequence of its own.
 
-    Positions are rows of state tokens as the player to move sees them.
+    The first move is what the network learns in every record, a later one in few. Positions are rows of state tokens as
+    the player to move sees them.
 
     Args:
-        learner: Its paradigm imagines a value and a state after the first move, its viewer is the mover.
+        learner: Its viewer is the mover.
 
     Raises:
-        ConfigError: it has no values or no states, or sees boards from a fixed side.
+        ConfigError: it sees boards from a fixed side.
     """
 
     def __init__(self, learner: DiffusionLearner) -> None:
-        layout, turned = learner.layout, learner.layout.tokenizer.turned
-        self.learner, self.layout = learner, layout
-        value, state = layout.slot("value", 0), layout.slot("state", 1)
-        way_out = "take a policy of paradigm s-avsav, or candidates=0"
-        if value is None:
-            raise ConfigError(f"paradigm {layout.paradigm!r} has no values to judge imagined boards by: {way_out}")
-        if state is None:
-            raise ConfigError(
-                f"paradigm {layout.paradigm!r} with horizon {layout.horizon} imagines no board after the first move: "
-                f"{way_out} and horizon 2 or more"
-            )
+        turned = learner.layout.tokenizer.turned
+        self.learner, self.layout = learner, learner.layout
         if turned is None or learner.config.viewer != "mover":
             raise ConfigError(
                 "imagined boards are judged from the side of the player to move: the game's tokenizer must have "
                 "'turned', and the policy learner.viewer=mover"
             )
-        self._value, self._state = value.start, slice(state.start, state.stop)
         self._places, self._symbols = (torch.as_tensor(table, dtype=torch.int64) for table in turned)
+        self.mirrored = torch.from_numpy(self.layout.moves.mirrored.copy())
+        """[M] each move as the other player sees it."""
         # Only a network that was trained on shorter sequences is asked with one.
-        lengths = [learner.end_of(plies) if plies in learner.config.horizons else layout.length for plies in (1, 2)]
+        horizons, whole = learner.config.horizons, self.layout.length
+        lengths = [learner.end_of(plies) if plies in horizons else whole for plies in (1, 2)]
         self._ends = lengths if learner.by_ply is None else learner.by_ply.ends[:2]
 
-    def judge(self, roots: Tensor) -> tuple[Tensor, Tensor]:
-        """[R, M] float64 log-probabilities of the moves, and [R] win probability of the player to move, of [R, L]."""
-        logits = self._call(roots, None, self._ends[0])
-        layout = self.layout
-        moves = _at(logits, layout.first_action, layout.move_offset, layout.value_offset).log_softmax(-1)
-        bins = _at(logits, self._value, layout.value_offset, layout.pad).softmax(-1)
-        centres = (torch.arange(bins.shape[-1], dtype=bins.dtype, device=bins.device) + 0.5) / bins.shape[-1]
-        return moves, bins @ centres
-
-    def after(self, roots: Tensor, moves: Tensor) -> Tensor:
-        """[R, L] the likeliest board after a move [R] from [R, L], as the player who made it sees it."""
-        logits = self._call(roots, moves, self._ends[1])
-        admitted = self.learner.admitted[: logits.num_tokens].clone()
-        admitted[:, self.layout.pad] = False
-        likeliest = logits.restrict(admitted).per_token(lambda g: g.symbols[g.logits.argmax(-1)])
-        return likeliest[:, self._state]
+    def policy(self, roots: Tensor) -> Tensor:
+        """[R, M] float64 log-probabilities of the moves of [R, L]."""
+        return self._policy(self._call(roots, None, self._ends[0]))
 
     def turned(self, boards: Tensor) -> Tensor:
         """[R, L] boards as the other side sees them."""
         places, symbols = self._places.to(boards.device), self._symbols.to(boards.device)
         return symbols[boards[:, places]]
+
+    def _policy(self, logits: TypedLogits) -> Tensor:
+        layout = self.layout
+        return _at(logits, layout.first_action, layout.move_offset, layout.value_offset).log_softmax(-1)
 
     def _call(self, roots: Tensor, moves: Tensor | None, end: int) -> TypedLogits:
         learner, layout = self.learner, self.layout
@@ -101,6 +87,102 @@ class Imagination:
         noised = learner.process.prior_sample(tokens, frozen, admitted=learner.admitted[:end], generator=generators)
         times = torch.full((len(roots),), learner.process.num_timesteps, device=roots.device)
         return TypedLogits.of(learner.network(noised, times))
+
+
+class Replies(Roots):
+    """The later moves of a line: each from the policy of the board before it, as the root of a sequence of its own."""
+
+    def __init__(self, learner: DiffusionLearner) -> None:
+        super().__init__(learner)
+        slots = [slot for slot in self.layout.slots if slot.kind == "action" and slot.ply > 0]
+        boards = {slot.start: self.layout.slot("state", slot.ply) for slot in slots}
+        self._of_block = {
+            int(self.layout.blocks[slot.start]): (slot.start, slot.ply, board.start, board.stop)
+            for slot in slots
+            if (board := boards[slot.start]) is not None
+        }
+
+    @classmethod
+    def of(cls, learner: DiffusionLearner, sampler: Sampler) -> Replies | None:
+        """None where a sampler decides in another order than the network was trained in, or for a fixed side."""
+        sees_all = learner.config.viewer == "mover" and learner.layout.tokenizer.turned is not None
+        return cls(learner) if learner.by_ply is not None and sampler.orders_blocks and sees_all else None
+
+    def num_calls(self, blocks: Iterable[int]) -> int:
+        """How many of the calls that begin with these blocks need one more."""
+        return sum(block in self._of_block for block in blocks)
+
+    def put(self, logits: TypedLogits, tokens: Tensor, block: int) -> TypedLogits:
+        """The prediction with the move of a block, if it has a later one, from the board before it.
+
+        The probability that the game is over by then is kept.
+
+        Args:
+            logits: Of the whole sequence.
+            tokens: [B, N], all blocks before this one decided.
+            block: The first block that the call decides.
+        """
+        if block not in self._of_block:
+            return logits
+        place, ply, start, stop = self._of_block[block]
+        layout, board = self.layout, tokens[:, start:stop]
+        if ply % 2:
+            log_policy = self.policy(self.turned(board))[:, self.mirrored.to(board.device)]
+        else:
+            log_policy = self.policy(board)
+
+        def change(group: LogitGroup) -> Tensor:
+            at = torch.nonzero(group.positions == place).flatten()
+            if not len(at):
+                return group.logits
+            moves = (group.symbols >= layout.move_offset) & (group.symbols < layout.value_offset)
+            changed, here = group.logits.clone(), group.logits[:, at[0]].log_softmax(-1)
+            left = here[:, moves].logsumexp(-1, keepdim=True)
+            here[:, moves] = (left + log_policy).to(here.dtype)
+            changed[:, at[0]] = here
+            return changed
+
+        return logits.map(change)
+
+
+class Imagination(Roots):
+    """A learner's network as a model: policy and value of a position, and the position after a move.
+
+    Args:
+        learner: Its paradigm imagines a value and a state after the first move, its viewer is the mover.
+
+    Raises:
+        ConfigError: it has no values or no states, or sees boards from a fixed side.
+    """
+
+    def __init__(self, learner: DiffusionLearner) -> None:
+        layout = learner.layout
+        value, state = layout.slot("value", 0), layout.slot("state", 1)
+        way_out = "take a policy of paradigm s-avsav, or candidates=0"
+        if value is None:
+            raise ConfigError(f"paradigm {layout.paradigm!r} has no values to judge imagined boards by: {way_out}")
+        if state is None:
+            raise ConfigError(
+                f"paradigm {layout.paradigm!r} with horizon {layout.horizon} imagines no board after the first move: "
+                f"{way_out} and horizon 2 or more"
+            )
+        super().__init__(learner)
+        self._value, self._state = value.start, slice(state.start, state.stop)
+
+    def judge(self, roots: Tensor) -> tuple[Tensor, Tensor]:
+        """[R, M] float64 log-probabilities of the moves, and [R] win probability of the player to move, of [R, L]."""
+        logits = self._call(roots, None, self._ends[0])
+        bins = _at(logits, self._value, self.layout.value_offset, self.layout.pad).softmax(-1)
+        centres = (torch.arange(bins.shape[-1], dtype=bins.dtype, device=bins.device) + 0.5) / bins.shape[-1]
+        return self._policy(logits), bins @ centres
+
+    def after(self, roots: Tensor, moves: Tensor) -> Tensor:
+        """[R, L] the likeliest board after a move [R] from [R, L], as the player who made it sees it."""
+        logits = self._call(roots, moves, self._ends[1])
+        admitted = self.learner.admitted[: logits.num_tokens].clone()
+        admitted[:, self.layout.pad] = False
+        likeliest = logits.restrict(admitted).per_token(lambda g: g.symbols[g.logits.argmax(-1)])
+        return likeliest[:, self._state]
 
 
 def _at(logits: TypedLogits, place: int, first: int, end: int) -> Tensor:
@@ -151,7 +233,7 @@ def search(
     (b, k), length = moves.shape, roots.shape[1]
     there = log_prior > NEGATIVE_INFINITY
     state, move = roots.repeat_interleave(k, dim=0), torch.where(there, moves, moves[:, :1]).flatten()
-    mirrored = torch.from_numpy(model.layout.moves.mirrored.copy()).to(roots.device)
+    mirrored = model.mirrored.to(roots.device)
     worths, boards, line = [], [], [move]
     for ply in range(1, depth + 1):
         state = model.turned(model.after(state, move))

@@ -159,14 +159,16 @@ def test_one_call_and_the_sampler_see_no_more_than_they_were_trained_on() -> Non
     first, board, last = made.by_ply.ends
     for options, expected in (
         ({"sampler": "one_call"}, [first]),
-        ({"sampler": "by_ply", "num_steps": 3}, [first, board, last]),
-        ({"sampler": "by_ply", "num_steps": 4}, [first, board, board, last]),
+        ({"sampler": "by_ply", "num_steps": 2}, [first, last]),
+        ({"sampler": "by_ply", "num_steps": 3}, [first, board, last, first]),
+        ({"sampler": "by_ply", "num_steps": 4}, [first, board, board, last, first]),
         ({"sampler": "easy_first", "num_steps": 2}, [last, last]),
         ({"sampler": "by_ply", "num_steps": 2, "candidates": 3}, [first, board, first]),
     ):
         seen.clear()
-        DiffusionPolicy(made, **options).decide([state])  # type: ignore[arg-type]
+        (decision,) = DiffusionPolicy(made, **options).decide([state])  # type: ignore[arg-type]
         assert seen == expected
+        assert decision.stats["network_calls"] == len(expected)
 
 
 def test_values_have_a_weight_of_their_own() -> None:
@@ -194,8 +196,26 @@ def test_every_block_is_what_the_network_says_of_it_given_those_before() -> None
     assert made.by_ply is not None
     row = made.roots([state], made.viewers([state]))
     for end in made.by_ply.ends:
-        with torch.no_grad():
-            logits = TypedLogits.of(made.network(row[:, :end], torch.tensor([4]))).restrict(made.admitted[:end])
-        likeliest = logits.per_token(lambda group: group.symbols[group.logits.argmax(-1)])
-        row[:, :end] = torch.where(row[:, :end] == made.layout.mask, likeliest, row[:, :end])
+        row[:, :end] = torch.where(row[:, :end] == made.layout.mask, likeliest(made, row[:, :end]), row[:, :end])
+    # The reply is the first move of the board before it, seen by whose turn it is.
+    layout, board = made.layout, made.layout.slot("state", 1)
+    reply, turned = layout.slot("action", 1), layout.tokenizer.turned
+    assert board is not None
+    assert reply is not None
+    assert turned is not None
+    places, symbols = turned
+    root = torch.full((1, made.by_ply.ends[0]), layout.mask)
+    root[0, : layout.state_length] = torch.from_numpy(symbols[row[0, board.start : board.stop].numpy()[places]])
+    move = int(likeliest(made, root)[0, layout.first_action]) - layout.move_offset
+    assert move < len(made.game.moves)
+    row[0, reply.start] = made.game.moves.mirrored[move] + layout.move_offset
     assert last.tokens.tolist() == row[0].tolist()
+
+
+def likeliest(made: DiffusionLearner, tokens: Tensor) -> Tensor:
+    """The likeliest symbol of each token by one call at the last time, no token PAD."""
+    admitted = made.admitted[: tokens.shape[1]].clone()
+    admitted[:, made.layout.pad] = False
+    with torch.no_grad():
+        logits = TypedLogits.of(made.network(tokens, torch.tensor([4]))).restrict(admitted)
+    return logits.per_token(lambda group: group.symbols[group.logits.argmax(-1)])

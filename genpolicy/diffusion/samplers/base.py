@@ -91,7 +91,7 @@ class Sampler(ABC):
     decides_last: ClassVar[bool] = False
     """Whether it takes ``last``, places that it decides by the last network call."""
     orders_blocks: ClassVar[bool] = False
-    """Whether it takes ``blocks``, which it decides in order, and says by ``last_block`` how far each call goes."""
+    """Whether it takes ``blocks``, which it decides in order, and says by ``blocks_at`` which each call decides."""
     entry: str = ""  # the name by which make_sampler found it
     order = 1
     timesteps: Tensor
@@ -242,8 +242,8 @@ class Sampler(ABC):
             else "left noise at time 0"
         )
 
-    def last_block(self, t: int) -> int:
-        """The last block that the call at time t decides; only asked of a sampler with ``orders_blocks``."""
+    def blocks_at(self, t: int) -> tuple[int, int]:
+        """First and last block that the call at time t decides; only asked of a sampler with ``orders_blocks``."""
         raise NotImplementedError(f"{type(self).__name__} orders no blocks")
 
     @abstractmethod

@@ -39,9 +39,9 @@ class ByPlySampler(Sampler):
         self._plan: list[tuple[int, int, float]] = [*plan[: end - 1], (plan[end - 1][0], order[-1], 0.0)]
         """For each call: first block, last block, part of their tokens that is noise afterwards."""
 
-    def last_block(self, t: int) -> int:
-        """See ``Sampler.last_block``."""
-        return self._planned(t)[1]
+    def blocks_at(self, t: int) -> tuple[int, int]:
+        """See ``Sampler.blocks_at``."""
+        return self._planned(t)[:2]
 
     def _planned(self, t: int) -> tuple[int, int, float]:
         return self._plan[int((self.timesteps > t).sum())]
