@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from genpolicy import registry
-from genpolicy.errors import ConfigError, DatasetError, RegistryError, did_you_mean
+from genpolicy.errors import ConfigError, DatasetError, did_you_mean
 
 _HERE = Path(__file__).parent
 _OWN = _HERE / "configs" if (_HERE / "configs").is_dir() else _HERE.parent / "configs"  # of a wheel, of a checkout
@@ -74,20 +74,3 @@ def policy_folder(name: str | Path) -> Path | None:
 def shipped_policies() -> dict[str, Path]:
     """Folders of the shipped policies by name."""
     return {name.partition(":")[2]: path for name, path in shipped().items() if name.startswith("policy:")}
-
-
-def policy_for(game: str | None) -> str:
-    """The name of the shipped policy that plays a game where nobody named one; None takes the first there is.
-
-    Raises:
-        RegistryError: none is shipped for it.
-    """
-    known = shipped_policies()
-    name = next(iter(known), "") if game is None else game.partition(":")[0]
-    if name not in known:
-        shipped_for = f"; shipped are: {', '.join(known)}" if known else ""
-        raise RegistryError(
-            f"no policy is shipped{'' if game is None else f' for {game!r}'}{shipped_for}. Name one with --policy, a "
-            "folder or a spelling such as random"
-        )
-    return name

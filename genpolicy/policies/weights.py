@@ -143,7 +143,7 @@ def load_weights(network: nn.Module, path: Path, checksum: str | None) -> None:
                 shape = file.get_slice(name).get_shape()
                 if shape != list(tensor.shape):
                     wrong.append(f"{name} has shape {shape}, expected {list(tensor.shape)}")
-                elif (found := file.get_tensor(name)).dtype != tensor.dtype:
+                elif (found := file.get_tensor(name)).is_floating_point() != tensor.is_floating_point():
                     wrong.append(f"{name} has type {found.dtype}, expected {tensor.dtype}")
                 else:
                     loaded[name] = found

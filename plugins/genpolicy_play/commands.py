@@ -38,7 +38,6 @@ def add_parser(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Play as the command line says; 0 once the games are over or left."""
     from genpolicy import load_policy
-    from genpolicy.shipped import policy_for
 
     _check(arguments)
     options: dict[str, Any] = {"device": arguments.device, "seed": arguments.seed}
@@ -54,6 +53,26 @@ def run(arguments: argparse.Namespace) -> int:
         policy.close()
         if opponent is not None:
             opponent.close()
+
+
+def policy_for(game: str | None) -> str:
+    """The name of the shipped policy that plays a game where nobody named one; None takes the first there is.
+
+    Raises:
+        RegistryError: none is shipped for it.
+    """
+    from genpolicy.errors import RegistryError
+    from genpolicy.shipped import shipped_policies
+
+    known = shipped_policies()
+    name = next(iter(known), "") if game is None else game.partition(":")[0]
+    if name not in known:
+        shipped_for = f"; shipped are: {', '.join(known)}" if known else ""
+        raise RegistryError(
+            f"no policy is shipped{'' if game is None else f' for {game!r}'}{shipped_for}. Name one with --policy, a "
+            "folder or a spelling such as random"
+        )
+    return name
 
 
 def _check(arguments: argparse.Namespace) -> None:

@@ -10,13 +10,13 @@ from typing import Any
 
 from torch import Tensor
 
-from genpolicy.diffusion.gaussian import alpha_sigma
 from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.networks.config import NetworkConfig
 from genpolicy.networks.cpu import Linear
 from genpolicy.networks.transformer import DenoisingTransformer
 from genpolicy.sequence import Layout
 from genpolicy_policy_baselines.gaussian_embedding import GaussianEmbedding
+from genpolicy_policy_baselines.gaussian_formulas import alpha_sigma
 
 TIME_SCALE = 1000.0
 """Times in (0, 1] are embedded as the timesteps of a process of this many."""

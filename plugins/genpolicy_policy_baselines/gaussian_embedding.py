@@ -27,7 +27,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from genpolicy.diffusion.gaussian import (
+from genpolicy.diffusion.logits import TypedLogits
+from genpolicy.diffusion.process import REDUCTIONS, TIME_SAMPLINGS, WindowBatch, require_known, unit_times
+from genpolicy.diffusion.random import Generators, normals
+from genpolicy.errors import ConfigError
+from genpolicy_policy_baselines.gaussian_formulas import (
     GAMMA_MAX,
     GAMMA_MIN,
     MonotoneGamma,
@@ -36,10 +40,6 @@ from genpolicy.diffusion.gaussian import (
     prior_kl,
     signal_to_noise,
 )
-from genpolicy.diffusion.logits import TypedLogits
-from genpolicy.diffusion.process import REDUCTIONS, TIME_SAMPLINGS, WindowBatch, require_known, unit_times
-from genpolicy.diffusion.random import Generators, normals
-from genpolicy.errors import ConfigError
 
 GAMMAS = ("linear", "learned")
 PREDICTIONS = ("x0_ce", "eps")

@@ -13,9 +13,10 @@ from genpolicy.config import compose
 from genpolicy.data.records import Dataset
 from genpolicy.errors import ConfigError, DatasetError
 from genpolicy.policies.base import load_policy, policy_spec
-from genpolicy.shipped import config_file, data_folder, policy_for, shipped
+from genpolicy.shipped import config_file, data_folder, shipped
 from genpolicy.training.config import RunConfig
 from genpolicy_common.configs import first_sentence
+from genpolicy_play.commands import policy_for
 from genpolicy_play.web.catalog import make_catalog
 from tests.play.engine_policies import save_diffusion
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from genpolicy.diffusion.gaussian import alpha_sigma, ancestral_step
 from genpolicy_policy_baselines.gaussian_embedding import GaussianEmbedding
+from genpolicy_policy_baselines.gaussian_formulas import alpha_sigma, ancestral_step
 
 TOLERANCE = 1e-9
 SIGMAS = 5.0
