@@ -132,17 +132,17 @@ def _told(name: str) -> Iterator[None]:
         raise ValueError(
             f"hf:{name}: no such repository, or a private one (for that log in: hf auth login, or set HF_TOKEN)"
         ) from error
-    except Exception as error:  # any of the network's: it has no class of its own for all of them
-        if _is_offline(error):
-            where = os.environ.get("HF_ENDPOINT") or "huggingface.co"
-            raise ValueError(
-                f"hf:{name}: {where} cannot be reached, and no copy from before is complete; try again with a network"
-            ) from error
-        if isinstance(error, errors.HfHubHTTPError):
-            status = error.response.status_code if error.response is not None else "no status"
-            hint = "; log in: hf auth login, or set HF_TOKEN" if status in (401, 403) else ""
-            raise ValueError(f"hf:{name}: the Hub refused ({status}){hint}") from error
-        raise
+    except errors.HfHubHTTPError as error:
+        status = error.response.status_code if error.response is not None else "no status"
+        hint = "; log in: hf auth login, or set HF_TOKEN" if status in (401, 403) else ""
+        raise ValueError(f"hf:{name}: the Hub refused ({status}){hint}") from error
+    except Exception as error:  # those of the network have no class in common
+        if not _is_offline(error):
+            raise
+        where = os.environ.get("HF_ENDPOINT") or "huggingface.co"
+        raise ValueError(
+            f"hf:{name}: {where} cannot be reached, and no copy from before is complete; try again with a network"
+        ) from error
 
 
 def _is_offline(error: BaseException) -> bool:
