@@ -120,8 +120,11 @@ _HIDDEN_NOISE = ("multinomial",)
 
 
 def _hides_noise(spec: PolicySpec | None) -> bool:
+    """Of another process its package says so: a function of the process section, named ``processes.KIND``."""
     process = {} if spec is None else spec.section("learner", "process")
-    return process.get("kind") in _HIDDEN_NOISE
+    kind = process.get("kind")
+    point = registry.available("options").get(f"processes.{kind}")
+    return kind in _HIDDEN_NOISE if point is None else bool(registry.load_point("options", point)(process))
 
 
 def _samplers_for(spec: PolicySpec | None) -> tuple[str, ...]:

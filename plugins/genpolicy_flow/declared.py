@@ -1,6 +1,9 @@
-"""The options of the sampler ``flow``, apart from its class, so that they are read without importing torch."""
+"""What is known of the process and the sampler without importing torch."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 from genpolicy.options import Option
 
@@ -20,3 +23,9 @@ FLOW = (
         basic=True,
     ),
 )
+"""The options of the sampler."""
+
+
+def hides_noise(process: Mapping[str, Any]) -> bool:
+    """Whether the noise of a configured process looks like data, so that some samplers cannot play with it."""
+    return process.get("source") == "uniform"

@@ -16,6 +16,8 @@ from genpolicy.data.records import Dataset
 from genpolicy.errors import ConfigError
 from genpolicy.game import Game
 from genpolicy.networks import NetworkConfig
+from genpolicy.options import options_of
+from genpolicy.policies.base import policy_spec
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner, DiffusionPolicy
 from genpolicy.testing import check_policy
 from genpolicy_common.labelled import labelled_positions
@@ -118,6 +120,14 @@ def test_it_is_saved_with_its_options_and_plays_the_same(
     assert other.sampling.options == {"churn": 2.0, "kernel": "exact"}  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="churn must be at least 0"):
         genpolicy.load_policy(f"{tmp_path}/policy?churn=-1")
+
+
+def test_a_folder_offers_the_samplers_that_its_noise_allows(connect: Game[Any], tmp_path: Path) -> None:
+    for process in (MASK, UNIFORM):
+        folder = tmp_path / process.get("source", "mask")
+        learner(connect, process).policy().save_pretrained(folder)
+        options = {option.name: option for option in options_of("policies", "diffusion", policy_spec(str(folder)))}
+        assert sorted(options["sampler"].choices) == sorted(allowed(process))
 
 
 def test_its_options_are_listed_before_torch_is_loaded() -> None:
