@@ -67,6 +67,7 @@ def test_a_uniform_source_asks_for_the_time(connect: Game[Any]) -> None:
 # Training.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("process", [MASK, UNIFORM], ids=["mask", "uniform"])
 def test_seconds_of_training_beat_a_random_mover(process: dict[str, Any], connect: Game[Any], data: Dataset) -> None:
     """On held-out positions, by one call and by easy-first, with a mask by the flow sampler with churn, too."""
