@@ -57,15 +57,16 @@ def policy_folder(name: str | Path) -> Path | None:
     """The folder of a saved policy; None for anything that is not one.
 
     Args:
-        name: A path, the name of a shipped policy, or ``SOURCE:NAME``, where an entry of the group ``policy_sources``
-            called SOURCE turns NAME into a folder.
+        name: A path, of the run that trained it too; the name of a shipped policy; or ``SOURCE:NAME``, where an entry
+            of the group ``policy_sources`` called SOURCE turns NAME into a folder.
 
     Raises:
         ValueError: the source does not have it.
     """
     path, (source, colon, rest) = Path(name), str(name).partition(":")
-    if os.path.isfile(path / "config.yaml"):  # unlike Path.is_file, it says no of a name that is too long to be one
-        return path
+    for folder in (path / "policy", path):
+        if os.path.isfile(folder / "config.yaml"):  # unlike Path.is_file, it says no of a name that is too long
+            return folder
     if colon and source in registry.available("policy_sources"):
         return Path(registry.load("policy_sources", source)(rest))
     return shipped().get(f"policy:{name}")

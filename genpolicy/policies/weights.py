@@ -39,6 +39,8 @@ def find_device(name: str) -> torch.device:
     return device
 
 
+_STORED_AS = {torch.float32: (torch.float32, torch.float16)}
+"""Types in which a file may hold weights; half precision makes it smaller (``genpolicy pack``)."""
 LEVELS = 2
 """Depth of checked modules: the trunk and its blocks. Deeper, checking costs a tenth of a small call."""
 
@@ -143,7 +145,7 @@ def load_weights(network: nn.Module, path: Path, checksum: str | None) -> None:
                 shape = file.get_slice(name).get_shape()
                 if shape != list(tensor.shape):
                     wrong.append(f"{name} has shape {shape}, expected {list(tensor.shape)}")
-                elif (found := file.get_tensor(name)).is_floating_point() != tensor.is_floating_point():
+                elif (found := file.get_tensor(name)).dtype not in _STORED_AS.get(tensor.dtype, (tensor.dtype,)):
                     wrong.append(f"{name} has type {found.dtype}, expected {tensor.dtype}")
                 else:
                     loaded[name] = found

@@ -8,6 +8,7 @@ CONFIGS = Command("list the shipped configurations, or print one", "genpolicy_co
 DEMO = Command(
     "train small policies on a shipped sample, evaluate them, play a game", "genpolicy_common.demo:add_parser"
 )
+ENV = Command("say what a report of a fault needs to know", "genpolicy_common.env:add_parser")
 NEW_GAME = Command(
     "write the package of a new game, to be changed into your own", "genpolicy_common.new_game:add_parser"
 )

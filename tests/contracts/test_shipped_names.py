@@ -134,6 +134,12 @@ def test_a_policy_that_a_package_ships_opens_by_its_name(
     assert "no policy is shipped for 'go:none'; shipped are: " in capsys.readouterr().err
 
 
+def test_the_folder_of_a_run_stands_for_its_policy(tmp_path: Path) -> None:
+    save_diffusion(tmp_path / "run/policy", "connect:rows=3,cols=3,k=3,gravity=false")
+    (tmp_path / "run/config.yaml").write_text("game: connect\n")
+    assert load_policy(tmp_path / "run?num_steps=2").label == policy_spec(tmp_path / "run").label == "run"
+
+
 def test_a_game_of_a_script_ships_nothing() -> None:
     registry.register("games", "nameless")(type("Nameless", (), {"__module__": "__main__"}))
     try:
