@@ -1,13 +1,14 @@
 """The command ``genpolicy``: one parser, whose subcommands are entry points and imported only when they are run.
 
-``genpolicy --help`` and ``--version`` import neither torch nor a game, nor anything else that is slow to import, such
-as argparse. An error that a user can meet is one message on stderr and exit status 2; ``--traceback`` anywhere on the
-line shows the traceback. Ctrl-C exits with 130, a closed pipe quietly. What can be checked before the work is checked
-before it: empty arguments, and files that cannot be written.
+``genpolicy --help`` and ``--version`` import neither torch nor a game, nor anything else that is slow to import. An
+error that a user can meet is one message on stderr and exit status 2; ``--traceback`` anywhere on the line shows the
+traceback. Ctrl-C exits with 130, a closed pipe quietly. What can be checked before the work is checked before it: empty
+arguments, and files that cannot be written.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import os
 import sys
@@ -18,7 +19,6 @@ from genpolicy.errors import EngineError, RegistryError, did_you_mean
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import argparse
     from pathlib import Path
     from typing import Any
 
@@ -26,11 +26,6 @@ if TYPE_CHECKING:
 
 OUTPUT_OPTIONS = ("json", "markdown", "plot")
 """Options of any subcommand that name a file of results; one with others lists them as ``output_options``."""
-OVERVIEW_OPTIONS = {
-    "--help": "show this help message and exit",
-    "--version": "show the version and exit",
-    "--traceback": "show the traceback of an error, not just a message; may appear anywhere on the line",
-}
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells count
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
@@ -150,8 +145,6 @@ def _dispatch(arguments: list[str]) -> int:
         hint = did_you_mean(name, known)
         raise ValueError(f"no subcommand {name!r}.{hint} There are: {', '.join(known)}")
     _refuse_empty(arguments)
-    if name is None or arguments[0] in ("-h", "--help"):
-        return _without_command(known, arguments)
     parser = _parser(known, name)
     parsed = parser.parse_args(arguments)
     check_outputs(parsed)
@@ -166,16 +159,6 @@ def _dispatch(arguments: list[str]) -> int:
         where = registry.origin("commands", str(name))
         raise RegistryError(f"subcommand {name!r} ({where}) gave {status!r}, not an exit status")
     return status or 0
-
-
-def _without_command(known: Mapping[str, Entry], arguments: Sequence[str]) -> int:
-    unknown = [
-        argument for argument in arguments if argument.startswith("-") and argument not in ("-h", *OVERVIEW_OPTIONS)
-    ]
-    if unknown:
-        raise ValueError(f"no option {unknown[0]!r} without a subcommand.{did_you_mean(unknown[0], OVERVIEW_OPTIONS)}")
-    print(f"genpolicy {__version__}" if "--version" in arguments else _overview(known))
-    return 0 if arguments else EXIT_ERROR
 
 
 def _refuse_empty(arguments: Sequence[str]) -> None:
@@ -220,18 +203,22 @@ def check_output(option: str, path: Path) -> None:
         raise ValueError(f"{option} {path}: you may not write to it; name another file")
 
 
-def _parser(known: Mapping[str, Entry], name: str) -> argparse.ArgumentParser:
-    """The parser with one subcommand."""
-    import argparse
-
-    parser = argparse.ArgumentParser(prog="genpolicy")
+def _parser(known: Mapping[str, Entry], name: str | None) -> argparse.ArgumentParser:
+    """The parser with one subcommand built in full, or, without a name, all of them by their help line alone."""
+    parser = argparse.ArgumentParser(
+        prog="genpolicy",
+        description="Train, compare and play generative policies for board games.",
+        epilog="genpolicy COMMAND --help tells more. --traceback may appear anywhere on the line.",
+        formatter_class=_formatter,
+    )
     parser.add_argument("--version", action="version", version=f"genpolicy {__version__}")
-    _add(known[name], parser.add_subparsers(title="commands", metavar="COMMAND"))
-    return parser
-
-
-def _overview(known: Mapping[str, Entry]) -> str:
-    """What ``genpolicy --help`` prints; argparse takes as long to import as everything that is needed for this."""
+    # ``main`` takes it out wherever it stands; here it is for --help.
+    parser.add_argument("--traceback", action="store_true", help="show the traceback of an error, not just a message")
+    kind: Any = argparse.ArgumentParser if name is not None else _Line
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=kind)
+    if name is not None:
+        _add(known[name], subparsers)
+        return parser
     lines: dict[str, str] = {}
     for each, point in registry.available("commands").items():
         base = each.partition(".")[0]
@@ -242,35 +229,25 @@ def _overview(known: Mapping[str, Entry]) -> str:
                 raise RegistryError(f"there is no subcommand {base!r} ({registry.origin('commands', each)})")
         except RegistryError as error:
             lines[each] = f"(not usable: {error})"
+    for each, line in lines.items():
+        subparsers.add_parser(each, help=line.replace("%", "%%"))  # argparse formats with %
+    return parser
+
+
+class _Line:
+    """A subcommand of which only the help line is needed: nothing is parsed by it, and a parser takes time to make."""
+
+    def __init__(self, **settings: object) -> None:
+        del settings
+
+
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    """A formatter as wide as the terminal; argparse would import shutil, and so three compressors, to find that out."""
     try:
-        width = int(os.environ.get("COLUMNS") or 0) or os.get_terminal_size(1).columns
+        columns = int(os.environ.get("COLUMNS") or 0) or os.get_terminal_size(1).columns
     except (ValueError, OSError):  # not a terminal
-        width = 80
-    indent = max(map(len, [*OVERVIEW_OPTIONS, *lines])) + 4
-    listed = [
-        [f"  {name}".ljust(indent) + _wrapped(line, indent, width) for name, line in part.items()]
-        for part in (OVERVIEW_OPTIONS, lines)
-    ]
-    return "\n".join(
-        [
-            "usage: genpolicy COMMAND ...",
-            "\nTrain, compare and play generative policies for board games.",
-            "\noptions:",
-            *listed[0],
-            "\ncommands:",
-            *listed[1],
-            "\n" + _wrapped("genpolicy COMMAND --help tells more.", 0, width),
-        ]
-    )
-
-
-def _wrapped(text: str, indent: int, width: int) -> str:
-    lines = [""]
-    for word in text.split():
-        if lines[-1] and indent + len(lines[-1]) + len(word) >= width:
-            lines.append("")
-        lines[-1] += f" {word}" if lines[-1] else word
-    return ("\n" + " " * indent).join(lines)
+        columns = 80
+    return argparse.HelpFormatter(prog, width=columns - 2)
 
 
 def _exit_status(stop: SystemExit) -> int:
