@@ -235,7 +235,10 @@ def maximise(tally: Tally, model: RatingModel, options: FitOptions, prior: Float
             break
     if np.abs(gradient[free]).max() > 1e-5 * max(1.0, float(likelihood.counts.games.sum())):
         return None
-    inverse = np.linalg.inv(information[within] + fixed)
+    try:
+        inverse = np.linalg.inv(information[within] + fixed)
+    except np.linalg.LinAlgError:
+        return None
     if not model.has_draw_parameter:
         spread, raised = likelihood.spread_of_scores(point)
         inverse = inverse @ spread[within] @ inverse
