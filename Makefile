@@ -1,6 +1,7 @@
 # Every target sets up what it needs in a virtual environment of its own; nothing has to be installed before.
 #   make demo    genpolicy demo: train, evaluate and play small policies (minutes, no engine, no GPU); GAME=shogi
 #   make test    the default tests
+#   make torture kill, tear, fill, mutate for MINUTES=60 and print a table of failures
 #   make lint    ruff, mypy --strict, pyright
 VENV ?= .venv
 GAME ?= chess
@@ -9,10 +10,11 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; 
 BIN = $(VENV)/bin
 GENPOLICY = $(BIN)/genpolicy
 RUNS ?=
+MINUTES ?= 60
 TORCH = $(shell sed -n 's/^torch==//p' constraints.txt)
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-slow lint setup setup-dev clean help
+.PHONY: demo test test-slow torture lint setup setup-dev clean help
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -49,6 +51,9 @@ test: $(VENV)/.test
 
 test-slow: $(VENV)/.test
 	$(BIN)/python -m pytest -m 'slow and not gpu' $(PYTEST_ARGS)
+
+torture: $(VENV)/.test
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture --minutes $(MINUTES) $(TORTURE_ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -23,6 +23,7 @@ from genpolicy import registry
 from genpolicy.config import read_yaml
 from genpolicy.control import FREE, Control
 from genpolicy.errors import CheckpointError, RegistryError
+from genpolicy.files import write_durably
 from genpolicy.game import Game
 from genpolicy.options import Option, PolicySpec, options_of, read_options
 from genpolicy.policies.decision import Decision as Decision
@@ -397,7 +398,8 @@ def read_policy_config(folder: Path) -> dict[str, Any]:
 
 def write_provenance(folder: Path, facts: Mapping[str, Any]) -> None:
     """Write ``provenance.json``: where weights come from (data checksums, records seen, versions, commit)."""
-    (folder / "provenance.json").write_text(json.dumps(dict(facts), indent=2, sort_keys=True, default=str) + "\n")
+    text = json.dumps(dict(facts), indent=2, sort_keys=True, default=str) + "\n"
+    write_durably(folder / "provenance.json", text.encode())
 
 
 def resolve_game(game: Game[Any] | str | None, spelling: str) -> Game[Any]:

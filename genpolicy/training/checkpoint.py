@@ -82,6 +82,7 @@ def replace_folder(new: Path, final: Path) -> None:
     """Rename a finished folder to its place; one that is there already gives way at the last moment."""
     old = final.with_name(f"{_REPLACED}{final.name}")
     _remove(old)
+    sync_folder(new)
     if final.exists():
         final.rename(old)
     new.rename(final)

@@ -310,6 +310,7 @@ def test_odd_tournaments_are_rated_all_the_same(model: str) -> None:
         games("a", "b", 1),
         games("a", "b", 5) + games("a", "c", 5) + games("b", "c", 5) + games("c", "d", 5),
         games("a", "b", 9) + games("b", "a", 0, 0, 9) + games("c", "d", draws=2),
+        games("a", "b", 6) + games("b", "a", 2, 0, 4),  # the information is singular where it is not quite one
     ):
         ratings = fit(listed, FitOptions(model))
         assert all(math.isfinite(row.elo) for row in ratings.players)

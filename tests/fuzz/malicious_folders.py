@@ -166,7 +166,7 @@ def headers(weights: bytes) -> Iterator[tuple[str, bytes]]:
         ("dtype", None),
     ):
         yield f"{key} {value}", packed({**header, first: {**header[first], key: value}})
-    for kind, size in (("F64", 8), ("F16", 2), ("I32", 4), ("BOOL", 1), ("BF16", 2), ("U8", 1), ("C64", 8)):
+    for kind, size in (("I32", 4), ("BOOL", 1), ("U8", 1), ("C64", 8)):
         changed, at = {}, 0
         for name, entry in header.items():
             number = (entry["data_offsets"][1] - entry["data_offsets"][0]) // 4
