@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from genpolicy.data.records import Dataset
-from tests.faults.disk import FAULTS
 from tests.faults.nursery import Nursery
 from tests.faults.works import WORKS, Bench
 
@@ -35,8 +34,7 @@ def test_the_result_is_that_of_an_undisturbed_run(bench: Bench, name: str) -> No
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("name", WORKS)
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(("name", "fault"), [(work.name, fault) for work in WORKS.values() for fault in work.faults])
 def test_the_result_is_that_of_an_undisturbed_run_at_every_point(bench: Bench, name: str, fault: str) -> None:
     work = WORKS[name]
     number, _ = bench.undisturbed(work)
