@@ -226,49 +226,39 @@ def to_dict(config: Any) -> dict[str, Any]:
     return cast(dict[str, Any], OmegaConf.to_container(OmegaConf.structured(config), resolve=True))
 
 
-MAX_NODES = 5_000
-"""Keys, values, lists and mappings of a configuration, what its aliases stand for included."""
-MAX_DEPTH = 100
-"""Of YAML: its parsers call themselves for every level, the one in C until the process dies."""
-CHARACTERS_PER_NODE = 50
+MAX_NODES = 5_000  # keys, values, lists and mappings of a configuration, aliases followed
+MAX_DEPTH = 100  # the parsers call themselves for every level, the one in C until the process dies
 MAX_TEXT = 5_000
-"""Characters of one value of a configuration."""
+CHARACTERS_PER_NODE = 50
 
 
 def check_yaml(text: str, max_nodes: int = MAX_NODES, max_text: int = MAX_TEXT) -> None:
     """Refuse YAML that would take much more memory than its text, or crash the parser; nothing is constructed.
 
-    Args:
-        text: YAML; what is malformed is left to the parser to name.
-        max_nodes: Most nodes, each alias counted as all that it stands for.
-        max_text: Most characters of a key or value.
-
     Raises:
-        ValueError: it is too long, too deep or too large, or an alias stands within what it names.
+        ValueError: more nodes or a longer value than allowed, too deep, or an alias within what it names.
     """
     if len(text) > max_nodes * CHARACTERS_PER_NODE:
         raise ValueError(f"it is longer than {max_nodes * CHARACTERS_PER_NODE:,} characters")
     num_nodes, sizes, is_open = 0, dict[str | None, int](), list[tuple[str | None, int]]()
-    with suppress(yaml.YAMLError):
+    with suppress(yaml.YAMLError):  # what is malformed is left to the parser to name
         for event in yaml.parse(text, Loader=_LOADER):
+            line = f"line {event.start_mark.line + 1}:"
             if isinstance(event, yaml.AliasEvent):
                 if event.anchor in (anchor for anchor, _ in is_open):
-                    raise ValueError(f"line {event.start_mark.line + 1}: alias {event.anchor!r} stands for itself")
+                    raise ValueError(f"{line} alias {event.anchor!r} stands for itself")
                 num_nodes += sizes.get(event.anchor, 1)
-            elif isinstance(event, yaml.CollectionStartEvent):
-                is_open.append((event.anchor, num_nodes))
-                num_nodes += 1
-            elif isinstance(event, yaml.ScalarEvent):
-                num_nodes += 1
-                sizes[event.anchor] = 1
-                if len(event.value) > max_text:
-                    raise ValueError(f"line {event.start_mark.line + 1}: a text of more than {max_text:,} characters")
             elif isinstance(event, yaml.CollectionEndEvent):
                 anchor, before = is_open.pop()
                 sizes[anchor] = num_nodes - before
+            elif isinstance(event, yaml.NodeEvent):
+                num_nodes, sizes[event.anchor] = num_nodes + 1, 1
+                if isinstance(event, yaml.CollectionStartEvent):
+                    is_open.append((event.anchor, num_nodes - 1))
+                elif len(event.value) > max_text:
+                    raise ValueError(f"{line} a text of more than {max_text:,} characters")
             if len(is_open) > MAX_DEPTH or num_nodes > max_nodes:
-                what = f"levels than {MAX_DEPTH}" if len(is_open) > MAX_DEPTH else f"values than {max_nodes:,}"
-                raise ValueError(f"line {event.start_mark.line + 1}: it has more {what}, aliases followed")
+                raise ValueError(f"{line} more than {MAX_DEPTH} levels or {max_nodes:,} values, aliases followed")
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -84,11 +84,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def read_at_most(path: Path, max_bytes: int) -> bytes:
-    """The content of a file that should be small.
-
-    Raises:
-        ValueError: it has more bytes; no more than these were read.
-    """
+    """The content of a file; a ValueError where it has more bytes, and then no more than these are read."""
     with path.open("rb") as file:
         data = file.read(max_bytes + 1)
     if len(data) > max_bytes:

@@ -25,8 +25,7 @@ from genpolicy.shipped import data_folder
 from genpolicy.values import CENTIPAWN_SCALE, score_to_value
 
 FORMAT_VERSION = 1
-MAX_INFO_NODES = 2_000_000
-"""Values in ``dataset.yaml``: those of a hundred thousand shards and as many sources."""
+MAX_INFO_NODES = 2_000_000  # values in dataset.yaml: those of a hundred thousand shards and as many sources
 """Raised when a data set written by this code could not be read by older code."""
 INFO_FILE = "dataset.yaml"
 SPLITS = ("train", "validation", "test")

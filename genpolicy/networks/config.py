@@ -11,8 +11,7 @@ from genpolicy.errors import ConfigError
 GEOMETRIES = ("sequence", "board")
 POSITIONS = ("learned", "rotary")
 HEADS = ("unified", "typed")
-MAX_SIZE = 1 << 40
-"""Of one dimension; torch does not count much further, and says so without a name."""
+MAX_SIZE = 1 << 40  # torch does not count much further, and says so without a name
 
 
 def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -220,11 +220,7 @@ class WeightsPolicy(Policy):
 
 @contextmanager
 def _reading(folder: Path) -> Iterator[None]:
-    """Inside, what is wrong with a folder's configuration is an error that names the folder.
-
-    Raises:
-        CheckpointError: in place of another ``ValueError``.
-    """
+    """Inside, what is wrong with a folder's configuration is a ``CheckpointError`` that names the folder."""
     try:
         yield
     except CheckpointError:

@@ -18,8 +18,7 @@ from genpolicy.errors import CheckpointError
 from genpolicy.files import read_at_most, sha256_of
 
 MAX_PROVENANCE_BYTES = 1 << 22
-MAX_HEADER_BYTES = 1 << 21
-"""Of a safetensors file: the names and shapes of some 15,000 tensors."""
+MAX_HEADER_BYTES = 1 << 21  # the names and shapes of some 15,000 tensors
 
 
 def find_device(name: str) -> torch.device:
@@ -85,8 +84,7 @@ def weights_of(network: nn.Module) -> dict[str, Tensor]:
 
 SPARE_WEIGHTS = 1 << 22
 """Weights of a learner that its policy's file need not have."""
-WEIGHTS_PER_TENSOR = 1 << 10
-"""What a tensor counts for besides its own weights: a module of one weight takes kilobytes, too."""
+WEIGHTS_PER_TENSOR = 1 << 10  # what a tensor counts for besides its own: a module of one takes kilobytes, too
 
 
 @contextmanager

@@ -390,8 +390,11 @@ def _after(words: list[str], key: str) -> str:
     return words[at] if at < len(words) else ""
 
 
+MAX_DIGITS = 20
+
+
 def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return int(text) if text.isascii() and text.isdigit() and len(text) < MAX_DIGITS else 0
 
 
 def _score(words: list[str], dialect: Dialect) -> str | None:
@@ -399,6 +402,8 @@ def _score(words: list[str], dialect: Dialect) -> str | None:
     number = _after(words, kind) if kind in ("cp", "mate") else ""
     if kind == "mate" and number in ("+", "-"):  # USI: a mate whose length is not known
         number += "1"
+    if len(number) >= MAX_DIGITS:
+        return None
     try:
         value = int(number)
     except ValueError:
