@@ -17,7 +17,6 @@ from torch.utils.hooks import RemovableHandle
 from genpolicy.errors import CheckpointError
 from genpolicy.files import read_at_most, sha256_of
 
-MAX_PROVENANCE_BYTES = 1 << 22
 MAX_HEADER_BYTES = 1 << 21  # the names and shapes of some 15,000 tensors
 
 
@@ -177,7 +176,7 @@ def read_provenance(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        facts = json.loads(read_at_most(path, MAX_PROVENANCE_BYTES))
+        facts = json.loads(read_at_most(path, 1 << 22))
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: not readable as JSON: {error}") from error
     return dict(facts) if isinstance(facts, dict) else {}
