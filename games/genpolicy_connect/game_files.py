@@ -86,7 +86,10 @@ def _parse(game: Game[Any], line: str, game_id: str) -> PlayedGame:
     for word in fields[1].split():
         moves.append(game.moves.index(word))
         state = game.play(state, moves[-1])
-    headers = json.loads(fields[3]) if len(fields) == 4 and fields[3] else {}
+    try:
+        headers = json.loads(fields[3]) if len(fields) == 4 and fields[3] else {}
+    except RecursionError:
+        raise ValueError("headers must be one JSON object of texts, and these are nested too deeply") from None
     if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
         raise ValueError(f"headers must be one JSON object of texts, got {fields[3]!r}")
     return PlayedGame(game_id, start, tuple(moves), _RESULTS[fields[2]], headers)
