@@ -59,20 +59,23 @@ def policy_for(game: str | None) -> str:
     """The name of the shipped policy that plays a game where nobody named one; None takes the first there is.
 
     Raises:
-        RegistryError: none is shipped for it.
+        RegistryError: no such game, or none is shipped for it.
     """
     from genpolicy.errors import RegistryError
+    from genpolicy.policies.base import read_policy_config
+    from genpolicy.registry import load_game
     from genpolicy.shipped import shipped_policies
 
     known = shipped_policies()
-    name = next(iter(known), "") if game is None else game.partition(":")[0]
-    if name not in known:
-        shipped_for = f"; shipped are: {', '.join(known)}" if known else ""
+    spec = None if game is None else load_game(game).spec
+    fitting = [name for name, folder in known.items() if spec in (None, read_policy_config(folder)["game"])]
+    if not fitting:
+        other = f"; shipped are: {', '.join(known)}" if known else ""
         raise RegistryError(
-            f"no policy is shipped{'' if game is None else f' for {game!r}'}{shipped_for}. Name one with --policy, a "
-            "folder or a spelling such as random"
+            f"no policy is shipped{'' if game is None else f' for {game!r}'}{other}. Name one with --policy, a folder "
+            "or a spelling such as random"
         )
-    return name
+    return fitting[0]
 
 
 def _check(arguments: argparse.Namespace) -> None:

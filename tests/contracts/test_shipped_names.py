@@ -123,15 +123,15 @@ def test_a_policy_that_a_package_ships_opens_by_its_name(
     policy = load_policy("noughts?num_steps=2")
     assert (policy.label, policy.game.spec, policy_spec("noughts").label) == ("noughts", game, "noughts")
     assert load_policy("mcts:noughts?simulations=2&value=rollout").game.spec == game
-    assert policy_for("noughts") == "noughts"
+    assert policy_for(game) == "noughts"
     (tmp_path / "noughts").mkdir()  # a folder that is no policy's does not hide it
     monkeypatch.chdir(tmp_path)
     assert load_policy("noughts").label == "noughts"
     catalog = make_catalog([], [game])
     assert next(iter(catalog.policies.values())).label == "noughts", "what dreams comes first"
     catalog.close()
-    assert main(["play", "--game", "go:none"]) == 2
-    assert "no policy is shipped for 'go:none'; shipped are: " in capsys.readouterr().err
+    assert main(["play", "--game", "connect:rows=2,cols=2,k=2"]) == 2
+    assert "no policy is shipped for 'connect:rows=2,cols=2,k=2'; shipped are: " in capsys.readouterr().err
 
 
 def test_the_folder_of_a_run_stands_for_its_policy(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def logged_stockfish(tmp_path, stockfish) -> Path:
     return path
 
 
-@pytest.mark.parametrize("verb", ["label", "selfplay"])
+@pytest.mark.parametrize("verb", ["label", pytest.param("selfplay", marks=pytest.mark.slow)])
 def test_stockfish_killed_at_random_moments_answers_nothing_twice(tmp_path, positions, logged_stockfish, verb) -> None:
     oracle = ["--oracle", f"{logged_stockfish}?nodes=20000&processes=2", "--horizon", 6, "--out", tmp_path / "d"]
     if verb == "label":

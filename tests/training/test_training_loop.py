@@ -392,7 +392,11 @@ def test_a_killed_run_ends_with_the_same_bits(data: Dataset, tmp_path: Path, toy
     assert not list((killed / "checkpoints").glob(".*"))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)],
+    ids=lambda number: number.name,
+)
 def test_a_signal_saves_and_says_how_to_go_on(
     number: signal.Signals, data: Dataset, tmp_path: Path, toy_path: Path
 ) -> None:
