@@ -208,6 +208,17 @@ def test_dark_follows_the_system_and_the_switch(browser: Any, web_address: str) 
         assert web.page.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
+@pytest.mark.parametrize("look", [PHONE, {"viewport": {"width": 1366, "height": 768}}], ids=["phone", "laptop"])
+def test_the_board_and_a_dream_are_in_sight_when_the_page_is_opened(browser: Any, web_address: str, look: Any) -> None:
+    with tab(browser, web_address, look) as web:
+        web.page.goto(web_address)
+        expect(web.page.locator(".column .note strong")).to_be_visible()
+        for part in ("#board svg", ".future svg"):
+            box = web.page.locator(part).first.bounding_box()
+            assert box["y"] >= 0
+            assert box["y"] + box["height"] <= look["viewport"]["height"], part
+
+
 def test_a_phone_shows_everything_without_scrolling_sideways(browser: Any, web_address: str) -> None:
     with tab(browser, web_address, {**PHONE, "reduced_motion": "reduce"}) as web:
         for game in ("shogi", "chess"):
