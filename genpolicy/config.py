@@ -255,7 +255,7 @@ def check_yaml(text: str, max_nodes: int = MAX_NODES, max_text: int = MAX_TEXT) 
                 num_nodes, sizes[event.anchor] = num_nodes + 1, 1
                 if isinstance(event, yaml.CollectionStartEvent):
                     is_open.append((event.anchor, num_nodes - 1))
-                elif len(event.value) > max_text:
+                elif isinstance(event, yaml.ScalarEvent) and len(event.value) > max_text:
                     raise ValueError(f"{line} a text of more than {max_text:,} characters")
             if len(is_open) > MAX_DEPTH or num_nodes > max_nodes:
                 raise ValueError(f"{line} more than {MAX_DEPTH} levels or {max_nodes:,} values, aliases followed")
