@@ -100,6 +100,7 @@ def positions(tmp_path) -> Path:
     return tmp_path / "positions"
 
 
+@pytest.mark.slow  # tests/faults kills it, too, with a quicker oracle
 def test_killed_labelling_goes_on(tmp_path, positions, fake_engine) -> None:
     oracle = f"{fake_engine(sleep_s=0.01)}?nodes=5&processes=2"
     words = ["data", "label", positions, "--oracle", oracle, "--horizon", 6, "--out"]
@@ -114,6 +115,7 @@ def test_killed_labelling_goes_on(tmp_path, positions, fake_engine) -> None:
     assert all(record.line for record in records)
 
 
+@pytest.mark.slow
 def test_killed_selfplay_goes_on(tmp_path, fake_engine) -> None:
     oracle = f"{fake_engine(sleep_s=0.005)}?nodes=5&processes=2"
     words = ["data", "selfplay", "--game", "chess", "--oracle", oracle, "--games", 7, "--horizon", 2]

@@ -5,8 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from genpolicy.diffusion import Absorbing, gaussian
+from genpolicy.diffusion import Absorbing
 from genpolicy.diffusion.samplers.remasking import sigma_cap, sigma_rescale
+from genpolicy_policy_baselines import gaussian_formulas as gaussian
 from genpolicy_policy_baselines.gaussian_embedding import GaussianEmbedding
 from tests.diffusion.test_remasking_sampler import remasking_posterior
 

@@ -74,7 +74,7 @@ def test_plays_chess_by_the_same_laws(name: str, chess_data: Dataset) -> None:
     check_policy(learner(CHESS, **VARIANTS[name]).policy(), some_states(CHESS, chess_data), max_plies=2)
 
 
-@pytest.mark.parametrize("preset", ["repaired", "classifier"])
+@pytest.mark.parametrize("preset", [pytest.param("repaired", marks=pytest.mark.slow), "classifier"])
 def test_learns_records_of_shogi_by_heart(preset: str, shogi_data: Dataset) -> None:
     check_learner(lambda: learner(preset=preset, num_steps=10), shogi_data)
 

@@ -218,7 +218,7 @@ def subtree(folder: Path, game: Game[Any], root: str) -> Dataset:
     return write_dataset(folder, game.spec, [Record.from_row({**row, "split": "train"}) for row in records])
 
 
-@pytest.mark.parametrize("kind", LEARNERS)
+@pytest.mark.parametrize("kind", [LEARNERS[0], *(pytest.param(kind, marks=pytest.mark.slow) for kind in LEARNERS[1:])])
 def test_32_records_are_learnt_perfectly(kind: type[ValueLearner], game: Game[Any], tmp_path: Path) -> None:
     data = subtree(tmp_path, game, "XO./.X./..O X")
     assert data.num_records == 32
