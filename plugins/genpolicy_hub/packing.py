@@ -68,21 +68,20 @@ def model_card(config: Mapping[str, Any], provenance: Mapping[str, Any], figures
         figures: Markdown under "Figures".
     """
     learner, run = config.get("learner", {}), provenance.get("config", {})
-    data, oracle = provenance.get("dataset", {}), provenance.get("oracle", {})
+    data = provenance.get("dataset") or {}
+    parts = data.get("parts") or [{**data, "oracle": provenance.get("oracle")}]  # a union of data sets lists its own
     facts = {
         "paradigm": learner.get("paradigm"),
         "records seen": provenance.get("records_seen"),
         "updates": provenance.get("step"),
-        "data": run.get("data", {}).get("folder"),
+        "data": ", ".join(filter(None, (part.get("folder") or _folder(run) for part in parts))),
         "records of the data": data.get("records"),
         "checksum of the data": data.get("checksum"),
-        "labelled by": " ".join(
-            [str(oracle.get("name", "")), *(f"{k}={v}" for k, v in oracle.get("limits", {}).items())]
-        ),
+        "labelled by": ", ".join(dict.fromkeys(_oracle(part.get("oracle") or {}) for part in parts)),
         "commit": provenance.get("commit"),
         "made with": ", ".join(f"{name} {version}" for name, version in provenance.get("versions", {}).items()),
     }
-    rows = [f"| {name} | {_cell(value)} |" for name, value in facts.items() if value not in (None, "", " ")]
+    rows = [f"| {name} | {_cell(value)} |" for name, value in facts.items() if value not in (None, "")]
     head = ["---", "library_name: genpolicy", "tags:", "- board-games", f"- {config['game'].partition(':')[0]}", "---"]
     parts = [
         *head,
@@ -95,6 +94,15 @@ def model_card(config: Mapping[str, Any], provenance: Mapping[str, Any], figures
         "\n`config.yaml` holds the whole configuration, `provenance.json` the run. No file holds code.\n",
     ]
     return "\n".join(parts)
+
+
+def _folder(run: Mapping[str, Any]) -> str:
+    return str(run.get("data", {}).get("folder") or "")
+
+
+def _oracle(oracle: Mapping[str, Any]) -> str:
+    limits = (f"{name}={value}" for name, value in oracle.get("limits", {}).items())
+    return " ".join([str(oracle.get("name", "")), *limits]).strip()
 
 
 def _cell(value: object) -> str:
