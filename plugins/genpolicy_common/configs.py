@@ -28,11 +28,13 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.name is not None:
         print(config_file(arguments.name).read_text(encoding="utf-8"), end="")
         return 0
-    table = Report("Shipped configurations and samples", ["name", "what it is"], words=True)
+    table = Report("Shipped configurations, samples and policies", ["name", "what it is"], words=True)
     rows = []
     for name, path in shipped().items():
         if name.startswith("sample:"):
             about = "labelled positions, a value of --data and of data.folder"
+        elif name.startswith("policy:"):
+            about = f"a trained policy, opened by --policy {path.name}"
         else:
             about = first_sentence(path.read_text(encoding="utf-8"))
         rows.append({"name": name, "path": str(path), "about": about})
