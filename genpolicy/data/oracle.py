@@ -37,6 +37,10 @@ class Line:
     """Nodes of the search for the first move; 0 where it is not known."""
     variation: tuple[str, ...] = field(default=(), compare=False)
     """The whole principal variation of that search, as the engine wrote it; it is not checked."""
+    policy: dict[int, float] = field(default_factory=dict)
+    """Optional: probability of each legal move by a search or a policy (sum 1); a move may be left out for 0."""
+    value: float | None = None
+    """Optional: its value in [-1, 1] for the player to move."""
 
 
 class Oracle(ABC):
@@ -49,6 +53,9 @@ class Oracle(ABC):
     entry: str = ""  # the name by which make_oracle found it
     scale: float = CENTIPAWN_SCALE
     """Scale of its centipawns as win probability (``genpolicy.values``); ``describe`` has it as ``centipawn_scale``."""
+    num_together: int = 1
+    """Positions that it answers best in one call. Above 1, blocks of tasks are as large, and the answers of a call are
+    kept together, so that a block resumed after a kill makes the same calls; ``run`` is then the one below."""
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:

@@ -237,7 +237,8 @@ def _type_error_text(where: str, value: Any, shape: Any) -> str | None:
 class Dataset:
     """A folder of records, or the union of several. Reads stream, so memory does not grow with the data set.
 
-    ``Dataset.open`` makes it. A union is read as one data set: its parts' records one after the other.
+    ``Dataset.open`` makes it. A union is read as one data set: its parts' records one after the other, in the order of
+    their checksums.
     """
 
     def __init__(self, folder: Path, info: DatasetInfo, parts: Sequence[Dataset] = (), *, name: str = "") -> None:
@@ -367,7 +368,7 @@ class Dataset:
 
 
 def _union(parts: Sequence[Dataset]) -> Dataset:
-    """Several data sets as one.
+    """Several data sets as one, in the order of their checksums, whatever order they are named in.
 
     Raises:
         DatasetError: none at all, of two games or score scales, or the same records twice.
@@ -389,6 +390,7 @@ def _union(parts: Sequence[Dataset]) -> Dataset:
                 raise DatasetError(f"{part.folder}: its {what} is {here!r}, that of {first.folder} is {there!r}")
     if len(parts) == 1:
         return first
+    first, *_ = parts = sorted(parts, key=lambda part: part.checksum)
     infos = [part.info for part in parts]
     splits: Counter[str] = Counter()
     for part in parts:

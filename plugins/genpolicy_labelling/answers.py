@@ -32,11 +32,17 @@ class Answers:
     Args:
         writer: Writer of the data set; its journal holds the answers until their units are finished.
         game: Game of the positions.
+        together: Keep the answers of one call of the oracle together or not at all, where it is asked about one block
+            at a time (``Oracle.num_together``). A resumed block then makes the calls that it would have made.
     """
 
-    def __init__(self, writer: DatasetWriter, game: Game[Any]) -> None:
+    def __init__(self, writer: DatasetWriter, game: Game[Any], *, together: bool = False) -> None:
         self._writer = writer
         self._game = game
+        self._together = together
+        self._asked = self._left = 0
+        """Questions of the coming call, and those of the last one whose answers have not come yet."""
+        self._held: list[tuple[int, int, int, Any]] = []
         self._any_label = False
         self._num_failed = 0
 
@@ -65,8 +71,9 @@ class Answers:
                 mark = self._mark(state)
                 kept = self._writer.answer(unit, index, question)
                 if kept is None:
+                    self._asked += 1
                     line = yield state
-                    self._writer.add_answer(unit, index, question, self._to_json(mark, line))
+                    self._keep(unit, index, question, self._to_json(mark, line))
                     self._give_up_if_useless(line)
                 elif kept["position"] != mark:
                     raise DatasetError(
@@ -81,6 +88,16 @@ class Answers:
         except StopIteration as stop:
             value: T = stop.value
             return value
+
+    def _keep(self, unit: int, index: int, question: int, answer: Any) -> None:
+        """Keep an answer at once, or with the last one of its call."""
+        if self._left == 0:  # the first answer of a call: what is asked from here on belongs to the next one
+            self._left, self._asked = self._asked, 0
+        self._left -= 1
+        self._held.append((unit, index, question, answer))
+        if self._left == 0 or not self._together:
+            self._writer.add_answers(self._held)
+            self._held = []
 
     def _give_up_if_useless(self, line: Line) -> None:
         self._any_label = self._any_label or line.error is None
@@ -106,6 +123,8 @@ class Answers:
             "ended": line.ended,
             "move_values": {moves[move]: score for move, score in line.move_values.items()},
             "error": line.error,
+            **({"policy": {moves[move]: share for move, share in line.policy.items()}} if line.policy else {}),
+            **({} if line.value is None else {"value": line.value}),
         }
 
     def _from_json(self, kept: dict[str, Any]) -> Line:
@@ -116,4 +135,6 @@ class Answers:
             ended=kept["ended"],
             move_values={index(move): score for move, score in kept["move_values"].items()},
             error=kept["error"],
+            policy={index(move): share for move, share in kept.get("policy", {}).items()},
+            value=kept.get("value"),
         )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+ALL_PLIES = 2**31 - 1
 Number = TypeVar("Number", int, float)
 
 
@@ -90,6 +92,30 @@ def _pair(text: str, takes: str, kind: Callable[[str], Number]) -> tuple[Number,
         return kind(low), kind(high or low)
     except ValueError:
         raise _wrong(takes, text) from None
+
+
+def temperature(text: str) -> tuple[float, int]:
+    """``T:PLIES``, or ``T`` for the whole game."""
+    takes = "T:PLIES with T above 0 and PLIES at least 1, or T alone, such as 1:8"
+    value, _, number = text.partition(":")
+    try:
+        made = float(value), int(number or ALL_PLIES)
+    except ValueError:
+        raise _wrong(takes, text) from None
+    if not (0 < made[0] < math.inf and made[1] >= 1):
+        raise _wrong(takes, text)
+    return made
+
+
+def share(text: str) -> float:
+    """A number in (0, 1]."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= 1:
+        raise _wrong("a number above 0 and at most 1, such as 0.25", text)
+    return number
 
 
 def adjudication(text: str) -> tuple[float, int]:

@@ -90,6 +90,14 @@ def _add_label(verbs: Any) -> None:
     )
     parser.add_argument("folder", type=kinds.dataset, metavar="FOLDER", help="the data set to label")
     _add_oracle(parser)
+    parser.add_argument(
+        "--share",
+        type=kinds.share,
+        default=1.0,
+        metavar="X",
+        help="part of the records, in (0, 1], that is labelled anew; the others are copied (default 1)",
+    )
+    parser.add_argument("--seed", type=kinds.whole, default=0, metavar="N", help="which records --share draws")
     _add_output(parser)
     parser.set_defaults(run=run_label)
 
@@ -128,6 +136,13 @@ def _add_selfplay(verbs: Any) -> None:
         metavar="FILE",
         help="file of positions to begin from, or of games whose last positions they are",
     )
+    parser.add_argument(
+        "--temperature",
+        type=kinds.temperature,
+        metavar="T[:PLIES]",
+        help="draw the move by the oracle's policy to the power 1/T, in the first PLIES plies of a game (default: take "
+        "its move)",
+    )
     parser.add_argument("--max-plies", type=kinds.positive, default=200, metavar="N", help="longest game (default 200)")
     parser.add_argument(
         "--adjudicate",
@@ -163,7 +178,8 @@ def _add_oracle(parser: argparse.ArgumentParser) -> None:
         type=kinds.words,
         required=True,
         metavar="SPEC",
-        help="e.g. 'stockfish?nodes=2000', '/path/to/engine?depth=12&line=searched', 'solver'",
+        help="e.g. 'stockfish?nodes=2000', '/path/to/engine?depth=12&line=searched', 'solver', or "
+        "'policy:mcts:FOLDER?simulations=50', which keeps the search's policy and value",
     )
     parser.add_argument("--horizon", type=kinds.positive, default=8, metavar="N", help="moves in a line (default 8)")
     parser.add_argument("--move-values", action="store_true", help="also score every legal move, by one search each")
@@ -248,7 +264,12 @@ def run_label(arguments: argparse.Namespace) -> int:
             game=game.spec,
             made_by="label",
             oracle=oracle.describe(),
-            options={"horizon": arguments.horizon, "move_values": arguments.move_values, "records": source.checksum},
+            options={
+                "horizon": arguments.horizon,
+                "move_values": arguments.move_values,
+                "records": source.checksum,
+                **({} if arguments.share == 1 else {"share": arguments.share, "share_seed": arguments.seed}),
+            },
             sources=[{"file": str(arguments.folder), "sha256": source.checksum}, *source.info.sources],
             command=command_line(),
         )
@@ -275,6 +296,8 @@ def run_label(arguments: argparse.Namespace) -> int:
                         oracle,
                         arguments.horizon,
                         move_values=arguments.move_values,
+                        share=arguments.share,
+                        seed=arguments.seed,
                         progress=on_label,
                     )
                 _finish(writer, game, {"skipped": source.info.counts.get("skipped", {})})
@@ -301,6 +324,7 @@ def run_selfplay(arguments: argparse.Namespace) -> int:
         adjudicate=arguments.adjudicate,
         seed=arguments.seed,
         move_values=arguments.move_values,
+        temperature=arguments.temperature,
     )
     openings = read_openings(game, arguments.openings) if arguments.openings else ()
     sources = describe_sources([arguments.openings]) if arguments.openings else []
@@ -318,7 +342,7 @@ def run_selfplay(arguments: argparse.Namespace) -> int:
             if not writer.complete:
                 with progress() as bar:
                     unit = "games" if arguments.games else "positions"
-                    done = num_finished_games(writer) if arguments.games else writer.num_rows
+                    done = num_finished_games(writer, oracle) if arguments.games else writer.num_rows
                     task = bar.add_task(
                         "playing", total=arguments.games or arguments.positions, completed=done, unit=unit
                     )

@@ -10,6 +10,7 @@ import json
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,16 @@ class Journal:
         if self._store is not None:
             self._store.put(ANSWERS, f"{unit} {task} {question}", answer)
         self._answers.setdefault(unit, {})[task, question] = answer
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Keep all that the block adds on the disk, or none of it.
+
+        Raises:
+            DiskFullError: no space.
+        """
+        with self._store.transaction() if self._store is not None else nullcontext():
+            yield
 
     def drop_answers(self, is_wrong: Callable[[Any], bool]) -> None:
         """Forget the first wrong answer of each task, and all later ones of that task.

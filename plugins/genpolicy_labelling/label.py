@@ -9,6 +9,7 @@ table.
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -56,6 +57,7 @@ def make_record(
         ply: Its ply there.
         played: Id of the move that was played.
     """
+    shares = [f"{game.moves[move]}={share:.6g}" for move, share in sorted(line.policy.items()) if share > 0]
     by_move = [f"{game.moves[move]}={score}" for move, score in sorted(line.move_values.items())]
     return Record(
         state=game.format(state) if state_text is None else state_text,
@@ -66,6 +68,8 @@ def make_record(
         scores=line.scores,
         move_values=" ".join(by_move) or None,
         played=None if played is None else game.moves[played],
+        policy=" ".join(shares) or None,
+        value=line.value,
     )
 
 
@@ -77,35 +81,45 @@ def label(
     horizon: int,
     *,
     move_values: bool = False,
+    share: float = 1.0,
+    seed: int = 0,
     progress: Callable[[LabelResult], None] = lambda result: None,
 ) -> None:
     """Label the records that are not labelled yet, in order. A position that cannot be labelled has a null line.
 
     Args:
         source: The records; labels that they have are replaced.
-        writer: Writes the labelled records; unit i is block i of ``BLOCK_RECORDS`` records of the source.
+        writer: Writes the labelled records; unit i is block i of the source, of ``BLOCK_RECORDS`` records or
+            ``Oracle.num_together``, whichever is more.
         game: Game of the records.
         oracle: Labels the positions.
         horizon: Moves in a line.
         move_values: Also label every legal move.
+        share: Part of the records, in (0, 1], that is labelled anew; the others stay as they are.
+        seed: Which records these are depends on it and on their number alone.
         progress: Called with each position.
 
     Raises:
         DatasetError: the game cannot read a record's position, or is over there.
         EngineError: the engine cannot be restarted, or none of the first positions could be labelled.
     """
-    answers = Answers(writer, game)
+    size = max(BLOCK_RECORDS, oracle.num_together)
+    answers = Answers(writer, game, together=oracle.num_together > 1)
 
     def task(number: int, record: Record) -> Generator[Any, Line, LabelResult]:
+        if share < 1 and random.Random(f"share|{seed}|{number}").random() >= share:
+            return LabelResult(number, record, None)
         line = yield _parse(game, source, number, record)
         made = make_record(game, None, line, state_text=record.state)
-        labels = {name: getattr(made, name) for name in ("line", "ended", "scores", "move_values")}
+        # An engine has no policy to put in the place of a search's.
+        searched = () if made.policy is None and made.value is None else ("policy", "value")
+        labels = {name: getattr(made, name) for name in ("line", "ended", "scores", "move_values", *searched)}
         return LabelResult(number, replace(record, **labels), line.error)
 
     def blocks() -> Iterator[list[Generator[Any, Line, LabelResult]]]:
         records = enumerate(source.records())
         for unit in itertools.count():
-            block = list(itertools.islice(records, BLOCK_RECORDS))
+            block = list(itertools.islice(records, size))
             if not block:
                 return
             if not writer.is_done(unit):
@@ -114,7 +128,7 @@ def label(
     for block in oracle.run(blocks(), horizon, move_values=move_values):
         unlabelled = sum(result.error is not None for result in block)
         records = [result.record for result in block]
-        writer.add(block[0].number // BLOCK_RECORDS, records, {"unlabelled": unlabelled} if unlabelled else {})
+        writer.add(block[0].number // size, records, {"unlabelled": unlabelled} if unlabelled else {})
         for result in block:
             progress(result)
 

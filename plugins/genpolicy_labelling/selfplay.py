@@ -1,8 +1,9 @@
 """Lets an oracle play itself, with errors, from varied openings; one search of a position gives its move and its label.
 
-Games are played in groups of ``GROUP_GAMES``, and a group in blocks of ``BLOCK_PLIES`` plies of each of its games: an
-engine plays a block, beginning with an empty hash table. Every draw depends on the seed, the game's number and the ply
-alone. With an oracle whose labels are reproducible, a game is therefore the same whatever runs beside it.
+Games are played in groups of ``GROUP_GAMES`` (of ``Oracle.num_together``, if that is more), and a group in blocks of
+``BLOCK_PLIES`` plies of each of its games: an engine plays a block, beginning with an empty hash table. Every draw
+depends on the seed, the game's number and the ply alone. With an oracle whose labels are reproducible, a game is
+therefore the same whatever runs beside it.
 
 Each answer is kept at once (``genpolicy_labelling.answers``). After a kill, unfinished games are replayed from the kept
 answers and continue from there; only positions whose search had not ended, at most 2 per process, are searched again.
@@ -12,6 +13,7 @@ The rest of their block begins with an empty hash table.
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -54,6 +56,9 @@ class SelfplayConfig:
     seed: int = 0
     move_values: bool = False
     """Also label every legal move."""
+    temperature: tuple[float, int] | None = None
+    """(temperature above 0, plies): in a game's first plies after the random ones the move is drawn from the oracle's
+    policy to the power 1 / temperature, instead of taking its move. None disables it."""
 
     def __post_init__(self) -> None:
         low, high = self.error_rate
@@ -66,8 +71,12 @@ class SelfplayConfig:
         if self.adjudicate is not None and not (0 < self.adjudicate[0] <= 1 and self.adjudicate[1] >= 1):
             raise ValueError(f"adjudicate must be VALUE:PLIES, 0 < VALUE <= 1 and PLIES >= 1, got {self.adjudicate}")
 
+        if self.temperature is not None and not (0 < self.temperature[0] < math.inf and self.temperature[1] >= 1):
+            raise ValueError(f"temperature must be T:PLIES, T above 0 and PLIES at least 1, got {self.temperature}")
+
     def options(self) -> dict[str, Any]:
         """The configuration as options of a data set's identity."""
+        drawn = {} if self.temperature is None else {"temperature": f"{self.temperature[0]:g}:{self.temperature[1]}"}
         adjudicate = None if self.adjudicate is None else f"{self.adjudicate[0]:g}:{self.adjudicate[1]}"
         return {
             "horizon": self.horizon,
@@ -77,6 +86,7 @@ class SelfplayConfig:
             "adjudicate": adjudicate,
             "seed": self.seed,
             "move_values": self.move_values,
+            **drawn,
         }
 
 
@@ -139,6 +149,7 @@ class Selfplay:
         self.config = config
         self.splits = splits
         self.openings = openings
+        self.group_games = group_games(oracle)
 
     def run(
         self,
@@ -156,10 +167,10 @@ class Selfplay:
             progress: Called after each block with the numbers of games and positions that it finished, and with the
                 oracle's reasons for positions that it could not label.
         """
-        answers = Answers(writer, self.game)
+        answers = Answers(writer, self.game, together=self.oracle.num_together > 1)
         waiting: deque[_Group] = deque()
         in_work: dict[int, _Group] = {}
-        numbers = iter(range(-(-num_games // GROUP_GAMES)) if num_games is not None else itertools.count())
+        numbers = iter(range(-(-num_games // self.group_games)) if num_games is not None else itertools.count())
 
         def blocks() -> Iterator[list[Generator[Any, Line, _BlockResult]] | None]:
             while not writer.is_full:
@@ -197,7 +208,7 @@ class Selfplay:
         num_positions: int | None,
     ) -> _Group | None:
         """The next group that is not finished, before its first move; None if no more are needed."""
-        num_games_done = num_finished_games(writer)
+        num_games_done = num_finished_games(writer, self.oracle)
         plies = min(self.config.max_plies, writer.num_rows / num_games_done if num_games_done else USUAL_PLIES)
         expected = sum(max(group.num_records, plies * len(group.games)) for group in in_work.values())
         if num_positions is not None and writer.num_rows + expected >= num_positions:
@@ -205,8 +216,9 @@ class Selfplay:
         number = next((number for number in numbers if not writer.is_done(number)), None)
         if number is None:
             return None
-        last = (number + 1) * GROUP_GAMES if num_games is None else min(num_games, (number + 1) * GROUP_GAMES)
-        group = _Group(number, [self._begin(each) for each in range(number * GROUP_GAMES, last)])
+        first, last = number * self.group_games, (number + 1) * self.group_games
+        last = last if num_games is None else min(num_games, last)
+        group = _Group(number, [self._begin(each) for each in range(first, last)])
         in_work[number] = group
         return group
 
@@ -236,7 +248,7 @@ class Selfplay:
                 errors.append(line.error)
             ply = len(game.records)
             draw = random.Random(f"move|{self.config.seed}|{game.number}|{ply}")
-            move = self._choose(game.state, line, game.error_rate, draw)
+            move = self._choose(game.state, line, game.error_rate, ply, draw)
             self._add(game, make_record(self.game, game.state, line, game_id=game.game_id, ply=ply, played=move))
         return _BlockResult(group, game.records[num_before:], errors)
 
@@ -264,9 +276,19 @@ class Selfplay:
             f"{self.config.random_plies[0]}:{self.config.random_plies[1]}; use fewer, or other openings"
         )
 
-    def _choose(self, state: Any, line: Line, error_rate: float, draw: random.Random) -> int:
+    def _choose(self, state: Any, line: Line, error_rate: float, ply: int, draw: random.Random) -> int:
         if line.error is None and line.moves and draw.random() >= error_rate:
-            return line.moves[0]
+            temperature, plies = self.config.temperature or (1.0, 0)
+            if ply >= plies:
+                return line.moves[0]
+            if not line.policy:
+                raise DatasetError(
+                    "--temperature draws moves by the oracle's policy, and this oracle gives none: take "
+                    "policy:SPELLING as the oracle, of a policy that has probabilities, or leave --temperature out"
+                )
+            best = max(line.policy.values())
+            weights = [(share / best) ** (1 / temperature) for share in line.policy.values()]
+            return draw.choices(list(line.policy), weights)[0]
         return int(draw.choice(self.game.legal(state).tolist()))
 
     def _result(self, state: Any, values: list[float]) -> float | None:
@@ -285,6 +307,11 @@ class Selfplay:
         return 0.0 if abs(values[-1]) < DECIDED_VALUE else (1.0 if values[-1] > 0 else -1.0)
 
 
-def num_finished_games(writer: DatasetWriter) -> int:
+def group_games(oracle: Oracle) -> int:
+    """Number of games in a group."""
+    return max(GROUP_GAMES, oracle.num_together)
+
+
+def num_finished_games(writer: DatasetWriter, oracle: Oracle) -> int:
     """Number of games in finished groups; a few too many if the last group is smaller than the others."""
-    return GROUP_GAMES * writer.num_units
+    return group_games(oracle) * writer.num_units

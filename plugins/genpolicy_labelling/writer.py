@@ -128,6 +128,16 @@ class DatasetWriter:
         """
         self._journal.add_answer(unit, task, question, answer)
 
+    def add_answers(self, answers: Sequence[tuple[int, int, int, Any]]) -> None:
+        """``add_answer`` for several (unit, task, question, answer): after a kill all are there, or none.
+
+        Raises:
+            DiskFullError: no space; what was kept before is safe.
+        """
+        with self._journal.transaction():
+            for answer in answers:
+                self._journal.add_answer(*answer)
+
     def drop_answers(self, is_wrong: Callable[[Any], bool]) -> None:
         """Forget the first wrong answer of each task, and all later ones of that task.
 
