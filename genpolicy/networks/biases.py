@@ -27,12 +27,13 @@ from torch.nn import functional as F
 from genpolicy import registry
 from genpolicy.errors import ConfigError, did_you_mean
 from genpolicy.networks.config import NetworkConfig
+from genpolicy.networks.cpu import attend
 from genpolicy.networks.embedding import index_buffer
 from genpolicy.sequence import KINDS, Layout
 
 
 class AttentionBias(nn.Module):
-    """The base of attention biases, which adds nothing; a subclass overrides ``static``, ``of_layer``, or both.
+    """The base of attention biases, which adds nothing; a subclass overrides ``static``, ``of_layer`` or ``attend``.
 
     Initial weights are drawn as those of the rest of the network; a subclass whose weights begin otherwise has
     ``draw_weights`` (see ``genpolicy.networks.transformer.DrawsOwnWeights``).
@@ -53,6 +54,27 @@ class AttentionBias(nn.Module):
         """[B, H, N, N] the part of layer ``i`` (from 0) that depends on the features ``x`` [B, N, W] that enter it."""
         del i, x
         return None
+
+    def attend(self, i: int, qkv: Tensor, bias: Tensor | None, dropout: float) -> Tensor:
+        """[B, N, H, D] the attention of layer ``i``, for terms that read its queries, keys or probabilities.
+
+        Args:
+            i: The layer, from 0.
+            qkv: [B, N, 3, H, D], the queries and keys rotated where positions are rotary.
+            bias: [H, N, N] or [B, H, N, N]: ``static`` and ``of_layer``, with minus infinity where a token must not
+                look; None for no bias.
+            dropout: Probability of dropping an attention probability; 0 outside training.
+        """
+        del i
+        return attend(qkv, bias, dropout)
+
+    def hidden_matrices(self) -> list[nn.Parameter]:
+        """The matrices between hidden layers, which Muon moves where a run sets it; AdamW moves the others."""
+        return []
+
+    def flops(self) -> float:
+        """Floating-point operations of one row's forward pass, all layers together; look-ups count as none."""
+        return 0.0
 
 
 def make_bias(layout: Layout, config: NetworkConfig) -> AttentionBias:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -27,6 +28,8 @@ from genpolicy.networks.shown_moves import ShownMoves
 from genpolicy.sequence import Layout
 
 TIME_FEATURES = 64
+Attend = Callable[[Tensor, Tensor | None, float], Tensor]
+"""``attend`` or what an attention bias puts in its place."""
 
 
 class Rotary(nn.Module):
@@ -69,7 +72,7 @@ class SelfAttention(nn.Module):
         self.out = Linear(width, width)
         self.rotary = rotary
 
-    def forward(self, x: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, bias: Tensor | None, attend: Attend = attend) -> Tensor:
         """[B, N, W] in and out; ``bias`` [H, N, N], [B, H, N, N] or None."""
         b, n, w = x.shape
         qkv = self.qkv(x).view(b, n, 3, self.num_heads, -1)  # einops would add 1 % to a small network's call
@@ -108,9 +111,9 @@ class Block(nn.Module):
         self.mlp = FeedForward(config.width, config.mlp_width)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, x: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, bias: Tensor | None, attend: Attend = attend) -> Tensor:
         """[B, N, W] in and out; ``bias`` [H, N, N], [B, H, N, N] or None."""
-        x = x + self.dropout(self.attention(self.norm_attention(x), bias))
+        x = x + self.dropout(self.attention(self.norm_attention(x), bias, attend))
         out: Tensor = x + self.dropout(self.mlp(self.norm_mlp(x)))
         return out
 
@@ -185,7 +188,8 @@ class Trunk(nn.Module):
             static = static[:, :, :n, :n].contiguous()
         hidden = None if visible is None else self._hidden_bias(visible, x.dtype)
         for i, block in enumerate(self.blocks):
-            x = block(x, _total(None if static is None else static[i], self.bias.of_layer(i, x), hidden))
+            bias = _total(None if static is None else static[i], self.bias.of_layer(i, x), hidden)
+            x = block(x, bias, functools.partial(self.bias.attend, i))
         out: Tensor = self.norm(x)
         return out
 

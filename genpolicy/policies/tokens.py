@@ -132,18 +132,20 @@ class NetworkLearner(Learner):
         6 operations a weight of the blocks and a token, and 12 N^2 W a layer for attention of N tokens at width W: two
         products of 2 N^2 W forward (queries by keys, weights by values), and twice that backward. The PaLM paper counts
         the same (Chowdhery et al. 2022, arXiv:2204.02311); Kaplan et al. 2020 (arXiv:2001.08361) count half of it for
-        attention.
+        attention. An attention bias adds three times what it counts forward.
         """
         weights = sum(p.numel() for p in self.network.trunk.blocks.parameters())
         shape = self.config.network
-        return float(6 * weights * self.layout.length + 12 * shape.num_layers * shape.width * self.layout.length**2)
+        attention = 12 * shape.num_layers * shape.width * self.layout.length**2
+        return float(6 * weights * self.layout.length + attention + 3 * self.network.trunk.bias.flops())
 
     def param_groups(self, weight_decay: float) -> list[dict[str, Any]]:
-        """As ``Learner.param_groups``; Muon gets the matrices outside embedding, attention bias and head."""
+        """As ``Learner.param_groups``; Muon gets the matrices outside embedding and head, of a bias those it names."""
         decayed, others = super().param_groups(weight_decay)
         trunk = self.network.trunk
         outer = (trunk.embedding, trunk.shown, trunk.bias, self.network.head)
         kept = {id(p) for part in outer if part is not None for p in part.parameters()}
+        kept -= {id(p) for p in trunk.bias.hidden_matrices()}
         return [{**decayed, "muon": [p for p in decayed["params"] if p.ndim == 2 and id(p) not in kept]}, others]
 
     def windows(self, records: Dataset, split: str, *, seed: int) -> WindowSource:

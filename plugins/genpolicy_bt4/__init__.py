@@ -1,0 +1,1 @@
+"""Attention biases of the Leela Chess Zero line of transformers: ``shaw``, ``smolgen`` and ``templates``."""
