@@ -1,32 +1,25 @@
 """Writes the cache of encoded windows: built once for a data set, layout and viewer, and checked before it is used.
 
-A cache (``genpolicy.data.window_cache`` reads it) is built under another name and renamed, so it is whole or absent;
-one that is damaged later is built again. A large split is encoded by several processes, which are started as
-``python -m genpolicy.data.window_build``: this works however the program was started, and nothing is pickled.
-Worker k of W takes every W-th batch of records and leaves a file of arrays for each; the files are appended in order,
-so the result is the same for any number of workers.
+``genpolicy.data.array_cache`` keeps the arrays, ``genpolicy.data.window_cache`` reads them. A large split is encoded by
+several processes, which are started as ``python -m genpolicy.data.window_build``: this works however the program was
+started, and nothing is pickled. Worker k of W takes every W-th batch of records and leaves a file of arrays for each;
+the files are appended in order, so the result is the same for any number of workers.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
-import shutil
-import socket
 import subprocess
 import sys
-import tempfile
 import time
-import uuid
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -34,12 +27,12 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from genpolicy.data.array_cache import ArrayFiles, cached
 from genpolicy.data.records import Dataset, Record
-from genpolicy.data.window_cache import HELD_OUT, META_FILE, UNKNOWN
+from genpolicy.data.window_cache import HELD_OUT, UNKNOWN
 from genpolicy.data.window_encoder import Arrays, WindowEncoder, WindowRecord
 from genpolicy.data.windows import WindowOptions
 from genpolicy.errors import DatasetError, RegistryError
-from genpolicy.files import full_disk_named
 from genpolicy.game import Game
 from genpolicy.machine import num_cores
 from genpolicy.sequence import Layout
@@ -48,10 +41,8 @@ PARALLEL_RECORDS = 20_000  # below, starting processes takes longer than it save
 BATCH_ROWS = 2048
 VERSION = 1
 """Raised when the cache's content changes for the same inputs."""
-_COLUMNS = ("state", "line", "ended", "scores", "move_values")
+COLUMNS = ("state", "line", "ended", "scores", "move_values")
 _SAMPLE = 2048
-_BUILDING = "building-"
-_CHUNK = 1 << 22
 _log = logging.getLogger(__name__)
 
 
@@ -78,7 +69,7 @@ def build_cache(dataset: Dataset, split: str, game: Game[Any], layout: Layout, o
         DatasetError: of another game, unreadable, a record that the rules refuse, or no labelled record in the split.
         DiskFullError: no space to build it.
     """
-    _check_game(dataset, game)
+    check_game(dataset, game)
     choices = options.redraw and _has_move_values(dataset, split)
     identity = {
         "version": VERSION,
@@ -94,32 +85,14 @@ def build_cache(dataset: Dataset, split: str, game: Game[Any], layout: Layout, o
     }
     if options.columns:  # caches from before there were any stay valid
         identity["columns"] = sorted(options.columns)
-    name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]
-    beside, shared = [dataset.folder / ".cache"], list(_user_caches())
-    # Nothing is written into an installed package as long as there is another place.
-    homes = shared + beside if dataset.name.startswith("sample:") else beside + shared
-    homes = homes if options.cache_dir is None else [options.cache_dir]
-    for home in homes:
-        if (home / name).exists() and _is_whole(home / name):
-            return home / name
-    home = _writable(homes)
-    building = home / f"{_BUILDING}{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     scale = dataset.centipawn_scale
     encoder = WindowEncoder(game, layout, options.viewer, choices=choices, scale=scale, columns=options.columns)
-    try:
-        with full_disk_named(building):
-            building.mkdir()
-            arrays = _write(building, _Split(dataset, split, encoder, options.limit), symmetries=options.augment)
-            (building / META_FILE).write_text(json.dumps({**identity, "arrays": arrays}, indent=1) + "\n")
-            _put(building, home / name)
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
-    if not _is_whole(home / name):
-        raise DatasetError(f"{home / name}: the cache was damaged while it was built; check the disk")
-    return home / name
+    parts = _Split(dataset, split, encoder, options.limit)
+    write = partial(_write, split=parts, symmetries=options.augment)
+    return cached(dataset, identity, write, options.cache_dir)
 
 
-def _write(building: Path, split: _Split, *, symmetries: bool) -> dict[str, dict[str, Any]]:
+def _write(building: Path, *, split: _Split, symmetries: bool) -> dict[str, dict[str, Any]]:
     """Fill a new folder with arrays; their facts."""
     files, encoder = ArrayFiles(building), split.encoder
     _encode(files, split, building)
@@ -131,17 +104,17 @@ def _write(building: Path, split: _Split, *, symmetries: bool) -> dict[str, dict
             "labels"
         )
     if encoder.by_move:
-        files.append({"starts": _starts(files.read("arms"))})
+        files.append({"starts": starts_of(files.read("arms"))})
     if encoder.choices and not encoder.by_move:
         files.append(_link(files, _held_out_keys(split)))
     if "policy" in encoder.columns:
-        files.append({"policy_starts": _starts(files.read("policy_counts"))})
+        files.append({"policy_starts": starts_of(files.read("policy_counts"))})
     if symmetries:
         files.append({"symmetries": encoder.symmetric_places(_sample(split))})
     return files.close()
 
 
-def _starts(counts: NDArray[np.int32]) -> NDArray[np.int64]:
+def starts_of(counts: NDArray[np.int32]) -> NDArray[np.int64]:
     """[R + 1] where each window's entries begin."""
     return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
 
@@ -154,44 +127,7 @@ def _link(files: ArrayFiles, held_out: NDArray[np.uint64]) -> Arrays:
     candidate = order[place]
     following = np.where(np.isin(children, held_out), HELD_OUT, UNKNOWN)
     following = np.where(keys[candidate] == children, candidate, following)
-    return {"starts": _starts(files.read("counts")), "next": following.astype(np.int64)}
-
-
-class ArrayFiles:
-    """Arrays that grow on the disk along their first axis."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._open: dict[str, BinaryIO] = {}
-        self._facts: dict[str, dict[str, Any]] = {}
-
-    def append(self, arrays: Arrays) -> None:
-        """Add rows; the first call settles each array's type and inner shape."""
-        for name, rows in arrays.items():
-            if name not in self._open:
-                self._open[name] = (self._folder / f"{name}.bin").open("wb")
-                self._facts[name] = {"dtype": rows.dtype.str, "shape": [0, *rows.shape[1:]], "crc32": 0}
-            data = np.ascontiguousarray(rows).tobytes()
-            self._open[name].write(data)
-            self._facts[name]["shape"][0] += len(rows)
-            self._facts[name]["crc32"] = zlib.crc32(data, self._facts[name]["crc32"])
-
-    def length(self, name: str) -> int:
-        """Rows so far."""
-        return int(self._facts[name]["shape"][0]) if name in self._facts else 0
-
-    def read(self, name: str) -> NDArray[Any]:
-        """All rows so far, in memory."""
-        self._open[name].flush()
-        return np.fromfile(self._folder / f"{name}.bin", self._facts[name]["dtype"]).reshape(self._facts[name]["shape"])
-
-    def close(self) -> dict[str, dict[str, Any]]:
-        """Flush to the disk; type, shape and CRC-32 of each array."""
-        for file in self._open.values():
-            file.flush()
-            os.fsync(file.fileno())
-            file.close()
-        return self._facts
+    return {"starts": starts_of(files.read("counts")), "next": following.astype(np.int64)}
 
 
 def _encode(files: ArrayFiles, split: _Split, scratch: Path) -> None:
@@ -220,9 +156,9 @@ def _encode(files: ArrayFiles, split: _Split, scratch: Path) -> None:
 def _held_out_keys(split: _Split) -> NDArray[np.uint64]:
     """Keys of the positions of all records that are not in a split."""
     keys = [np.empty(0, np.uint64)]
-    for number, batch in enumerate(split.dataset.batches([*_COLUMNS, "split"], batch_rows=BATCH_ROWS)):
+    for number, batch in enumerate(split.dataset.batches([*COLUMNS, "split"], batch_rows=BATCH_ROWS)):
         others = batch.filter(pa.array([name != split.name for name in batch.column("split").to_pylist()]))
-        keys.append(split.encoder.keys(_records(split.dataset, others, _COLUMNS, f"batch {number}, record", 0)))
+        keys.append(split.encoder.keys(records_of(split.dataset, others, COLUMNS, f"batch {number}, record", 0)))
     return np.unique(np.concatenate(keys))
 
 
@@ -235,20 +171,21 @@ def _sample(split: _Split) -> list[WindowRecord]:
 
 def _chunks(split: _Split, worker: int = 0, workers: int = 1) -> Iterator[list[WindowRecord]]:
     """Every ``workers``-th batch of a split, beginning with batch ``worker``; only those are turned into objects."""
-    start, names = 0, [*_COLUMNS, *split.encoder.columns]
+    start, names = 0, [*COLUMNS, *split.encoder.columns]
     for number, batch in enumerate(split.dataset.batches(names, split.name, BATCH_ROWS)):
         if split.limit is not None:
             batch = batch.slice(0, max(0, split.limit - start))
             if batch.num_rows == 0:
                 return
         if number % workers == worker:
-            yield _records(split.dataset, batch, names, f"record {split.name}", start)
+            yield records_of(split.dataset, batch, names, f"record {split.name}", start)
         start += batch.num_rows
 
 
-def _records(
+def records_of(
     dataset: Dataset, batch: pa.RecordBatch, names: Sequence[str], what: str, start: int
 ) -> list[WindowRecord]:
+    """The rows of a batch that has some columns; ``what`` and the number from ``start`` on name each in messages."""
     records = []
     for number, row in enumerate(batch.select(list(names)).to_pylist(), start):
         r = Record.from_row(row)
@@ -359,78 +296,17 @@ def _work(task: dict[str, Any]) -> None:
         raise SystemExit(1) from error
 
 
-def _is_whole(folder: Path) -> bool:
-    """Whether a cache is as it was written; where a byte differs it is deleted."""
-    try:
-        meta = json.loads((folder / META_FILE).read_text())
-        for name, facts in meta["arrays"].items():
-            if _checksum(folder / f"{name}.bin") != facts["crc32"]:
-                raise ValueError(f"{name}.bin differs from what was written")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        _log.warning("%s: damaged cache of windows (%s); it is rebuilt", folder, error)
-        shutil.rmtree(folder, ignore_errors=True)
-        return False
-    return True
-
-
-def _checksum(path: Path) -> int:
-    crc = 0
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            crc = zlib.crc32(chunk, crc)
-    return crc
-
-
-def _put(building: Path, final: Path) -> None:
-    """Rename a finished cache to its place, unless another process was faster."""
-    try:
-        building.rename(final)
-    except OSError:
-        if not (final / META_FILE).is_file():
-            raise
-
-
-def _user_caches() -> Iterator[Path]:
-    base = os.environ.get("XDG_CACHE_HOME")
-    yield (Path(base) if base else Path.home() / ".cache") / "genpolicy" / "windows"
-    yield Path(tempfile.gettempdir()) / "genpolicy-windows"
-
-
-def _writable(homes: list[Path]) -> Path:
-    """The first of some folders that can be written to; leftovers of killed builds are deleted from it."""
-    refused: list[str] = []
-    for home in homes:
-        try:
-            home.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=home):
-                pass
-        except OSError as error:
-            refused.append(f"{home} ({error.strerror})")
-            continue
-        for left in home.glob(f"{_BUILDING}{socket.gethostname()}-*"):
-            pid = left.name.rsplit("-", 2)[1]
-            if pid.isdigit() and not _alive(int(pid)):
-                shutil.rmtree(left, ignore_errors=True)
-        return home
-    raise DatasetError(f"no folder for the cache of windows can be written to: {', '.join(refused)}; set cache_dir")
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
-
-
 def _has_move_values(dataset: Dataset, split: str) -> bool:
     columns = (batch.column("move_values") for batch in dataset.batches(["move_values"], split))
     return any(column.null_count < len(column) for column in columns)
 
 
-def _check_game(dataset: Dataset, game: Game[Any]) -> None:
+def check_game(dataset: Dataset, game: Game[Any]) -> None:
+    """See that a data set is of a game.
+
+    Raises:
+        DatasetError: it is of another one.
+    """
     from genpolicy.registry import load_game
 
     spec = dataset.game_spec

@@ -102,7 +102,7 @@ class WindowEncoder:
         """
         if self.by_move:
             return self._encode_arms(records)
-        played = [_PlayedLine(self.game, record, self._num_moves) for record in records]
+        played = [PlayedLine(self.game, record, self._num_moves) for record in records]
         viewers = np.array([p.players[0] if self.viewer == "mover" else 0 for p in played], np.int8)
         tokens = np.full((len(records), self.layout.length), self.layout.mask, np.int16)
         for slot in self.layout.slots:
@@ -128,10 +128,12 @@ class WindowEncoder:
 
     def keys(self, records: Sequence[WindowRecord]) -> NDArray[np.uint64]:
         """[number of records] keys of their positions."""
-        return np.array([_key(self.game, _PlayedLine(self.game, record, 0).states[0]) for record in records], np.uint64)
+        return np.array(
+            [position_key(self.game, PlayedLine(self.game, record, 0).states[0]) for record in records], np.uint64
+        )
 
     def _encode_arms(self, records: Sequence[WindowRecord]) -> Arrays:
-        played = [_PlayedLine(self.game, record, 0) for record in records if record.move_values]
+        played = [PlayedLine(self.game, record, 0) for record in records if record.move_values]
         viewers = np.array([p.players[0] if self.viewer == "mover" else 0 for p in played], np.int8)
         tokens = np.full((len(played), self.layout.length), self.layout.mask, np.int16)
         if played:
@@ -146,7 +148,7 @@ class WindowEncoder:
             "arm_value": np.array([value for _, values in arms for value in values], np.int16),
         }
 
-    def _arms(self, played: _PlayedLine, viewer: int) -> tuple[list[int], list[int]]:
+    def _arms(self, played: PlayedLine, viewer: int) -> tuple[list[int], list[int]]:
         """Action and value tokens of a record's moves, in the order of their ids."""
         record, game = played.record, self.game
         legal = set(game.legal(played.states[0]).tolist())
@@ -157,7 +159,7 @@ class WindowEncoder:
         seen = self.layout.move_offset + game.moves.seen_by(moves, viewer)
         return seen.tolist(), [self._value_token(by_move[move], record) for move in moves.tolist()]
 
-    def _token(self, kind: str, ply: int, played: _PlayedLine, viewer: int) -> int:
+    def _token(self, kind: str, ply: int, played: PlayedLine, viewer: int) -> int:
         if kind == "action":
             return self.layout.move_offset + int(self.game.moves.seen_by(np.array([played.moves[ply]]), viewer)[0])
         return self._value_token(played.score(ply), played.record)
@@ -165,7 +167,7 @@ class WindowEncoder:
     def _value_token(self, score: str | None, record: WindowRecord) -> int:
         if score is None or not self.layout.num_value_bins:
             return self.layout.mask
-        value = _value(score, record, self.scale)
+        value = value_of(score, record, self.scale)
         return self.layout.value_offset + probability_to_bin(value_to_probability(value), self.layout.num_value_bins)
 
     def _encode_states(self, states: Sequence[Any], viewers: NDArray[np.int8]) -> NDArray[np.int16]:
@@ -174,7 +176,7 @@ class WindowEncoder:
         except ValueError as error:
             raise DatasetError(f"a state has no tokens: {error}") from error
 
-    def _encode_columns(self, played: Sequence[_PlayedLine], viewers: NDArray[np.int8]) -> Arrays:
+    def _encode_columns(self, played: Sequence[PlayedLine], viewers: NDArray[np.int8]) -> Arrays:
         """The other columns of some windows' records."""
         arrays: Arrays = {}
         if "played" in self.columns:
@@ -195,21 +197,21 @@ class WindowEncoder:
             arrays["policy_share"] = np.array(shares, np.float32)
         return arrays
 
-    def _encode_choices(self, played: Sequence[_PlayedLine]) -> Arrays:
-        moves: list[list[int]] = [_best_moves(p) for p in played]
-        after = [_child(self.game, p, move) for p, best in zip(played, moves, strict=True) for move in best]
+    def _encode_choices(self, played: Sequence[PlayedLine]) -> Arrays:
+        moves: list[list[int]] = [best_moves_of(p) for p in played]
+        after = [child_of(self.game, p, move) for p, best in zip(played, moves, strict=True) for move in best]
         children = np.zeros((len(after), self.num_viewers, self.layout.state_length), np.int16)
         if after:
             for viewer in range(self.num_viewers):
                 children[:, viewer] = self._encode_states(after, np.full(len(after), viewer, np.int8))
         return {
             "counts": np.array([len(best) for best in moves], np.int32),
-            "keys": np.array([_key(self.game, p.states[0]) for p in played], np.uint64),
+            "keys": np.array([position_key(self.game, p.states[0]) for p in played], np.uint64),
             "values": np.array([self._value_token(p.score(0), p.record) for p in played], np.int16),
             "move": np.array([move for best in moves for move in best], np.int16),
             "child": children,
-            "over": np.array([_is_over(self.game, state) for state in after], np.bool_),
-            "child_keys": np.array([_key(self.game, state) for state in after], np.uint64),
+            "over": np.array([is_over(self.game, state) for state in after], np.bool_),
+            "child_keys": np.array([position_key(self.game, state) for state in after], np.uint64),
         }
 
     def symmetric_places(self, records: Sequence[WindowRecord]) -> NDArray[np.int64]:
@@ -219,7 +221,7 @@ class WindowEncoder:
         rearrangement explains all of them (a symmetry that swaps colours, say). The first row is the identity; the
         second array gives the index of each in ``game.symmetries``, -1 first.
         """
-        states = [state for record in records for state in _PlayedLine(self.game, record, self._num_moves).states]
+        states = [state for record in records for state in PlayedLine(self.game, record, self._num_moves).states]
         identity = np.broadcast_to(np.arange(self.layout.state_length), (self.num_viewers, self.layout.state_length))
         rows: list[NDArray[np.int64]] = [np.insert(identity.astype(np.int64), 0, -1, axis=1)]
         for index, symmetry in enumerate(self.game.symmetries):
@@ -250,7 +252,7 @@ class WindowEncoder:
         return np.array(chosen, np.int64)
 
 
-class _PlayedLine:
+class PlayedLine:
     """A record's line, played on the board."""
 
     def __init__(self, game: Game[Any], record: WindowRecord, num_moves: int) -> None:
@@ -292,37 +294,44 @@ class _PlayedLine:
         if ply < len(self.record.scores) and self.record.scores[ply] is not None:
             return self.record.scores[ply]
         if ply == 0 and self.record.move_values:
-            return max(self.record.move_values.values(), key=lambda score: _value(score, self.record))
+            return max(self.record.move_values.values(), key=lambda score: value_of(score, self.record))
         return None
 
 
-def _best_moves(played: _PlayedLine) -> list[int]:
+def best_moves_of(played: PlayedLine) -> list[int]:
     """The moves that are best by the record: all that tie, or the line's first where it values no moves."""
-    values = {move: _value(score, played.record) for move, score in played.record.move_values.items()}
+    values = {move: value_of(score, played.record) for move, score in played.record.move_values.items()}
     if not values:
         return played.moves[:1]
     best = max(values.values())
     return sorted(played.move(move) for move, value in values.items() if value == best)
 
 
-def _child(game: Game[Any], played: _PlayedLine, move: int) -> Any:
+def child_of(game: Game[Any], played: PlayedLine, move: int) -> Any:
+    """The position after a move in a line's first one.
+
+    Raises:
+        DatasetError: the move is not legal; the message names the record.
+    """
     try:
         return game.play(played.states[0], move)
     except ValueError as error:
         raise DatasetError(f"{played.record.where}: {error}") from error
 
 
-def _value(score: str, record: WindowRecord, scale: float = CENTIPAWN_SCALE) -> float:
+def value_of(score: str, record: WindowRecord, scale: float = CENTIPAWN_SCALE) -> float:
+    """A score's value in [-1, 1]; one that cannot be read is a ``DatasetError``."""
     try:
         return score_to_value(score, scale)
     except ValueError as error:
         raise DatasetError(f"{record.where}: {error}") from error
 
 
-def _is_over(game: Game[Any], state: Any) -> bool:
+def is_over(game: Game[Any], state: Any) -> bool:
+    """Whether a game has ended, by its result or because nothing can be played."""
     return game.outcome(state) is not None or len(game.legal(state)) == 0
 
 
-def _key(game: Game[Any], state: Any) -> int:
+def position_key(game: Game[Any], state: Any) -> int:
     """64 bits of a position's key."""
     return int.from_bytes(hashlib.blake2b(repr(game.key(state)).encode(), digest_size=8).digest(), "little")
