@@ -34,7 +34,8 @@ class MoveVocabulary:
     target: NDArray[np.int16]
     """[M] index of the state token that the move ends on; -1 for none."""
     kind: NDArray[np.int16]
-    """[M] 0 for a plain move; 1, 2, ... for promotions, drops and whatever else shares source and target."""
+    """[M] 0 for a plain move; 1, 2, ... for promotions, drops and whatever else shares source and target. Moves that
+    have neither may share one; a network takes ``move_rank: 0`` then."""
     num_kinds: int
     """Number of kinds, at least 1."""
     mirrored: NDArray[np.int64]
@@ -115,8 +116,9 @@ class StateTokenizer(ABC, Generic[StateT]):
     """Turns states into rows of ``length`` symbol ids and, where it ``decodes``, back."""
 
     decodes: ClassVar[bool] = True
-    """Whether ``decode`` gives back the state of any row that ``encode`` makes. Learned codes need not; what a policy
-    imagines then has no text."""
+    """Whether ``decode`` gives back the state of any row that ``encode`` makes. Learned codes need not, nor rules that
+    cannot be set to a position; what a policy imagines then has a text only where it is what the rules make of the
+    line, and no other imagined board can be told from nonsense."""
 
     symbols: tuple[str, ...]
     """The S symbols in id order, printable."""

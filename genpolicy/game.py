@@ -68,6 +68,8 @@ class Game(ABC, Generic[StateT]):
     protocol: Literal["uci", "usi", "none"]
     players: tuple[str, str]
     """Names of the two sides for people, player 0 first, e.g. ``("White", "Black")``."""
+    alternates: bool = True
+    """Whether each move gives the turn to the other player. Where not, what counts plies by sides refuses the game."""
 
     files: Files | None = None
     """Reads and writes files; None where the game has no files."""
@@ -197,7 +199,12 @@ class Game(ABC, Generic[StateT]):
 
         Returns:
             The number of plies, odd; None where no win is forced within ``max_plies``.
+
+        Raises:
+            ValueError: the players of the game do not alternate.
         """
+        if not self.alternates:
+            raise ValueError(f"game {self.spec!r}: distances to mate need players that alternate")
         seen: dict[tuple[Any, int], bool] = {}
         lengths = range(1, max_plies + 1, 2)
         return next((plies for plies in lengths if _wins_within(self, state, plies, seen, check)), None)

@@ -303,17 +303,20 @@ def split_spec(spec: str) -> tuple[str, dict[str, str]]:
     """Name and arguments of ``"name:key=value,key=value"``.
 
     A value in square brackets may hold commas, and so another specification: ``coded:game=[connect:rows=3,cols=3]``.
-    The outermost pair of brackets is taken off.
+    The outermost pair of brackets is taken off. A first word without ``=`` is the value of ``game``:
+    ``openspiel:breakthrough,rows=5``.
 
     Raises:
-        ValueError: an argument without ``=``, a key given twice, or brackets that do not match.
+        ValueError: another argument without ``=``, a key given twice, or brackets that do not match.
     """
     name, _, rest = spec.partition(":")
     if not _is_balanced(rest):
         raise ValueError(f"in {spec!r}: the square brackets do not match")
     arguments: dict[str, str] = {}
-    for part in filter(None, _split_outside_brackets(rest, ",")):
+    for number, part in enumerate(filter(None, _split_outside_brackets(rest, ","))):
         key, equals, value = part.partition("=")
+        if not equals and number == 0:
+            key, equals, value = "game", "=", part
         if not equals or key.strip() in arguments:
             raise ValueError(f"in {spec!r}: {part!r} is not one key=value (each key once)")
         value = value.strip()
@@ -401,7 +404,8 @@ def _check_arguments(spec: str, game: Any, arguments: Mapping[str, str]) -> None
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return
     takes = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    for name in arguments:
+    for name, value in arguments.items():
         if name not in takes:
             hint = did_you_mean(name, takes)
-            raise ValueError(f"game {spec!r}: no argument {name!r}.{hint} It takes: {', '.join(takes) or 'none'}")
+            wrong = f"no argument {name!r}" if f"{name}=" in spec else f"{value!r} is not one key=value"
+            raise ValueError(f"game {spec!r}: {wrong}.{hint} It takes: {', '.join(takes) or 'none'}")

@@ -56,7 +56,8 @@ class NetworkConfig:
     tied: bool = False
     """Whether the head's rows are the input embedding's, as in GPT-2 and the paper."""
     move_rank: int = 32
-    """Inner width of the factorised move head (``board`` geometry with the ``typed`` head)."""
+    """Inner width of the factorised move head (``board`` geometry with the ``typed`` head); 0 is a plain linear head,
+    for moves that squares do not tell apart."""
     init_std: float = 0.02
     """Standard deviation of the initial weights, GPT-2's; projections back into the residual stream get
     ``init_std / sqrt(2 num_layers)``."""
@@ -68,9 +69,9 @@ class NetworkConfig:
         _one_of("geometry", self.geometry, GEOMETRIES)
         _one_of("positions", self.positions, POSITIONS)
         _one_of("head", self.head, HEADS)
-        for key in ("num_layers", "width", "num_heads", "move_rank"):
-            if not 1 <= getattr(self, key) <= MAX_SIZE:
-                raise ConfigError(f"{key} must be at least 1 and at most {MAX_SIZE:,}, got {getattr(self, key)}")
+        for key, least in (("num_layers", 1), ("width", 1), ("num_heads", 1), ("move_rank", 0)):
+            if not least <= getattr(self, key) <= MAX_SIZE:
+                raise ConfigError(f"{key} must be at least {least} and at most {MAX_SIZE:,}, got {getattr(self, key)}")
         for key in ("mlp_ratio", "init_std"):
             if not 0 < getattr(self, key) < 1e6:
                 raise ConfigError(f"{key} must be above 0 and below 1e6, got {getattr(self, key)}")

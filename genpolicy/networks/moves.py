@@ -102,7 +102,11 @@ class MoveHead(nn.Module):
         if (counts > 1).any():
             move = int(first[counts > 1][0])
             same = [moves[int(i)] for i in np.flatnonzero(cell_of == cell_of[move])]
-            raise ConfigError(f"moves {', '.join(same)} share source, target and kind: give them kinds of their own")
+            few = ", ".join(same[:4]) + (", ..." if len(same) > 4 else "")
+            raise ConfigError(
+                f"moves {few} share source, target and kind, so a head by squares cannot tell them apart: set "
+                "network.move_rank=0, or give them kinds of their own"
+            )
         inverse = np.full(num_cells, len(moves))
         inverse[cell_of] = np.arange(len(moves))
         action_of = np.zeros(layout.length, np.int64)

@@ -234,8 +234,8 @@ class DenoisingTransformer(nn.Module):
         if config.head == "unified":
             self.head = UnifiedHead(layout, config.width, embedding)
         else:
-            rank = config.move_rank if config.geometry == "board" else None
-            self.head = TypedHead(layout, config.width, embedding, rank)
+            rank = config.move_rank if config.geometry == "board" else 0
+            self.head = TypedHead(layout, config.width, embedding, rank or None)
         self.initialise(generator)
 
     @torch.no_grad()

@@ -300,7 +300,7 @@ def best_allowed(policy: Policy, state: Any, decision: Decision, control: Contro
         result = game.outcome(after)
         if result is None:
             result = decide_with(policy, [after], Control(control.check))[0].value
-        worth[move] = 0.0 if result is None else -result
+        worth[move] = 0.0 if result is None else result * (1 if game.player(after) == game.player(state) else -1)
     best = max(allowed, key=lambda move: worth[move])
     return Decision(best, value=worth[best], line=(best,), stats=decision.stats)
 

@@ -152,7 +152,7 @@ class Imagination(Roots):
         learner: Its paradigm imagines a value and a state after the first move, its viewer is the mover.
 
     Raises:
-        ConfigError: it has no values or no states, or sees boards from a fixed side.
+        ConfigError: it has no values or no states, or sees boards from a fixed side; or players do not alternate.
     """
 
     def __init__(self, learner: DiffusionLearner) -> None:
@@ -166,6 +166,8 @@ class Imagination(Roots):
                 f"paradigm {layout.paradigm!r} with horizon {layout.horizon} imagines no board after the first move: "
                 f"{way_out} and horizon 2 or more"
             )
+        if not learner.game.alternates:
+            raise ConfigError(f"imagined boards need players that alternate; those of {learner.game.spec!r} do not")
         super().__init__(learner)
         self._value, self._state = value.start, slice(state.start, state.stop)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -363,19 +363,21 @@ class NetworkPolicy(WeightsPolicy):
         marginal, best = first.marginal.cpu().numpy(), first.best.cpu().numpy()
         stats = {"network_calls": float(imagined.num_calls), "ms": 1e3 * (time.perf_counter() - began) / len(states)}
         decisions = [
-            self._decision(legal[i], marginal[i, seen[i]], int(best[i]), filled[i], int(viewers[i]), stats)
-            for i in range(len(states))
+            self._decision(state, legal[i], marginal[i, seen[i]], int(best[i]), filled[i], int(viewers[i]), stats)
+            for i, state in enumerate(states)
         ]
         if imagined.searched is None:
             return decisions
-        return [self._varied(made, imagined.searched, i, int(viewers[i])) for i, made in enumerate(decisions)]
+        return [
+            self._varied(made, imagined.searched, i, states[i], int(viewers[i])) for i, made in enumerate(decisions)
+        ]
 
-    def _varied(self, decision: Decision, found: Candidates, row: int, viewer: int) -> Decision:
-        """The decision with the line, the boards and the worth of each of its candidates."""
+    def _varied(self, decision: Decision, found: Candidates, row: int, state: Any, viewer: int) -> Decision:
+        """The decision of a state with the line, the boards and the worth of each of its candidates."""
         lines = self.game.moves.seen_by(found.lines[row].cpu().numpy(), viewer)
         boards, values = found.boards[row].cpu().numpy(), (2 * found.worth[row] - 1).tolist()
         variations = tuple(
-            Variation(tuple(line), values[k], states=tuple(self._text_of(board, viewer) for board in boards[k]))
+            Variation(tuple(line), values[k], states=self._texts_of(boards[k], viewer, state, line))
             for k, line in enumerate(lines.tolist())
             if line[0] >= 0
         )
@@ -384,6 +386,7 @@ class NetworkPolicy(WeightsPolicy):
 
     def _decision(
         self,
+        state: Any,
         legal: list[int],
         scores: NDArray[np.float64],
         best: int,
@@ -402,11 +405,8 @@ class NetworkPolicy(WeightsPolicy):
         if move not in policy:
             move = max(policy, key=lambda each: (policy[each], -each))
         mass = float(min(1.0, np.exp(scores).sum()))
-        states = tuple(
-            self._text_of(row[s.start : s.stop], viewer)
-            for s in self._imagined_slots()
-            if s.kind == "state" and not s.given
-        )
+        boards = [row[s.start : s.stop] for s in self._imagined_slots() if s.kind == "state" and not s.given]
+        states = self._texts_of(boards, viewer, state, line)
         return Decision(
             move, policy=policy, line=line, states=states, stats={**stats, "raw_legal": raw_legal, "legal_mass": mass}
         )
@@ -418,9 +418,26 @@ class NetworkPolicy(WeightsPolicy):
             return -1
         return int(self.game.moves.seen_by(np.array([move]), viewer)[0])
 
+    def _texts_of(
+        self, boards: Iterable[NDArray[np.int64]], viewer: int, state: Any, line: Sequence[int]
+    ) -> tuple[str | None, ...]:
+        """Texts of the states imagined after each move of a line from a state; None where tokens stand for no position.
+
+        Where the tokens do not decode, of those that are what the rules make of the line.
+        """
+        tokenizer, texts = self.layout.tokenizer, list[str | None]()
+        if tokenizer.decodes:
+            return tuple(self._text_of(board, viewer) for board in boards)
+        for board, move in zip(boards, line, strict=False):
+            is_legal = state is not None and move in self.game.legal(state)
+            state = self.game.play(state, move) if is_legal else None
+            is_true = state is not None and np.array_equal(tokenizer.encode([state], [viewer])[0], board)
+            texts.append(self.game.format(state) if is_true else None)
+        return tuple(texts)
+
     def _text_of(self, tokens: NDArray[np.int64], viewer: int) -> str | None:
         """Text of an imagined state; None where the tokens stand for no position."""
-        if tokens.max() >= self.layout.move_offset or not self.layout.tokenizer.decodes:
+        if tokens.max() >= self.layout.move_offset:
             return None
         try:
             return self.game.format(self.layout.tokenizer.decode(tokens, viewer))

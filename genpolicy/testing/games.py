@@ -270,6 +270,8 @@ class _Laws:
             name = game.moves[int(move)]
             after = game.play(state, int(move))
             self.cheap(after)
+            if game.alternates:
+                self.hold("players alternate", text, game.player(after) != game.player(state), name)
             same = game.format(game.play(state, move)) == game.format(after)
             self.hold("play gives the same position each time, int or numpy id", text, same, name)
             self.hold("play changes the position", text, game.format(after) != text, name)

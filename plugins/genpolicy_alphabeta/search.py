@@ -102,7 +102,7 @@ class AlphaBeta:
         table: Remember what was searched, where the game says what may share a value.
 
     Raises:
-        ValueError: a limit or count out of range, or an evaluator and a comparator.
+        ValueError: a limit or count out of range, an evaluator and a comparator, or players that do not alternate.
     """
 
     def __init__(
@@ -124,6 +124,10 @@ class AlphaBeta:
                 raise ValueError(f"{name} must be at least 1, got {limit}")
         if quiescence < 0 or prior_depth < 1:
             raise ValueError(f"quiescence is 0 or more and prior_depth 1 or more, got {quiescence} and {prior_depth}")
+        if not game.alternates:
+            raise ValueError(
+                f"alpha-beta needs players that alternate, and those of {game.spec!r} do not; take mcts:rollout"
+            )
         if evaluator is not None and comparator is not None:
             raise ValueError("leaves are valued by an evaluator or told apart by a comparator, not both")
         self.game, self.depth, self.nodes, self.movetime_ms = game, depth, nodes, movetime_ms

@@ -7,7 +7,7 @@ A line is s_0 a_0 s_1 a_1 ... with s_0 the given position. For step i, over all 
   it. Else by the record: a_0 .. a_i are the first i + 1 moves of the labelled line (at step 0 any move that ties with
   the best counts); only positions whose label has a move i are counted.
 - *valid state*: the tokens of s_i stand for a position, by the game's own test (``StateTokenizer.decode``). At step 0
-  always.
+  always. A game whose tokens do not decode has none: there s_i counts as a position where it is the one after a_{i-1}.
 - *match*: s_{i-1} stands for a position, a_{i-1} is legal in it, and s_i is the position after it: in full text, move
   counters included. *match board*: the same by ``Game.key``, move counters left out. Step 0 has none.
 
@@ -145,12 +145,13 @@ def _follow(game: Game[Any], position: LabelledPosition, decision: Decision, tal
                 break  # a paradigm without states imagines moves only
             text = decision.states[step - 1]
             state = None if text is None else game.parse(text)
-            tally.add(step, "valid_state", position.cluster, state is not None)
+            if game.tokens.decodes:
+                tally.add(step, "valid_state", position.cluster, state is not None)
             true = _after(game, before, decision.line[step - 1])
             both = true is not None and state is not None
             tally.add(step, "match", position.cluster, both and game.format(true) == game.format(state))
             tally.add(step, "match_board", position.cluster, both and game.key(true) == game.key(state))
-        else:
+        elif game.tokens.decodes:
             tally.add(0, "valid_state", position.cluster, True)
         legal: Sequence[int] = [] if state is None else game.legal(state).tolist()
         if state is not None and (len(legal) == 0 or (step > 0 and game.outcome(state) is not None)):

@@ -128,14 +128,15 @@ class GreedyPolicy(SeededPolicy):
 
     def _choose(self, state: Any, legal: list[int], seed: int, control: Control) -> Decision:
         control.check()
-        values = {move: self._value(self.game.play(state, move)) for move in legal}
+        values = {move: self._value(state, self.game.play(state, move)) for move in legal}
         best = max(values.values())
         tied = [move for move, value in values.items() if value == best]
         move = random.Random(seed).choice(tied)
         policy = {each: (1.0 / len(tied) if values[each] == best else 0.0) for each in legal}
         return Decision(move, policy=policy, value=best, line=(move,), stats={"raw_legal": 1.0})
 
-    def _value(self, after: Any) -> float:
+    def _value(self, before: Any, after: Any) -> float:
         """Value of a position for the player who has just moved."""
         result = self.game.outcome(after)
-        return 0.0 - (evaluation(self.game)(after) if result is None else result)
+        value = evaluation(self.game)(after) if result is None else result
+        return value if self.game.player(after) == self.game.player(before) else 0.0 - value

@@ -50,9 +50,11 @@ class StateValuePolicy(ValuePolicy):
     def _value_moves(
         self, states: Sequence[Any], legal: list[list[int]]
     ) -> tuple[list[FloatArray], list[FloatArray], int]:
-        """See ``ValuePolicy``: the values after a move, with the sign changed."""
+        """See ``ValuePolicy``: the values after a move, with the sign changed where the other player is to move."""
         game = self.game
+        before = [state for state, moves in zip(states, legal, strict=True) for _ in moves]
         after = [game.play(state, move) for state, moves in zip(states, legal, strict=True) for move in moves]
+        sign = np.array([2 * (game.player(a) == game.player(b)) - 1 for a, b in zip(before, after, strict=True)])
         results = [game.outcome(state) for state in after]
         running = [state for state, result in zip(after, results, strict=True) if result is None]
         known = np.array([0.0 if result is None else float(result) for result in results])
@@ -62,8 +64,8 @@ class StateValuePolicy(ValuePolicy):
             tokens = self.learner.roots(running, self.learner.viewers(running))
             means[is_open], modes[is_open], calls = self._read(tokens)
         ends = np.cumsum([len(moves) for moves in legal])[:-1]
-        # 0 - x and not -x: a draw is 0, not minus 0.
-        return np.split(0.0 - means, ends), np.split(0.0 - modes, ends), calls
+        # A draw is 0, not minus 0.
+        return np.split(0.0 + sign * means, ends), np.split(0.0 + sign * modes, ends), calls
 
 
 StateValueLearner.policy_class = StateValuePolicy

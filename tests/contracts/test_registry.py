@@ -63,6 +63,11 @@ def test_an_argument_that_a_game_does_not_take(spec: str, message: str) -> None:
 def test_specifications_are_split() -> None:
     assert split_spec("chess") == ("chess", {})
     assert split_spec("connect: rows=3 , k = 2,") == ("connect", {"rows": "3", "k": "2"})
+    assert split_spec("openspiel:go,komi=7.5") == ("openspiel", {"game": "go", "komi": "7.5"})
+    with pytest.raises(ValueError, match="'go' is not one key=value"):
+        split_spec("openspiel:game=hex,go")
+    with pytest.raises(ValueError, match="'go' is not one key=value"):
+        split_spec("openspiel:hex,go")
 
 
 def test_brackets_hold_a_specification_within_another() -> None:

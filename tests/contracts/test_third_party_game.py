@@ -18,11 +18,17 @@ from numpy.typing import NDArray
 from genpolicy import load_game, registry
 from genpolicy.errors import IllegalMoveError, RegistryError, SourceError
 from genpolicy.facets import evaluation, reader, writer
-from genpolicy.game import Game, IntArray, MoveVocabulary, StateTokenizer, View
-from genpolicy.search.model import even
+from genpolicy.game import Game, Hints, IntArray, MoveVocabulary, StateTokenizer, View
+from genpolicy.networks import NetworkConfig
+from genpolicy.search.model import RulesModel, even
 from genpolicy.sequence import Layout
 from genpolicy.testing import check_game
 from genpolicy_alphabeta.search import AlphaBeta
+from genpolicy_mcts.mcts import Mcts
+from genpolicy_mcts.selection import MctsConfig
+from genpolicy_policy_baselines.simple import GreedyPolicy
+from genpolicy_policy_baselines.state_value import StateValueLearner
+from genpolicy_policy_baselines.value import ValueConfig
 
 
 class NimTokens(StateTokenizer[tuple[int, int]]):
@@ -97,6 +103,68 @@ def nim(monkeypatch: pytest.MonkeyPatch) -> Game[Any]:
 def test_it_is_found_and_keeps_the_laws(nim: Game[Any]) -> None:
     assert type(nim) is NimGame
     check_game(nim, perft={1: 3, 2: 9, "4 B": {1: 3, 2: 6}}, texts=["1 B", "0 A"], bad_texts=["13 A", "4 C", "04 A"])
+
+
+class AgainNim(NimGame):
+    """Who takes one match moves again."""
+
+    def play(self, state: tuple[int, int], move_id: int) -> tuple[int, int]:
+        left, player = super().play(state, move_id)
+        return left, player ^ (move_id == 0)
+
+    def outcome(self, state: tuple[int, int]) -> float | None:
+        return None if state[0] else -1.0
+
+
+def test_players_that_do_not_alternate_are_declared() -> None:
+    game = AgainNim()
+    with pytest.raises(AssertionError, match="players alternate"):
+        check_game(game)
+    game.alternates = False
+    check_game(game)
+    with pytest.raises(ValueError, match="alpha-beta needs players that alternate"):
+        AlphaBeta(game)
+    with pytest.raises(ValueError, match="mate need players that alternate"):
+        game.mate_distance(game.parse(), 3)
+
+
+def test_searches_and_values_keep_the_side_where_a_player_moves_again() -> None:
+    """With two left the mover takes one and, still to move, the other: who is left without a match loses."""
+    game = AgainNim()
+    game.alternates = False
+    value = {}
+    for left in range(13):  # for the player to move, by brute force
+        after = [game.play((left, 0), move) for move in game.legal((left, 0))]
+        value[left] = max((value[n] * (1 if p == 0 else -1) for n, p in after), default=-1)
+    assert {-1, 1} <= set(value.values())
+    for left in range(1, 7):
+        model = RulesModel(game, even)
+        found = Mcts(model, MctsConfig(simulations=400)).search([(left, 0)], [0])[0]
+        assert np.sign(found.value) == value[left], left
+
+
+class FewerIsBetter(Hints[tuple[int, int]]):
+    gives = ("evaluate",)
+
+    def evaluate(self, state: tuple[int, int]) -> float:
+        return 1 - state[0] / 6
+
+
+def test_values_of_positions_in_which_the_same_player_moves_again_keep_their_sign(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of the moves from 9 to 8 (the same player), 7 and 6 (the other one)."""
+    game = AgainNim()
+    game.alternates, game.hints = False, FewerIsBetter()
+    greedy = GreedyPolicy(game)
+    decision = greedy.decide([(9, 0)])[0]
+    assert (decision.move, decision.value) == (1, pytest.approx(7 / 6 - 1))
+    assert greedy.decide([(5, 0)])[0].value == pytest.approx(1 - 4 / 6)  # one match: 4 are left and it is still to move
+    network = NetworkConfig(num_layers=1, width=8, num_heads=1)
+    policy = StateValueLearner(game, ValueConfig(network=network)).policy()
+    monkeypatch.setattr(policy, "_read", lambda tokens: (np.full(len(tokens), 0.5), np.full(len(tokens), 0.5), 1))
+    means, modes, _ = policy._value_moves([(9, 0)], [[0, 1, 2]])
+    assert means[0].tolist() == modes[0].tolist() == [0.5, -0.5, -0.5]
 
 
 def test_a_game_with_flat_members_is_told_where_they_belong(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +267,7 @@ class BatchTokens(NimTokens):
         (mutated(moves=vocabulary(mirrored=np.array([1, 2, 0]))), "its own inverse"),
         (
             mutated(moves=vocabulary(kind=np.zeros(3, np.int16), num_kinds=1)),
-            "no two moves share source, target and kind",
+            "no two moves with a square share source, target and kind",
         ),
         (mutated(moves=vocabulary(source=np.full(3, 2, np.int16))), "moves.source is a state token or -1"),
         (mutated(tokens=ForgetfulTokens()), "decode\\(encode\\(s\\)\\) has the text of s, viewer 1"),

@@ -132,3 +132,34 @@ def test_the_laws_skip_what_needs_decoding(game: Game[Any], monkeypatch: pytest.
     with pytest.raises(ValueError, match="Codes has no decode"):
         coded.tokens.decode(np.zeros(2, np.int16))
     check_game(coded, num_games=2)
+
+
+class Opaque(StateTokenizer[Any]):
+    """A game's tokens without the way back."""
+
+    decodes: ClassVar[bool] = False
+
+    def __init__(self, inner: StateTokenizer[Any]) -> None:
+        self.inner = inner
+        self.symbols, self.admitted = inner.symbols, inner.admitted
+        self.rows, self.cols, self.hands = inner.rows, inner.cols, inner.hands
+
+    def encode(self, states: Sequence[Any], viewers: Any = None) -> NDArray[np.int16]:
+        return self.inner.encode(states, viewers)
+
+
+def test_imagined_boards_that_do_not_decode_are_judged_by_the_rules(game: Game[Any]) -> None:
+    config = OneStepConfig(network=NetworkConfig(num_layers=1, width=16, num_heads=2))
+    opaque = Opaque(game.tokens)
+    policy = OneStepLearner(game, config, Layout(game, "s-asa", 3, tokenizer=opaque)).policy()
+    root = game.play(game.parse(), 4)  # player 1 is to move
+    first = game.play(root, 0)
+    second = game.play(first, 1)
+    boards = opaque.encode([first, second], [1, 1]).astype(np.int64)
+    texts = policy._texts_of
+    assert texts(boards, 1, root, (0, 1)) == (game.format(first), game.format(second))
+    assert texts(boards, 0, root, (0, 1)) == (None, None)  # seen from the wrong side
+    assert texts(boards, 1, root, (2, 1)) == (None, None)  # not what the moves lead to
+    assert texts(boards, 1, root, (0, 0)) == (game.format(first), None)  # an illegal move ends the line
+    assert texts(boards[::-1], 1, root, (0, 1)) == (None, None)
+    assert texts(boards[:1], 1, root, (-1, -1)) == (None,)

@@ -181,6 +181,14 @@ def test_counters_are_told_from_the_board() -> None:
     assert found.steps[1]["best_action"].value == 1.0
 
 
+def test_a_game_whose_tokens_do_not_decode_has_no_valid_states(game: Game[Any], monkeypatch: Any) -> None:
+    policy, positions = scripted_futures(game)
+    monkeypatch.setattr(type(game.tokens), "decodes", False)
+    found = measure_futures(policy, positions)
+    assert all(step["valid_state"].trials == 0 for step in found.steps)
+    check_shares(found, {measure: EXPECTED[measure] for measure in ("valid_action", "match")})
+
+
 def test_futures_of_a_policy_that_imagines_one_move_have_one_step(game: Game[Any]) -> None:
     policy = genpolicy.load_policy("random", game=game)
     found = measure_futures(policy, [position(game, after(game), (4, 0), {4}, "g")])

@@ -209,8 +209,27 @@ def test_factorised_move_logits_equal_the_formula(gravity: bool, paradigm: tuple
 def test_moves_that_cannot_be_told_apart_are_an_error() -> None:
     game = fake_game()
     game.moves.kind[:] = 0
-    with pytest.raises(ConfigError, match=r"0-4-0, 0-4-1 share source, target and kind"):
-        DenoisingTransformer(Layout(game), NetworkConfig(geometry="board", head="typed"))
+    layout = Layout(game)
+    with pytest.raises(ConfigError, match=r"0-4-0, 0-4-1 share source, target and kind.*move_rank=0"):
+        DenoisingTransformer(layout, NetworkConfig(geometry="board", head="typed"))
+    plain = network(layout, geometry="board", head="typed", move_rank=0)
+    assert plain.head.moves is None
+    hidden = torch.randn(2, layout.length, 16, dtype=torch.float64)
+    action = int(np.flatnonzero(layout.kinds == KINDS.index("action"))[0])
+    group = next(each for each in plain.head(hidden).groups if action in each.positions)
+    symbols = group.symbols.numpy()
+    table = plain.head.table
+    rows = np.searchsorted(table.symbols, symbols)
+    expected = hidden[:, action] @ table.weight[rows].T + table.bias[rows]
+    got = group.logits[:, int((group.positions == action).nonzero())]
+    finite = got > NEGATIVE_INFINITY  # the given first move admits no PAD
+    assert finite.sum() >= 2 * len(game.moves)
+    torch.testing.assert_close(got[finite], expected[finite])
+
+
+def test_the_rank_of_the_move_head_is_not_negative() -> None:
+    with pytest.raises(ConfigError, match="move_rank must be at least 0"):
+        NetworkConfig(move_rank=-1)
 
 
 @pytest.mark.parametrize("positions", ["learned", "rotary"])

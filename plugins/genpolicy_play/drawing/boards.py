@@ -209,8 +209,8 @@ def _actions(game: Game[Any], state: Any, line: Sequence[int], marks: Sequence[t
     first, root = game.player(state), state
     before = [root, *_replayed(game, root, line)]
     for ply, (move, (chance, masked)) in enumerate(zip(line, marks, strict=True)):
-        player = first ^ (ply & 1)
         here = before[ply]
+        player = first ^ (ply & 1) if here is None else game.player(here)
         ended = here is not None and game.outcome(here) is not None
         legal = None if here is None or ended else before[ply + 1] is not None
         places = (-1, -1)
