@@ -14,8 +14,9 @@ import numpy as np
 
 from genpolicy.control import FREE, Control
 from genpolicy.search.model import SearchModel
-from genpolicy_mcts.selection import MctsConfig, Puct, Rule, expected, spread
-from genpolicy_mcts.tree import Tree
+from genpolicy_mcts.gumbel import Gumbel, improved_policy
+from genpolicy_mcts.selection import MctsConfig, Rule, chance_rule, player_rule
+from genpolicy_mcts.tree import Rules, Tree, most_visited
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     # Ye et al. 2025 (arXiv:2502.19805), the MCTS baseline: c_puct 0.1, tau 1, 100 simulations. Theirs is
@@ -44,8 +45,11 @@ class SearchResult:
     """Visits of every choice of the root, by id; those below the root only."""
     q: dict[int, float]
     """Mean return of every visited choice for the player to move at the root, in the range of the model's values."""
+    improved: dict[int, float]
+    """The improved policy with completed worths (``genpolicy_mcts.gumbel``), by id: a target for the prior. It contains
+    the noise of the root's prior (``noise_fraction``)."""
     choice: int
-    """The most visited choice; ties by q, then by prior."""
+    """The most visited choice; ties by q, then by prior; for Gumbel's search by noise, prior and q together."""
     value: float
     """Mean of all values backed up, for the player to move at the root."""
     line: tuple[int, ...]
@@ -74,14 +78,19 @@ class SearchResult:
         Args:
             tau: At least 0; towards 0 the most visited choices share all.
         """
-        counts = np.array(list(self.visits.values()), np.float64)
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            logs = np.log(counts / counts.max()) / tau
-        # A product of two small temperatures may be 0, and that of two large ones infinite: 0 / 0 and -inf / inf.
-        logs = np.where(counts == counts.max(), 0.0, np.where(counts == 0, -np.inf, logs))
-        weights = np.exp(logs)
-        weights /= weights.sum()
-        return {choice: float(weight) for choice, weight in zip(self.visits, weights, strict=True)}
+        return sharpened(self.visits, tau)
+
+
+def sharpened(weights: Mapping[int, float], tau: float) -> dict[int, float]:
+    """Probabilities in proportion to weights^(1 / tau), as in ``SearchResult.distribution``."""
+    counts = np.array(list(weights.values()), np.float64)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        logs = np.log(counts / counts.max()) / tau
+    # A product of two small temperatures may be 0, and that of two large ones infinite: 0 / 0 and -inf / inf.
+    logs = np.where(counts == counts.max(), 0.0, np.where(counts == 0, -np.inf, logs))
+    shares = np.exp(logs)
+    shares /= shares.sum()
+    return {choice: float(share) for choice, share in zip(weights, shares, strict=True)}
 
 
 class Mcts:
@@ -90,15 +99,22 @@ class Mcts:
     Args:
         model: Rules and evaluator, or a learned model.
         config: Settings shared by all trees.
-        rule: How players choose; None for PUCT by ``config``, in units of ``spread`` where values have any range.
-        chance: How outcomes of chance are drawn.
+        rule: How players choose; None for what ``config`` says.
+        chance: How outcomes of chance are drawn; None for what ``config`` says.
     """
 
     def __init__(
-        self, model: SearchModel, config: MctsConfig | None = None, *, rule: Rule | None = None, chance: Rule = expected
+        self,
+        model: SearchModel,
+        config: MctsConfig | None = None,
+        *,
+        rule: Rule | None = None,
+        chance: Rule | None = None,
     ) -> None:
         self.model, self.config = model, config or MctsConfig()
-        self._rules = (rule or Puct(self.config, None if model.bounded else spread), chance)
+        self._is_gumbel = rule is None and self.config.root == "gumbel"
+        self._rule = rule or player_rule(self.config, bounded=model.bounded)
+        self._chance = chance or chance_rule(self.config, bounded=model.bounded)
 
     def search(
         self,
@@ -106,15 +122,18 @@ class Mcts:
         seeds: Sequence[int] | None = None,
         kept: Sequence[Tree | None] | None = None,
         *,
+        planned: int | None = None,
         control: Control = FREE,
     ) -> list[SearchResult]:
         """Search every state.
 
         Args:
             states: Roots, each with at least one choice.
-            seeds: Seed of each root's noise; needed where ``noise_fraction`` is above 0.
+            seeds: Seed of each root's noise; needed where ``noise_fraction`` is above 0, and by Gumbel's search.
             kept: For each state a tree that has it as its root (see ``Tree.subtree``), which is extended in
-                place; None begins a new one. ``simulations`` visits are added to it.
+                place; None begins a new one. ``simulations`` visits are added to it. Gumbel's search continues only
+                its own trees.
+            planned: Simulations of the whole search of which this is a part, for Gumbel's; None for ``simulations``.
             control: Checked before every call of the model. Restricts the choices at the roots of new trees; a kept one
                 has its choices already.
 
@@ -123,24 +142,34 @@ class Mcts:
         """
         config = self.config
         trees = self._roots(states, kept, control)
-        if config.noise_fraction > 0:
-            if seeds is None or len(seeds) != len(states):
-                raise ValueError(f"noise at the root needs one seed for each of {len(states)} states, got {seeds}")
-            for tree, seed in zip(trees, seeds, strict=True):
-                tree.add_noise(config, np.random.default_rng(seed))
-        running = trees
+        is_noisy = config.gumbel_scale > 0 if self._is_gumbel else config.noise_fraction > 0
+        if seeds is None and not is_noisy:
+            seeds = [0] * len(states)
+        if seeds is None or len(seeds) != len(states):
+            raise ValueError(f"noise at the root needs one seed for each of {len(states)} states, got {seeds}")
+        rules = [
+            self._begin(tree, seed, planned or config.simulations) for tree, seed in zip(trees, seeds, strict=True)
+        ]
+        running = list(zip(trees, rules, strict=True))
         while running:
-            waiting = [
-                (tree, path) for tree in running for path in tree.gather(config, self._rules, config.simulations)
-            ]
+            waiting = [(tree, path) for tree, rule in running for path in tree.gather(config, rule, config.simulations)]
             if waiting:
                 control.check()
                 requests = [tree.request(path) for tree, path in waiting]
                 nodes = self.model.expand([embedding for embedding, _ in requests], [choice for _, choice in requests])
                 for row, (tree, path) in enumerate(waiting):
                     tree.receive(config, path, nodes, row)
-            running = [tree for tree in running if not self._is_over(tree)]
-        return [_result(tree) for tree in trees]
+            running = [(tree, rule) for tree, rule in running if not self._is_over(tree)]
+        return [_result(tree, config, rule.choice(tree)) for tree, rule in zip(trees, rules, strict=True)]
+
+    def _begin(self, tree: Tree, seed: int, planned: int) -> Rules:
+        """The rules of one tree, whose root gets its noise."""
+        if self._is_gumbel:
+            gumbel = Gumbel.begin(tree, self.config, planned, seed)
+            return Rules(gumbel, self._chance, gumbel.choice)
+        if self.config.noise_fraction > 0:
+            tree.add_noise(self.config, np.random.default_rng(seed))
+        return Rules(self._rule, self._chance, most_visited)
 
     def _roots(self, states: Sequence[Any], kept: Sequence[Tree | None] | None, control: Control) -> list[Tree]:
         if kept is None:
@@ -164,17 +193,18 @@ class Mcts:
         return remaining <= 0 or (self.config.early_stop and tree.decided(remaining))
 
 
-def _result(tree: Tree) -> SearchResult:
+def _result(tree: Tree, config: MctsConfig, first: int) -> SearchResult:
     ids, children = tree.ids[0], tree.children[0]
     assert ids is not None
     assert children is not None
     visits = dict.fromkeys(sorted(ids.tolist()), 0)
     visits.update({tree.actions[child]: tree.visits[child] for child in children})
-    line = tree.principal_variation()
+    line = [] if tree.chance[0] else tree.principal_variation(first)
     return SearchResult(
         visits=visits,
         q={tree.actions[child]: tree.q(child) for child in children},
-        choice=tree.actions[tree.ranked(0)[0]],
+        improved=improved_policy(tree, config),
+        choice=tree.actions[first],
         value=tree.value,
         line=tuple(tree.actions[node] for node in line),
         embeddings=tuple(tree.embeddings[node] for node in line),

@@ -23,7 +23,7 @@ from genpolicy.policies import declared
 from genpolicy.policies.base import Decision, Policy, decide_with, legal_of, load_policy, resolve_game
 from genpolicy.policies.seeds import RowSeeds
 from genpolicy.search.model import Evaluator, Heuristic, Prior, Rollout, RulesModel, SearchModel, even
-from genpolicy_mcts.mcts import PRESETS, Mcts, SearchResult
+from genpolicy_mcts.mcts import PRESETS, Mcts, SearchResult, sharpened
 from genpolicy_mcts.reuse import KeptTrees
 from genpolicy_mcts.selection import OPTIONS, MctsConfig
 from genpolicy_mcts.thinking import TreeThinker
@@ -133,19 +133,21 @@ class PolicyModel(RulesModel):
 
 
 class MctsPolicy(Policy):
-    """Plays the most visited move of a tree search, or draws one by the visits.
+    """Plays the move that a tree search chooses (the most visited one), or draws one by what was searched.
 
-    ``Decision.policy`` is the visit distribution, in proportion to visits^(1 / tau); ``value`` the mean of the
-    tree; ``line`` and ``states`` its principal variation. Stats: ``simulations`` (added by this search), ``kept``
-    (visits taken over from the search before), ``evaluations`` (positions), ``depth`` (plies of the longest line),
-    ``network_calls`` (shared by the positions of a batch) and ``ms`` (wall time of the batch over its rows).
+    ``Decision.policy`` is what a prior should learn of the search: the visit distribution, in proportion to
+    visits^(1 / tau), or with ``root=gumbel`` the improved policy; ``value`` the mean of the tree; ``line`` and
+    ``states`` its principal variation. Stats: ``simulations`` (added by this search), ``kept`` (visits taken over from
+    the search before), ``evaluations`` (positions), ``depth`` (plies of the longest line), ``network_calls`` (shared by
+    the positions of a batch) and ``ms`` (wall time of the batch over its rows).
 
     Args:
         game: The game.
         model: What is searched: the rules judged by policies (``PolicyModel``), or a learned model.
         config: The search's numbers.
         tau: The visit distribution is visits^(1 / tau), above 0.
-        temperature: The move is drawn from that distribution to the power 1 / temperature; 0 plays the most visited.
+        temperature: The move is drawn from that policy to the power 1 / temperature, among the visited moves; 0 plays
+            the search's choice.
         reuse: Continue from the subtree of the moves played since an earlier decision. ``simulations`` are added to
             it, so a decision then depends on those before it; ``seed`` forgets them.
         seed: Seed of noise and drawn moves; same seed, same game (see ``genpolicy.policies.seeds``).
@@ -178,6 +180,8 @@ class MctsPolicy(Policy):
             raise ValueError(f"tau must be above 0, got {tau}")
         if not 0 <= temperature < math.inf:
             raise ValueError(f"temperature must be at least 0 (0 plays the most visited move), got {temperature}")
+        if reuse and config is not None and config.root == "gumbel":
+            raise ValueError("reuse=true with root=gumbel, which plans all visits of a new tree: leave reuse out")
         self.game, self.model, self.config = game, model, config or MctsConfig()
         self.tau, self.temperature, self.reuse, self._name = float(tau), float(temperature), reuse, name
         self.capped = capped
@@ -223,7 +227,7 @@ class MctsPolicy(Policy):
         line, states = result.line_from(move)
         return Decision(
             move,
-            policy=result.distribution(self.tau),
+            policy=self.target(result),
             value=result.value if self.model.bounded else None,
             line=line,
             states=self.texts(states),
@@ -236,12 +240,19 @@ class MctsPolicy(Policy):
             },
         )
 
+    def target(self, result: SearchResult) -> dict[int, float]:
+        """What a prior should learn of a search, by move: ``Decision.policy``."""
+        return result.improved if self.config.root == "gumbel" else result.distribution(self.tau)
+
     def chosen(self, result: SearchResult, seed: int) -> int:
-        """The move that a search of this policy's plays: the most visited one, or one drawn by the visits."""
+        """The move that a search of this policy's plays: its choice, or one drawn."""
         if self.temperature == 0:
             return result.choice
         generator = np.random.default_rng([seed, 1])  # the seed itself has drawn the noise
-        shares = result.distribution(self.tau * self.temperature)
+        if self.config.root == "gumbel":
+            shares = sharpened({move: result.improved[move] for move in result.q}, self.temperature)
+        else:
+            shares = result.distribution(self.tau * self.temperature)
         return int(generator.choice(list(shares), p=list(shares.values())))
 
     def texts(self, embeddings: Sequence[Any]) -> tuple[str | None, ...]:

@@ -20,13 +20,18 @@ if TYPE_CHECKING:
 
 FirstPlay = Literal["mean", "value", "constant"]
 FIRST_PLAY: tuple[FirstPlay, ...] = ("mean", "value", "constant")
+RootRule = Literal["puct", "gumbel"]
+ChanceRule = Literal["neutral", "adversarial", "cooperative"]
+Normalise = Literal["none", "siblings"]
+LEAST_SPAN = 1e-8
+"""Values that lie closer together are not spread over [0, 1]."""
 SMALL, LARGE = 1e-6, 1e6
 """Range of the constants of a search: beyond them scores become infinite, or visits are lost in rounding."""
 
 
-def _option(default: Any, help: str, **more: Any) -> Any:
+def _option(value: Any, help: str, /, **more: Any) -> Any:
     """A field of ``MctsConfig`` with the rest of its ``Option``."""
-    return field(default=default, metadata={"help": help, **more})
+    return field(default=value, metadata={"default": value, "help": help, **more})
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,33 @@ class MctsConfig:
         basic=True,
     )
     """Visits added below the root."""
+    root: RootRule = _option(  # noqa: RUF009 (a field)
+        "puct", "how the search chooses moves; gumbel is better with few simulations", choices=("puct", "gumbel")
+    )
+    """``puct``, or ``gumbel``: a policy improvement with few simulations (``genpolicy_mcts.gumbel``), which has its own
+    rule for the nodes below the root, too."""
+    num_considered: int = _option(16, "moves that Gumbel's search considers", low=1, usual_high=512)
+    """Choices at the root among which Gumbel's search divides its simulations."""
+    gumbel_scale: float = _option(
+        1.0, "of its noise at the root; 0 plays the same each time", low=0, high=LARGE, usual_high=10
+    )
+    """Factor of the Gumbel noise. 1 draws choices by the prior (self-play); 0 takes the likeliest (play)."""
+    value_scale: float = _option(0.1, "weight of values in its improved policy", low=0, high=LARGE, hidden=True)
+    """Factor of a choice's worth in the improved policy."""
+    maxvisit_init: float = _option(50.0, "visits that add to that weight", low=0, high=LARGE, hidden=True)
+    """Added to the visits of the most visited choice, which that worth is multiplied with."""
+    rescale: bool = _option(True, "rescale the worth of a node's moves to [0, 1] there", hidden=True)
+    """Whether the worth of a node's choices is first moved to [0, 1] by its least and greatest."""
+    chance: ChanceRule = _option(  # noqa: RUF009 (a field)
+        "neutral", "how chance is searched", choices=("neutral", "adversarial", "cooperative"), hidden=True
+    )
+    """``neutral`` visits outcomes by their probabilities; ``adversarial`` and ``cooperative`` choose them by PUCT,
+    against and for the player who moved before, with the probabilities as the prior."""
+    normalise: Normalise = _option(  # noqa: RUF009 (a field)
+        "none", "scale of values in PUCT", choices=("none", "siblings"), hidden=True
+    )
+    """``siblings`` moves the worth of a node's choices to [0, 1] by the least and greatest of theirs and the node's
+    own; what was not visited counts as the least. ``none`` compares values as they are. Gumbel's has ``rescale``."""
     c_puct: float | None = _option(
         None, "weight of the prior in the search", low=0, high=LARGE, usual_low=0.01, usual_high=100, label="c_puct"
     )
@@ -79,8 +111,10 @@ class MctsConfig:
     """Concentration of the noise at the root."""
     noise_fraction: float = _option(0.0, "share of the noise at the root", low=0, high=1)
     """Share of that noise in the root's prior. 0: none (play); 0.25: AlphaZero's self-play."""
-    leaves: int = _option(8, "most leaves of one tree in flight", low=1, usual_high=4096, hidden=True)
-    """Most leaves of one tree in flight. 1 is the sequential search."""
+    leaves: int | None = _option(
+        None, "most leaves of one tree in flight", default=8, low=1, usual_high=4096, hidden=True
+    )
+    """Most leaves of one tree in flight. 1 is the sequential search, which Gumbel's is; None is 8 for PUCT."""
     virtual_loss: float = _option(
         1.0, "lost visits that a leaf in flight counts for", low=SMALL, high=LARGE, hidden=True
     )
@@ -89,14 +123,29 @@ class MctsConfig:
     """Stop when the most visited choice cannot be overtaken any more. The move stays, the distribution is cut short."""
 
     def __post_init__(self) -> None:
-        for option in OPTIONS:
-            value = getattr(self, option.name)
-            if value is not None or option.default is not None:
+        for each, option in zip(fields(self), OPTIONS, strict=True):
+            value = getattr(self, each.name)
+            if value is not None or each.default is not None:
                 option.read(value)
+        if self.root == "gumbel" and self.num_leaves > 1:
+            raise ValueError(
+                f"leaves={self.leaves} with root=gumbel: its simulations depend on each other; leave leaves out, and "
+                "search many positions at once (a batch over games), which share their network calls"
+            )
+        if self.root == "gumbel" and self.noise_fraction > 0:
+            raise ValueError(
+                f"noise_fraction={self.noise_fraction} with root=gumbel, which explores by a noise of its own: set "
+                "noise_fraction=0 (gumbel_scale=1 explores, 0 does not)"
+            )
+
+    @property
+    def num_leaves(self) -> int:
+        """Most leaves of one tree in flight."""
+        return self.leaves or (8 if self.root == "puct" else 1)
 
 
-_TYPES = {"int": int, "bool": bool, "float": float, "float | None": float, "FirstPlay": str}
-OPTIONS = tuple(Option(each.name, _TYPES[str(each.type)], each.default, **each.metadata) for each in fields(MctsConfig))
+_TYPES = {"int": int, "int | None": int, "bool": bool, "float": float, "float | None": float}
+OPTIONS = tuple(Option(each.name, _TYPES.get(str(each.type), str), **each.metadata) for each in fields(MctsConfig))
 """The options of a search: the fields of ``MctsConfig``."""
 
 
@@ -114,25 +163,23 @@ class Puct:
     Args:
         config: Its constants.
         unit: Scales the weight of the prior for values of another range than [-1, 1]; None for 1.
+        sign: 1 for the player whose values they are, -1 against that player.
     """
 
     config: MctsConfig
     unit: Unit | None = None
+    sign: float = 1.0
 
     def __call__(self, tree: Tree, node: int, children: list[int]) -> int:
         """The child of the best score, made if it is new."""
-        counts, returns, edge_priors, config = tree.counts, tree.returns, tree.edge_priors, self.config
-        visits = counts[node]
-        constant = config.c_puct
-        if constant is None:
-            constant = math.log((1.0 + visits + config.c_base) / config.c_base) + config.c_init
-        factor = constant * math.sqrt(visits)
+        counts, returns, edge_priors, sign = tree.counts, tree.returns, tree.edge_priors, self.sign
+        factor = prior_weight(self.config, counts[node])
         if self.unit is not None:
             factor *= self.unit(tree, node, children)
         best, best_score = -1, -math.inf
         for child in children:
             count = counts[child]
-            score = returns[child] / count + factor * edge_priors[child] / (1.0 + count)
+            score = sign * returns[child] / count + factor * edge_priors[child] / (1.0 + count)
             if score > best_score:
                 best, best_score = child, score
         prior = tree.next_prior(node, children)
@@ -144,10 +191,52 @@ class Puct:
         """Q of a choice that was not visited yet."""
         config = self.config
         if config.first_play == "mean":
-            return tree.value_sums[node] / tree.visits[node] - config.first_play_reduction
+            return self.sign * tree.value_sums[node] / tree.visits[node] - config.first_play_reduction
         if config.first_play == "value":
-            return tree.values[node] - config.first_play_reduction
+            return self.sign * tree.values[node] - config.first_play_reduction
         return config.first_play_value
+
+
+def prior_weight(config: MctsConfig, visits: float) -> float:
+    """C sqrt(N) of PUCT at a node."""
+    constant = config.c_puct
+    if constant is None:
+        constant = math.log((1.0 + visits + config.c_base) / config.c_base) + config.c_init
+    return constant * math.sqrt(visits)
+
+
+@dataclass(frozen=True)
+class AmongSiblings:
+    """PUCT over values that are moved to [0, 1] at each node (``normalise=siblings``).
+
+    The range of a node is from the least to the greatest of its mean value and the worths of its visited choices; what
+    was not visited counts as the least, 0. (As mctx normalises for MuZero, ``qtransform_by_parent_and_siblings``.)
+
+    Args:
+        config: The constants of PUCT.
+        sign: As in ``Puct``.
+    """
+
+    config: MctsConfig
+    sign: float = 1.0
+
+    def __call__(self, tree: Tree, node: int, children: list[int]) -> int:
+        """The child of the best score, made if it is new."""
+        counts, edge_priors = tree.counts, tree.edge_priors
+        factor = prior_weight(self.config, counts[node])
+        own = self.sign * tree.value_sums[node] / tree.visits[node]
+        worths = [self.sign * tree.returns[child] / counts[child] for child in children]
+        low = min([own, *worths])
+        span = max(max([own, *worths]) - low, LEAST_SPAN)
+        best, best_score = -1, -math.inf
+        for child, worth in zip(children, worths, strict=True):
+            score = (worth - low) / span + factor * edge_priors[child] / (1.0 + counts[child])
+            if score > best_score:
+                best, best_score = child, score
+        prior = tree.next_prior(node, children)
+        if prior is not None and factor * prior > best_score:
+            return tree.add_child(node, children, prior)
+        return best
 
 
 def spread(tree: Tree, node: int, children: list[int]) -> float:
@@ -174,3 +263,23 @@ def expected(tree: Tree, node: int, children: list[int]) -> int:
     if prior is not None and prior * total > best_lag:
         return tree.add_child(node, children, prior)
     return best
+
+
+def player_rule(config: MctsConfig, *, bounded: bool, sign: float = 1.0) -> Rule:
+    """PUCT as some options say; in units of ``spread`` where values have any range.
+
+    Args:
+        config: The options.
+        bounded: As in ``SearchModel``.
+        sign: As in ``Puct``.
+    """
+    if config.normalise == "siblings":
+        return AmongSiblings(config, sign)
+    return Puct(config, None if bounded else spread, sign)
+
+
+def chance_rule(config: MctsConfig, *, bounded: bool) -> Rule:
+    """How chance nodes are searched, as some options say."""
+    if config.chance == "neutral":
+        return expected
+    return player_rule(config, bounded=bounded, sign=1.0 if config.chance == "cooperative" else -1.0)

@@ -62,7 +62,8 @@ class TreeThinker:
                     noise_fraction=policy.config.noise_fraction if done == 0 else 0.0,
                 )
                 began, whole = time.perf_counter(), None
-                (result,) = Mcts(model, config).search([state], [seed], [tree], control=control)
+                search, planned = Mcts(model, config), policy.config.simulations
+                (result,) = search.search([state], [seed], [tree], planned=planned, control=control)
                 whole = tree = result.tree
                 added = max(1, result.simulations - done)
                 done = result.simulations
@@ -87,13 +88,15 @@ class TreeThinker:
 
     def _target(self, limits: Limits) -> int:
         """Simulations after which the search is over at the latest."""
-        if limits.is_own or (self._policy.capped and limits.is_timed):
-            return self._policy.config.simulations
+        policy = self._policy
+        # Gumbel's search divides its simulations beforehand.
+        if limits.is_own or (policy.capped and limits.is_timed) or policy.config.root == "gumbel":
+            return policy.config.simulations
         return 10 * MAX_NODES
 
     def _part(self, limits: Limits, done: int) -> int:
         """Simulations of the next part."""
-        leaves = self._policy.config.leaves
+        leaves = self._policy.config.num_leaves
         remaining = limits.remaining_s()
         if not self._simulation_s:
             return leaves if remaining is None else 1

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +19,19 @@ from numpy.typing import NDArray
 from genpolicy.search.model import Nodes
 from genpolicy_mcts.selection import MctsConfig, Rule
 
-Rules: TypeAlias = "tuple[Rule, Rule]"
-"""The rule of players and that of chance."""
+
+class Rules(NamedTuple):
+    """How one tree is searched."""
+
+    player: Rule
+    chance: Rule
+    choice: Callable[[Tree], int]
+    """The child of the root that a search chooses."""
+
+
+def most_visited(tree: Tree) -> int:
+    """The most visited child of the root; ties by q, then by prior."""
+    return tree.ranked(0)[0]
 
 
 class Tree:
@@ -132,17 +144,18 @@ class Tree:
     # Going down.
 
     def gather(self, config: MctsConfig, rules: Rules, target: int) -> list[list[int]]:
-        """Paths (root first) to leaves that wait for ``receive``, at most ``config.leaves``.
+        """Paths (root first) to leaves that wait for ``receive``, at most ``config.num_leaves``.
 
         A game's end is backed up at once. A leaf that is in flight already ends the batch.
 
         Args:
             config: How many leaves, and what each counts meanwhile.
-            rules: Selection rules of players and of chance.
+            rules: Selection rules.
             target: ``simulations`` at which the search is over.
         """
         paths: list[list[int]] = []
-        while self.simulations + len(paths) < target and len(paths) < config.leaves:
+        leaves = config.num_leaves
+        while self.simulations + len(paths) < target and len(paths) < leaves:
             path = self._descend(rules)
             if path is None:
                 break
@@ -150,16 +163,16 @@ class Tree:
                 self._back_up(path, 0.0)  # the end of a game: all is in the reward
                 continue
             paths.append(path)
-            if config.leaves > 1:
-                self._count_virtual(path, config.virtual_loss)
+            if leaves > 1:
+                self._count_virtual(config, path, config.virtual_loss)
         return paths
 
     def receive(self, config: MctsConfig, path: list[int], nodes: Nodes, row: int) -> None:
         """The evaluation of a gathered leaf."""
         leaf = path[-1]
         self._fill(leaf, nodes, row)
-        if config.leaves > 1:
-            self._count_virtual(path, -config.virtual_loss)
+        if config.num_leaves > 1:
+            self._count_virtual(config, path, -config.virtual_loss)
         if nodes.discounts[row] != 0.0:
             self.evaluations += 1
         self._back_up(path, self.values[leaf])
@@ -171,7 +184,7 @@ class Tree:
     def _descend(self, rules: Rules) -> list[int] | None:
         """Path to a new leaf or to an end of the game; None if the leaf is in flight."""
         node, path = 0, [0]
-        player, chance = rules
+        player, chance, _ = rules
         children_of, discounts, visits = self.children, self.discounts, self.visits
         while True:
             children = children_of[node]
@@ -193,6 +206,12 @@ class Tree:
             return None
         return 1.0 / len(ids) if priors is None else float(priors.item(tried))
 
+    def untried_prior(self, node: int, children: list[int]) -> float:
+        """Sum of the priors of the choices that were not visited yet."""
+        ids, priors, tried = self.ids[node], self.priors[node], len(children)
+        assert ids is not None
+        return 1.0 - tried / len(ids) if priors is None else float(priors[tried:].sum())
+
     def add_child(self, node: int, children: list[int], prior: float) -> int:
         """Add the likeliest choice that was not visited yet to a node's children; ``prior`` is ``next_prior``."""
         ids = self.ids[node]
@@ -203,10 +222,14 @@ class Tree:
 
     # Coming back.
 
-    def _count_virtual(self, path: list[int], losses: float) -> None:
+    def _count_virtual(self, config: MctsConfig, path: list[int], losses: float) -> None:
         for node in path:
             self.counts[node] += losses
             self.returns[node] -= losses
+        if config.chance == "adversarial":  # who chooses there wants low returns
+            for parent, node in pairwise(path):
+                if self.chance[parent]:
+                    self.returns[node] += 2.0 * losses
 
     def _back_up(self, path: list[int], value: float) -> None:
         """Count a visit along a path; ``value`` is the leaf's, for the player to move there."""
@@ -259,7 +282,7 @@ class Tree:
         second = visits[1] if len(visits) > 1 else 0
         return len(ids) == 1 or visits[0] > second + remaining
 
-    # The root's noise, and the next root.
+    # The root's noise and order, and the next root.
 
     def add_noise(self, config: MctsConfig, generator: np.random.Generator) -> None:
         """Mix Dirichlet noise into the root's prior; visited choices stay where they are."""
@@ -273,11 +296,19 @@ class Tree:
         noise = np.empty(len(ids))
         noise[np.argsort(ids)] = generator.dirichlet(np.full(len(ids), config.dirichlet_alpha))
         mixed = (1.0 - config.noise_fraction) * priors + config.noise_fraction * noise
-        tried = len(children)
-        order = np.concatenate([np.arange(tried), tried + np.argsort(-mixed[tried:], kind="stable")])
-        self.ids[0], self.priors[0] = ids[order], mixed[order]
+        self.priors[0] = mixed
+        self.sort_root(mixed)
         for place, child in enumerate(children):
             self.edge_priors[child] = float(mixed[place])
+
+    def sort_root(self, keys: NDArray[np.float64]) -> None:
+        """Put the root's choices that were not visited yet in the order of their keys, the highest first."""
+        ids, priors, children = self.ids[0], self.priors[0], self.children[0]
+        assert ids is not None
+        assert children is not None
+        tried = len(children)
+        order = np.concatenate([np.arange(tried), tried + np.argsort(-keys[tried:], kind="stable")])
+        self.ids[0], self.priors[0] = ids[order], None if priors is None else priors[order]
 
     def subtree(self, node: int) -> Tree | None:
         """A copy of the tree below a node, with its visits; None where the game has ended."""

@@ -57,7 +57,17 @@ def test_gui_options_are_those_of_the_first_release(case: dict[str, Any], tmp_pa
     dialect = DIALECTS[host.game.protocol]
     lines = {dialect.option_name(option.name): options.declaration(option) for option in host.options}
     del lines["Threads"], lines["Device"]  # they depend on the machine
-    for newer in ("churn", "kernel"):  # of the sampler flow
+    gumbel = (
+        "root",
+        "num_considered",
+        "gumbel_scale",
+        "value_scale",
+        "maxvisit_init",
+        "rescale",
+        "chance",
+        "normalise",
+    )
+    for newer in ("churn", "kernel", *gumbel):  # of the sampler flow and of Gumbel search
         lines.pop(newer, None)
     assert lines.keys() == case["options"].keys()
     for name, line in case["options"].items():
