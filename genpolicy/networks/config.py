@@ -11,6 +11,8 @@ from genpolicy.errors import ConfigError
 GEOMETRIES = ("sequence", "board")
 POSITIONS = ("learned", "rotary")
 HEADS = ("unified", "typed")
+ACTIVATIONS = ("gelu", "mish", "relu2")
+NORMS = ("pre", "post")
 MAX_SIZE = 1 << 40  # torch does not count much further, and says so without a name
 
 
@@ -45,6 +47,17 @@ class NetworkConfig:
     ``none`` come with genpolicy. ``auto`` is ``relative`` in ``board`` geometry and ``none`` in ``sequence``."""
     bias_options: dict[str, Any] = field(default_factory=dict)
     """The bias's own options."""
+    activation: str = "gelu"
+    """Of the feed-forward part: ``gelu``, ``mish`` (Misra 2019, arXiv:1908.08681) or ``relu2``, a ReLU squared (So et
+    al. 2021, arXiv:2109.08668)."""
+    norm: str = "pre"
+    """``pre``: attention and feed-forward part read a normalised copy, as in GPT-2. ``post``: what they add to is
+    normalised after them, scaled and drawn as in DeepNorm (Wang et al. 2022, arXiv:2203.00555)."""
+    gates: bool = False
+    """Whether every place of a state scales and shifts its embedding (``board`` geometry)."""
+    board_code: int = 0
+    """Numbers by which the embedding tells each square and hand of the whole root state, with a feed-forward part after
+    it (``board`` geometry; BT4 has 512). 0: none."""
     shown_moves: bool | None = None
     """Whether decided moves are shown on the squares that they concern, and imagined squares are told what stood there
     before (``genpolicy.networks.shown_moves``). None: in ``board`` geometry."""
@@ -69,12 +82,17 @@ class NetworkConfig:
         _one_of("geometry", self.geometry, GEOMETRIES)
         _one_of("positions", self.positions, POSITIONS)
         _one_of("head", self.head, HEADS)
-        for key, least in (("num_layers", 1), ("width", 1), ("num_heads", 1), ("move_rank", 0)):
+        _one_of("activation", self.activation, ACTIVATIONS)
+        _one_of("norm", self.norm, NORMS)
+        for key, least in (("num_layers", 1), ("width", 1), ("num_heads", 1), ("move_rank", 0), ("board_code", 0)):
             if not least <= getattr(self, key) <= MAX_SIZE:
                 raise ConfigError(f"{key} must be at least {least} and at most {MAX_SIZE:,}, got {getattr(self, key)}")
         for key in ("mlp_ratio", "init_std"):
             if not 0 < getattr(self, key) < 1e6:
                 raise ConfigError(f"{key} must be above 0 and below 1e6, got {getattr(self, key)}")
+        if self.geometry != "board" and (self.gates or self.board_code):
+            key = "gates" if self.gates else "board_code"
+            raise ConfigError(f"{key} needs geometry=board, whose tokens have places; got {self.geometry!r}")
         if self.width % self.num_heads:
             raise ConfigError(f"width must be a multiple of num_heads={self.num_heads}, got {self.width}")
         if not 0.0 <= self.dropout < 1.0:

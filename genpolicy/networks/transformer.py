@@ -1,6 +1,7 @@
 """The transformer trunk, and the denoiser with a head on it: noised tokens in, logits of the clean tokens out.
 
-Pre-norm blocks with GELU, with biases and dropout where GPT-2 has them (Radford et al. 2019), and full attention.
+Pre-norm blocks with GELU, with biases and dropout where GPT-2 has them (Radford et al. 2019), and full attention; other
+activations and post-norm by ``NetworkConfig``.
 ``genpolicy.networks.cpu`` has faster forms of torch's attention, linear layer and dropout for CPUs.
 
 Axes: B batch, N tokens, W width, H heads.
@@ -25,11 +26,17 @@ from genpolicy.networks.cpu import Dropout, Linear, attend
 from genpolicy.networks.embedding import BoardEmbedding, SequenceEmbedding, index_buffer
 from genpolicy.networks.heads import TypedHead, UnifiedHead
 from genpolicy.networks.shown_moves import ShownMoves
+from genpolicy.networks.whole_board import BoardCode, Gates
 from genpolicy.sequence import Layout
 
 TIME_FEATURES = 64
 Attend = Callable[[Tensor, Tensor | None, float], Tensor]
 """``attend`` or what an attention bias puts in its place."""
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "mish": F.mish,
+    "relu2": lambda x: F.relu(x).square(),
+}
 
 
 class Rotary(nn.Module):
@@ -84,37 +91,65 @@ class SelfAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two projections with a GELU between them.
+    """Two projections with an activation between them.
 
     The GELU is exact: GPT-2's tanh form differs from it by less than 5e-4 and takes torch four times as long on a CPU.
     """
 
-    def __init__(self, width: int, inner: int) -> None:
+    def __init__(self, width: int, inner: int, activation: str = "gelu") -> None:
         super().__init__()
+        self.activation = ACTIVATIONS[activation]
         self.inner = Linear(width, inner)
         self.out = Linear(inner, width)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, N, W] in and out."""
-        out: Tensor = self.out(F.gelu(self.inner(x)))
+        out: Tensor = self.out(self.activation(self.inner(x)))
+        return out
+
+
+class Residual(nn.Module):
+    """Adds a part f to what it reads.
+
+    Pre-norm: x + f(norm(x)). Post-norm: norm(x + a f(x)) with a = (2 num_layers)^-1/4, which is DeepNorm's
+    norm(x / a + f(x)) for an encoder (Wang et al. 2022, arXiv:2203.00555); the norms divide by the root of the variance
+    plus 1e-3, as BT4's do.
+    """
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__()
+        self.width, self.is_post = config.width, config.norm == "post"
+        self.scale = (2 * config.num_layers) ** -0.25
+        self.dropout = Dropout(config.dropout)
+
+    def make_norm(self) -> nn.LayerNorm:
+        """A norm of this network."""
+        return nn.LayerNorm(self.width, eps=1e-3) if self.is_post else nn.LayerNorm(self.width)
+
+    def forward(self, x: Tensor, norm: nn.Module, part: Callable[[Tensor], Tensor]) -> Tensor:
+        """[B, N, W] in and out."""
+        if self.is_post:
+            out: Tensor = norm(x + self.scale * self.dropout(part(x)))
+            return out
+        out = x + self.dropout(part(norm(x)))
         return out
 
 
 class Block(nn.Module):
-    """Attention, then feed-forward, each on a normalised copy and added back."""
+    """Attention, then feed-forward, each added to what it reads; see ``Residual``."""
 
     def __init__(self, config: NetworkConfig, rotary: Rotary | None) -> None:
         super().__init__()
-        self.norm_attention = nn.LayerNorm(config.width)
+        self.residual = Residual(config)
+        self.norm_attention = self.residual.make_norm()
         self.attention = SelfAttention(config.width, config.num_heads, config.dropout, rotary)
-        self.norm_mlp = nn.LayerNorm(config.width)
-        self.mlp = FeedForward(config.width, config.mlp_width)
-        self.dropout = Dropout(config.dropout)
+        self.norm_mlp = self.residual.make_norm()
+        self.mlp = FeedForward(config.width, config.mlp_width, config.activation)
 
     def forward(self, x: Tensor, bias: Tensor | None, attend: Attend = attend) -> Tensor:
         """[B, N, W] in and out; ``bias`` [H, N, N], [B, H, N, N] or None."""
-        x = x + self.dropout(self.attention(self.norm_attention(x), bias, attend))
-        out: Tensor = x + self.dropout(self.mlp(self.norm_mlp(x)))
+        x = self.residual(x, self.norm_attention, lambda y: self.attention(y, bias, attend))
+        out: Tensor = self.residual(x, self.norm_mlp, self.mlp)
         return out
 
 
@@ -156,8 +191,15 @@ class Trunk(nn.Module):
         rotary = None if learned else Rotary(positions, config.width // config.num_heads)
         self.time = TimeEmbedding(config.width) if config.time_conditioning else None
         self.dropout = Dropout(config.dropout)
+        self.code = self.embedding_mlp = self.embedding_norm = None
+        self.residual = Residual(config)
+        if config.board_code:
+            self.code = BoardCode(layout, config.width, config.board_code, ACTIVATIONS[config.activation])
+            self.embedding_mlp = FeedForward(config.width, config.mlp_width, config.activation)
+            self.embedding_norm = self.residual.make_norm()
+        self.gates = Gates(layout, config.width) if config.gates else None
         self.blocks = nn.ModuleList([Block(config, rotary) for _ in range(config.num_layers)])
-        self.norm = nn.LayerNorm(config.width)
+        self.norm = self.residual.make_norm()  # post-norm blocks end with one; theirs follows the embedding
 
     def forward(
         self, tokens: Tensor, t: Tensor | None, visible: Tensor | None = None, added: Tensor | None = None
@@ -182,7 +224,7 @@ class Trunk(nn.Module):
             if t is None:
                 raise ConfigError("this network has time_conditioning: true, so it needs the timesteps t")
             x = x + self.time(t)
-        x = self.dropout(x)
+        x = self._prepared(x, tokens)
         static, n = self.bias.static(), tokens.shape[1]
         if static is not None and n < static.shape[-1]:
             static = static[:, :, :n, :n].contiguous()
@@ -190,8 +232,21 @@ class Trunk(nn.Module):
         for i, block in enumerate(self.blocks):
             bias = _total(None if static is None else static[i], self.bias.of_layer(i, x), hidden)
             x = block(x, bias, functools.partial(self.bias.attend, i))
-        out: Tensor = self.norm(x)
+        out: Tensor = x if self.residual.is_post else self.norm(x)
         return out
+
+    def _prepared(self, x: Tensor, tokens: Tensor) -> Tensor:
+        """[B, n, W] what enters the blocks, of embeddings of this shape."""
+        if self.code is not None:
+            x = self.code(x, tokens)
+        x = self.dropout(x)
+        if self.residual.is_post:
+            x = self.norm(x)
+        if self.gates is not None:
+            x = self.gates(x)
+        if self.embedding_mlp is not None and self.embedding_norm is not None:
+            x = self.residual(x, self.embedding_norm, self.embedding_mlp)
+        return x
 
     def _hidden_bias(self, visible: Tensor, dtype: torch.dtype) -> Tensor:
         """[H, N, N] minus infinity where a token must not look, zero elsewhere."""
@@ -240,8 +295,14 @@ class DenoisingTransformer(nn.Module):
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator | None = None) -> None:
-        """Draw all weights anew, as GPT-2: see ``draw_weights``; projections into the residual stream are smaller."""
+        """Draw all weights anew, as GPT-2: see ``draw_weights``; projections into the residual stream are smaller.
+
+        Post-norm blocks are drawn as DeepNorm's.
+        """
         draw_weights(self, self.config.init_std, generator)
+        if self.config.norm == "post":
+            draw_deepnorm(self.trunk, self.config.num_layers, generator)
+            return
         scale = 1.0 / math.sqrt(2 * self.config.num_layers)
         for block in self.trunk.blocks:
             assert isinstance(block, Block)
@@ -301,6 +362,21 @@ def draw_weights(module: nn.Module, std: float, generator: torch.Generator | Non
             parameter.normal_(0.0, std, generator=generator)
     for child in module.children():
         draw_weights(child, std, generator)
+
+
+def draw_deepnorm(trunk: nn.Module, num_layers: int, generator: torch.Generator | None) -> None:
+    """Draw the matrices of attention and feed-forward parts by Xavier's normal rule, all but queries' and keys' times
+    (8 num_layers)^-1/4 (Wang et al. 2022, arXiv:2203.00555, for an encoder)."""
+    gain = (8 * num_layers) ** -0.25
+    for part in trunk.modules():
+        matrices: tuple[tuple[Tensor, float], ...] = ()
+        if isinstance(part, SelfAttention):
+            query, key, value = part.qkv.weight.chunk(3)
+            matrices = ((query, 1.0), (key, 1.0), (value, gain), (part.out.weight, gain))
+        elif isinstance(part, FeedForward):
+            matrices = ((part.inner.weight, gain), (part.out.weight, gain))
+        for matrix, scale in matrices:
+            matrix.normal_(0.0, scale * math.sqrt(2 / sum(matrix.shape)), generator=generator)
 
 
 def _total(*parts: Tensor | None) -> Tensor | None:

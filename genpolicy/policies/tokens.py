@@ -143,7 +143,7 @@ class NetworkLearner(Learner):
         """As ``Learner.param_groups``; Muon gets the matrices outside embedding and head, of a bias those it names."""
         decayed, others = super().param_groups(weight_decay)
         trunk = self.network.trunk
-        outer = (trunk.embedding, trunk.shown, trunk.bias, self.network.head)
+        outer = (trunk.embedding, trunk.shown, trunk.bias, trunk.code, trunk.gates, self.network.head)
         kept = {id(p) for part in outer if part is not None for p in part.parameters()}
         kept -= {id(p) for p in trunk.bias.hidden_matrices()}
         return [{**decayed, "muon": [p for p in decayed["params"] if p.ndim == 2 and id(p) not in kept]}, others]

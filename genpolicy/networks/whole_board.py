@@ -1,0 +1,85 @@
+"""What the embedding learns of the whole board, as in Leela Chess Zero's BT4: a code of it, and gates for each place.
+
+Axes: B batch, n tokens, W width, C numbers of a code, P squares and hands of a state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from genpolicy.networks.cpu import Linear
+from genpolicy.networks.embedding import index_buffer
+from genpolicy.sequence import Layout
+
+
+class BoardCode(nn.Module):
+    """Tells every square and hand what the root state holds everywhere: x_i + D code_i, then the activation.
+
+    The codes are one linear layer of what stands on all squares and in all hands: code [P C] = A one_hot(root) + a. An
+    imagined square has the code of the same place; other tokens have none.
+
+    Args:
+        layout: The tokens of a sequence.
+        width: W.
+        size: C.
+        activation: Applied to the sum.
+    """
+
+    columns: Tensor
+    coded: Tensor
+    place_of: Tensor
+
+    def __init__(self, layout: Layout, width: int, size: int, activation: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        tokenizer, root = layout.tokenizer, next(slot for slot in layout.slots if slot.kind == "state")
+        coded = np.flatnonzero((tokenizer.rows >= 0) | (tokenizer.hands >= 0))
+        admitted = tokenizer.admitted[coded]
+        columns = np.full((len(coded), layout.num_symbols + 1), admitted.sum())  # the last column is cut off
+        columns[:, : admitted.shape[1]][admitted] = np.arange(admitted.sum())
+        place_of = np.full(layout.state_length + 1, len(coded))  # the last place has no code
+        place_of[coded] = np.arange(len(coded))
+        self.register_buffer("columns", index_buffer(columns), persistent=False)
+        self.register_buffer("coded", index_buffer(root.start + coded), persistent=False)
+        self.register_buffer("place_of", index_buffer(place_of[layout.places]), persistent=False)
+        self.activation = activation
+        self.encode = Linear(int(admitted.sum()), len(coded) * size)
+        self.decode = Linear(size, width)
+
+    def forward(self, x: Tensor, tokens: Tensor) -> Tensor:
+        """[B, n, W] of features x [B, n, W] and ids [B, n]."""
+        b, n = tokens.shape
+        symbols = tokens[:, self.coded].clamp(max=self.columns.shape[1] - 1)
+        columns = self.columns.gather(1, symbols.mT).mT
+        hot = x.new_zeros(b, self.encode.in_features + 1).scatter(1, columns, 1.0)[:, :-1]
+        codes = self.decode(self.encode(hot).view(b, len(self.coded), -1))
+        return self.activation(x + F.pad(codes, (0, 0, 0, 1)).index_select(1, self.place_of[:n]))
+
+
+class Gates(nn.Module):
+    """x_i relu(1 + g_p) + h_p, with vectors of each place p of a state; other tokens stay as they are."""
+
+    places: Tensor
+
+    def __init__(self, layout: Layout, width: int) -> None:
+        super().__init__()
+        places = np.where(layout.places >= 0, layout.places, layout.state_length)
+        self.register_buffer("places", index_buffer(places), persistent=False)
+        self.scale = nn.Parameter(torch.empty(layout.state_length, width))
+        self.shift = nn.Parameter(torch.empty(layout.state_length, width))
+
+    def draw_weights(self, std: float, generator: torch.Generator | None) -> None:
+        """Zeros: the gates begin as the identity."""
+        del std, generator
+        self.scale.zero_()
+        self.shift.zero_()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, n, W] in and out."""
+        places = self.places[: x.shape[1]]
+        scale, shift = (F.embedding(places, F.pad(table, (0, 0, 0, 1))) for table in (self.scale, self.shift))
+        return x * F.relu(1 + scale) + shift
