@@ -386,6 +386,6 @@ def require_data(experiment: Experiment) -> None:
     Raises:
         DatasetError: it is missing or damaged.
     """
-    if not Path(experiment.file.data.folder).is_dir():
+    if not data_folder(experiment.file.data.folder).is_dir():
         raise DatasetError(f"{experiment.file.data.folder}: no data set; genpolicy experiment FILE makes it")
     _ = experiment.dataset

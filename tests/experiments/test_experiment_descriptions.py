@@ -209,3 +209,8 @@ def test_a_command_that_is_not_text_is_named(tmp_path: Path, capsys: pytest.Capt
     path = describe(tmp_path, {"folder": str(tmp_path / "none"), "make": [{"a": "b"}]})
     assert main(["experiment", str(path), "--plan"]) == 2
     assert "data.make" in capsys.readouterr().err
+
+
+def test_an_experiment_on_a_shipped_sample_is_planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["experiment", "experiments/small/bias", "--out", str(tmp_path), "--plan"]) == 0
+    assert "smolgen, seed 2: to do" in capsys.readouterr().out
