@@ -34,7 +34,7 @@ class LogitGroup:
 
 @dataclass(frozen=True)
 class TypedLogits:
-    """The groups of one prediction; together they hold every token once."""
+    """The groups of one prediction; together they hold every token that is predicted once."""
 
     groups: tuple[LogitGroup, ...]
     num_tokens: int

@@ -194,14 +194,23 @@ class TypedHead(nn.Module):
         width: W.
         embedding: The input embedding, to which the head is tied; None for weights of its own.
         move_rank: Inner width of the factorised move head; None for one linear row per move.
+        actions_only: Whether the actions alone are predicted, and no other token is in a group.
     """
 
     cluster_of: Tensor
 
-    def __init__(self, layout: Layout, width: int, embedding: nn.Embedding | None, move_rank: int | None) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        width: int,
+        embedding: nn.Embedding | None,
+        move_rank: int | None,
+        *,
+        actions_only: bool = False,
+    ) -> None:
         super().__init__()
         self.num_symbols = layout.num_symbols
-        clusters = clusters_of(layout)
+        clusters = [cluster for cluster in clusters_of(layout) if cluster.is_action or not actions_only]
         factorised = move_rank is not None and any(c.is_action for c in clusters)
         linear = [c.symbols for c in clusters if not (factorised and c.is_action)]
         self.table = OutputTable(np.unique(np.concatenate(linear)), width, embedding) if linear else None

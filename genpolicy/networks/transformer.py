@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -266,6 +266,9 @@ class DenoisingTransformer(nn.Module):
         generator: Draws the initial weights; torch's default generator if None.
     """
 
+    actions_only: ClassVar[bool] = False
+    """Whether a typed head predicts the actions alone."""
+
     def __init__(
         self,
         layout: Layout,
@@ -290,7 +293,7 @@ class DenoisingTransformer(nn.Module):
             self.head = UnifiedHead(layout, config.width, embedding)
         else:
             rank = config.move_rank if config.geometry == "board" else 0
-            self.head = TypedHead(layout, config.width, embedding, rank or None)
+            self.head = TypedHead(layout, config.width, embedding, rank or None, actions_only=self.actions_only)
         self.initialise(generator)
 
     @torch.no_grad()

@@ -18,6 +18,8 @@ class Variation:
     """Plies to a certain mate, negative where the player to move is mated; None where none is known."""
     states: tuple[str | None, ...] = ()
     """Text of each imagined state, ``states[i]`` after ``line[i]``; None where the tokens stand for no position."""
+    wdl: tuple[float, float, float] | None = None
+    """As ``Decision.wdl``."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,10 @@ class Decision:
     variations: tuple[Variation, ...] = ()
     """What was imagined of several moves, the best first; () where ``line`` is all there is."""
     stats: Mapping[str, float] = field(default_factory=dict)
-    """Numbers for people: ``network_calls``, ``raw_legal`` (1 when the move was legal before the mask), ..."""
+    """Numbers for people: ``network_calls``, ``raw_legal`` (1 when the move was legal before the mask), ``plies_left``
+    (expected to the end of the game), ..."""
+    wdl: tuple[float, float, float] | None = None
+    """Probabilities that the player to move wins, draws and loses (sum 1), where the policy tells them apart."""
 
 
 def likeliest_first(policy: Mapping[int, float] | None) -> dict[int, float]:

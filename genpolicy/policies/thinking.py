@@ -40,7 +40,7 @@ class Answer:
         line = decision.line if decision.line[:1] == (decision.move,) else (decision.move,)
         plies = decision.stats.get("mate_plies")
         sign = -1 if (decision.value or 0.0) < 0 else 1
-        first = Variation(line, decision.value, None if not plies else sign * int(plies))
+        first = Variation(line, decision.value, None if not plies else sign * int(plies), wdl=decision.wdl)
         others = [Variation((move,)) for move, chance in likeliest_first(decision.policy).items() if chance > 0]
         more = [each for each in decision.variations or others if each.line[0] != decision.move]
         depth = decision.stats.get("depth")

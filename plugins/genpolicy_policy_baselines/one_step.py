@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from genpolicy.data.windows import TokenBatch
+from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.diffusion.process import nll_per_row
 from genpolicy.diffusion.random import uniforms
 from genpolicy.diffusion.ranking import draw_tokens
@@ -99,6 +100,17 @@ class OneStepPolicy(NetworkPolicy):
         self, tokens: Tensor, seeds: Sequence[int], first_action: FirstAction, recorder: Recorder | None
     ) -> Imagined:
         prediction = self._predict(tokens, first_time(tokens))
+        return self._filled(prediction, tokens, seeds, first_action, recorder)
+
+    def _filled(
+        self,
+        prediction: TypedLogits,
+        tokens: Tensor,
+        seeds: Sequence[int],
+        first_action: FirstAction,
+        recorder: Recorder | None,
+    ) -> Imagined:
+        """What one call's prediction imagines."""
         masked = first_action.masked(prediction)
         logits, latest = masked.restrict(self.learner.admitted), first_action.moves(masked)
         if self.temperature == 0:

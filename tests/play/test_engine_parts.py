@@ -203,6 +203,32 @@ def test_lines_say_what_is_legal_and_no_more() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("wdl", "said"),
+    [
+        ((0.5, 0.3, 0.2), "500 300 200"),
+        ((0.0, 1.0, 0.0), "0 1000 0"),
+        ((0.4995, 0.001, 0.4995), "500 1 499"),  # rounded, they still come to a thousand
+        ((0.9996, 0.0004, 0.0), "1000 0 0"),
+    ],
+)
+def test_draws_are_told_where_the_policy_knows_them(wdl: tuple[float, float, float], said: str) -> None:
+    game = load_game("chess")
+    start = game.parse()
+    move = game.moves.index("e2e4")
+    found = Answer.of(Decision(move, value=wdl[0] - wdl[2], wdl=wdl, line=(move,)), 1, 1)
+
+    def line(state: Any, answer: Answer, *, wdl: bool) -> str:
+        return info_lines(game, UCI, state, answer, 0.5, num_variations=1, wdl=wdl)[0]
+
+    assert f" wdl {said} nodes" in line(start, found, wdl=True)
+    assert "wdl" not in line(start, found, wdl=False)
+    mated = game.parse("rnbqkbnr/pppp1ppp/8/4p3/6P1/5P2/PPPPP2P/RNBQKBNR b KQkq - 0 2")
+    mate = game.moves.index("d8h4")
+    over = Answer.of(Decision(mate, value=wdl[0] - wdl[2], wdl=wdl, line=(mate,)), 1, 1)
+    assert "score mate 1 wdl 1000 0 0" in line(mated, over, wdl=True)  # what the rules say is certain
+
+
 @pytest.mark.parametrize(("plies", "uci", "usi"), [(1, 1, 1), (3, 2, 3), (5, 3, 5), (-2, -1, -2), (-4, -2, -4)])
 def test_mates_are_counted_as_each_protocol_counts(plies: int, uci: int, usi: int) -> None:
     for dialect, name, number in ((UCI, "chess", uci), (USI, "shogi", usi)):

@@ -159,6 +159,28 @@ def test_a_dream_does_not_stand_beside_another_decision(browser: Any, web_addres
         expect(column.locator(".future svg").first).to_be_visible()
 
 
+def test_a_column_tells_draws_and_plies_left_where_they_are_known(browser: Any, web_address: str) -> None:
+    judged = {**ONLY_A_DECISION, "value": 0.3, "win_probability": 0.65, "wdl": [0.5, 0.3, 0.2], "plies_left": 33.6}
+    with tab(browser, web_address) as web:
+        web.open("chess", FEN)
+        column = column_of(web, "dreamer")
+        answers = [judged, {**judged, "wdl": None, "plies_left": None}]
+        answer = {"status": 200, "content_type": "application/x-ndjson"}
+        web.page.route(
+            "**/api/decide",
+            lambda route: route.fulfill(**answer, body=json.dumps({"decision": answers.pop(0)}) + "\n"),
+        )
+        column.get_by_role("button", name="Analyse").click()
+        expect(column.locator(".value")).to_contain_text("White 50 %")
+        expect(column.locator(".value")).to_contain_text("Black 20 %")
+        expect(column.locator(".balance.drawn")).to_have_attribute("aria-label", "White wins with 50 %, draw 30 %")
+        expect(column.locator(".facts")).to_contain_text("draw 30 % · about 34 plies left")
+        column.get_by_role("button", name="Analyse").click()
+        expect(column.locator(".value")).to_contain_text("Black 35 %")
+        expect(column.locator(".balance.drawn")).to_have_count(0)
+        expect(column.locator(".facts")).not_to_contain_text("plies left")
+
+
 def test_a_column_says_which_position_it_is_about_and_loses_no_move(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         web.open("chess", second="dreamer")

@@ -78,19 +78,21 @@ def _mates_at_once(game: Game[Any], states: Sequence[Any]) -> bool:
 def _score(dialect: Dialect, variation: Variation, *, mates: bool, wdl: bool) -> str:
     """``score ...`` and a blank; "" where the value is not known."""
     plies = 1 if mates else variation.mate_plies
-    value = variation.value
+    value, shares = variation.value, variation.wdl
     if plies is not None:
         # The winner makes the last ply: (plies + 1) / 2 moves of his own, and plies / 2 of one who is mated.
         moves = plies if dialect.mate_in_plies else (plies + 1) // 2 if plies > 0 else -(-plies // 2)
-        value, text = (1.0 if plies > 0 else -1.0), f"score mate {moves} "
+        value, shares, text = (1.0 if plies > 0 else -1.0), None, f"score mate {moves} "
     elif value is not None:
         text = f"score cp {centipawns(value)} "
     else:
         return ""
     if wdl and dialect.wdl:
-        # A value separates wins from losses and says nothing about draws, so their share is reported as 0.
-        wins = round(1000 * value_to_probability(value))
-        text += f"wdl {wins} 0 {1000 - wins} "
+        # A value alone separates wins from losses and says nothing about draws, so their share is reported as 0.
+        win, draw, _ = shares or (value_to_probability(value), 0.0, 0.0)
+        wins = round(1000 * win)
+        draws = min(round(1000 * draw), 1000 - wins)
+        text += f"wdl {wins} {draws} {1000 - wins - draws} "
     return text
 
 

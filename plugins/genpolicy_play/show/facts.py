@@ -21,6 +21,7 @@ def facts(policy: Policy, dream: Dream, told: list[Frame]) -> dict[str, Any]:
         "player": game.player(dream.state),
         "move": game.moves[decision.move],
         "value": decision.value,
+        "wdl": decision.wdl,
         "probabilities": _named(policy, decision.policy),
         "line": _texts(policy, decision.line),
         "variations": [

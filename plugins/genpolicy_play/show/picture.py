@@ -204,8 +204,11 @@ class Picture:
                     self._line(cx + 36, cy + 19, f"{who} wins {100 * value.win_probability:.0f} %", 14, faint=True)
                 )
         rows = -(-len(frame.actions) // self.move_columns)
-        if (chance := self.dream.decision.value) is not None:
-            said = f"win probability of {self.game.players[self.player]}: {100 * value_to_probability(chance):.0f} %"
+        decision, who = self.dream.decision, self.game.players[self.player]
+        if decision.value is not None:
+            said = f"win probability of {who}: {100 * value_to_probability(decision.value):.0f} %"
+            if decision.wdl is not None:
+                said = "{}: {:.0%} win, {:.0%} draw, {:.0%} loss".format(who, *decision.wdl)
             parts.append(self._line(x, y + 36 + self.move_height * rows, said, 17, faint=True))
         return "".join(parts)
 

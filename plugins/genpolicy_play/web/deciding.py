@@ -107,6 +107,8 @@ class DecisionRequest:
             "label": game.view.move_text(state, decision.move),
             "value": decision.value,
             "win_probability": None if decision.value is None else value_to_probability(decision.value),
+            "wdl": decision.wdl,
+            "plies_left": decision.stats.get("plies_left"),
             "policy": likeliest,
             "line": line,
             "legality": [bool(each["legal"]) for each in line],

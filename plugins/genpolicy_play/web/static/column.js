@@ -280,6 +280,8 @@ export class Column {
     this.facts.textContent = [
       calls ? `${Math.round(calls)} network ${Math.round(calls) === 1 ? "call" : "calls"}` : "",
       decision.ms ? `${Math.round(decision.ms)} ms` : "",
+      decision.wdl ? `draw ${percent(decision.wdl[1])}` : "",
+      typeof decision.plies_left === "number" ? `about ${Math.max(1, Math.round(decision.plies_left))} plies left` : "",
       legality.length > 1 ? `imagined line: ${legalWords(sound < 0 ? legality.length : sound, legality.length)}` : "",
     ].filter(Boolean).join(" · ");
     this.page.changed();
@@ -308,12 +310,15 @@ export class Column {
     const win = decision.win_probability;
     this.value.hidden = typeof win !== "number";
     if (this.value.hidden) return;
-    const first = this.position.player === 0 ? win : 1 - win;
+    const [won, drawn, lost] = decision.wdl ?? [win, null, 1 - win];
+    const [first, second] = this.position.player === 0 ? [won, lost] : [lost, won];
     const [white, black] = this.page.players();
+    const draws = drawn === null ? "" : `draw ${percent(drawn)}`;
     this.value.replaceChildren(
       el("span", { text: `${white} ${percent(first)}` }),
-      el("div", { class: "balance", role: "img", "aria-label": `${white} wins with ${percent(first)}`, vars: { "--share": String(first) } }),
-      el("span", { text: `${black} ${percent(1 - first)}` }));
+      el("div", { class: `balance${draws && " drawn"}`, role: "img", "aria-label": `${white} wins with ${percent(first)}${draws && `, ${draws}`}`,
+        title: draws, vars: { "--share": String(first), "--drawn": String(drawn ?? 0) } }),
+      el("span", { text: `${black} ${percent(second)}` }));
   }
 
   /** The imagined moves of the step shown, as people write them where that is known. */
