@@ -366,9 +366,11 @@ class NetworkPolicy(WeightsPolicy):
             self._decision(state, legal[i], marginal[i, seen[i]], int(best[i]), filled[i], int(viewers[i]), stats)
             for i, state in enumerate(states)
         ]
-        return self._completed(decisions, imagined, viewers)
+        return self._completed(decisions, imagined, states, viewers)
 
-    def _completed(self, decisions: list[Decision], imagined: Imagined, viewers: NDArray[np.int64]) -> list[Decision]:
+    def _completed(
+        self, decisions: list[Decision], imagined: Imagined, states: Sequence[Any], viewers: NDArray[np.int64]
+    ) -> list[Decision]:
         """The decisions with what else was imagined of each row."""
         if imagined.searched is None:
             return decisions

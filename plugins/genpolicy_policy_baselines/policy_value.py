@@ -254,7 +254,9 @@ class PolicyValuePolicy(OneStepPolicy):
         left = finite(plies, "plies-left").double().cpu().numpy()
         return Judged(made.tokens, made.first_call, made.latest, made.num_calls, wdl=chances, plies_left=left)
 
-    def _completed(self, decisions: list[Decision], imagined: Imagined, viewers: NDArray[np.int64]) -> list[Decision]:
+    def _completed(
+        self, decisions: list[Decision], imagined: Imagined, states: Sequence[Any], viewers: NDArray[np.int64]
+    ) -> list[Decision]:
         """The decisions with the value, win, draw and loss, and plies left of each position."""
         assert isinstance(imagined, Judged)
         rows = zip(decisions, imagined.wdl.tolist(), imagined.plies_left.tolist(), strict=True)
