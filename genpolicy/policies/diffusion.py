@@ -85,9 +85,9 @@ class DiffusionConfig(NetworkLearnerConfig):
     imagine; with rotary positions it may be longer than all of these."""
     process: dict[str, Any] = field(default_factory=lambda: {"kind": "absorbing"})
     """``kind``: entry point in group ``genpolicy.processes``; ``order``: ``joint``, noise over the whole future (the
-    paper's), or ``ply`` (``genpolicy.policies.ply_order``); ``timeless``: whether a process that needs the time may do
-    without ``network.time_conditioning``; the other keys are the process's own (``num_timesteps``,
-    ``schedule``, ``weighting``, ``reduction``, ...)."""
+    paper's), or ``ply``, with options of its own (``genpolicy.policies.ply_order``); ``timeless``: whether a process
+    that needs the time may do without ``network.time_conditioning``; the other keys are the process's own
+    (``num_timesteps``, ``schedule``, ``weighting``, ``reduction``, ...)."""
     value_weight: float = 1.0
     """Of the loss of value tokens against that of all others: a value's gradient is easily several times a move's."""
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
@@ -116,15 +116,10 @@ class DiffusionLearner(NetworkLearner):
     def __init__(self, game: Game[Any], config: DiffusionConfig) -> None:
         layout = acting_layout(game, config.paradigm, config.horizon, admit_pad=config.train_pad)
         options = dict(config.process)
-        order, joint = options.pop("order", ORDERS[0]), options.pop("joint_share", 0.0)
-        timeless = options.pop("timeless", False)
+        order, timeless = options.pop("order", ORDERS[0]), options.pop("timeless", False)
         if order not in ORDERS:
             raise ConfigError(f"key 'learner.process.order' must be one of {', '.join(ORDERS)}; got {order!r}")
-        if not isinstance(joint, int | float) or not 0 <= joint <= 0.5 or (joint and order == "joint"):
-            raise ConfigError(
-                f"key 'learner.process.joint_share' is a part of the records, from 0 to 0.5, under order: ply; got "
-                f"{joint!r}"
-            )
+        by_ply = PlyOrder.taken_from(options, layout, config.viewer, used=order == "ply")
         if order == "ply" and config.horizons:
             raise ConfigError(
                 "learner.horizons: with learner.process.order=ply all shorter horizons are trained already"
@@ -136,7 +131,7 @@ class DiffusionLearner(NetworkLearner):
                 "learner.network.time_conditioning=true, or learner.process.timeless=true to train without it"
             )
         super().__init__(game, config, layout, process.input_symbols)
-        self.process, self.by_ply = process, PlyOrder(layout, joint) if order == "ply" else None
+        self.process, self.by_ply = process, by_ply
         for horizon in sorted(set(config.horizons)):
             self.end_of(horizon)
         is_value = torch.from_numpy(layout.kinds == KINDS.index("value"))

@@ -13,17 +13,21 @@ Axes: B batch, N tokens, K blocks.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from genpolicy.data.windows import TokenBatch
+from genpolicy.errors import ConfigError
 from genpolicy.sequence import KINDS, Layout
 
 ORDERS = ("joint", "ply")
-STATES, MOVES = 0.15, 0.1
-"""Part of the records in which a state, or a later move, is restored beside the first move, which is in all."""
+SHARES = {"state_share": 0.15, "move_share": 0.1, "joint_share": 0.0}
+"""Part of the records in which a state, a later move, or all under noise over the whole future, as samplers need that
+decide in another order, is restored beside the first move, which is in all."""
 DECAY = 0.6
 """How much less often each further move is drawn."""
 CERTAIN = 0.8
@@ -37,28 +41,63 @@ class PlyOrder:
 
     Args:
         layout: Of the windows.
-        joint: Part of the records that are restored under noise over the whole future, too, for samplers that decide in
-            another order.
+        shares: Those of ``SHARES`` that are not the default.
+        ends: Whether the value of a finished game is learned, too: records begin in no such position, so those that
+            labelled lines end in become roots. Of windows that are seen from the mover's side.
+
+    Raises:
+        ConfigError: a share out of range, or a layout that has no values or no states to end in.
     """
 
-    def __init__(self, layout: Layout, joint: float = 0.0) -> None:
+    def __init__(self, layout: Layout, shares: Mapping[str, Any] = MappingProxyType({}), *, ends: bool = False) -> None:
+        given = {**SHARES, **shares}
+        for name, share in given.items():
+            if not isinstance(share, int | float) or not 0 <= share <= 0.5:
+                raise ConfigError(
+                    f"key 'learner.process.{name}' is a part of the records, from 0 to 0.5, under order: ply; got "
+                    f"{share!r}"
+                )
+        self.finished = Finished(layout) if ends else None
         self.blocks = torch.from_numpy(layout.blocks)
         self.is_value = torch.from_numpy(layout.kinds == KINDS.index("value"))
         firsts = [int((layout.blocks == block).argmax()) for block in range(int(layout.blocks.max()) + 1)]
         self.ends = [*firsts[1:], layout.length]
         """Number of tokens up to the end of each block."""
-        self.mask, self.joint = layout.mask, joint
+        self.mask, self.joint = layout.mask, float(given["joint_share"])
         is_state = torch.tensor([KINDS[layout.kinds[first]] == "state" for first in firsts])
         self._is_state = is_state.tolist()
         later = torch.where(is_state, 0.0, DECAY ** (~is_state).cumsum(0).double())
         later[0] = 0
         states = is_state.double()
         self.chances = torch.zeros(len(firsts), dtype=torch.float64)
-        for share, among in ((STATES, states), (MOVES, later)):
+        for share, among in ((given["state_share"], states), (given["move_share"], later)):
             if among.any():
                 self.chances += share * among / among.sum()
         """[K] float64, how often each block is restored in training."""
         self.chances[0] = 1.0
+
+    @classmethod
+    def taken_from(cls, options: dict[str, Any], layout: Layout, viewer: str, *, used: bool) -> PlyOrder | None:
+        """Take the options of this order out of those of a process; None where it is not ``used``.
+
+        Args:
+            options: Shares and ``ends``, beside others, which stay.
+            layout: Of the windows.
+            viewer: Who sees them.
+            used: Whether noise is ordered by ply.
+
+        Raises:
+            ConfigError: as the constructor, or options without their use.
+        """
+        given = {name: options.pop(name) for name in (*SHARES, "ends") if name in options}
+        if not used and any(given.values()):
+            raise ConfigError(f"learner.process.{', '.join(given)}: only under learner.process.order=ply")
+        ends = given.pop("ends", False)
+        if ends not in (False, True) or (ends and viewer != "mover"):
+            raise ConfigError(
+                f"learner.process.ends is false, or true with learner.viewer=mover; got {ends!r} with {viewer!r}"
+            )
+        return cls(layout, given, ends=ends) if used else None
 
     def drawn(self, num: int, offset: Tensor) -> Tensor:
         """[num] the later blocks of some records in order, as evenly as they can be drawn; K: all blocks; 0: none.
@@ -109,3 +148,49 @@ class PlyOrder:
             else:
                 pure = (certain[rows] < CERTAIN) & (not self._is_state[k])
                 yield self.view(part, k, hide[rows] < HIDDEN_VALUES), pure
+        if self.finished is not None and (over := self.finished.roots(batch)) is not None:
+            yield over, torch.ones(len(over), dtype=torch.bool, device=over.tokens.device)
+
+
+class Finished:
+    """Windows that begin where the line of a record ends the game.
+
+    Args:
+        layout: Of the windows, with a value beside the first move, the state after it and a further move.
+
+    Raises:
+        ConfigError: it has none of these, or its states cannot be turned to the other side.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        slots = (layout.slot("action", 0), layout.slot("value", 0), layout.slot("state", 1), layout.slot("action", 1))
+        if any(slot is None for slot in slots) or layout.tokenizer.turned is None:
+            raise ConfigError(
+                "learner.process.ends=true values finished games: it needs a paradigm that imagines moves, "
+                "values and states (s-avsav), a horizon of 2 or more, and state tokens that can be turned"
+            )
+        self._move, self._value, state, self._next = (slot.start for slot in slots if slot is not None)
+        self._state = slice(state, state + layout.state_length)
+        self._turned = tuple(torch.as_tensor(table, dtype=torch.int64) for table in layout.tokenizer.turned)
+        self._layout = layout
+
+    def roots(self, batch: TokenBatch) -> TokenBatch | None:
+        """The finished positions with their values, as the player sees them who would be to move; None without any.
+
+        Args:
+            batch: B windows.
+        """
+        layout, tokens = self._layout, batch.tokens
+        known = (tokens[:, self._state] < layout.move_offset).all(1) & batch.target[:, self._value]
+        rows = (known & (tokens[:, self._next] == layout.pad)).nonzero()[:, 0]
+        if not len(rows):
+            return None
+        part = batch.rows(rows).first(self._value + 1)
+        places, symbols = (table.to(tokens.device) for table in self._turned)
+        roots = part.tokens.clone()
+        roots[:, : layout.state_length] = symbols[tokens[rows, self._state][:, places]]
+        roots[:, self._move] = layout.mask
+        roots[:, self._value] = layout.value_offset + layout.pad - 1 - roots[:, self._value]
+        target = torch.zeros_like(part.target)
+        target[:, self._value] = True
+        return dataclasses.replace(part, tokens=roots, target=target)

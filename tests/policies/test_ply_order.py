@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -75,8 +76,10 @@ def test_blocks_are_drawn_as_stated() -> None:
     alone = PlyOrder(Layout(genpolicy.load_game(CONNECT), "s-a", 1))
     assert alone.chances.tolist() == [1.0]
     assert alone.drawn(9, torch.tensor(0.9)).tolist() == [0] * 9
-    with_joint = PlyOrder(learner().layout, joint=0.25)
+    with_joint = PlyOrder(learner().layout, {"joint_share": 0.25})
     assert with_joint.drawn(100, torch.tensor(0.5)).bincount().tolist() == [50, 15, 10, 25]
+    seldom = PlyOrder(learner().layout, {"state_share": 0.05, "move_share": 0.02})
+    assert seldom.drawn(100, torch.tensor(0.5)).bincount().tolist() == [93, 5, 2]
 
 
 def test_the_first_move_of_every_record_is_trained_and_the_later_blocks_of_some() -> None:
@@ -137,10 +140,57 @@ def test_an_unknown_order_is_refused() -> None:
         learner(process={"kind": "absorbing", "order": "plies"})
 
 
-@pytest.mark.parametrize("joint", [-0.1, 0.6, "much"])
-def test_a_share_out_of_range_is_refused(joint: object) -> None:
-    with pytest.raises(ConfigError, match=r"learner\.process\.joint_share' is a part of the records"):
-        learner(process={"kind": "absorbing", "order": "ply", "joint_share": joint})
+@pytest.mark.parametrize("name", ["joint_share", "state_share", "move_share"])
+@pytest.mark.parametrize("share", [-0.1, 0.6, "much"])
+def test_a_share_out_of_range_is_refused(name: str, share: object) -> None:
+    with pytest.raises(ConfigError, match=rf"learner\.process\.{name}' is a part of the records"):
+        learner(process={"kind": "absorbing", "order": "ply", name: share})
+
+
+def test_finished_games_become_roots_with_the_value_that_the_rules_give(connect_data: Dataset) -> None:
+    made = learner(process={"kind": "absorbing", "num_timesteps": 4, "order": "ply", "ends": True})
+    assert made.by_ply is not None
+    assert made.by_ply.finished is not None
+    game, layout, windows = made.game, made.layout, made.windows(connect_data, "train", seed=0)
+    batch = windows.batch(np.arange(len(windows)), 0)
+    over = made.by_ply.finished.roots(batch)
+    assert over is not None
+    by_index = {int(index): row for row, index in enumerate(batch.indices)}
+    results = set()
+    for row in range(len(over)):
+        record = batch.tokens[by_index[int(over.indices[row])]].numpy()
+        symbols = record[: layout.state_length]
+        viewer = int((symbols == 1).sum() < (symbols == 2).sum())  # the second player has a stone less to move
+        viewed = game.tokens.decode(symbols, viewer)
+        final = game.play(viewed, int(record[layout.first_action]) - layout.move_offset)
+        outcome = game.outcome(final)
+        assert outcome is not None
+        bins = layout.num_value_bins
+        win = (int(over.tokens[row, layout.first_action + 1]) - layout.value_offset + 0.5) / bins
+        assert win == pytest.approx((1 + outcome) / 2, abs=1 / bins)  # of the player who would be to move
+        seen = game.tokens.encode([final], np.array([1 - viewer]))[0]  # by the other, who would be to move
+        assert over.tokens[row, : layout.state_length].tolist() == seen.tolist()
+        results.add(outcome)
+    assert results == {0.0, -1.0}
+    assert over.target.sum(1).tolist() == [1] * len(over)
+    assert bool((over.tokens[:, layout.first_action] == layout.mask).all())
+    draws = torch.rand((4, len(batch)), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    *_, (last, pure) = made.by_ply.split(batch, draws)
+    assert torch.equal(last.tokens, over.tokens)
+    assert bool(pure.all())
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"paradigm": "s-asa"}, "imagines moves, values and states"),
+        ({"horizon": 1}, "a horizon of 2"),
+        ({"viewer": "absolute"}, "viewer=mover"),
+    ],
+)
+def test_finished_games_need_values_states_and_the_movers_side(options: dict[str, object], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        learner(process={"kind": "absorbing", "order": "ply", "ends": True}, **options)
 
 
 def test_joint_noise_has_no_share_of_itself_and_horizons_are_not_needed() -> None:
