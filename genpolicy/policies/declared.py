@@ -106,7 +106,7 @@ def diffusion(spec: PolicySpec | None = None) -> tuple[Option, ...]:
     return of_folder(tuple({**declared, **_sampler_options(spec), **declared}.values()), spec)
 
 
-DIFFUSION = Declaration(diffusion)
+DIFFUSION, WEIGHTS = Declaration(diffusion), Declaration(weights)
 
 
 def _judges(spec: PolicySpec | None) -> bool:

@@ -19,7 +19,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeAlias, overload
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, overload, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,6 +117,16 @@ all the same."""
 Comparator: TypeAlias = "Callable[[Sequence[tuple[Any, Any]], int], Sequence[float]]"
 """Pairs of positions and a player (0 or 1) -> a number for each pair: above 0 where the first position is better for
 that player, below 0 where the second is, 0 where neither is. The two may have different players to move."""
+
+
+@runtime_checkable
+class PreparesPositions(Protocol):
+    """A comparator that reads many positions in one network call, once it is told which it will be asked about."""
+
+    def prepare(self, states: Sequence[Any]) -> None:
+        """Read positions; comparing them later answers the same as without."""
+
+
 Evaluator: TypeAlias = "Callable[[Sequence[Any]], tuple[Sequence[Prior], Sequence[float]]]"
 """States -> a prior and a value in [-1, 1] for the player to move, for each. No row may depend on the others."""
 

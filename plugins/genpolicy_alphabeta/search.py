@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from genpolicy.control import FREE
 from genpolicy.game import Game, Hints
-from genpolicy.search.model import Comparator, Evaluator
+from genpolicy.search.model import Comparator, Evaluator, PreparesPositions
 from genpolicy_alphabeta.scores import (
     Leaf,
     Score,
@@ -211,8 +211,8 @@ class AlphaBeta:
         # Not by ``_best``: where the root has come again inside the tree, that is the best at another depth.
         moves.sort(key=lambda move: move != first)
         best: Score = -math.inf
-        for move in moves:
-            score, tail = self._negamax(self.game.play(state, move), depth - 1, 1, -math.inf, -best)
+        for move, child in self._children(state, moves, depth):
+            score, tail = self._negamax(child, depth - 1, 1, -math.inf, -best)
             score = -score
             if score > best:
                 best = score
@@ -243,8 +243,8 @@ class AlphaBeta:
         best: Score = -math.inf
         line: tuple[int, ...] = ()
         floor = alpha
-        for move in self._ordered(state, depth, ply):
-            score, tail = self._negamax(self.game.play(state, move), depth - 1, ply + 1, -beta, -floor)
+        for move, child in self._children(state, self._ordered(state, depth, ply), depth):
+            score, tail = self._negamax(child, depth - 1, ply + 1, -beta, -floor)
             score = -score
             if score > best:
                 best, line = score, (move, *tail)
@@ -258,6 +258,16 @@ class AlphaBeta:
         if key is not None:
             self._keep(key, depth, self._horizons == before, best, alpha, beta, line, ply)
         return best, line
+
+    def _children(self, state: Any, moves: Sequence[int], depth: int) -> Iterator[tuple[int, Any]]:
+        """Moves and the positions after them; those at the depth limit are read by the comparator together."""
+        if depth == 1 and isinstance(self.comparator, PreparesPositions):
+            after = [self.game.play(state, move) for move in moves]
+            self.comparator.prepare(after)
+            yield from zip(moves, after, strict=True)
+        else:
+            for move in moves:
+                yield move, self.game.play(state, move)
 
     def _visit(self, state: Any, ply: int) -> Score | None:
         """Count a position; its score where the game is over there."""

@@ -1,0 +1,57 @@
+"""Bits of a position, made from the state tokens of any game.
+
+Axes: L tokens of a state, S symbols, F bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from genpolicy.errors import ConfigError
+from genpolicy.game import Game
+
+MAX_SYMBOLS = 32
+"""Tokens that may hold more symbols are counters, not features."""
+
+
+def bit_table(game: Game[Any], drop: Sequence[str] = ()) -> tuple[NDArray[np.int64], int]:
+    """[L, S] the bit that a symbol sets at a token, F where it sets none; and F.
+
+    A token's first symbol (empty, white to move, no right) sets no bit. All tokens of the board have the same symbols.
+
+    Args:
+        game: Whose tokens.
+        drop: Tokens left out: those with a symbol that begins like one of these.
+
+    Raises:
+        ConfigError: nothing is left.
+    """
+    tokenizer = game.tokens
+    admitted = np.asarray(tokenizer.admitted, bool).copy()
+    on_board = np.asarray(tokenizer.rows) >= 0
+    admitted[on_board] = admitted[on_board].any(0)
+    dropped = np.array([any(name.startswith(text) for text in drop) for name in tokenizer.symbols])
+    table = np.full(admitted.shape, -1, np.int64)
+    count = 0
+    for place, row in enumerate(admitted):
+        symbols = np.flatnonzero(row)
+        if len(symbols) > MAX_SYMBOLS or dropped[symbols].any():
+            continue
+        table[place, symbols[1:]] = np.arange(count, count + len(symbols) - 1)
+        count += len(symbols) - 1
+    if count == 0:
+        raise ConfigError(f"learner.kind=comparator: no token of {game.spec!r} has at most {MAX_SYMBOLS} symbols")
+    return np.where(table < 0, count, table), count
+
+
+def bits_of(tokens: Tensor, table: Tensor, num_bits: int) -> Tensor:
+    """[..., F] float32 zeros and ones of state tokens [..., L], by ``bit_table``."""
+    index = table[torch.arange(tokens.shape[-1], device=tokens.device), tokens]
+    out = torch.zeros((*tokens.shape[:-1], num_bits + 1), device=tokens.device)
+    return out.scatter_(-1, index, 1.0)[..., :num_bits]

@@ -1,0 +1,103 @@
+"""Plays by comparing: the move after which the position is better than after any other.
+
+``alphabeta?depth=3&comparator=FOLDER`` searches deeper with it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from genpolicy.policies.base import Decision
+from genpolicy.policies.saved import WeightsPolicy
+from genpolicy_policy_deepchess.learner import ComparatorLearner
+
+
+class NetworkComparator:
+    """A ``genpolicy.search.model.Comparator``; what it has read of a position is remembered.
+
+    Args:
+        learner: Holds the weights.
+        capacity: Positions remembered, those used last.
+    """
+
+    def __init__(self, learner: ComparatorLearner, capacity: int = 50_000) -> None:
+        self._learner, self._capacity = learner, capacity
+        self._codes: OrderedDict[str, Tensor] = OrderedDict()
+        self.num_encoded = 0
+        """Positions that went through the encoder."""
+
+    @torch.no_grad()
+    def prepare(self, states: Sequence[Any]) -> None:
+        """Read positions that will be asked about, all in one network call."""
+        game = self._learner.game
+        missing = {key: state for state in states if (key := game.format(state)) not in self._codes}
+        if not missing:
+            return
+        views = [game.tokens.encode(list(missing.values()), [viewer] * len(missing)) for viewer in (0, 1)]
+        rows = torch.stack([torch.from_numpy(view) for view in views], dim=1)
+        self._codes.update(zip(missing, self._learner.codes_of(rows.numpy()), strict=True))
+        self.num_encoded += len(missing)
+
+    @torch.no_grad()
+    def __call__(self, pairs: Sequence[tuple[Any, Any]], player: int) -> list[float]:
+        """Log-odds that the first of each pair is better for a player."""
+        self.prepare([state for pair in pairs for state in pair])
+        first, second = (torch.stack([self._code(pair[i]) for pair in pairs]) for i in range(2))
+        answers = self._learner.network.compare(first, second)
+        while len(self._codes) > self._capacity:
+            self._codes.popitem(last=False)
+        return [float(answer) * (1 - 2 * player) for answer in answers]
+
+    def _code(self, state: Any) -> Tensor:
+        key = self._learner.game.format(state)
+        self._codes.move_to_end(key)
+        return self._codes[key]
+
+
+class ComparatorPolicy(WeightsPolicy):
+    """Plays the move whose position no later move's beats, one ply deep; a win is played at once.
+
+    Stats: ``network_calls`` and ``ms``. It gives no values and no probabilities of moves.
+    """
+
+    kind: ClassVar[str] = "comparator"
+    learner_class: ClassVar[type[ComparatorLearner]] = ComparatorLearner
+    learner: ComparatorLearner
+
+    def comparator(self) -> NetworkComparator:
+        """See ``Policy.comparator``."""
+        self.learner.network.eval()
+        return NetworkComparator(self.learner)
+
+    def _decide_batch(self, states: Sequence[Any], legal: list[list[int]], seeds: Sequence[int]) -> list[Decision]:
+        del seeds
+        began = time.perf_counter()
+        moves = [self._best(state, allowed) for state, allowed in zip(states, legal, strict=True)]
+        ms = 1e3 * (time.perf_counter() - began) / len(states)
+        stats = {"network_calls": 1.0, "raw_legal": 1.0, "ms": ms}
+        return [Decision(move, line=(move,), stats=stats) for move in moves]
+
+    def _best(self, state: Any, legal: list[int]) -> int:
+        """The move after which the player stands best; wins first, losses last."""
+        game, player = self.game, self.game.player(state)
+        after = {move: game.play(state, move) for move in legal}
+        own: dict[int, float | None] = {}
+        for move, child in after.items():
+            result = game.outcome(child)
+            own[move] = result if result is None or game.player(child) == player else -result
+            if own[move] == 1:
+                return move
+        open_moves = [move for move in legal if own[move] != -1] or legal
+        compare = NetworkComparator(self.learner)
+        compare.prepare([after[move] for move in open_moves])
+        best = open_moves[0]
+        for move in open_moves[1:]:
+            if compare([(after[move], after[best])], player)[0] > 0:
+                best = move
+        return best

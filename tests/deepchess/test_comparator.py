@@ -1,0 +1,313 @@
+"""DeepChess: bits of positions, the laws of a comparison, both stages, and search by comparing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import chess
+import numpy as np
+import pytest
+import torch
+
+import genpolicy
+from genpolicy.data.records import Dataset, Record
+from genpolicy.errors import CheckpointError, ConfigError, DatasetError
+from genpolicy.networks.config import NetworkConfig
+from genpolicy.testing import check_policy
+from genpolicy_alphabeta.search import AlphaBeta
+from genpolicy_policy_deepchess.config import ComparatorConfig
+from genpolicy_policy_deepchess.features import bit_table, bits_of
+from genpolicy_policy_deepchess.learner import ComparatorLearner
+from genpolicy_policy_deepchess.policy import ComparatorPolicy, NetworkComparator
+from genpolicy_policy_deepchess.windows import Pairs, Positions
+from tests.small_datasets import CONNECT, write_dataset
+
+SMALL = ComparatorConfig(widths=[24, 16], head=[16], min_ply=0)
+TRUNK = replace(
+    SMALL, encoder="trunk", network=NetworkConfig(geometry="board", num_layers=1, width=16, num_heads=2, head="typed")
+)
+
+
+def learner(config: ComparatorConfig = SMALL, game: str = CONNECT) -> ComparatorLearner:
+    torch.manual_seed(0)
+    return ComparatorLearner(genpolicy.load_game(game), config)
+
+
+def walk(game: Any, num: int, seed: int = 0) -> list[Any]:
+    """Positions of random games."""
+    random, states = np.random.default_rng(seed), []
+    state = game.parse()
+    while len(states) < num:
+        states.append(state)
+        legal = game.legal(state)
+        state = (
+            game.play(state, int(random.choice(legal))) if game.outcome(state) is None and len(legal) else game.parse()
+        )
+    return states
+
+
+def test_the_bits_of_chess_are_the_papers_773() -> None:
+    game = genpolicy.load_game("chess")
+    table, count = bit_table(game, ["ep:"])
+    assert count == 773
+    assert bit_table(game)[1] == 783
+    states = walk(game, 1000)
+    tokens = torch.from_numpy(game.tokens.encode(states).astype(np.int64))
+    bits = bits_of(tokens, torch.from_numpy(table), count)
+    for state, row in zip(states, bits.numpy(), strict=True):
+        board: chess.Board = state.board
+        by_hand = np.zeros((64, 12))
+        for square, piece in board.piece_map().items():
+            by_hand[square ^ 56, "PNBRQKpnbrqk".index(piece.symbol())] = 1
+        rights = [
+            board.has_kingside_castling_rights(chess.WHITE),
+            board.has_queenside_castling_rights(chess.WHITE),
+            board.has_kingside_castling_rights(chess.BLACK),
+            board.has_queenside_castling_rights(chess.BLACK),
+        ]
+        assert row.tolist() == [*by_hand.flatten().tolist(), float(not board.turn), *map(float, rights)]
+
+
+@pytest.mark.parametrize("name", [CONNECT, "shogi"])
+def test_bits_tell_positions_apart_in_other_games(name: str) -> None:
+    if name == "shogi":
+        pytest.importorskip("cshogi")
+    game = genpolicy.load_game(name)
+    table, count = bit_table(game)
+    states = {game.key(state): state for state in walk(game, 60)}
+    rows = bits_of(
+        torch.from_numpy(game.tokens.encode(list(states.values())).astype(np.int64)), torch.from_numpy(table), count
+    )
+    assert len({tuple(row.tolist()) for row in rows}) == len(states)
+
+
+@pytest.mark.parametrize("config", [SMALL, TRUNK])
+def test_the_laws_of_a_comparison(config: ComparatorConfig) -> None:
+    """Antisymmetric, opposite for the two players, and the same for the position with the colours exchanged."""
+    made = learner(config, "chess")
+    game = made.game
+    states = walk(game, 12)
+    mirrored = [game.parse(state.board.mirror().fen()) for state in states]
+    compare = made.policy().comparator()
+    assert compare is not None
+    pairs, images = list(pairwise(states)), list(pairwise(mirrored))
+    forward = compare(pairs, 0)
+    assert any(abs(answer) > 1e-7 for answer in forward)
+    assert compare([(b, a) for a, b in pairs], 0) == [-answer for answer in forward]
+    assert compare(pairs, 1) == [-answer for answer in forward]
+    assert compare(images, 1) == pytest.approx(forward, abs=1e-6)
+    one_sided = learner(replace(config, antisymmetric=False, mirror=False), "chess").policy().comparator()
+    assert one_sided([(states[0], states[3])], 0) != [-x for x in one_sided([(states[3], states[0])], 0)]
+
+
+def test_what_is_prepared_answers_the_same_and_is_read_once() -> None:
+    made = learner()
+    states = walk(made.game, 9)
+    cold, warm = NetworkComparator(made, 100), NetworkComparator(made, 100)
+    warm.prepare(states)
+    read = warm.num_encoded
+    pairs = list(pairwise(states))
+    assert warm(pairs, 0) == pytest.approx(cold(pairs, 0), abs=1e-6)
+    assert warm.num_encoded == read
+    small = NetworkComparator(made, 2)
+    assert small(pairs, 0) == pytest.approx(cold(pairs, 0), abs=1e-6)
+
+
+def positions(values: Sequence[float]) -> Positions:
+    num = len(values)
+    return Positions(np.zeros((num, 2, 3), np.int16), np.array(values), np.array([str(i) for i in range(num)]))
+
+
+def test_pairs_differ_by_the_gap_are_drawn_anew_and_depend_on_seed_epoch_and_index_alone() -> None:
+    values = np.linspace(-1, 1, 41)
+    pairs = Pairs(positions(list(values)), 0.5, seed=3)
+    index = np.arange(len(pairs))
+    first, second = pairs.pairs(index, 0)
+    assert bool((np.abs(values[first] - values[second]) >= 0.5 - 1e-9).all())
+    again = pairs.pairs(index[::-1].copy(), 0)
+    assert np.array_equal(again[0][::-1], first)
+    assert np.array_equal(again[1][::-1], second)
+    other = pairs.pairs(index, 1)
+    assert not np.array_equal(other[1], second)
+    batch = pairs.batch(index, 0)
+    assert batch.first_better.tolist() == [float(values[a] > values[b]) for a, b in zip(first, second, strict=True)]
+    drawn = np.concatenate([np.abs(np.subtract(*pairs.pairs(index, epoch))) for epoch in range(200)])
+    assert set(drawn.tolist()) == set(range(10, 41))  # every partner at the gap or beyond it
+
+
+def test_pairs_of_results_are_a_won_and_a_lost_game() -> None:
+    pairs = Pairs(positions([1, 1, -1, 1]), 2.0, seed=0)
+    first, second = pairs.pairs(np.arange(len(pairs)), 5)
+    assert all(2 in pair for pair in zip(first.tolist(), second.tolist(), strict=True))
+
+
+def games(folder: Path, results: Sequence[float | None], split: str = "train") -> Dataset:
+    game = genpolicy.load_game(CONNECT)
+    records = []
+    for number, result in enumerate(results):
+        for ply, state in enumerate(walk(game, 6, seed=number)):
+            if game.outcome(state) is None:
+                score = f"value:{result}" if result is not None else None
+                line = game.moves[int(game.legal(state)[0])]
+                records.append(
+                    Record(game.format(state), str(number), ply, line, scores=(score,), result=result, split=split)
+                )
+    return write_dataset(folder, CONNECT, records)
+
+
+def test_both_stages_train_and_the_second_starts_from_the_firsts_encoder(tmp_path: Path) -> None:
+    data = games(tmp_path / "data", [1.0, -1.0, 0.0, 1.0, -1.0])
+    first = learner(replace(SMALL, stage="autoencoder"))
+    source = first.windows(data, "train", seed=0)
+    batch = source.batch(np.arange(len(source)), 0)
+    bits = first.network.encoder.bits(batch.first.flatten(0, 1))  # type: ignore[operator]
+    share = bits.mean(0).clamp(1e-6, 1 - 1e-6)
+    entropy = -(share * share.log() + (1 - share) * (1 - share).log()).mean()
+    optimiser = torch.optim.Adam(first.parameters(), 1e-2)
+    for _ in range(200):
+        loss, figures = first.loss(batch, torch.Generator())
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    assert float(figures["bit_nats"]) < float(entropy)  # better than each bit's own frequency
+    second = learner()
+    second.take_weights(first)
+    for name, tensor in first.network.encoder.state_dict().items():
+        assert torch.equal(tensor, second.network.encoder.state_dict()[name])
+    with pytest.raises(CheckpointError, match="the same learner"):
+        learner(replace(SMALL, widths=[20, 16])).take_weights(first)
+    pairs = second.windows(data, "train", seed=0)
+    batch = pairs.batch(np.arange(len(pairs)), 0)
+    optimiser = torch.optim.Adam(second.parameters(), 1e-2)
+    for _ in range(150):
+        loss, figures = second.loss(batch, torch.Generator())
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    assert float(figures["ordered"]) > 0.9
+    measured = second.measure(data, "train", 50)
+    assert set(measured) == {"pairs_ordered", "intransitive_per_1000"}
+    assert measured["pairs_ordered"] > 0.8
+
+
+def test_a_student_learns_its_teachers_answers(tmp_path: Path) -> None:
+    data = games(tmp_path / "data", [1.0, -1.0])
+    teacher = learner()
+    teacher.policy().save_pretrained(tmp_path / "teacher")
+    student = learner(replace(SMALL, widths=[8], head=[8], teacher=str(tmp_path / "teacher")))
+    source = student.windows(data, "train", seed=0)
+    batch = source.batch(np.arange(len(source)), 0)
+    chance = torch.sigmoid(teacher.network(batch.first, batch.second)).detach()
+    logit = student.network(batch.first, batch.second)
+    expected = -(chance * logit.sigmoid().log() + (1 - chance) * (1 - logit.sigmoid()).log()).mean()
+    assert student.loss(batch, torch.Generator())[0].item() == pytest.approx(expected.item(), abs=1e-5)
+    assert "_teacher" not in dict(student.named_modules())
+    wrong = learner(replace(SMALL, teacher="random"))
+    with pytest.raises(ConfigError, match="is not a comparator"):
+        wrong.loss(batch, torch.Generator())
+
+
+def test_it_plays_and_is_saved(tmp_path: Path) -> None:
+    policy = learner().policy()
+    running = [state for state in walk(policy.game, 9) if policy.game.outcome(state) is None]
+    check_policy(policy, running)
+    policy.save_pretrained(tmp_path / "policy")
+    loaded = genpolicy.load_policy(str(tmp_path / "policy"))
+    assert isinstance(loaded, ComparatorPolicy)
+    assert [d.move for d in loaded.decide(running)] == [d.move for d in policy.decide(running)]
+    check_policy(loaded, running)
+
+
+def test_it_takes_a_win_and_avoids_a_loss_at_once() -> None:
+    policy = learner().policy()
+    game = policy.game
+    for state in [state for state in walk(game, 200) if game.outcome(state) is None]:
+        wins = [
+            move
+            for move in game.legal(state).tolist()
+            if (result := game.outcome(game.play(state, move))) is not None and result == -1
+        ]
+        if wins:
+            assert policy.decide([state])[0].move in wins
+
+
+class Perfect:
+    """Compares by the values of perfect play."""
+
+    def __init__(self, game: Any) -> None:
+        self.game, self.prepared = game, 0
+        self.values: dict[Any, float] = {}
+
+    def value(self, state: Any, player: int) -> float:
+        own = self.own_value(state)
+        return own if self.game.player(state) == player else -own
+
+    def own_value(self, state: Any) -> float:
+        key = self.game.key(state)
+        if key not in self.values:
+            outcome = self.game.outcome(state)
+            after = () if outcome is not None else [self.game.play(state, int(move)) for move in self.game.legal(state)]
+            self.values[key] = max((-self.own_value(child) for child in after), default=outcome)
+        return self.values[key]
+
+    def prepare(self, states: Sequence[Any]) -> None:
+        self.prepared += len(states)
+
+    def __call__(self, pairs: Sequence[tuple[Any, Any]], player: int) -> list[float]:
+        return [self.value(a, player) - self.value(b, player) for a, b in pairs]
+
+
+def test_alpha_beta_by_a_perfect_comparator_plays_perfectly_and_prepares_what_it_compares() -> None:
+    game = genpolicy.load_game(CONNECT)
+    perfect = Perfect(game)
+    search = AlphaBeta(game, depth=2, comparator=perfect)
+    plain = AlphaBeta(game, depth=2, comparator=perfect.__call__)
+    for state in walk(game, 40):
+        if game.outcome(state) is None:
+            found = search.search(state)
+            after = game.play(state, found.move)
+            player = game.player(state)
+            best = max(perfect.value(game.play(state, int(move)), player) for move in game.legal(state))
+            assert perfect.value(after, player) == best
+            assert plain.search(state).move == found.move
+    assert perfect.prepared > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"encoder": "mpl"}, "Did you mean: 'mlp'"),
+        ({"widths": []}, "widths"),
+        ({"dropout": 1.0}, "dropout"),
+        ({"min_gap": 0.0}, r"min_gap must be in \(0, 2\]"),
+        ({"stage": "autoencoder", "encoder": "trunk"}, "trains learner.encoder=mlp"),
+    ],
+)
+def test_options_that_cannot_be(options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        replace(SMALL, **options)
+
+
+def test_data_without_decisive_games_or_scores_is_named(tmp_path: Path) -> None:
+    drawn = games(tmp_path / "drawn", [0.0, 0.0])
+    with pytest.raises(DatasetError, match="results: import decisive games"):
+        learner(replace(SMALL, pairs="result")).windows(drawn, "train", seed=0)
+    bare = games(tmp_path / "bare", [None, None])
+    with pytest.raises(DatasetError, match="scores: label it"):
+        learner().windows(bare, "train", seed=0)
+    with pytest.raises(DatasetError, match=r"lower learner\.min_ply"):
+        learner(replace(SMALL, pairs="result", min_ply=90)).windows(drawn, "train", seed=0)
+
+
+def test_a_position_split_draws_positions_of_all_games_apart(tmp_path: Path) -> None:
+    data = games(tmp_path / "data", [1.0, -1.0] * 10)
+    config = replace(SMALL, pairs="result", split_by="position")
+    game = genpolicy.load_game(CONNECT)
+    parts = {split: Positions.read(data, split, game, config) for split in ("train", "test")}
+    assert set(parts["train"].games) & set(parts["test"].games)  # what makes it leak
+    whole = Positions.read(data, "train", game, replace(config, split_by="game"))
+    assert len(parts["train"].value) + len(parts["test"].value) <= len(whole.value)
