@@ -80,8 +80,8 @@ def _usable(
         for row in batch.to_pylist():
             if (row["ply"] or 0) < config.min_ply or (chosen is None and _split_of(row["state"]) != split):
                 continue
-            result, scores = row["result"], row["scores"] or [None]
-            if config.stage == "compare" and not (result if config.pairs == "result" else scores[0]):
+            result, score = row["result"], (row["scores"] or [None])[0]
+            if config.stage == "compare" and not (result if config.pairs == "result" else score):
                 continue  # a draw, or not labelled
             state = game.parse(row["state"])
             if config.quiet and game.hints is not None and not game.hints.is_quiet(state):
@@ -91,7 +91,7 @@ def _usable(
             elif config.pairs == "result":
                 value = float(result)
             else:
-                value = score_to_value(scores[0], records.centipawn_scale) * (1 - 2 * game.player(state))
+                value = score_to_value(str(score), records.centipawn_scale) * (1 - 2 * game.player(state))
             yield state, value, row["game_id"] or row["state"]
 
 
