@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from genpolicy.data.records import Dataset, Record
 from genpolicy.errors import DatasetError
 from genpolicy.game import Game
+from genpolicy.values import score_to_value
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,12 @@ class LabelledPosition:
     num_legal: int
     cluster: str
     """The game that it comes from; a unique name where the record has none."""
+    value: float | None = None
+    """In [-1, 1] for the player to move: a search's value, else the first score's; None where there is neither."""
+    result: float | None = None
+    """Of the game, for the player to move: 1, 0 or -1; None where it is not known."""
+    plies_left: int | None = None
+    """To the move after the game's last recorded position; None where its result is not known."""
 
     @property
     def label(self) -> int:
@@ -57,23 +65,49 @@ def labelled_positions(
     if limit is not None and limit < len(labelled):
         labelled = np.sort(np.random.default_rng(seed).choice(labelled, limit, replace=False))
     chosen = set(labelled.tolist())
+    last, scale = _last_plies(dataset), dataset.centipawn_scale
     return [
-        _labelled(record, game, f"{dataset.label}: {split} record {row}", row)
+        _labelled(record, game, f"{dataset.label}: {split} record {row}", row, last, scale)
         for row, record in enumerate(dataset.records(split))
         if row in chosen
     ]
 
 
-def _labelled(record: Record, game: Game[Any], where: str, row: int) -> LabelledPosition:
+def _last_plies(dataset: Dataset) -> dict[str, int]:
+    """The last recorded ply of each game; of a union, whose games may have equal names, nothing."""
+    if len(dataset.parts) > 1:
+        return {}
+    ends = dataset.columns(["game_id", "ply"]).group_by("game_id").aggregate([("ply", "max")])
+    pairs = zip(ends["game_id"].to_pylist(), ends["ply_max"].to_pylist(), strict=True)
+    return {game: ply for game, ply in pairs if game is not None and ply is not None}
+
+
+def _value(record: Record, scale: float) -> float | None:
+    """A record's value for the player to move."""
+    if record.value is not None:
+        return record.value
+    scores = [score for score in record.scores[:1] if score is not None] or list(record.scored_moves.values())
+    return max((score_to_value(score, scale) for score in scores), default=None)
+
+
+def _labelled(
+    record: Record, game: Game[Any], where: str, row: int, last: Mapping[str, int], scale: float
+) -> LabelledPosition:
     try:
         state = game.parse(record.state)
         legal = set(game.legal(state).tolist())
         line = tuple(game.moves.index(move) for move in record.moves)
         valued = {game.moves.index(move) for move in record.scored_moves}
         best = record.best_moves(game)
+        value = _value(record, scale)
     except ValueError as error:
         raise DatasetError(f"{where}: {error}; label the data set again or take the record out") from error
     if line[0] not in legal or not legal.issuperset(valued):
         raise DatasetError(f"{where}: {record.moves[0]!r} or a move it values is illegal in {record.state!r}")
     cluster = record.game_id if record.game_id is not None else f"record {row}"
-    return LabelledPosition(state, line, best, len(legal), cluster)
+    result = left = None
+    if record.result is not None:
+        result = record.result if game.player(state) == 0 else 0.0 - record.result
+        if record.game_id is not None and record.ply is not None and last:
+            left = last[record.game_id] + 1 - record.ply
+    return LabelledPosition(state, line, best, len(legal), cluster, value, result, left)

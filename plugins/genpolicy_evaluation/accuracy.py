@@ -23,6 +23,7 @@ from genpolicy.policies.base import Decision, Policy
 from genpolicy_common.labelled import LabelledPosition
 from genpolicy_common.tables import Report, percent, percent_with_interval
 from genpolicy_evaluation.intervals import cluster_bootstrap, wilson
+from genpolicy_evaluation.judgement import Judgement, judge
 from genpolicy_evaluation.positions import ask
 
 HitArray = NDArray[np.float64]
@@ -82,6 +83,8 @@ class Accuracy:
     """Mean over the positions; 0 where the policy reports none."""
     ms: float
     """Wall time of a position with the legal mask, in milliseconds."""
+    judgement: Judgement | None = None
+    """How well its values judge the positions; None for a policy without values."""
 
     def figures(self) -> dict[str, Any]:
         """For JSON."""
@@ -100,6 +103,7 @@ class Accuracy:
             "times_random_interval": list(self.times_random_interval),
             "network_calls": self.network_calls,
             "ms_per_position": self.ms,
+            "judgement": None if self.judgement is None else self.judgement.figures(),
         }
 
 
@@ -161,6 +165,7 @@ def measure_accuracy(
         raw_legal=Share.of(_stat(raw_decisions, "raw_legal"), clusters) if raw_moves else None,
         network_calls=float(_stat(decisions, "network_calls").mean()),
         ms=ms,
+        judgement=judge(decisions, positions),
     )
 
 

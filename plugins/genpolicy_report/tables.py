@@ -27,6 +27,9 @@ def main_table(rows: Sequence[Row], published: Sequence[PublishedResult]) -> Tab
         *([("any mate %", [_share(_of(row, "puzzles", "solved_any"), "rate") for row in rows])] if mates else []),
         ("puzzle rating", [_rating(_of(row, "puzzles", "rating")) for row in rows]),
         ("Elo", [_elo(row.elo) for row in rows]),
+        ("value's rank correlation", [_judged(row, "value_rank", "value_rank_interval") for row in rows]),
+        ("win/draw/loss nats", [_judged(row, "wdl_nats") for row in rows]),
+        ("plies left, error", [_judged(row, "plies_error", digits=1) for row in rows]),
         ("ms a move", [_time(row) for row in rows]),
         ("calls a move", [_calls(row) for row in rows]),
     ]
@@ -71,6 +74,15 @@ def _notes(rows: Sequence[Row], published: Sequence[PublishedResult]) -> list[st
         notes.append(
             f"Accuracy: {accuracy['labelled']['positions']} positions; 95 % intervals, bootstrap by game. Labelled: "
             "the record's move; any best: a move whose value ties with the best."
+        )
+    judged = next((figures for row in rows if (figures := _judgement(row))), None)
+    if judged is not None and judged.get("value_rank") is not None:
+        notes.append(f"Value: Spearman's rank correlation with the record's, {judged['valued']} positions.")
+    prior = next((figures["wdl_prior"] for row in rows if (figures := _judgement(row)).get("wdl_prior")), None)
+    if prior is not None:
+        notes.append(
+            f"Win, draw, loss: mean of -log p(result); {prior:.3f} for one who knows the results' shares alone. Plies "
+            "left: mean error."
         )
     if puzzles is not None:
         notes.append(f"Puzzles: {puzzles['solved']['puzzles']}; 95 % intervals, Wilson.")
@@ -238,6 +250,20 @@ def _elo(elo: _Figures | None) -> str:
         for end, sign in ((_low(elo["low"]), -1), (_high(elo["high"]), 1))
     ]
     return f"{elo['elo']:.0f} [{', '.join(ends)}]"
+
+
+def _judged(row: Row, key: str, interval: str = "", digits: int = 3) -> str:
+    """A figure of how well a policy judges positions; parts that were measured by older versions have none."""
+    figures = _judgement(row)
+    if figures.get(key) is None:
+        return "-"
+    ends = figures.get(interval)
+    shown = "" if ends is None else f" [{ends[0]:.{digits}f}, {ends[1]:.{digits}f}]"
+    return f"{figures[key]:.{digits}f}{shown}"
+
+
+def _judgement(row: Row) -> _Figures:
+    return _of(row, "accuracy", "judgement") or {}
 
 
 def _time(row: Row) -> str:
