@@ -372,11 +372,10 @@ class NetworkPolicy(WeightsPolicy):
         self, decisions: list[Decision], imagined: Imagined, states: Sequence[Any], viewers: NDArray[np.int64]
     ) -> list[Decision]:
         """The decisions with what else was imagined of each row."""
-        if imagined.searched is None:
+        found = imagined.searched
+        if found is None:
             return decisions
-        return [
-            self._varied(made, imagined.searched, i, states[i], int(viewers[i])) for i, made in enumerate(decisions)
-        ]
+        return [self._varied(each, found, i, states[i], int(viewers[i])) for i, each in enumerate(decisions)]
 
     def _varied(self, decision: Decision, found: Candidates, row: int, state: Any, viewer: int) -> Decision:
         """The decision of a state with the line, the boards and the worth of each of its candidates."""

@@ -179,7 +179,7 @@ def explain(game: Game[Any], state: Any, decision: Decision, num_top: int = 5) -
     if decision.value is not None:
         lines.append(f"value for the player to move: {decision.value:+.2f} (from -1 to 1)")
     if decision.wdl is not None:
-        lines.append("judges: {:.0%} win, {:.0%} draw, {:.0%} loss".format(*decision.wdl))
+        lines.append("for the player to move: {:.0%} win, {:.0%} draw, {:.0%} loss".format(*decision.wdl))
     if (left := decision.stats.get("plies_left")) is not None:
         lines.append(f"expects the end in {left:.0f} plies")
     if len(decision.line) > 1 or decision.line[:1] not in ((), (decision.move,)):

@@ -34,6 +34,16 @@ def test_the_page_gets_the_imagined_board_of_each_candidate(chess: Game[Any]) ->
     assert [move["legal"] for move in unreadable["line"]] == [True, False]
 
 
+def test_the_terminal_tells_draws_and_plies_left(chess: Game[Any]) -> None:
+    move = chess.moves.index("e2e4")
+    decision = Decision(move, line=(move,), value=0.3, wdl=(0.5, 0.3, 0.2), stats={"plies_left": 33.6})
+    assert explain(chess, chess.parse(), decision) == [
+        "value for the player to move: +0.30 (from -1 to 1)",
+        "for the player to move: 50% win, 30% draw, 20% loss",
+        "expects the end in 34 plies",
+    ]
+
+
 def test_the_terminal_names_each_candidate(chess: Game[Any]) -> None:
     start = chess.parse()
     lines = (variation(chess, "e2e4 e7e5", 0.1, ()), variation(chess, "d2d4 d2d4", -0.2, ()))
