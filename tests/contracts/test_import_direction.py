@@ -20,7 +20,19 @@ RANKS = {
     "training": 5,
     **dict.fromkeys(["testing"], 6),
 }
-ORDER = ["common", "alphabeta", "mcts", "engines", "labelling", "evaluation", "arena", "report", "experiments", "play"]
+ORDER = [
+    "common",
+    "alphabeta",
+    "mcts",
+    "engines",
+    "labelling",
+    "evaluation",
+    "arena",
+    "report",
+    "experiments",
+    "loop",
+    "play",
+]
 """Plugins that may import those before them, without the prefix ``genpolicy_``; every other plugin imports none."""
 GAMES = {p.name for p in (ROOT / "games").iterdir() if (p / "__init__.py").exists()}
 PLUGINS = {p.name for p in (ROOT / "plugins").iterdir() if (p / "__init__.py").exists()}

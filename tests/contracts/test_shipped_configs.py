@@ -12,10 +12,13 @@ from genpolicy.sequence import PARADIGMS
 from genpolicy.shipped import data_folder
 from genpolicy.training.config import RunConfig
 from genpolicy_experiments.description import Experiment
+from genpolicy_loop.config import LoopConfig
+from genpolicy_loop.runner import Loop
 
 ROOT = Path(__file__).resolve().parents[2]
 ALL = sorted(p.relative_to(ROOT).as_posix() for p in (ROOT / "configs").rglob("*.yaml"))
-FILES = [file for file in ALL if "experiments" not in file]
+LOOPS = [file for file in ALL if Path(file).name.startswith("loop")]
+FILES = [file for file in ALL if "experiments" not in file and file not in LOOPS]
 EXPERIMENTS = [file for file in ALL if "experiments" in file and not file.endswith("base.yaml")]
 
 
@@ -31,6 +34,16 @@ def test_shipped_config_composes(file: str) -> None:
     learner = registry.load("learners", options.pop("kind"))
     structured(learner.Config, options, where=file, prefix="learner")
     assert config.data.folder or Path(file).name.startswith("diffusearch")
+
+
+@pytest.mark.parametrize("file", LOOPS)
+def test_shipped_loop_composes(file: str, tmp_path: Path) -> None:
+    """Its own keys, and the configuration of each learner."""
+    loop = Loop(compose(LoopConfig, [ROOT / file], [f"out={tmp_path}"]))
+    for settings in loop.learners.values():
+        config = structured(RunConfig, settings)
+        options = dict(config.learner)
+        structured(registry.load("learners", options.pop("kind")).Config, options, where=file, prefix="learner")
 
 
 @pytest.mark.parametrize("file", EXPERIMENTS)

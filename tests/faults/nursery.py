@@ -90,6 +90,7 @@ IMPORTS = (
         "genpolicy_evaluation.accuracy",
         "genpolicy_labelling.label",
     ),
+    *("genpolicy_labelling.policy_oracle", "genpolicy_loop.runner", "genpolicy_loop.commands", "genpolicy_mcts.policy"),
 )
 """What the commands need; none of it starts a thread."""
 

@@ -34,6 +34,28 @@ TRAIN = [
 IMPORT = ["data", "import", "../some.games", "--game", CONNECT, "--split", "0.8/0.1/0.1"]
 GAMES = "-; b2 a1 c1 a3 a2; *; {}\n-; a1 b1 a2 b2 a3; 1-0; {}\n-; c3 b2; 1/2-1/2; {}\n"
 SELFPLAY = ["data", "selfplay", "--game", CONNECT, "--oracle", "solver", "--games", "6", "--random-plies", "0:2"]
+LOOP = {
+    "game": CONNECT,
+    "generations": 3,
+    "games": 6,
+    "window": 2,
+    "reanalyse": 0.5,
+    "start": "mcts:rollout?simulations=2",
+    "search": "{prior}",
+    "together": 4,
+    "split": "1/0/0",
+    "learners": {
+        "prior": {
+            "data": {"validation": None},
+            "learner": {"kind": "one_step", "network": {"num_layers": 1, "width": 16, "num_heads": 2}},
+            "trainer": {
+                **{"device": "cpu", "batch_size": 8, "max_steps": 4, "checkpoint_every": 2, "keep": 1},
+                **{"tensorboard": False, "prefetch": 0},
+            },
+            "optim": {"lr": 0.01},
+        }
+    },
+}
 PLAY = [
     "tournament",
     "--game",
@@ -94,6 +116,14 @@ def _tables(folder: Path) -> object:
     return [line for line in lines if line.split(",")[1] not in times], [hashlib.sha256(w).hexdigest() for w in weights]
 
 
+def _generations(folder: Path) -> object:
+    weights = sorted((folder / "loop").glob("generation-*/prior/policy/model.safetensors"))
+    games = sorted((folder / "loop").glob("generation-*/*/dataset.yaml"))
+    assert (len(weights), len(games)) == (3, 5), "a stage is missing"
+    records = [Dataset.open(path.parent).checksum for path in games]
+    return records, [hashlib.sha256(path.read_bytes()).hexdigest() for path in weights]
+
+
 WORKS = {
     work.name: work
     for work in (
@@ -104,6 +134,7 @@ WORKS = {
         Work("label", ["data", "label", "../data", "--oracle", "solver", "--horizon", "2", "--out", "out"], _records),
         Work("train", TRAIN, _weights, ("--resume",)),
         Work("tournament", [*PLAY, "--out", "cup"], _games),
+        Work("loop", ["loop", "../loop.yaml", "--out", "loop"], _generations),
         Work("experiment", ["experiment", "../small.yaml", "--out", "exp"], _tables, faults=FAULTS[:4]),
     )
 }
@@ -131,6 +162,7 @@ class Bench:
             "evaluate": {"positions": 5},
         }
         (self.folder / "small.yaml").write_text(yaml.safe_dump(description, sort_keys=False))
+        (self.folder / "loop.yaml").write_text(yaml.safe_dump(LOOP, sort_keys=False))
         self._expected: dict[str, tuple[int, object]] = {}
 
     def undisturbed(self, work: Work) -> tuple[int, object]:

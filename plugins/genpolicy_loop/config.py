@@ -1,0 +1,117 @@
+"""What a loop of self-play is: its players, its learners, its generations."""
+
+from __future__ import annotations
+
+import re
+import string
+from dataclasses import dataclass, field
+from typing import Any
+
+_SPECIAL = re.compile(r"[?&,%=:\[\]{}\s]")
+_NAME = re.compile(r"[a-z][a-z0-9_-]*")
+RESERVED = ("games", "again", "gate")
+
+
+@dataclass
+class GateConfig:
+    """A test that a new policy has to pass before it plays."""
+
+    rounds: int = 100
+    """Most openings, each played with both colours."""
+    elo0: float = 0.0
+    """Elo difference of the hypothesis by which the new policy is rejected."""
+    elo1: float = 30.0
+    """Elo difference of the one by which it is accepted."""
+    random_plies: int = 2
+    """Random moves before each game."""
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1 or self.random_plies < 0:
+            raise ValueError(
+                f"gate.rounds must be at least 1 and gate.random_plies 0, got {self.rounds} and {self.random_plies}"
+            )
+        if not self.elo0 < self.elo1:
+            raise ValueError(f"gate.elo0 must be below gate.elo1, got {self.elo0} and {self.elo1}")
+
+
+@dataclass
+class LoopConfig:
+    """A loop of self-play."""
+
+    game: str = ""
+    """Specification of the game."""
+    out: str = ""
+    """Folder of the loop."""
+    learners: dict[str, Any] = field(default_factory=dict)
+    """Name -> the configuration that ``genpolicy train`` takes: a file, the name of a shipped one, or the settings
+    themselves. Each is trained in every generation on the same records."""
+    search: str = ""
+    """Spelling of the policy that plays; ``{NAME}`` stands for the folder of a learner's policy."""
+    start: str = "mcts:rollout?simulations=16"
+    """Spelling of the policy that plays the first generation, without weights."""
+    imagine: str = ""
+    """Spelling of the policy that takes over in the second phase, such as ``{NAME}``; empty where there is none."""
+    alpha: list[float] = field(default_factory=list)
+    """Share of the positions that ``imagine`` decides, generation by generation, in [0, 1]; the last one stays."""
+    generations: int = 8
+    """May be raised later."""
+    games: int = 2000
+    """Games of a generation."""
+    window: int = 4
+    """Generations whose records are trained on, the newest included."""
+    reanalyse: float = 0.25
+    """Part of the older records in the window that the newest policy labels anew, in [0, 1]."""
+    temperature: str = "1:6"
+    """``T:PLIES`` of ``genpolicy data selfplay``."""
+    random_plies: str = "0:1"
+    """``LOW:HIGH`` random moves that begin a game."""
+    error_rate: str = "0"
+    """``LOW:HIGH``, the part of random moves in a game."""
+    max_plies: int = 200
+    horizon: int = 4
+    """Moves in a label's line."""
+    split: str = "0.95/0.05/0"
+    """Parts of the games that are trained on, validated on and tested on."""
+    together: int = 64
+    """Positions that the playing policy is asked about in one call."""
+    gate: GateConfig | None = None
+    """None accepts every policy."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("game", "out", "search", "learners"):
+            if not getattr(self, name):
+                raise ValueError(f"{name} is missing: a loop needs game, out, learners and search")
+        if found := _SPECIAL.search(self.out):
+            raise ValueError(
+                f"out must be a path without {found.group()!r}, which has a meaning in a policy's spelling; got "
+                f"{self.out!r}"
+            )
+        for name in ("generations", "games", "window", "max_plies", "horizon", "together"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 <= self.reanalyse <= 1:
+            raise ValueError(f"reanalyse lies in [0, 1], got {self.reanalyse}")
+        for name in self.learners:
+            if not _NAME.fullmatch(name) or name in RESERVED:
+                raise ValueError(
+                    f"learners: {name!r} must be of small letters, digits, - and _, and none of {', '.join(RESERVED)}"
+                )
+        for key in ("search", "imagine"):
+            _check_names(key, getattr(self, key), self.learners)
+        if bool(self.alpha) != bool(self.imagine):
+            raise ValueError("a second phase needs both imagine and alpha; give both, or neither")
+        if not all(0 <= share <= 1 for share in self.alpha):
+            raise ValueError(f"alpha: every share lies in [0, 1], got {self.alpha}")
+
+
+def _check_names(key: str, spelling: str, learners: dict[str, Any]) -> None:
+    try:
+        names = [name for _, name, _, _ in string.Formatter().parse(spelling) if name is not None]
+    except ValueError as error:
+        raise ValueError(f"{key}: {spelling!r}: {error}; write {{NAME}} for a learner's folder") from None
+    for name in names:
+        if name not in learners:
+            raise ValueError(f"{key}: {{{name}}} is not a learner; there are: {', '.join(learners)}")
+    if spelling and not names:
+        raise ValueError(f"{key}: {spelling!r} names no learner, so nothing would be learnt; write {{NAME}} in it")

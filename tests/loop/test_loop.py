@@ -1,0 +1,201 @@
+"""A loop of self-play: what its stages are told, that it resumes, and what it refuses."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from genpolicy import cli
+from genpolicy.data.records import Dataset
+from genpolicy.errors import ConfigError
+from genpolicy_common.store import FolderLock
+from genpolicy_loop.config import LoopConfig
+from genpolicy_loop.runner import Loop
+from tests.faults.nursery import Nursery
+from tests.faults.works import LOOP, WORKS, Bench
+
+
+def described(folder: Path, **changed: Any) -> Path:
+    settings = {**copy.deepcopy(LOOP), **changed}
+    path = folder / "tiny.yaml"
+    path.write_text(yaml.safe_dump({key: value for key, value in settings.items() if value is not None}))
+    return path
+
+
+def loop_of(folder: Path, **changed: Any) -> Loop:
+    settings = {**copy.deepcopy(LOOP), "out": str(folder / "loop"), **changed}
+    return Loop(LoopConfig(**settings))
+
+
+def finish(loop: Loop, generation: int, name: str, **facts: Any) -> None:
+    """Mark a stage as done."""
+    loop.folder(generation).mkdir(parents=True, exist_ok=True)
+    (loop.folder(generation) / f"{name}.done").write_text(json.dumps(facts))
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    if not sys.platform.startswith("linux"):
+        pytest.skip("forks")
+    with Nursery() as nursery:
+        yield Bench(tmp_path_factory.mktemp("faults"), nursery)
+
+
+def test_a_killed_loop_ends_with_the_same_bits(bench: Bench) -> None:
+    number, _ = bench.undisturbed(WORKS["loop"])
+    at = random.Random(2).randint(1, number)
+    assert bench.disturb(WORKS["loop"], "kill", at) is None, f"killed at operation {at}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("fault", "times"), [("kill", 50), ("full", 10), ("torn", 5), ("broken", 5), ("cut-names", 5)])
+def test_a_disturbed_loop_ends_with_the_same_bits(bench: Bench, fault: str, times: int) -> None:
+    """Killed, torn, cut off from disk or power at operations spread over the loop, and simply run again."""
+    number, _ = bench.undisturbed(WORKS["loop"])
+    points = {1 + round((number - 1) * (each + 0.5) / times) for each in range(times)}
+    wrong = {at: text for at in sorted(points) if (text := bench.disturb(WORKS["loop"], fault, at))}
+    assert wrong == {}
+
+
+def test_a_loop_runs_and_more_generations_are_added(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, out = described(tmp_path, generations=1), tmp_path / "loop"
+    assert cli.main(["loop", str(file), "--out", str(out)]) == 0
+    said = capsys.readouterr()
+    assert said.out.splitlines()[-1] == str(out / "generation-001/prior/policy")
+    assert "generation 1/1, games: records" in said.err
+    log = (out / "generation-001/log.txt").read_text()
+    assert log.count("$ genpolicy ") == 2
+    first = (out / "generation-001/prior/policy/model.safetensors").read_bytes()
+    assert cli.main(["loop", str(file), "--out", str(out)]) == 0
+    assert (out / "generation-001/log.txt").read_text() == log, "what is done is not done again"
+    assert cli.main(["loop", str(file), "generations=2", "--out", str(out)]) == 0
+    again = out / "generation-002/again-001"
+    old, new = (list(Dataset.open(folder).records()) for folder in (out / "generation-001/games", again))
+    assert [record.state for record in old] == [record.state for record in new]
+    share = sum(a.policy != b.policy for a, b in zip(old, new, strict=True)) / len(old)
+    assert 0.2 < share < 0.8
+    trained = json.loads((out / "generation-002/prior/policy/provenance.json").read_text())["dataset"]["parts"]
+    assert {Path(part["folder"]).name for part in trained} == {"games", "again-001"}
+    assert (out / "generation-001/prior/policy/model.safetensors").read_bytes() == first
+    capsys.readouterr()
+    assert cli.main(["loop", str(file), "generations=3", "--out", str(out), "--status"]) == 0
+    assert "to do" in capsys.readouterr().out
+
+
+def test_the_window_and_the_newest_labels(tmp_path: Path) -> None:
+    loop = loop_of(tmp_path, window=3)
+    stages = {stage.name: stage.command for stage in loop.stages(5)}
+    assert list(stages) == ["games", "again-003", "again-004", "prior"]
+    root = tmp_path / "loop"
+    assert stages["again-003"][2] == str(root / "generation-004/again-003"), "labelled anew in generation 4 already"
+    assert stages["again-004"][2] == str(root / "generation-004/games")
+    folders = json.loads(next(w for w in stages["prior"] if w.startswith("data.folder=")).partition("=")[2])
+    assert folders == [str(root / f"generation-005/{name}") for name in ("games", "again-003", "again-004")]
+    assert f"init_from={root / 'generation-004/prior/policy'}" in stages["prior"]
+    plain = {stage.name: stage.command for stage in loop_of(tmp_path, window=3, reanalyse=0.0).stages(5)}
+    assert list(plain) == ["games", "prior"]
+    folders = json.loads(next(w for w in plain["prior"] if w.startswith("data.folder=")).partition("=")[2])
+    assert folders == [str(root / f"generation-00{number}/games") for number in (5, 3, 4)]
+
+
+def test_a_rejected_policy_neither_plays_nor_is_continued(tmp_path: Path) -> None:
+    loop = loop_of(tmp_path, gate={"rounds": 2})
+    loop.config.gate = None if loop.config.gate is None else loop.config.gate
+    for generation, accepted in ((1, None), (2, True), (3, False)):
+        if accepted is not None:
+            finish(loop, generation, "gate", accepted=accepted)
+    assert [loop.accepted(generation) for generation in range(5)] == [0, 1, 2, 2, 4]
+    train = next(stage.command for stage in loop.stages(4) if stage.name == "prior")
+    assert f"init_from={tmp_path / 'loop/generation-002/prior/policy'}" in train
+    assert loop.player(4) == str(tmp_path / "loop/generation-002/prior/policy")
+
+
+def test_a_gate_plays_and_decides(tmp_path: Path) -> None:
+    file = described(tmp_path, generations=2, gate={"rounds": 2, "random_plies": 1})
+    assert cli.main(["loop", str(file), "--out", str(tmp_path / "loop")]) == 0
+    verdict = json.loads((tmp_path / "loop/generation-002/gate.done").read_text())
+    assert not (tmp_path / "loop/generation-001/gate.done").exists(), "there is nobody to play against"
+    assert verdict["accepted"] == (
+        verdict["verdict"] == "H1" or (verdict["verdict"] is None and verdict["score"] >= 0.5)
+    )
+
+
+def test_the_second_phase_mixes_by_generation(tmp_path: Path) -> None:
+    loop = loop_of(
+        tmp_path, search="mcts:{prior}?simulations=4", imagine="{prior}?temperature=1", alpha=[0, 0, 0.25, 1]
+    )
+    folder = tmp_path / "loop/generation-00"
+    assert loop.player(1) == LOOP["start"]
+    assert loop.player(2) == f"mcts:{folder}1/prior/policy?simulations=4"
+    mixed = f"mcts:{folder}2/prior/policy%3Fsimulations%3D4,{folder}2/prior/policy%3Ftemperature%3D1"
+    assert loop.player(3) == f"mix:{mixed}?alpha=0.25"
+    assert loop.player(4) == f"{folder}3/prior/policy?temperature=1"
+    assert loop.player(9) == f"{folder}8/prior/policy?temperature=1", "the last share stays"
+    oracle = next(loop.stages(3)).command[5]
+    assert shlex.split(oracle) == [oracle]
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"game": None}, "game is missing"),
+        ({"learners": None}, "learners is missing"),
+        ({"search": "mcts:{policy}"}, r"\{policy\} is not a learner; there are: prior"),
+        ({"search": "mcts:rollout"}, "names no learner"),
+        ({"search": "mcts:{prior"}, "write {NAME}"),
+        ({"reanalyse": 1.5}, "reanalyse lies in"),
+        ({"games": 0}, "games must be at least 1"),
+        ({"alpha": [0.5]}, "needs both imagine and alpha"),
+        ({"alpha": [2.0], "imagine": "{prior}"}, "every share lies in"),
+        ({"learners": {"games": {"learner": {}}}, "search": "{games}"}, "none of games"),
+        ({"learners": {"prior": "no-such.yaml"}}, "no-such.yaml"),
+        ({"gate": {"elo0": 5.0, "elo1": 5.0}}, "gate.elo0 must be below"),
+        ({"gams": 5}, "Did you mean: 'games'"),
+        ({"game": "chss"}, "chess"),
+        ({"start": "chess"}, "plays"),
+        ({"start": "mcts:rollout?simulations=0"}, "simulations"),
+        ({"max_plies": 1}, "was won by anybody, so there is nothing to learn"),
+    ],
+)
+def test_bad_input_is_named(
+    changed: dict[str, Any], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = described(tmp_path, **changed)
+    assert cli.main(["loop", str(file), "--out", str(tmp_path / "loop")]) == 2
+    said = capsys.readouterr().err
+    assert re.search(says.replace("{NAME}", r"\{NAME\}"), said), said
+    assert "Traceback" not in said
+
+
+def test_a_folder_of_another_loop_or_of_something_else_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loop = loop_of(tmp_path)
+    loop.out.mkdir()
+    loop._begin()
+    with pytest.raises(ConfigError, match="was begun with games=6, not 7"):
+        loop_of(tmp_path, games=7)._begin()
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpg").touch()
+    with pytest.raises(ConfigError, match=r"holds cat\.jpg and no loop\.json"):
+        loop_of(tmp_path, out=str(tmp_path / "photos"))._begin()
+    with pytest.raises(ValueError, match=r"out must be a path without '\?'"):
+        loop_of(tmp_path, out="runs/what?")
+    finish(loop, 1, "games")
+    (loop.folder(1) / "games.done").write_text("{")
+    with pytest.raises(ConfigError, match=r"games\.done: damaged"):
+        loop.done(1, "games")
+    with FolderLock(loop.out, "runs a loop", "name another folder in out"):
+        assert cli.main(["loop", str(described(tmp_path)), "--out", str(loop.out)]) == 2
+    assert "another process runs a loop there" in capsys.readouterr().err
