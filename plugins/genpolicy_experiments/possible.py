@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from genpolicy import registry
@@ -15,6 +17,7 @@ from genpolicy.training import setup
 from genpolicy.training.config import RunConfig
 from genpolicy_experiments import leaks
 from genpolicy_experiments.description import FLOPS, Experiment, PlannedRun, digest
+from genpolicy_experiments.plays import SPELLING, as_played
 
 Plays = Mapping[str, Mapping[str, Any]]
 """Name of a measurement -> options of the policy."""
@@ -100,7 +103,10 @@ def _make(cell: str, game: Game[Any], section: dict[str, Any], plays: Plays) -> 
         policy = learner.policy()
         for play in plays.values():
             what = "; ".join(f"play.{key}: {value!r}" for key, value in play.items())
-            policy.with_options(**play)
+            with tempfile.TemporaryDirectory() as folder:
+                if SPELLING in play:
+                    policy.save_pretrained(folder)
+                as_played(policy, Path(folder), play).close()
     except (RegistryError, ValueError) as error:
         raise ConfigError(f"{cell}: {error}; {way_out}") from error
     except _WRONG_TYPES as error:

@@ -39,6 +39,7 @@ from genpolicy_evaluation.futures import measure_futures
 from genpolicy_evaluation.positions import ask
 from genpolicy_experiments import stored
 from genpolicy_experiments.description import FLOPS
+from genpolicy_experiments.plays import as_played
 
 BOUND_WINDOWS = 2048
 """Number of windows that the bound is averaged over."""
@@ -68,7 +69,7 @@ def _work(job: dict[str, Any]) -> int:
     stored.require_version(evaluate["folder"], versions.get("measured_on"))  # shards were read after it was opened
     for name, play in job["plays"].items():
         if not _is_measured(results, name):
-            figures, hits = measure(policy.with_options(**play), positions, evaluate)
+            figures, hits = measure(as_played(policy, folder / POLICY_FOLDER, play), positions, evaluate)
             write_atomic(results / f"{name}.npz", _packed(hits, positions, game))
             # The JSON is written last: if it exists, the measurement is whole.
             write_atomic(results / f"{name}.json", json.dumps({**figures, **trained}, indent=2).encode())
