@@ -121,6 +121,8 @@ class Episodes(WindowSource):
         if unroll < 0:
             raise ConfigError(f"unroll must be at least 0, got {unroll}")
         check_game(records, game)
+        if not game.alternates:
+            raise ConfigError(f"in {game.spec!r} a player may move twice; episodes are of games whose sides alternate")
         self.layout = Layout(game, "s-a", 1)
         self.unroll, self._plies, self._seed = unroll, 2 if side == "own" else 1, seed
         self._mirrored, self._by_best = game.moves.mirrored, source == "walks"
@@ -293,11 +295,6 @@ class _Encoder(WindowEncoder):
         exits = [self._moves(*node) for node in nodes]
         out = [(row, move) for row, (moves, _) in zip(rows, exits, strict=True) for move in moves]
         children = [child_of(game, row, move) for row, move in out]
-        for (row, _), state in zip(out, children, strict=True):
-            if game.player(state) == row.players[0]:
-                raise DatasetError(
-                    f"{row.record.where}: the same side moves twice; episodes are of games that alternate"
-                )
         results = [(game.outcome(state) or 0.0) if is_over(game, state) else None for state in children]
         shown = np.zeros((len(children), 2, self.layout.state_length), np.int16)
         for viewer in (0, 1) if children else ():

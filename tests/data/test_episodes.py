@@ -315,3 +315,10 @@ def test_a_window_of_chess_is_seen_by_the_player_to_move_at_its_root() -> None:
             after = game.play(game.parse(here.state), game.moves.index(here.played or ""))
             assert batch.states[row, k + 1].tolist() == game.tokens.encode([after], [viewer])[0].tolist()
     assert known > 100
+
+
+def test_a_game_in_which_a_player_may_move_twice_is_refused(solved: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    game = load_game(CONNECT)
+    monkeypatch.setattr(game, "alternates", False)
+    with pytest.raises(ConfigError, match="a player may move twice"):
+        Episodes(solved, "train", game, unroll=1, source="walks")

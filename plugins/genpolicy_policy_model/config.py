@@ -1,0 +1,90 @@
+"""Options of the learner ``muzero``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from genpolicy.data.episodes import SIDES, SOURCES, TARGETS
+from genpolicy.errors import ConfigError, did_you_mean
+from genpolicy.networks.config import NetworkConfig
+from genpolicy.networks.value_heads import ReadoutConfig
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "latent": ("squares", "vector"),
+    "side": SIDES,
+    "source": SOURCES,
+    "targets": TARGETS,
+    "value": ("wdl", "categorical"),
+}
+MAX_WIDTH = 1 << 20
+
+
+@dataclass
+class MuZeroConfig:
+    """Options of ``MuZeroLearner``: what is learnt from, the latent, the heads and the weights of the loss."""
+
+    latent: str = "squares"
+    """``squares``: a vector for each token of a position, changed by attention. ``vector``: one for the position,
+    changed by residual layers; cheaper, and enough for small boards."""
+    latent_width: int = 128
+    """Width of ``vector``; that of ``squares`` is ``network.width``."""
+    dynamics_layers: int = 2
+    """Blocks of the dynamics, at least 1."""
+    network: NetworkConfig = field(default_factory=lambda: NetworkConfig(geometry="board", head="typed"))
+    """Shape of the representation; the dynamics over squares have the same blocks."""
+    readout: ReadoutConfig = field(default_factory=ReadoutConfig)
+    """How the heads read the latent."""
+
+    unroll: int = 5
+    """Moves K that the model is unrolled along in training, at least 1."""
+    side: str = "both"
+    """``both``: the moves of both players. ``own``: one player's, the other's answer being a part of what the model
+    predicts (single-player MuZero)."""
+    source: str = "games"
+    """``games`` that were played, or ``walks`` over records that value all moves (``genpolicy.data.episodes``)."""
+    targets: str = "label"
+    """What the policy learns: ``label``, ``search`` or ``played``."""
+    value_target: str = "label"
+    """What the value learns: ``label``, ``result``, ``search`` or ``mix:X``."""
+    cache_dir: str | None = None
+    """Folder of the cached episodes; None puts them beside the data set."""
+
+    value: str = "wdl"
+    """Value and reward head: ``wdl``, over win, draw and loss; ``categorical``, over the bins of ``support``."""
+    support: list[float] = field(default_factory=lambda: [-1.0, 1.0, 51])
+    """Lowest and highest bin of ``categorical`` and their number."""
+    transform: bool = False
+    """Whether the bins of ``categorical`` are in units of MuZero's h(x) (``genpolicy_policy_model.transforms``)."""
+    end_head: bool = True
+    """Whether the model learns to tell that the game is over; without it a search goes on beyond the end, as in the
+    MuZero papers."""
+    value_weight: float = 1.0
+    reward_weight: float = 1.0
+    end_weight: float = 1.0
+    consistency: float = 0.0
+    """Weight of a loss that holds an unrolled latent to that of the true position (Ye et al. 2021, arXiv:2111.00210).
+    It is taken where the viewer is to move, since the representation reads no other positions."""
+
+    def __post_init__(self) -> None:
+        for name, allowed in CHOICES.items():
+            if getattr(self, name) not in allowed:
+                hint = did_you_mean(str(getattr(self, name)), allowed)
+                raise ConfigError(
+                    f"learner.{name} must be one of {', '.join(allowed)}; got {getattr(self, name)!r}.{hint}"
+                )
+        for name in ("latent_width", "dynamics_layers", "unroll"):
+            if not 1 <= getattr(self, name) <= MAX_WIDTH:
+                raise ConfigError(
+                    f"learner.{name} must be at least 1 and at most {MAX_WIDTH:,}, got {getattr(self, name)}"
+                )
+        for name in ("value_weight", "reward_weight", "end_weight", "consistency"):
+            if not 0 <= getattr(self, name) < 1e6:
+                raise ConfigError(f"learner.{name} must be at least 0 and below 1e6, got {getattr(self, name)}")
+        if len(self.support) != 3 or not self.support[0] < self.support[1] or not 2 <= self.support[2] <= 1 << 16:
+            raise ConfigError(f"learner.support is [lowest, highest, number of bins from 2 on], got {self.support}")
+        if self.transform and self.value == "wdl":
+            raise ConfigError("learner.transform changes the bins of learner.value=categorical; value is 'wdl'")
+        if self.network.positions != "learned" or self.network.time_conditioning or self.network.dropout:
+            raise ConfigError(
+                "learner.network of a learned model takes positions=learned, time_conditioning=false and dropout=0"
+            )

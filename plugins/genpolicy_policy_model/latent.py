@@ -1,0 +1,165 @@
+"""LatentModel: a learned model of a game as what a tree search expands.
+
+A learned model says nothing of legality below the root: there every move is a choice, or the ``top`` likeliest ones,
+with the model's own probabilities. Whether the game is over is for the model to say, too; with ``terminal=False`` a
+line goes on beyond it, as in the MuZero papers (Schrittwieser et al. 2020, arXiv:1911.08265).
+
+Axes: B batch, M moves of the vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from genpolicy.game import Game
+from genpolicy.options import Option
+from genpolicy.search.model import Choices, Nodes, SearchModel
+from genpolicy_policy_model.declared import MODEL
+
+Floats = NDArray[np.float64]
+
+
+class Dynamics(Protocol):
+    """A learned model's three functions over latents, which are opaque. Moves are as the root's player sees them."""
+
+    def represent(self, states: Sequence[Any]) -> Sequence[Any]:
+        """[B] latents of positions."""
+        ...
+
+    def step(self, latents: Sequence[Any], moves: NDArray[np.int64]) -> tuple[Sequence[Any], Floats, Floats]:
+        """[B] latents after some moves, rewards for who moved, and probabilities that the game is over."""
+        ...
+
+    def predict(self, latents: Sequence[Any]) -> tuple[Floats, Floats]:
+        """[B, M] probabilities of moves, and [B] values for the player to move."""
+        ...
+
+
+class Latent(NamedTuple):
+    """An embedding of the search."""
+
+    latent: Any
+    viewer: int
+    """Who sees the moves: the player to move at the root."""
+
+
+class LatentModel(SearchModel):
+    """What a search asks of a learned model.
+
+    Args:
+        game: Its legal moves are asked for at the root alone.
+        dynamics: The model.
+        alternates: Whether the sides take turns; False where a step holds the opponent's answer.
+        terminal: Whether a node that the model takes for the game's end is one.
+        top: Most choices of a node below the root.
+        on_check: Called by ``for_search`` with the search's check: the model that the search then works with.
+    """
+
+    def __init__(
+        self,
+        game: Game[Any],
+        dynamics: Dynamics,
+        *,
+        alternates: bool = True,
+        terminal: bool = True,
+        top: int = 64,
+        on_check: Callable[[Callable[[], None]], Dynamics] | None = None,
+    ) -> None:
+        self.game, self.dynamics, self.alternates = game, dynamics, alternates
+        self.terminal, self.top, self._on_check = terminal, top, on_check
+
+    def root(self, states: Sequence[Any]) -> Nodes:
+        """The states as roots, with their legal moves.
+
+        Raises:
+            ValueError: a state without legal moves.
+        """
+        legal = [self.game.legal(state) for state in states]
+        for state, moves in zip(states, legal, strict=True):
+            if len(moves) == 0:
+                raise ValueError(f"the game is over in {self.game.format(state)!r}: the player to move has no move")
+        latents = self.dynamics.represent(states)
+        policy, values = self.dynamics.predict(latents)
+        self.network_calls += 1
+        viewers = [self.game.player(state) for state in states]
+        choices = []
+        for row, (moves, viewer) in enumerate(zip(legal, viewers, strict=True)):
+            priors = policy[row, self.game.moves.seen_by(moves, viewer)]
+            total = priors.sum()
+            choices.append(Choices(moves.astype(np.int64), priors / total if total > 0 else None))
+        count = len(states)
+        return Nodes(
+            embeddings=[Latent(*pair) for pair in zip(latents, viewers, strict=True)],
+            choices=choices,
+            values=np.clip(values, -1.0, 1.0).tolist(),
+            rewards=[0.0] * count,
+            discounts=[1.0] * count,
+            chance=[False] * count,
+        )
+
+    def expand(self, embeddings: Sequence[Any], choices: Sequence[int]) -> Nodes:
+        """The nodes after some choices."""
+        viewers = np.array([embedding.viewer for embedding in embeddings], np.int64)
+        seen = self.game.moves.seen_by(np.array(choices, np.int64), viewers)
+        latents, rewards, ends = self.dynamics.step([embedding.latent for embedding in embeddings], seen)
+        policy, values = self.dynamics.predict(latents)
+        self.network_calls += 1
+        ended = (ends > 0.5) & self.terminal
+        return Nodes(
+            embeddings=[Latent(latent, int(viewer)) for latent, viewer in zip(latents, viewers, strict=True)],
+            choices=_Likeliest(self.game, policy, viewers, ended, self.top),
+            values=np.where(ended, 0.0, np.clip(values, -1.0, 1.0)).tolist(),
+            rewards=np.clip(rewards, -1.0, 1.0).tolist(),
+            discounts=np.where(ended, 0.0, -1.0 if self.alternates else 1.0).tolist(),
+            chance=[False] * len(viewers),
+        )
+
+    def for_search(self, seed: int, check: Callable[[], None]) -> LatentModel:
+        """The same model, interrupted by ``check``; network calls are counted from 0."""
+        del seed
+        dynamics = self.dynamics if self._on_check is None else self._on_check(check)
+        return LatentModel(self.game, dynamics, **self._own())
+
+    def options(self) -> tuple[Option, ...]:
+        """``terminal`` and ``top``."""
+        return MODEL
+
+    def with_options(self, **changed: Any) -> LatentModel:
+        """The same model with other options."""
+        return LatentModel(self.game, self.dynamics, on_check=self._on_check, **{**self._own(), **changed})
+
+    def _own(self) -> dict[str, Any]:
+        return {"alternates": self.alternates, "terminal": self.terminal, "top": self.top}
+
+
+class _Likeliest(Sequence[Choices]):
+    """The likeliest moves of a batch of nodes, sorted out when they are read: most leaves are never opened."""
+
+    def __init__(
+        self, game: Game[Any], policy: Floats, viewers: NDArray[np.int64], ended: NDArray[np.bool_], top: int
+    ) -> None:
+        self._game, self._policy, self._viewers, self._ended, self._top = game, policy, viewers, ended, top
+
+    def __len__(self) -> int:
+        return len(self._viewers)
+
+    @overload
+    def __getitem__(self, row: int) -> Choices: ...
+    @overload
+    def __getitem__(self, row: slice) -> Sequence[Choices]: ...
+    def __getitem__(self, row: int | slice) -> Choices | Sequence[Choices]:
+        if isinstance(row, slice):
+            return [self[i] for i in range(*row.indices(len(self)))]
+        if self._ended[row]:
+            return Choices(np.empty(0, np.int64), None)
+        policy = self._policy[row]
+        seen = np.argsort(-policy, kind="stable")[: self._top]
+        seen = np.sort(seen[policy[seen] > 0])  # a move without any probability is not a choice
+        priors = policy[seen]
+        ids = self._game.moves.seen_by(seen, int(self._viewers[row])).astype(np.int64)
+        order = np.argsort(ids)
+        return Choices(ids[order], priors[order] / priors.sum())

@@ -1,0 +1,192 @@
+"""Plays by a learned model: its likeliest move, the best one by one step of it, or whatever a search over it finds.
+
+Axes: B batch, M moves of the vocabulary.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from genpolicy.control import FREE, Control
+from genpolicy.networks.value_heads import finite
+from genpolicy.options import Option, PolicySpec
+from genpolicy.policies.base import Decision, Policy
+from genpolicy.policies.learner import Learner
+from genpolicy.policies.saved import WeightsPolicy
+from genpolicy_policy_model.declared import MODES, options
+from genpolicy_policy_model.latent import Floats, LatentModel
+from genpolicy_policy_model.muzero import MuZeroLearner
+
+
+class MuZeroPolicy(WeightsPolicy):
+    """A policy over a learned model.
+
+    ``Decision.policy`` is the model's prior over the legal moves, whichever is played; ``value`` is its value of the
+    position, or by ``one_step`` that of the move. ``mcts:FOLDER`` searches the model (``search_model``). Stats:
+    ``network_calls`` and ``ms`` (of the batch over its rows).
+
+    Args:
+        learner: A ``MuZeroLearner``; its weights are shared.
+        mode: ``prior`` plays the likeliest move; ``one_step`` the one that is best by reward and value after it.
+        terminal: Whether the model may end a line; None: if it has an end-of-game head.
+        top: As in ``LatentModel``.
+        options: Arguments of ``WeightsPolicy``.
+
+    Raises:
+        ValueError: an option out of range, or ``terminal`` without an end-of-game head.
+    """
+
+    kind: ClassVar[str] = "muzero"
+    learner_class: ClassVar[type[Learner]] = MuZeroLearner
+    learner: MuZeroLearner
+
+    def __init__(
+        self,
+        learner: MuZeroLearner,
+        *,
+        mode: str = "prior",
+        terminal: bool | None = None,
+        top: int = 64,
+        **options: Any,
+    ) -> None:
+        super().__init__(learner, **options)
+        if mode not in MODES:
+            raise ValueError(f"mode is one of {', '.join(MODES)}; got {mode!r}")
+        has_end = learner.network.end is not None
+        if terminal and not has_end:
+            raise ValueError(
+                "terminal=true: this model was trained without an end-of-game head (learner.end_head=false), so it "
+                "cannot tell where a game ends; leave the option out"
+            )
+        self.mode, self.terminal, self.top = mode, has_end if terminal is None else bool(terminal), int(top)
+
+    @classmethod
+    def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
+        """See ``Policy.options``."""
+        return options(spec)
+
+    def own_options(self) -> dict[str, Any]:
+        """The constructor's options as they are."""
+        return {**super().own_options(), "mode": self.mode, "terminal": self.terminal, "top": self.top}
+
+    def modes(self) -> dict[str, Policy]:
+        """The likeliest move by one call, and the best by one step of the model."""
+        if self.mode == "prior":
+            return {"one_call": self}
+        return {"one_call": self.with_options(mode="prior"), "one_step": self}
+
+    @property
+    def num_calls(self) -> int:
+        """Network calls of one decision."""
+        return 1 if self.mode == "prior" else 2
+
+    def with_effort(self, *, calls: int | None = None, plies: int | None = None) -> Policy:
+        """See ``Policy.with_effort``; one call takes the likeliest move."""
+        del plies
+        return self.modes()["one_call"] if calls == 1 else self
+
+    def search_model(self, name: str | None = None) -> LatentModel | None:
+        """The learned model, also by the name ``latent``."""
+        if name not in (None, "latent"):
+            return None
+
+        def checked(check: Callable[[], None]) -> NetworkDynamics:
+            return NetworkDynamics(self, Control(check))
+
+        return LatentModel(
+            self.game,
+            checked(FREE.check),
+            alternates=self.learner.config.side == "both",
+            terminal=self.terminal,
+            top=self.top,
+            on_check=checked,
+        )
+
+    def _decide_batch(self, states: Sequence[Any], legal: list[list[int]], seeds: Sequence[int]) -> list[Decision]:
+        began = time.perf_counter()
+        model = self.search_model()
+        assert model is not None
+        roots = model.root(states)
+        priors = [_among(moves, *roots.choices[row]) for row, moves in enumerate(legal)]
+        values: list[dict[int, float]] = [{} for _ in states]
+        if self.mode == "one_step":
+            pairs = [(row, move) for row, moves in enumerate(legal) for move in moves]
+            after = model.expand([roots.embeddings[row] for row, _ in pairs], [move for _, move in pairs])
+            numbers = zip(after.rewards, after.discounts, after.values, strict=True)
+            for (row, move), (reward, discount, value) in zip(pairs, numbers, strict=True):
+                values[row][move] = min(1.0, max(-1.0, reward + discount * value))
+        stats = {
+            "network_calls": float(model.network_calls),
+            "raw_legal": 1.0,
+            "ms": 1e3 * (time.perf_counter() - began) / len(states),
+        }
+        decisions = []
+        for row, policy in enumerate(priors):
+            worth = values[row]
+            move = max(policy, key=lambda each: (worth.get(each, 0.0), policy[each], -each))
+            value = worth.get(move, roots.values[row])
+            decisions.append(Decision(move, policy=policy, value=value, line=(move,), stats=stats))
+        return decisions
+
+
+def _among(moves: Sequence[int], ids: NDArray[np.int64], priors: Floats | None) -> dict[int, float]:
+    """Probabilities of some of a root's moves; even where the model gives them none."""
+    shares = dict(zip(ids.tolist(), np.full(len(ids), 1.0) if priors is None else priors.tolist(), strict=True))
+    total = sum(shares[move] for move in moves)
+    return {move: shares[move] / total if total > 0 else 1.0 / len(moves) for move in moves}
+
+
+class NetworkDynamics:
+    """The functions of a learned model as its network computes them.
+
+    Args:
+        policy: Holds the weights.
+        control: Checked on the way.
+    """
+
+    def __init__(self, policy: MuZeroPolicy, control: Control) -> None:
+        self._policy, self._control = policy, control
+
+    @torch.no_grad()
+    def represent(self, states: Sequence[Any]) -> list[Tensor]:
+        """[B] latents [N, W] of positions."""
+        game, policy = self._policy.game, self._policy
+        players = np.array([game.player(state) for state in states], np.int64)
+        rows = policy.learner.layout.tokenizer.encode(states, players).astype(np.int64)
+        with policy._evaluating(self._control):
+            return list(policy.learner.network.represent(torch.from_numpy(rows).to(policy.device)))
+
+    @torch.no_grad()
+    def step(self, latents: Sequence[Tensor], moves: NDArray[np.int64]) -> tuple[list[Tensor], Floats, Floats]:
+        """See ``genpolicy_policy_model.latent.Dynamics``; without an end head no game is over.
+
+        Raises:
+            ValueError: a head's numbers are not finite.
+        """
+        policy, network = self._policy, self._policy.learner.network
+        with policy._evaluating(self._control):
+            after = network.step(torch.stack(list(latents)), torch.from_numpy(moves).to(policy.device))
+            rewards = finite(network.mean(network.reward, network.reward(after)), "reward")
+            ends = torch.zeros_like(rewards) if network.end is None else finite(network.end(after), "end").sigmoid()
+        return list(after), rewards.double().cpu().numpy(), ends.double().cpu().numpy()
+
+    @torch.no_grad()
+    def predict(self, latents: Sequence[Tensor]) -> tuple[Floats, Floats]:
+        """See ``genpolicy_policy_model.latent.Dynamics``.
+
+        Raises:
+            ValueError: a head's numbers are not finite.
+        """
+        policy, network = self._policy, self._policy.learner.network
+        with policy._evaluating(self._control):
+            stacked = torch.stack(list(latents))
+            logits = finite(network.policy(stacked), "policy")
+            values = finite(network.mean(network.value, network.value(stacked)), "value")
+        return logits.double().softmax(-1).cpu().numpy(), values.double().cpu().numpy()
