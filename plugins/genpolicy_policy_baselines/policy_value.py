@@ -25,6 +25,7 @@ from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.errors import ConfigError
 from genpolicy.game import Game
 from genpolicy.networks import DenoisingTransformer, NetworkConfig
+from genpolicy.networks.harmony import Harmony
 from genpolicy.networks.transformer import ACTIVATIONS, draw_weights
 from genpolicy.networks.value_heads import CategoricalHead, PliesLeftHead, ReadoutConfig, finite, mean_of_known
 from genpolicy.policies.base import Decision
@@ -55,6 +56,8 @@ class PolicyValueConfig(NetworkLearnerConfig):
     """Weight of the cross-entropy of win, draw and loss; that of the move has weight 1."""
     plies_weight: float = 0.1
     """Weight of the loss of the plies left."""
+    harmony: bool = False
+    """Learn the losses' weights (``genpolicy.networks.harmony``), in the place of the two fixed ones above."""
     result_share: float = 0.0
     """Part of the label that is the game's result, in [0, 1], where a record has a search's value or a score, too."""
 
@@ -126,6 +129,7 @@ class PolicyValueLearner(NetworkLearner):
 
     def __init__(self, game: Game[Any], config: PolicyValueConfig) -> None:
         super().__init__(game, config, Layout(game, "s-a", 1))
+        self.balance = Harmony(("policy", "wdl", "plies")) if config.harmony else None
 
     def make_network(self, layout: Layout, num_input_symbols: int | None) -> PolicyValueNetwork:
         """The weights, drawn anew."""
@@ -145,6 +149,9 @@ class PolicyValueLearner(NetworkLearner):
         """The weighted sum of the three losses, each a mean over the rows that have its label; the parts to log."""
         del generator
         parts = self._parts(batch)
+        if self.balance is not None:
+            weights = {f"{name}_weight": weight for name, weight in self.balance.weights().items()}
+            return self.balance(parts), {**{name: part.detach() for name, part in parts.items()}, **weights}
         total = parts["policy"] + self.config.value_weight * parts["wdl"] + self.config.plies_weight * parts["plies"]
         return total, {name: part.detach() for name, part in parts.items()}
 

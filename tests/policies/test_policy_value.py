@@ -131,6 +131,26 @@ def test_the_loss_is_the_sum_of_its_parts_by_hand(game: Game[Any], tmp_path: Pat
     torch.testing.assert_close(bound, torch.stack([*chosen, torch.zeros((), dtype=torch.float64)]).detach())
 
 
+def test_harmony_learns_the_weights_of_the_losses(game: Game[Any], tmp_path: Path) -> None:
+    learner, plain = make(game, harmony=True), make(game)
+    batch, generator = batch_of(learner, games(tmp_path)), torch.Generator()
+    total, told = learner.loss(batch, generator)
+    _, parts = plain.loss(batch, generator)
+    assert total.item() == pytest.approx(sum(part.item() for part in parts.values()) + 3 * math.log(2), rel=1e-6)
+    assert {name: told[name].item() for name in told if name.endswith("_weight")} == dict.fromkeys(
+        ("policy_weight", "wdl_weight", "plies_weight"), 1.0
+    )
+    total.backward()
+    assert learner.balance is not None
+    scales = learner.balance.log_scales
+    expected = [0.5 - parts[name].item() for name in learner.balance.names]  # the derivative of softplus(0) is 1/2
+    assert scales.grad is not None
+    np.testing.assert_allclose(scales.grad.numpy(), expected, rtol=1e-5)
+    _, others = learner.param_groups(0.1)
+    assert any(parameter is scales for parameter in others["params"]), "trained, without weight decay"
+    assert {name for name in learner.network.state_dict() if "log_scales" in name} == set(), "and not saved to play"
+
+
 def test_what_a_record_lacks_moves_no_weight(game: Game[Any], tmp_path: Path) -> None:
     learner = make(game)
     batch = batch_of(learner, games(tmp_path))
