@@ -82,9 +82,11 @@ def stop_requests() -> Iterator[StopRequest]:
 
     def note(number: int, frame: FrameType | None) -> None:
         del frame
-        request.signal = number
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        if request.signal is None:
+            request.signal = number
+        else:
+            signal.signal(number, before[number])
+            signal.raise_signal(number)
 
     for number in before:
         signal.signal(number, note)

@@ -57,6 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     """The subcommand."""
     from genpolicy.config import to_yaml
     from genpolicy.training.settings import configuration, train
+    from genpolicy_common.stopping import second_signal_stops
 
     settings, config = configuration(arguments.config, arguments.overrides, arguments.out, resume=arguments.resume)
     for argument in settings.repeated:
@@ -67,7 +68,8 @@ def run(arguments: argparse.Namespace) -> int:
         with settings.locating():
             print(to_yaml(filled_in(config)), end="")
         return 0
-    folder = train(settings, config, arguments.config, resume=arguments.resume, overwrite=arguments.overwrite)
+    with second_signal_stops():
+        folder = train(settings, config, arguments.config, resume=arguments.resume, overwrite=arguments.overwrite)
     if os.environ.get("RANK", "0") == "0":  # of the processes that torchrun or accelerate launch started
         print(folder)
     return 0

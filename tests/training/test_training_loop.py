@@ -413,6 +413,7 @@ def test_a_signal_saves_and_says_how_to_go_on(
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 128 + number  # as shells count
     assert stdout == ""
+    assert "genpolicy: stopping after this update; again to stop at once" in stderr
     found = re.search(r"stopped after update (\d+); resume with: genpolicy train --resume --out (\S+)", stderr)
     assert found
     assert found[2] == str(out)
