@@ -12,7 +12,8 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from genpolicy import __version__, registry
 from genpolicy.errors import EngineError, RegistryError, did_you_mean
@@ -26,6 +27,14 @@ if TYPE_CHECKING:
 
 OUTPUT_OPTIONS = ("json", "markdown", "plot")
 """Options of any subcommand that name a file of results; one with others lists them as ``output_options``."""
+GROUPS = ("play", "train", "evaluate", "data", "share", "extend")
+"""In what order ``genpolicy --help`` shows groups of subcommands; other groups follow."""
+EPILOG = """examples:
+  genpolicy web --open                                                  play in the browser
+  genpolicy train --config chess/demo --out runs/mine                   train a policy
+  genpolicy evaluate accuracy --policy runs/mine --data sample:chess    measure it
+
+genpolicy COMMAND --help tells more. --traceback may appear anywhere on the line."""
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells count
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
@@ -42,10 +51,11 @@ class Command:
         help: The line that ``genpolicy --help`` shows.
         parser: ``add_parser(subparsers)``, or where to import it from, as ``package.module:add_parser``. It adds a
             parser that sets ``run``, a function of the parsed arguments that returns an exit status or None for 0.
+        group: Under which heading ``genpolicy --help`` lists it: one of ``GROUPS``, or another.
     """
 
-    def __init__(self, help: str, parser: str | Callable[[Any], None]) -> None:
-        self.help, self.parser = help, parser
+    def __init__(self, help: str, parser: str | Callable[[Any], None], group: str = "other") -> None:
+        self.help, self.parser, self.group = help, parser, group
 
     def add_parser(self, subparsers: Any) -> None:
         """Add the parser; imports what ``parser`` names."""
@@ -145,20 +155,39 @@ def _dispatch(arguments: list[str]) -> int:
         hint = did_you_mean(name, known)
         raise ValueError(f"no subcommand {name!r}.{hint} There are: {', '.join(known)}")
     _refuse_empty(arguments)
-    parser = _parser(known, name)
+    parser = make_parser([] if name is None else [name])
     parsed = parser.parse_args(arguments)
-    check_outputs(parsed)
     if isinstance(seed := getattr(parsed, "seed", None), int) and seed < 0:
         raise ValueError(f"--seed must not be negative, got {seed}")
     run: Callable[[argparse.Namespace], int | None] | None = getattr(parsed, "run", None)
     if run is None:
         parser.print_help()
         return EXIT_ERROR
-    status = run(parsed)
+    with _json_on_stdout(parsed):
+        check_outputs(parsed)
+        status = run(parsed)
     if not isinstance(status, int | None):
         where = registry.origin("commands", str(name))
         raise RegistryError(f"subcommand {name!r} ({where}) gave {status!r}, not an exit status")
     return status or 0
+
+
+@contextmanager
+def _json_on_stdout(parsed: argparse.Namespace) -> Iterator[None]:
+    """Let ``--json -`` write to standard output, alone: what else the subcommand prints goes to stderr."""
+    if str(getattr(parsed, "json", None)) != "-":
+        yield
+        return
+    import tempfile
+    from contextlib import redirect_stdout
+
+    with tempfile.TemporaryDirectory() as folder:
+        parsed.json = type(parsed.json)(path := os.path.join(folder, "json"))
+        with redirect_stdout(sys.stderr):
+            yield
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as made:
+                print(made.read(), end="")
 
 
 def _refuse_empty(arguments: Sequence[str]) -> None:
@@ -203,42 +232,67 @@ def check_output(option: str, path: Path) -> None:
         raise ValueError(f"{option} {path}: you may not write to it; name another file")
 
 
-def _parser(known: Mapping[str, Entry], name: str | None) -> argparse.ArgumentParser:
-    """The parser with one subcommand built in full, or, without a name, all of them by their help line alone."""
-    parser = argparse.ArgumentParser(
+class _Parser(argparse.ArgumentParser):
+    """A parser that names the near verb where one is misspelt."""
+
+    verbs: Any = None
+
+    def add_subparsers(self, **settings: Any) -> Any:
+        self.verbs = super().add_subparsers(**settings)
+        return self.verbs
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        first = args[0] if args else "-"
+        if self.verbs is not None and not first.startswith("-") and first not in self.verbs.choices:
+            hint = did_you_mean(first, self.verbs.choices)
+            raise ValueError(f"{self.prog}: no verb {first!r}.{hint} There are: {', '.join(self.verbs.choices)}")
+        return super().parse_known_args(args, namespace)
+
+
+def make_parser(names: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser with some subcommands built in full, or, without names, all of them by their help lines alone."""
+    parser = _Parser(
         prog="genpolicy",
+        usage=None if names else "genpolicy [--version] [--traceback] COMMAND ...",
         description="Train, compare and play generative policies for board games.",
-        epilog="genpolicy COMMAND --help tells more. --traceback may appear anywhere on the line.",
+        epilog=EPILOG,
         formatter_class=_formatter,
     )
+    known = registry.available("commands")
+    if names:
+        subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
+        for name in names:
+            _add(known[name], subparsers)
+            for each in known if subparsers.choices[name].verbs is None else ():
+                if each.startswith(f"{name}."):
+                    where = registry.origin("commands", each)
+                    print(f"genpolicy: warning: {each!r} ({where}): {name!r} takes no verbs", file=sys.stderr)
+    else:
+        groups = _help_lines(known)
+        for group in sorted(groups, key=lambda each: (GROUPS.index(each) if each in GROUPS else len(GROUPS), each)):
+            section = parser.add_argument_group(group)
+            for each, line in groups[group].items():
+                section.add_argument(each, nargs="?", help=line.replace("%", "%%"))  # argparse formats with %
     parser.add_argument("--version", action="version", version=f"genpolicy {__version__}")
     # ``main`` takes it out wherever it stands; here it is for --help.
     parser.add_argument("--traceback", action="store_true", help="show the traceback of an error, not just a message")
-    kind: Any = argparse.ArgumentParser if name is not None else _Line
-    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=kind)
-    if name is not None:
-        _add(known[name], subparsers)
-        return parser
-    lines: dict[str, str] = {}
-    for each, point in registry.available("commands").items():
-        base = each.partition(".")[0]
-        try:
-            if each in known:
-                lines[each] = _load(point).help
-            elif base not in known:
-                raise RegistryError(f"there is no subcommand {base!r} ({registry.origin('commands', each)})")
-        except RegistryError as error:
-            lines[each] = f"(not usable: {error})"
-    for each, line in lines.items():
-        subparsers.add_parser(each, help=line.replace("%", "%%"))  # argparse formats with %
     return parser
 
 
-class _Line:
-    """A subcommand of which only the help line is needed: nothing is parsed by it, and a parser takes time to make."""
-
-    def __init__(self, **settings: object) -> None:
-        del settings
+def _help_lines(known: Mapping[str, Entry]) -> dict[str, dict[str, str]]:
+    """The help line of every subcommand, by group; of one that cannot be loaded, why."""
+    groups: dict[str, dict[str, str]] = {}
+    for each, point in known.items():
+        base = each.partition(".")[0]
+        try:
+            if each == base:
+                command = _load(point)
+                groups.setdefault(command.group, {})[each] = command.help
+            elif base not in known:
+                raise RegistryError(f"there is no subcommand {base!r} ({registry.origin('commands', each)})")
+        except RegistryError as error:
+            groups.setdefault("not usable", {})[each] = f"(not usable: {error})"
+    return groups
 
 
 def _formatter(prog: str) -> argparse.HelpFormatter:
@@ -247,7 +301,7 @@ def _formatter(prog: str) -> argparse.HelpFormatter:
         columns = int(os.environ.get("COLUMNS") or 0) or os.get_terminal_size(1).columns
     except (ValueError, OSError):  # not a terminal
         columns = 80
-    return argparse.HelpFormatter(prog, width=columns - 2)
+    return argparse.RawDescriptionHelpFormatter(prog, width=columns - 2)
 
 
 def _exit_status(stop: SystemExit) -> int:

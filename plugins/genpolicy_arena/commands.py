@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from genpolicy_common.arguments import add_alias, add_device, add_json, say_device, settle_device
+
 if TYPE_CHECKING:
     from genpolicy.game import Game
     from genpolicy_arena.openings import Opening
@@ -27,7 +29,8 @@ def add_parser(subparsers: Any) -> None:
         description="Play a round robin or gauntlet of policies and engines. Each opening is played with both colours.",
         epilog="The same command resumes after Ctrl-C or a kill: no game is lost and none is kept twice.",
     )
-    parser.add_argument(
+    players = parser.add_argument_group("players")
+    players.add_argument(
         "--policy",
         action="append",
         nargs="+",
@@ -35,108 +38,112 @@ def add_parser(subparsers: Any) -> None:
         metavar="[NAME=]P",
         help="folders or spellings of policies, e.g. runs/demo/imagine/policy sf=engine:stockfish?nodes=100",
     )
-    parser.add_argument("--game", metavar="SPEC", help="the game, if no policy's folder names it, e.g. chess")
-    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="folder of the games")
-    parser.add_argument(
+    players.add_argument("--game", metavar="SPEC", help="the game, if no policy's folder names it, e.g. chess")
+    add_device(players)
+    players.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the openings and of the players")
+    games = parser.add_argument_group("games")
+    games.add_argument(
         "--format",
         default="round-robin",
         metavar="F",
         help="round-robin (default) or gauntlet: the first policy against the others",
     )
-    parser.add_argument(
+    games.add_argument(
         "--rounds",
         type=_positive,
         default=10,
         metavar="N",
         help="openings, each played twice by every pair (default 10)",
     )
-    _add_openings(parser)
-    _add_rules(parser)
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the openings and of the players")
-    parser.add_argument("--device", default="cpu", help="where networks run; default cpu")
-    parser.add_argument(
-        "--workers",
-        type=_positive,
-        metavar="N",
-        help="processes (default: one per core; one on devices other than cpu)",
-    )
-    parser.add_argument(
-        "--threads", type=_positive, default=1, metavar="N", help="threads for the networks of each process; default 1"
-    )
-    parser.add_argument(
+    games.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="folder of the games")
+    games.add_argument(
         "--games-at-once",
         type=_positive,
         metavar="N",
         help="games that a process plays in step, an even number (default 16, fewer in small tournaments); 2 for slow "
         "engines",
     )
-    parser.add_argument(
+    _add_openings(parser)
+    _add_rules(parser)
+    test = parser.add_argument_group("early stop")
+    test.add_argument(
         "--sprt",
         nargs="*",
         metavar="KEY=X",
         help="stop a match of two players early by a test: elo0=0 elo1=20 alpha=0.05 beta=0.05 (the first against the "
         "second)",
     )
-    parser.add_argument(
+    test.add_argument(
         "--sprt-on",
         choices=["pairs", "games"],
         default="pairs",
         help="what the test counts: pairs (pentanomial, default) or games (trinomial)",
     )
+    speed = parser.add_argument_group("speed")
+    parallel = speed.add_argument(
+        "--parallel",
+        type=_positive,
+        metavar="N",
+        help="processes (default: one per core; one on devices other than cpu)",
+    )
+    speed.add_argument(
+        "--threads", type=_positive, default=1, metavar="N", help="threads for the networks of each process; default 1"
+    )
+    add_alias(parser, "--workers", parallel)
     add_rating_arguments(parser)
     add_output_arguments(parser)
     parser.set_defaults(run=run)
 
 
 def _add_openings(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    group = parser.add_argument_group("openings")
+    group.add_argument(
         "--openings",
         type=Path,
         metavar="FILE",
         help="book of games, positions or lines of moves; openings are drawn without replacement",
     )
-    parser.add_argument(
+    group.add_argument(
         "--opening-plies",
         type=_natural,
         metavar="N",
         help="plies used of each game (default 8) or line of moves (default all)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--random-plies",
         type=_natural,
         default=6,
         metavar="N",
         help="random moves before each game, without a book (default 6)",
     )
-    parser.add_argument("--reuse-openings", action="store_true", help="use openings again if there are too few")
+    group.add_argument("--reuse-openings", action="store_true", help="use openings again if there are too few")
 
 
 def _add_rules(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--max-plies", type=_positive, default=512, metavar="N", help="longest game (default 512)")
-    parser.add_argument(
+    group = parser.add_argument_group("adjudication")
+    group.add_argument("--max-plies", type=_positive, default=512, metavar="N", help="longest game (default 512)")
+    group.add_argument(
         "--at-limit", default="draw", metavar="W", help="result of the longest games: draw (default) or judge"
     )
-    parser.add_argument(
-        "--judge", metavar="ORACLE", help="engine that ends decided games, e.g. 'stockfish?nodes=10000'"
-    )
-    parser.add_argument(
+    group.add_argument("--judge", metavar="ORACLE", help="engine that ends decided games, e.g. 'stockfish?nodes=10000'")
+    group.add_argument(
         "--judge-cp",
         type=_positive,
         default=1300,
         metavar="CP",
         help="score above which a game is decided (default 1300)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--judge-every",
         type=_positive,
         default=1,
         metavar="N",
         help="plies from one evaluation of the judge to the next (default 1)",
     )
-    parser.add_argument(
+    group.add_argument(
         "--adjudicate-win", type=_win, metavar="VALUE:PLIES", help="a win when both players' values agree, e.g. 0.95:6"
     )
-    parser.add_argument(
+    group.add_argument(
         "--adjudicate-draw",
         type=_draw,
         metavar="VALUE:PLIES:FROM",
@@ -146,16 +153,17 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
 
 def add_rating_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of ratings."""
-    parser.add_argument(
+    group = parser.add_argument_group("rating")
+    group.add_argument(
         "--model", default="bt", metavar="M", help="bt (Bradley-Terry with draws, default), bayeselo or ordo"
     )
-    parser.add_argument("--anchor", metavar="NAME=ELO", help="rating of one player; without it the mean rating is 0")
-    parser.add_argument(
+    group.add_argument("--anchor", metavar="NAME=ELO", help="rating of one player; without it the mean rating is 0")
+    group.add_argument(
         "--advantage", metavar="ELO", help="worth of the first move, on the scale shown, or fit; default by model"
     )
-    parser.add_argument("--draw", metavar="X", help="the draw parameter (nu, eloDraw), or fit; default by model")
-    parser.add_argument("--prior", type=float, metavar="N", help="virtual games of each player; default by model")
-    parser.add_argument(
+    group.add_argument("--draw", metavar="X", help="the draw parameter (nu, eloDraw), or fit; default by model")
+    group.add_argument("--prior", type=float, metavar="N", help="virtual games of each player; default by model")
+    group.add_argument(
         "--bootstrap",
         type=_natural,
         default=0,
@@ -166,8 +174,9 @@ def add_rating_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the files that tables are written to."""
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a JSON file")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables to a Markdown file")
+    group = parser.add_argument_group("output")
+    add_json(group)
+    group.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables to a Markdown file")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -181,9 +190,11 @@ def run(arguments: argparse.Namespace) -> int:
     if options.anchor is not None and options.anchor[0] not in players:
         raise ValueError(f"--anchor: {options.anchor[0]!r} does not play; the players: {', '.join(players)}")
     game = find_game(arguments.game, list(players.values()))
+    settle_device(arguments, players.values())
     config = _config(arguments, game, players)
     _check_players(config, game)
-    workers = arguments.workers or (num_cores() if arguments.device == "cpu" else 1)
+    say_device(arguments)
+    workers = arguments.parallel or (num_cores() if arguments.device == "cpu" else 1)
     with _progress() as show:
         outcome = run_tournament(
             config, game, arguments.out, workers=workers, threads=arguments.threads, progress=show, note=_say

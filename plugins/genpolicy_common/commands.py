@@ -9,18 +9,20 @@ if TYPE_CHECKING:
     import argparse
     from typing import Any
 
-GAMES = Command("list the installed games", "genpolicy_common.commands:add_games")
-POLICIES = Command("list the installed policies and how to write them", "genpolicy_common.commands:add_policies")
-PERFT = Command("count the positions a game reaches in so many moves", "genpolicy_common.commands:add_perft")
-TRAIN = Command("train a policy from a configuration", "genpolicy_common.train:add_parser")
+GAMES = Command("list the installed games", "genpolicy_common.commands:add_games", "extend")
+POLICIES = Command(
+    "list the installed policies and how to write them", "genpolicy_common.commands:add_policies", "extend"
+)
+PERFT = Command("count the positions a game reaches in so many moves", "genpolicy_common.commands:add_perft", "extend")
+TRAIN = Command("train a policy from a configuration", "genpolicy_common.train:add_parser", "train")
 
 
 def add_games(subparsers: Any) -> None:
     """Add ``games`` to the command line."""
-    from pathlib import Path
+    from genpolicy_common.arguments import add_json
 
     parser = subparsers.add_parser("games", help=GAMES.help)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the list there")
+    add_json(parser, "the list")
     parser.set_defaults(run=_games)
 
 
@@ -48,10 +50,10 @@ def _games(arguments: argparse.Namespace) -> int:
 
 def add_policies(subparsers: Any) -> None:
     """Add ``policies`` to the command line."""
-    from pathlib import Path
+    from genpolicy_common.arguments import add_json
 
     parser = subparsers.add_parser("policies", help=POLICIES.help)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the list there")
+    add_json(parser, "the list")
     parser.set_defaults(run=_policies)
 
 
@@ -88,14 +90,14 @@ def _policies(arguments: argparse.Namespace) -> int:
 
 def add_perft(subparsers: Any) -> None:
     """Add ``perft`` to the command line."""
-    from pathlib import Path
+    from genpolicy_common.arguments import add_json
 
     parser = subparsers.add_parser("perft", help=PERFT.help)
     parser.add_argument("--game", required=True, metavar="SPEC", help="e.g. chess or connect:rows=3,cols=3,k=3")
     parser.add_argument("--depth", type=int, required=True, metavar="N", help="moves to go down, at least 1")
     parser.add_argument("--position", metavar="TEXT", help="where to start; the initial position without it")
     parser.add_argument("--divide", action="store_true", help="the count below each first move")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the counts there")
+    add_json(parser, "the counts")
     parser.set_defaults(run=_perft)
 
 

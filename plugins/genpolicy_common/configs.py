@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from genpolicy.shipped import config_file, shipped
 from genpolicy_common import CONFIGS
+from genpolicy_common.arguments import add_json
 from genpolicy_common.tables import Report, write_json
 
 
@@ -20,7 +20,7 @@ def add_parser(subparsers: Any) -> None:
         "`genpolicy configs chess/demo > mine.yaml`.",
     )
     parser.add_argument("name", nargs="?", metavar="NAME", help="print this one, e.g. chess/demo")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the list there")
+    add_json(parser, "the list")
     parser.set_defaults(run=_run)
 
 

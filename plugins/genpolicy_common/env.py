@@ -14,6 +14,7 @@ import genpolicy
 from genpolicy import registry
 from genpolicy.machine import commit, num_cores
 from genpolicy_common import ENV
+from genpolicy_common.arguments import add_json
 from genpolicy_common.tables import Report, write_json
 
 PACKAGES = ("torch", "numpy", "accelerate", "diffusers", "omegaconf", "safetensors", "pyarrow", "chess", "cshogi")
@@ -23,10 +24,8 @@ VARIABLES = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "CUDA_VISIBLE_DEVICES", "HF_E
 
 def add_parser(subparsers: Any) -> None:
     """Add ``env`` to the command line."""
-    from pathlib import Path
-
     parser = subparsers.add_parser("env", help=ENV.help, description="Nothing is sent anywhere; copy what is printed.")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write it there")
+    add_json(parser, "it")
     parser.set_defaults(run=run)
 
 

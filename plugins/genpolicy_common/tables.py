@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from genpolicy.files import write_atomic
-
-WIDE = 200
 
 
 @dataclass
@@ -42,10 +41,11 @@ class Report:
         self.rows.append(list(cells))
 
     def print(self, console: Console | None = None) -> None:
-        """Show the table on the terminal."""
+        """Show the table on the terminal; in a file or a pipe as ``plain``."""
         target = Console() if console is None else console
-        if not target.is_terminal:  # a file or a pipe has no width to fit
-            target = Console(file=target.file, width=WIDE)
+        if not target.is_terminal:
+            target.file.write(self.plain())
+            return
         table = Table(title=self.title, title_justify="left")
         for index, column in enumerate(self.columns):
             table.add_column(column, justify="left" if index == 0 or self.words else "right", overflow="fold")
@@ -55,19 +55,35 @@ class Report:
         for note in self.notes:
             target.print(note, markup=False, highlight=False, soft_wrap=True)
 
+    def plain(self) -> str:
+        """The table as columns two spaces apart, however wide; no frame, nothing cut, one line for each row."""
+        rows = [self.columns, *self.rows] if any(self.columns) else self.rows
+        lines = [[_flat(cell) for cell in row] for row in rows]
+        widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+        body = []
+        for row in lines:
+            padded = []
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True)):
+                space = " " * (width - cell_len(cell))
+                padded.append(cell + space if index == 0 or self.words else space + cell)
+            body.append("  ".join(padded).rstrip())
+        return "\n".join([*([_flat(self.title)] if self.title else []), *body, *self.notes]) + "\n"
+
     def markdown(self) -> str:
         """The table as Markdown; a line break within a cell, the title or a note becomes a space."""
 
-        def flat(text: str) -> str:
-            return " ".join(text.splitlines())
-
         def line(cells: Sequence[str]) -> str:
-            return "| " + " | ".join(flat(cell).replace("|", "\\|") for cell in cells) + " |"
+            return "| " + " | ".join(_flat(cell).replace("|", "\\|") for cell in cells) + " |"
 
         rule = "| :-- |" + " --: |" * (len(self.columns) - 1)
         body = [line(self.columns), rule, *map(line, self.rows)]
-        notes = [f"- {flat(note)}" for note in self.notes]
-        return "\n".join([f"**{flat(self.title)}**", "", *body, "", *notes]).rstrip() + "\n"
+        notes = [f"- {_flat(note)}" for note in self.notes]
+        return "\n".join([f"**{_flat(self.title)}**", "", *body, "", *notes]).rstrip() + "\n"
+
+
+def _flat(text: str) -> str:
+    """A text on one line."""
+    return " ".join(text.splitlines())
 
 
 def percent(fraction: float) -> str:

@@ -2,4 +2,4 @@
 
 from genpolicy.cli import Command
 
-EVALUATE = Command("measure policies on a data set", "genpolicy_evaluation.commands:add_parser")
+EVALUATE = Command("measure policies on a data set", "genpolicy_evaluation.commands:add_parser", "evaluate")

@@ -107,6 +107,7 @@ def add_boards_parser(measures: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Measure imagined boards and show the table."""
     from genpolicy import load_policy
+    from genpolicy_common.arguments import say_device, settle_device
     from genpolicy_common.labelled import labelled_positions
     from genpolicy_common.tables import Report, write_json, write_markdown
     from genpolicy_evaluation.commands import facts, opened, source
@@ -116,8 +117,10 @@ def run(arguments: argparse.Namespace) -> int:
     positions = labelled_positions(dataset, game, arguments.split, limit=arguments.limit, seed=arguments.seed)
     rows: list[Boards] = []
     specs = specs_of(arguments)
+    settle_device(arguments, specs)
     for name, spec in zip(names_of(specs), specs, strict=True):
         policy = load_policy(spec, game=game, device=arguments.device, seed=arguments.seed)
+        say_device(arguments)
         rows += measure_boards(policy, positions, name=name, seed=arguments.seed)
         policy.close()
     report = Report(

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from genpolicy.cli import add_verbs
+from genpolicy_common.arguments import add_json, say_device, settle_device
 from genpolicy_evaluation.boards import add_boards_parser
 from genpolicy_evaluation.latency_command import add_latency_parser
-from genpolicy_evaluation.players import add_policy_arguments
+from genpolicy_evaluation.players import add_policy_arguments, specs_of
 from genpolicy_evaluation.puzzles_command import add_puzzles_parser
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def add_data_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", required=True, metavar="FOLDER", help="a data set (FOLDER or sample:GAME)")
     parser.add_argument("--split", default="test", help="which of its splits; default test")
     parser.add_argument("--limit", type=int, metavar="N", help="measure on N positions, drawn by the seed")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    add_json(parser)
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there")
 
 
@@ -138,7 +139,8 @@ def _players(arguments: argparse.Namespace, game: Game[Any]) -> Iterator[list[tu
     """
     from genpolicy import load_policy
 
-    specs = [spec for group in arguments.policy for spec in group]
+    specs = specs_of(arguments)
+    settle_device(arguments, specs)
     with ExitStack() as opened:
         loaded = []
         for spec in specs:
@@ -147,11 +149,13 @@ def _players(arguments: argparse.Namespace, game: Game[Any]) -> Iterator[list[tu
         labels = [policy.label for policy in loaded]
         names = [label if labels.count(label) == 1 else spec for label, spec in zip(labels, specs, strict=True)]
         _check_options(dict(zip(names, loaded, strict=True)), arguments)
-        yield [
+        modes = [
             (name, mode, player)
             for name, policy in zip(names, loaded, strict=True)
             for mode, player in _modes(policy, arguments).items()
         ]
+        say_device(arguments)
+        yield modes
 
 
 OPTIONS = ("sampler", "num_steps", "temperature", "batch_size")

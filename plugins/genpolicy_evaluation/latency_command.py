@@ -9,6 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from genpolicy_common.arguments import add_json, say_device, settle_device
 from genpolicy_evaluation.players import Player, add_player_arguments, names_of, open_players, specs_of
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def add_latency_parser(measures: Any) -> None:
     parser.add_argument(
         "--plot", dest="plots", type=Path, nargs="+", default=[], metavar="FILE", help="draw it to .png, .svg or .pdf"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    add_json(parser)
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there")
     parser.set_defaults(run=run_latency)
 
@@ -61,6 +62,7 @@ def run_latency(arguments: argparse.Namespace) -> int:
     game = load_game(dataset.game_spec)
     positions = labelled_positions(dataset, game, arguments.split, limit=arguments.limit, seed=arguments.seed)
     specs = specs_of(arguments)
+    settle_device(arguments, specs)
     with limited_threads(arguments.threads) as threads, ExitStack() as opened:
         used: set[str] = set()
         # All are made before the first is measured, so that a wrong option costs no measurement.
@@ -71,6 +73,7 @@ def run_latency(arguments: argparse.Namespace) -> int:
         ]
         if unused := [key for key in sweeps if key not in used]:
             raise ValueError(f"--sweep {unused[0]}: none of {', '.join(specs)} takes an option of that name")
+        say_device(arguments)
         points = [
             measure_latency(
                 player.policy,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from genpolicy.shipped import policy_folder
+from genpolicy_common.arguments import add_device
 
 if TYPE_CHECKING:
     from genpolicy.game import Game
@@ -39,7 +40,7 @@ def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
         "--temperature", type=float, metavar="X", help="sampling temperature; 0 takes the likeliest move"
     )
     parser.add_argument("--batch-size", type=int, metavar="N", help="most positions in one network call")
-    parser.add_argument("--device", default="cpu", help="where networks run; default cpu")
+    add_device(parser)
     parser.add_argument("--seed", type=int, default=0, help="random seed for positions and sampling (default 0)")
 
 

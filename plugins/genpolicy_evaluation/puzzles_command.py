@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from genpolicy_common.arguments import add_json, say_device, settle_device
 from genpolicy_evaluation.players import add_player_arguments, find_game, names_of, open_players, specs_of
 
 
@@ -26,7 +27,7 @@ def add_puzzles_parser(measures: Any) -> None:
         metavar="PLIES",
         help="how much longer than the shortest mate still counts as any mate, in mate problems; default 4",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    add_json(parser)
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there")
     parser.set_defaults(run=run_puzzles)
 
@@ -44,6 +45,7 @@ def run_puzzles(arguments: argparse.Namespace) -> int:
     if arguments.longer < 0:
         raise ValueError(f"--longer must be at least 0 plies, got {arguments.longer}")
     specs = specs_of(arguments)
+    settle_device(arguments, specs)
     game = find_game(arguments.game, specs)
     found = read_puzzle_file(
         game, arguments.puzzles, skip_bad=arguments.skip_bad, limit=arguments.limit, seed=arguments.seed
@@ -57,6 +59,7 @@ def run_puzzles(arguments: argparse.Namespace) -> int:
             for name, spec in zip(names_of(specs), specs, strict=True)
             for player in opened.enter_context(open_players(name, spec, game, arguments))
         ]
+        say_device(arguments)
         results, given_up = [], dict[str, str]()
         for player in players:
             try:

@@ -2,4 +2,4 @@
 
 from genpolicy.cli import Command
 
-EXPERIMENT = Command("run an experiment file and tabulate it", "genpolicy_experiments.commands:add_parser")
+EXPERIMENT = Command("run an experiment file and tabulate it", "genpolicy_experiments.commands:add_parser", "evaluate")

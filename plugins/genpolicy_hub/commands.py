@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from genpolicy_hub import PACK, PULL, PUSH
-
-if TYPE_CHECKING:
-    import argparse
 
 
 def add_pack(subparsers: Any) -> None:
     """Add ``pack`` to the command line."""
     parser = subparsers.add_parser("pack", help=PACK.help, description=_pack.__doc__)
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="a policy's folder")
+    _add_policy(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="folder of the copy")
     _add_packing(parser)
     parser.set_defaults(run=_pack)
@@ -24,7 +22,7 @@ def add_pack(subparsers: Any) -> None:
 def add_push(subparsers: Any) -> None:
     """Add ``push`` to the command line."""
     parser = subparsers.add_parser("push", help=PUSH.help, description=_push.__doc__)
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="a policy's folder")
+    _add_policy(parser)
     parser.add_argument("name", metavar="OWNER/NAME", help="the repository; made where there is none")
     parser.add_argument("--private", action="store_true", help="make a new repository private")
     _add_packing(parser)
@@ -39,16 +37,27 @@ def add_pull(subparsers: Any) -> None:
     parser.set_defaults(run=_pull)
 
 
+def _add_policy(parser: argparse.ArgumentParser) -> None:
+    hidden, text = argparse.SUPPRESS, "a policy's folder, that of the run which trained it, or a shipped one's name"
+    parser.add_argument("--policy", dest="folder", metavar="P", help=text)
+    parser.add_argument("folder", nargs="?", default=hidden, help=hidden)  # as it was written before
+
+
 def _add_packing(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--float32", action="store_true", help="keep the weights as they are, not halved to float16")
     parser.add_argument("--figures", type=Path, metavar="FILE", help="Markdown to put into the model card")
 
 
 def _packed(arguments: argparse.Namespace, out: Path) -> Path:
+    from genpolicy.shipped import policy_folder
     from genpolicy_hub.packing import pack
 
+    if arguments.folder is None:
+        raise ValueError("--policy is missing, e.g. --policy runs/mine")
+    folder = policy_folder(arguments.folder) or Path(arguments.folder)
+
     figures = arguments.figures.read_text() if arguments.figures else ""
-    return pack(arguments.folder, out, half=not arguments.float32, figures=figures)
+    return pack(folder, out, half=not arguments.float32, figures=figures)
 
 
 def _pack(arguments: argparse.Namespace) -> int:

@@ -2,4 +2,4 @@
 
 from genpolicy.cli import Command
 
-DATA = Command("make, label, export and inspect data sets", "genpolicy_labelling.commands:add_parser")
+DATA = Command("make, label, export and inspect data sets", "genpolicy_labelling.commands:add_parser", "data")

@@ -60,16 +60,6 @@ def dataset(text: str) -> Path:
     return path
 
 
-def json_file(text: str) -> Path:
-    """A file to write, in a folder that exists."""
-    path = Path(words(text))
-    if path.is_dir():
-        raise argparse.ArgumentTypeError(f"takes a file to write; {text} is a folder")
-    if not path.absolute().parent.is_dir():
-        raise argparse.ArgumentTypeError(f"takes a file to write; there is no folder {path.parent}")
-    return path
-
-
 def rates(text: str) -> tuple[float, float]:
     """``LOW:HIGH``, or one number for both."""
     low, high = _pair(text, "LOW:HIGH with 0 <= LOW <= HIGH <= 1, such as 0.05:0.30", float)

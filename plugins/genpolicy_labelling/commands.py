@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from genpolicy.cli import add_verbs
+from genpolicy_common.arguments import add_alias, add_data, add_json, require
 from genpolicy_labelling import arguments as kinds
 from genpolicy_labelling.terminal import command_line, facts, progress, say, show, stoppable, write_json
 
@@ -88,7 +89,7 @@ def _add_label(verbs: Any) -> None:
         description="Label positions with best lines and scores from an engine or a solver, in a new data set.",
         epilog=AFTER_A_KILL,
     )
-    parser.add_argument("folder", type=kinds.dataset, metavar="FOLDER", help="the data set to label")
+    add_data(parser, kinds.dataset)
     _add_oracle(parser)
     parser.add_argument(
         "--share",
@@ -158,11 +159,11 @@ def _add_selfplay(verbs: Any) -> None:
 
 def _add_info(verbs: Any) -> None:
     parser = verbs.add_parser("info", help="show what a data set holds, and verify its checksums")
-    parser.add_argument("folder", type=kinds.dataset, metavar="FOLDER")
+    add_data(parser, kinds.dataset)
     parser.add_argument(
         "--rows", type=kinds.not_negative, default=3, metavar="N", help="number of example records (default 3)"
     )
-    parser.add_argument("--json", type=kinds.json_file, metavar="FILE", help="also write it to a JSON file")
+    add_json(parser, "it")
     parser.set_defaults(run=run_info)
 
 
@@ -183,7 +184,8 @@ def _add_oracle(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--horizon", type=kinds.positive, default=8, metavar="N", help="moves in a line (default 8)")
     parser.add_argument("--move-values", action="store_true", help="also score every legal move, by one search each")
-    parser.add_argument("--processes", type=kinds.positive, metavar="N", help="engine processes at once")
+    parallel = parser.add_argument("--parallel", type=kinds.positive, metavar="N", help="engine processes at once")
+    add_alias(parser, "--processes", parallel)
 
 
 def _add_split(parser: argparse.ArgumentParser) -> None:
@@ -199,7 +201,7 @@ def _add_split(parser: argparse.ArgumentParser) -> None:
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=kinds.folder, required=True, metavar="FOLDER", help="folder of the new data set")
-    parser.add_argument("--json", type=kinds.json_file, metavar="FILE", help="also write the counts to a JSON file")
+    add_json(parser, "the counts")
 
 
 def run_import(arguments: argparse.Namespace) -> int:
@@ -250,6 +252,7 @@ def run_label(arguments: argparse.Namespace) -> int:
     from genpolicy_labelling.label import LabelResult, label
     from genpolicy_labelling.writer import DatasetWriter
 
+    require(arguments.folder, "--data", "runs/games")
     source = Dataset.open(arguments.folder)
     if arguments.out.resolve() == arguments.folder.resolve():
         raise ValueError(
@@ -259,7 +262,7 @@ def run_label(arguments: argparse.Namespace) -> int:
         say(f"{arguments.folder} is unfinished; labelling would miss the rest. Resume it with: {source.info.command}")
         return 2
     game = load_game(source.game_spec)
-    with stoppable(), make_oracle(arguments.oracle, game, processes=arguments.processes) as oracle:
+    with stoppable(), make_oracle(arguments.oracle, game, processes=arguments.parallel) as oracle:
         info = DatasetInfo(
             game=game.spec,
             made_by="label",
@@ -328,7 +331,7 @@ def run_selfplay(arguments: argparse.Namespace) -> int:
     )
     openings = read_openings(game, arguments.openings) if arguments.openings else ()
     sources = describe_sources([arguments.openings]) if arguments.openings else []
-    with stoppable(), make_oracle(arguments.oracle, game, processes=arguments.processes) as oracle:
+    with stoppable(), make_oracle(arguments.oracle, game, processes=arguments.parallel) as oracle:
         amount = {"games": arguments.games, "positions": arguments.positions}
         info = DatasetInfo(
             game=game.spec,
@@ -367,6 +370,7 @@ def run_info(arguments: argparse.Namespace) -> int:
 
     from genpolicy.data.records import Dataset
 
+    require(arguments.folder, "--data", "sample:chess")
     dataset = Dataset.open(arguments.folder)
     console = Console()
     show(dataset, console)
@@ -411,7 +415,7 @@ def _report(arguments: argparse.Namespace, game: Game[Any]) -> int:
         return 2
     folder = shlex.quote(str(arguments.out))
     if dataset.info.oracle is None and num_labelled < dataset.num_records:
-        print(f"label it with: genpolicy data label {folder} --oracle ORACLE --out {folder}-labelled")
+        print(f"label it with: genpolicy data label --data {folder} --oracle ORACLE --out {folder}-labelled")
     else:
-        print(f"inspect it with: genpolicy data info {folder}")
+        print(f"inspect it with: genpolicy data info --data {folder}")
     return 0

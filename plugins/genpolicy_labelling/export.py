@@ -13,6 +13,7 @@ from genpolicy.data.records import Dataset, Record
 from genpolicy.errors import DatasetError
 from genpolicy.facets import writer
 from genpolicy.game import Game, PlayedGame, Position
+from genpolicy_common.arguments import add_data, require
 
 
 def export_positions(dataset: Dataset, game: Game[Any], path: Path, split: str | None = None) -> tuple[int, int]:
@@ -101,7 +102,7 @@ def add_parser(verbs: Any) -> None:
         help="write a data set as a file in one of the game's own formats",
         description="Write positions with their labels, or whole games, in the format that the file's name determines.",
     )
-    parser.add_argument("folder", type=Path, metavar="DATASET", help="the data set to export")
+    add_data(parser, old="DATASET")
     parser.add_argument(
         "--out", type=Path, required=True, metavar="FILE", help="a new file; its suffix determines the format"
     )
@@ -114,6 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
     """``genpolicy data export``."""
     from genpolicy.registry import load_game
 
+    require(arguments.folder, "--data", "runs/labelled")
     dataset = Dataset.open(arguments.folder)
     if arguments.out.exists():
         raise ValueError(f"--out {arguments.out}: exists already; name a new file")

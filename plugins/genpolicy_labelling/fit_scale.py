@@ -10,7 +10,6 @@ Axes: N positions, G games.
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,8 @@ from numpy.typing import NDArray
 
 from genpolicy.errors import DatasetError
 from genpolicy.values import CENTIPAWN_SCALE, parse_score
+from genpolicy_common.arguments import add_data, add_json, require
+from genpolicy_common.tables import write_json
 
 Array = NDArray[np.float64]
 MAX_CENTIPAWNS = 3000.0
@@ -166,20 +167,20 @@ def add_parser(verbs: Any) -> None:
         "games. Give it to the oracle: 'engine?nodes=2000&scale=S'. Adjudicated games (--adjudicate) end as their "
         "scores predict, which makes the scale too large.",
     )
-    parser.add_argument("folder", type=Path, metavar="DATASET", help="data set of games with results and scores")
+    add_data(parser, old="DATASET")
     parser.add_argument("--split", metavar="NAME", help="only train, validation or test (default: all)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the interval (default 0)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to a JSON file")
+    add_json(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """``genpolicy data fit-scale``."""
+    require(arguments.folder, "--data", "runs/labelled")
     fit = fit_dataset(arguments.folder, arguments.split, arguments.seed)
     print(f"scale={fit.scale:.6g}  (95 % interval {fit.low:.6g} to {fit.high:.6g}, by games)")
     print(f"win probability 75 % at {fit.three_quarters:.0f} centipawns")
     print(f"log loss {fit.log_loss:.4f}, with the data set's scale {fit.scale_before:.6g}: {fit.log_loss_before:.4f}")
     print(f"from {fit.positions:,} positions of {fit.games:,} games")
-    if arguments.json is not None:
-        arguments.json.write_text(json.dumps(asdict(fit), indent=2) + "\n")
+    write_json(arguments.json, asdict(fit))
     return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import signal
 import sys
@@ -103,36 +102,34 @@ def show(dataset: Dataset, console: Any) -> None:
     Raises:
         DatasetError: its ``dataset.yaml`` says that it is complete but lacks a count.
     """
-    from rich.table import Table
+    from genpolicy_common.tables import Report
 
     info = dataset.info
-    table = Table(title=dataset.label, title_justify="left", show_header=False)
-    table.add_column()
-    table.add_column(overflow="fold")
-    table.add_row("game", info.game)
-    table.add_row("made by", f"{info.made_by}, genpolicy {info.genpolicy}")
-    table.add_row("command", info.command)
+    report = Report(dataset.label, ["", ""], words=True)
+    report.add("game", info.game)
+    report.add("made by", f"{info.made_by}, genpolicy {info.genpolicy}")
+    report.add("command", info.command)
     if info.oracle is not None:
-        table.add_row("oracle", ", ".join(f"{key}={value}" for key, value in info.oracle.items() if value != {}))
-    table.add_row("records", f"{dataset.num_records} in {len(info.shards)} shards, checksums verified")
-    table.add_row("splits", ", ".join(f"{split} {number}" for split, number in dataset.splits.items()))
+        report.add("oracle", ", ".join(f"{key}={value}" for key, value in info.oracle.items() if value != {}))
+    report.add("records", f"{dataset.num_records} in {len(info.shards)} shards, checksums verified")
+    report.add("splits", ", ".join(f"{split} {number}" for split, number in dataset.splits.items()))
     if info.complete:
-        table.add_row("games", str(dataset.count("games")))
-        table.add_row("labelled", str(dataset.count("labelled")))
-        table.add_row("repeated positions", str(dataset.count("duplicates")))
+        report.add("games", str(dataset.count("games")))
+        report.add("labelled", str(dataset.count("labelled")))
+        report.add("repeated positions", str(dataset.count("duplicates")))
         for split, leak in dataset.count("leakage").items():
             share = 100 * leak["in_training"] / max(1, leak["records"])
-            table.add_row(
+            report.add(
                 f"{split} positions that occur in training",
                 f"{leak['in_training']} of {leak['records']} ({share:.1f} %)",
             )
         skipped = {**info.counts.get("skipped", {}), **info.counts.get("tallies", {})}
         if skipped:
-            table.add_row("left out", ", ".join(f"{number} {reason}" for reason, number in skipped.items()))
+            report.add("left out", ", ".join(f"{number} {reason}" for reason, number in skipped.items()))
     else:
-        table.add_row("unfinished", f"resume with: {info.command}")
-    table.add_row("checksum", dataset.checksum)
-    console.print(table)
+        report.add("unfinished", f"resume with: {info.command}")
+    report.add("checksum", dataset.checksum)
+    report.print(console)
 
 
 def facts(dataset: Dataset) -> dict[str, Any]:
@@ -166,5 +163,6 @@ def command_line() -> str:
 
 def write_json(path: Path | None, data: dict[str, Any]) -> None:
     """Write the file of ``--json``, if one is given."""
-    if path is not None:
-        path.write_text(json.dumps(data, indent=2) + "\n")
+    from genpolicy_common.tables import write_json as write
+
+    write(path, data)

@@ -2,4 +2,4 @@
 
 from genpolicy.cli import Command
 
-LOOP = Command("learn a game from nothing by self-play", "genpolicy_loop.commands:add_parser")
+LOOP = Command("learn a game from nothing by self-play", "genpolicy_loop.commands:add_parser", "train")

@@ -2,7 +2,7 @@
 
 from genpolicy.cli import Command
 
-PLAY = Command("play against a policy in the terminal", "genpolicy_play.commands:add_parser")
-SHOW = Command("draw what a policy imagines, as SVG, PNG or GIF", "genpolicy_play.show.command:add_parser")
-ENGINE = Command("serve a policy to a GUI, as a UCI or USI engine", "genpolicy_play.engine.command:add_parser")
-WEB = Command("play in the browser and watch policies think", "genpolicy_play.web.command:add_parser")
+PLAY = Command("play against a policy in the terminal", "genpolicy_play.commands:add_parser", "play")
+SHOW = Command("draw what a policy imagines, as SVG, PNG or GIF", "genpolicy_play.show.command:add_parser", "play")
+ENGINE = Command("serve a policy to a GUI, as a UCI or USI engine", "genpolicy_play.engine.command:add_parser", "play")
+WEB = Command("play in the browser and watch policies think", "genpolicy_play.web.command:add_parser", "play")

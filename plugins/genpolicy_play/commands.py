@@ -6,6 +6,8 @@ import argparse
 import random
 from typing import TYPE_CHECKING, Any
 
+from genpolicy_common.arguments import add_alias, add_device, say_device, settle_device
+
 if TYPE_CHECKING:
     from genpolicy.game import Game
     from genpolicy.policies.base import Policy
@@ -25,9 +27,10 @@ def add_parser(subparsers: Any) -> None:
         metavar="SIDE",
         help="who you are: first (w), second (b), random, both, or a side's name; default first",
     )
-    parser.add_argument("--from", dest="start", metavar="TEXT", help="first position; the initial one without it")
+    position = parser.add_argument("--position", metavar="TEXT", help="first position; the initial one without it")
+    add_alias(parser, "--from", position)
     parser.add_argument("--seed", type=int, default=0, help="same seed, same game; default 0")
-    parser.add_argument("--device", default="cpu", help="where the network runs; default cpu")
+    add_device(parser)
     parser.add_argument("--self-play", type=int, metavar="N", help="watch N games of the policy; nothing is asked")
     parser.add_argument("--opponent", metavar="P", help="with --self-play: who plays against the policy")
     parser.add_argument("--max-plies", type=int, metavar="N", help="with --self-play: then it is a draw; default 512")
@@ -40,11 +43,14 @@ def run(arguments: argparse.Namespace) -> int:
     from genpolicy import load_policy
 
     _check(arguments)
+    spec = arguments.policy or policy_for(arguments.game)
+    settle_device(arguments, [spec, arguments.opponent or spec])
     options: dict[str, Any] = {"device": arguments.device, "seed": arguments.seed}
     if arguments.game:
         options["game"] = arguments.game
-    policy = load_policy(arguments.policy or policy_for(arguments.game), **options)
+    policy = load_policy(spec, **options)
     opponent = load_policy(arguments.opponent, **options, **_game_of(policy, arguments)) if arguments.opponent else None
+    say_device(arguments)
     try:
         if arguments.self_play is not None:
             return _watch(policy, opponent, arguments)
@@ -106,7 +112,7 @@ def _play(policy: Policy, arguments: argparse.Namespace) -> int:
 
     game = policy.game
     humans = _sides(game, arguments.color or "first", arguments.seed)
-    TerminalGame(game, policy, humans, game.parse(arguments.start)).run()
+    TerminalGame(game, policy, humans, game.parse(arguments.position)).run()
     return 0
 
 
@@ -134,7 +140,7 @@ def _watch(policy: Policy, opponent: Policy | None, arguments: argparse.Namespac
     from genpolicy_play.terminal import MAX_PLIES, explain, self_play
 
     game = policy.game
-    start = game.parse(arguments.start)
+    start = game.parse(arguments.position)
     wins = [0, 0]
     for index in range(arguments.self_play):
         second = policy if opponent is None else opponent

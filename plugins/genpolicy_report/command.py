@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from genpolicy_arena.commands import add_rating_arguments, rating_options
+from genpolicy_common.arguments import add_alias, add_device, add_json, say_device, settle_device
 from genpolicy_evaluation.players import find_game, names_of, specs_of
 
 if TYPE_CHECKING:
@@ -53,15 +54,18 @@ def add_report_parser(measures: Any) -> None:
     )
     parser.add_argument("--openings", type=Path, metavar="FILE", help="book for --play; default random openings")
     parser.add_argument("--max-plies", type=int, default=512, metavar="N", help="longest game of --play; default 512")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes of --play; default 1")
+    parallel = parser.add_argument(
+        "--parallel", type=int, default=1, metavar="N", help="processes of --play; default 1"
+    )
+    add_alias(parser, "--workers", parallel)
     add_rating_arguments(parser)
-    parser.add_argument("--device", default="cpu", help="where networks run; default cpu")
+    add_device(parser)
     parser.add_argument("--threads", type=int, metavar="N", help="threads of a network; default torch's own")
     parser.add_argument(
         "--seed", type=int, default=0, help="seed of positions, puzzles, games and all draws; default 0"
     )
     parser.add_argument("--again", action="store_true", help="measure everything anew")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a JSON file")
+    add_json(parser)
     parser.set_defaults(run=run_report)
 
 
@@ -75,6 +79,7 @@ def run_report(arguments: argparse.Namespace) -> int:
 
     check_page(arguments.out)
     _check_options(arguments)
+    settle_device(arguments, specs_of(arguments))
     sources = _Sources(arguments)
     rows = _rows(arguments)
     side = side_folder(arguments.out)
@@ -82,6 +87,7 @@ def run_report(arguments: argparse.Namespace) -> int:
     with limited_threads(arguments.threads) as threads:
         options = sources.options(threads)
         _try_policies(rows, sources.game, arguments)
+        say_device(arguments)
         for row in rows:
             measure_row(row, store, options, lambda row=row: _open(row.spec, sources.game, arguments))  # type: ignore[misc]
             # The page is written after every policy, so that it can be read during a long run.
@@ -114,7 +120,7 @@ def run_report(arguments: argparse.Namespace) -> int:
 def _check_options(arguments: argparse.Namespace) -> None:
     if arguments.data is None and arguments.puzzles is None and arguments.tournament is None and arguments.play is None:
         raise ValueError("nothing to measure: give --data, --puzzles, --tournament or --play")
-    for option in ("limit", "puzzle_limit", "calls", "play", "max_plies", "workers"):
+    for option in ("limit", "puzzle_limit", "calls", "play", "max_plies", "parallel"):
         value = getattr(arguments, option)
         if value is not None and value < 1:
             raise ValueError(f"--{option.replace('_', '-')} must be at least 1, got {value}")
@@ -305,7 +311,7 @@ def _play(arguments: argparse.Namespace, game: Game[Any], rows: list[Row], folde
             config,
             game,
             folder,
-            workers=arguments.workers,
+            workers=arguments.parallel,
             threads=arguments.threads or 1,
             progress=progress,
             note=lambda text: print(text, file=sys.stderr),

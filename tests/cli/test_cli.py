@@ -51,7 +51,7 @@ def test_help_imports_no_torch_and_no_game(arguments: str) -> None:
 def test_help_names_every_subcommand_and_each_has_its_own() -> None:
     done = run("--help")
     assert done.returncode == 0
-    assert all(f"    {name}" in done.stdout for name in COMMANDS)
+    assert all(f"\n  {name} " in done.stdout for name in COMMANDS)
     assert run("--version").stdout.strip() == f"genpolicy {genpolicy.__version__}"
 
 

@@ -89,8 +89,8 @@ SELFPLAY = ["selfplay", "--game", TIC_TAC_TOE, "--oracle", "solver", "--games", 
             [*SELFPLAY, "--split", "0.9/0.1"],
             "--split: split must be train/validation/test such as 0.9/0.05/0.05, got '0.9/0.1'",
         ),
-        ([*SELFPLAY, "--json", "."], "--json: takes a file to write; . is a folder"),
-        ([*SELFPLAY, "--json", "no/where.json"], "--json: takes a file to write; there is no folder no"),
+        ([*SELFPLAY, "--json", "."], "--json .: is a folder; name a file in it"),
+        ([*SELFPLAY, "--json", "no/where.json"], "--json no/where.json: there is no folder no; make it first"),
         ([*SELFPLAY, "--processes", "2"], "oracle 'solver' takes no option 'processes'"),
         (["info", "x", "--rows", "-1"], "--rows: takes a whole number of at least 0, got '-1'"),
         (["label", "x", "--oracle", "stockfish?nodes=1&timeout_s=abc", "--out", "never"], "x: no such folder"),
@@ -102,7 +102,7 @@ def test_an_option_says_what_it_takes(tmp_path, capsys, monkeypatch, words, mess
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("option", ["--openings", "--oracle", "--game", "--out", "--json", "FOLDER", "SOURCE"])
+@pytest.mark.parametrize("option", ["--openings", "--oracle", "--game", "--out", "FOLDER", "SOURCE"])
 def test_an_empty_argument_is_named(capsys, option) -> None:
     words = {
         "FOLDER": ["info", ""],

@@ -107,7 +107,8 @@ def test_without_a_policy_every_installed_game_has_players_and_says_how_to_add_o
         assert said["notes"] == printed[:1]
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=20)
-        assert (process.returncode, err) == (0, "")
+        assert process.returncode == 0
+        assert err in ("", "genpolicy: networks run on cpu (--device)\n")  # which depends on what is shipped
 
 
 def test_a_taken_port_is_one_message() -> None:

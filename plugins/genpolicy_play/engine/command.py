@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from genpolicy_common.arguments import add_device
+
 MAX_LINE_BYTES = 8 << 20
 """No GUI writes a longer line; those are skipped."""
 CHUNK_BYTES = 1 << 16
@@ -20,7 +22,7 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser("engine", help="serve a policy to a GUI, as a UCI or USI engine")
     parser.add_argument("--policy", required=True, metavar="P", help="a policy's folder or spelling, e.g. random")
     parser.add_argument("--game", metavar="SPEC", help="the game, for a policy without a folder, e.g. chess")
-    parser.add_argument("--device", default="cpu", help="where the network runs; default cpu")
+    add_device(parser)
     parser.set_defaults(run=run)
 
 

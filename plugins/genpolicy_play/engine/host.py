@@ -10,6 +10,7 @@ from typing import Any
 from genpolicy.game import Game
 from genpolicy.options import Option, PolicySpec, declaration_of, options_of
 from genpolicy.policies.base import Policy, load_policy
+from genpolicy_common.arguments import AUTO, device_for
 from genpolicy_play.engine.options import SEARCH_OVER, SEED, SET_BY_GO, own_options
 from genpolicy_play.search_over import search_over
 
@@ -54,7 +55,10 @@ class Host:
             LookupError: as ``load_policy``.
             EngineError: an engine behind it does not start.
         """
-        base = load_policy(self.spec.text, device=self._device, game=self.game)
+        device = device_for(self._device, [self.spec])
+        if self._device == AUTO:
+            print(f"genpolicy: networks run on {device} (--device)", file=sys.stderr)
+        base = load_policy(self.spec.text, device=device, game=self.game)
         if self._base is not None:
             self._base.close()
         self._base, self._device_now, self._made_of = base, self._device, None

@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from genpolicy_common.arguments import add_device, add_json, say_device, settle_device
+
 if TYPE_CHECKING:
     from genpolicy.policies.base import Policy
     from genpolicy.policies.dream import Dream
@@ -22,7 +24,8 @@ SAMPLING = ("sampler", "num_steps", "temperature", "horizon", "num_futures")
 def add_parser(subparsers: Any) -> None:
     """Add ``show`` to the command line."""
     parser = subparsers.add_parser("show", help="draw what a policy imagines in a position")
-    parser.add_argument("position", nargs="*", metavar="POSITION", help="FEN, SFEN, ...; the initial one without it")
+    parser.add_argument("--position", metavar="TEXT", help="FEN, SFEN, ...; the initial one without it")
+    parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)  # the position, as it was written before
     parser.add_argument("--policy", required=True, metavar="P", help="a policy's folder or spelling")
     parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="plan.svg, plan.png or plan.gif")
     parser.add_argument("--game", metavar="SPEC", help="the game, for a policy without a folder, e.g. chess")
@@ -36,14 +39,14 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--horizon", type=int, metavar="H", help="plies imagined, where the policy has several")
     parser.add_argument("--num-futures", type=int, metavar="N", help="futures imagined for one decision")
     parser.add_argument("--seed", type=int, default=0, help="same seed, same picture; default 0")
-    parser.add_argument("--device", default="cpu", help="where the network runs; default cpu")
+    add_device(parser)
     parser.add_argument("--top", type=int, default=6, metavar="N", help="alternatives listed, 1 to 8; default 6")
     parser.add_argument("--flip", action="store_true", help="the second player below")
     parser.add_argument("--theme", choices=("light", "dark"), default="light", help="default light")
     parser.add_argument("--title", metavar="TEXT", help="what stands above; default the policy and who is to move")
     parser.add_argument("--width", type=int, metavar="PIXELS", help="default 1600 (png), 1200 (svg), 900 (gif)")
     parser.add_argument("--frame-ms", type=int, default=450, metavar="MS", help="gif: how long a step stands")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every step's figures there")
+    add_json(parser, "every step's figures")
     parser.set_defaults(run=run, output_options=("out",))
 
 
@@ -58,6 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     given = {name: value for name in SAMPLING if (value := getattr(arguments, name)) is not None}
     if arguments.game:
         given["game"] = arguments.game
+    settle_device(arguments, [arguments.policy])
     policy = load_policy(arguments.policy, device=arguments.device, seed=arguments.seed, **given)
     try:
         state = _position(policy, arguments)
@@ -68,6 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
         write_json(arguments.json, facts(policy, dream, told))
     finally:
         policy.close()
+    say_device(arguments)
     print(_summary(policy, dream, told))
     print(arguments.out)
     return 0
@@ -107,7 +112,7 @@ def _position(policy: Policy, arguments: argparse.Namespace) -> Any:
         ValueError: no position of the game, an illegal move, or the game is over in it.
     """
     game = policy.game
-    state = game.parse(" ".join(arguments.position) if arguments.position else None)
+    state = game.parse(arguments.position or " ".join(arguments.words) or None)
     for typed in arguments.moves:
         state = game.play(state, game.move_from_text(state, typed))
     if game.outcome(state) is not None or not len(game.legal(state)):

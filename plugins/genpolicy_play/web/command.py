@@ -10,6 +10,8 @@ import threading
 import webbrowser
 from typing import Any, NoReturn
 
+from genpolicy_common.arguments import add_device, say_device, settle_device
+
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8000
 SWITCH_S = 0.001
 """Interval of Python's thread switches: behind a search written in Python, the event loop would answer late."""
@@ -24,7 +26,11 @@ def add_parser(subparsers: Any) -> None:
         "the shipped ones and those that need no training. The page loads nothing from other hosts. Ctrl-C ends it.",
     )
     parser.add_argument(
-        "--policy", action="append", metavar="P", help="a policy's folder, name or spelling; repeatable"
+        "--policy",
+        action="extend",
+        nargs="+",
+        metavar="P",
+        help="folders, names or spellings of policies; may be given several times",
     )
     parser.add_argument(
         "--game",
@@ -42,7 +48,7 @@ def add_parser(subparsers: Any) -> None:
         metavar="NAME",
         help="another name under which browsers reach the server; repeatable",
     )
-    parser.add_argument("--device", default="cpu", help="where networks run; default cpu")
+    add_device(parser)
     parser.add_argument("--open", action="store_true", help="open the page in the browser")
     parser.set_defaults(run=run)
 
@@ -79,6 +85,9 @@ def _serve(bound: socket.socket, arguments: argparse.Namespace) -> NoReturn:
     from genpolicy_play.web.serving import serve, url_of
 
     sys.setswitchinterval(SWITCH_S)
+    from genpolicy.shipped import shipped_policies
+
+    settle_device(arguments, arguments.policy or shipped_policies())
     catalog = make_catalog(arguments.policy or [], arguments.game or [], arguments.device)
     try:
         for offer in catalog.policies.values():
@@ -87,6 +96,7 @@ def _serve(bound: socket.socket, arguments: argparse.Namespace) -> NoReturn:
         app = make_app(catalog, queue, Hosts(arguments.host, arguments.allow_host or ()))
 
         def announce() -> None:
+            say_device(arguments)
             for note in catalog.notes:
                 print(note)
             for offer in catalog.policies.values():
