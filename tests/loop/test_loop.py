@@ -22,7 +22,7 @@ from genpolicy_common.store import FolderLock
 from genpolicy_loop.config import LoopConfig
 from genpolicy_loop.runner import Loop
 from tests.faults.nursery import Nursery
-from tests.faults.works import LOOP, WORKS, Bench
+from tests.faults.works import LOOP, LOOP_WORK, Bench
 
 
 def described(folder: Path, **changed: Any) -> Path:
@@ -52,9 +52,9 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 
 def test_a_killed_loop_ends_with_the_same_bits(bench: Bench) -> None:
-    number, _ = bench.undisturbed(WORKS["loop"])
+    number, _ = bench.undisturbed(LOOP_WORK)
     at = random.Random(2).randint(1, number)
-    assert bench.disturb(WORKS["loop"], "kill", at) is None, f"killed at operation {at}"
+    assert bench.disturb(LOOP_WORK, "kill", at) is None, f"killed at operation {at}"
 
 
 @pytest.mark.slow
@@ -62,9 +62,9 @@ def test_a_killed_loop_ends_with_the_same_bits(bench: Bench) -> None:
 @pytest.mark.parametrize(("fault", "times"), [("kill", 50), ("full", 10), ("torn", 5), ("broken", 5), ("cut-names", 5)])
 def test_a_disturbed_loop_ends_with_the_same_bits(bench: Bench, fault: str, times: int) -> None:
     """Killed, torn, cut off from disk or power at operations spread over the loop, and simply run again."""
-    number, _ = bench.undisturbed(WORKS["loop"])
+    number, _ = bench.undisturbed(LOOP_WORK)
     points = {1 + round((number - 1) * (each + 0.5) / times) for each in range(times)}
-    wrong = {at: text for at in sorted(points) if (text := bench.disturb(WORKS["loop"], fault, at))}
+    wrong = {at: text for at in sorted(points) if (text := bench.disturb(LOOP_WORK, fault, at))}
     assert wrong == {}
 
 
