@@ -1,6 +1,11 @@
 """For all tests."""
 
 import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests import warm
 
 
 def pytest_configure() -> None:
@@ -9,3 +14,16 @@ def pytest_configure() -> None:
         number = getattr(signal, name, None)  # there is no SIGHUP on Windows
         if number is not None and signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
+
+
+@pytest.fixture
+def warm_start() -> Iterator[None]:
+    """Python programs that the test starts, by itself or through the library, have torch imported already."""
+    with warm.starts():
+        yield
+
+
+@pytest.fixture
+def cold_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python programs that the test starts begin as a user's do, in a module whose others are warm."""
+    monkeypatch.setenv(warm.COLD, "1")

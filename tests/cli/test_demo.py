@@ -15,6 +15,8 @@ from genpolicy.cli import main
 from genpolicy.config import compose
 from genpolicy_common.demo import Demo, command_lines, steps_file
 
+pytestmark = pytest.mark.usefixtures("warm_start")
+
 FILE = """\
 steps:
   - data info sample:chess --json {out}/info.json

@@ -22,6 +22,8 @@ from genpolicy_labelling import commands, importing, writer
 from genpolicy_labelling.writer import DatasetWriter
 from tests.data.journal_files import num_answered
 
+pytestmark = pytest.mark.usefixtures("warm_start")
+
 TIC_TAC_TOE = "connect:rows=3,cols=3,k=3,gravity=false"
 
 

@@ -20,6 +20,8 @@ from genpolicy.values import score_to_value
 from genpolicy_labelling.selfplay import SelfplayConfig
 from tests.data.journal_files import entries_of, num_answered
 
+pytestmark = pytest.mark.usefixtures("warm_start")
+
 GAME = genpolicy.load_game("chess")
 TIC_TAC_TOE = "connect:rows=3,cols=3,k=3,gravity=false"
 

@@ -21,6 +21,8 @@ from genpolicy.training.config import RunConfig
 from genpolicy.training.loop import train
 from tests.small_datasets import CONNECT, solved_connect, write_dataset
 
+pytestmark = pytest.mark.usefixtures("warm_start")
+
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Dataset:

@@ -25,6 +25,8 @@ from genpolicy.game import Game
 from genpolicy.sequence import Layout
 from tests.small_datasets import CONNECT, solved_connect, write_dataset
 
+pytestmark = pytest.mark.usefixtures("warm_start")
+
 EMPTY = "3/3/3 x"
 
 

@@ -36,6 +36,8 @@ from genpolicy_arena.sprt import SprtConfig
 from genpolicy_arena.tournament import SprtWatch, TournamentConfig, run_tournament
 from tests.evaluation.tournament_games import CHESS, FOUR, PLAYERS, TTT, config
 
+pytestmark = pytest.mark.usefixtures("warm_start")
+
 
 def games_of(results: Sequence[GameResult]) -> dict[int, tuple[Any, ...]]:
     return {each.number: (each.first, each.second, each.moves, each.result, each.ended) for each in results}

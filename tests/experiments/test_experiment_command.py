@@ -17,6 +17,8 @@ import yaml
 
 from genpolicy.cli import main
 
+pytestmark = pytest.mark.usefixtures("warm_start")
+
 GAME = "connect:rows=3,cols=3,k=3,gravity=false"
 NETWORK = {"geometry": "board", "head": "typed", "num_layers": 1, "width": 16, "num_heads": 2, "move_rank": 8}
 
@@ -133,7 +135,7 @@ def test_a_killed_experiment_goes_on(tmp_path: Path, data: Path) -> None:
         },
     }
     options: dict[str, Any] = {"axes": {}, "run": run, "seeds": [0], "compare": [], "published": {}, "plots": []}
-    path = describe(tmp_path, data, budget={"records": 9_600}, **options)
+    path = describe(tmp_path, data, budget={"records": 4_800}, **options)
     call = [
         sys.executable,
         "-c",

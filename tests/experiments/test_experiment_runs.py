@@ -23,6 +23,9 @@ from genpolicy_common.store import FolderLock
 from genpolicy_experiments import commands, stored, worker
 from genpolicy_experiments import runner as runners
 from genpolicy_experiments.description import Experiment
+from tests import warm
+
+pytestmark = pytest.mark.usefixtures("warm_start")
 
 GAME = "connect:rows=3,cols=3,k=3,gravity=false"
 NETWORK = {"geometry": "board", "head": "typed", "num_layers": 1, "width": 16, "num_heads": 2, "move_rank": 8}
@@ -63,7 +66,8 @@ def finished(versions: tuple[Path, Path], tmp_path_factory: pytest.TempPathFacto
     """A description and the folder of its finished run."""
     folder = tmp_path_factory.mktemp("finished")
     path = describe(folder, versions[0])
-    assert main(["experiment", str(path), "--out", str(folder / "out")]) == 0
+    with warm.starts():
+        assert main(["experiment", str(path), "--out", str(folder / "out")]) == 0
     return path, folder / "out"
 
 

@@ -25,6 +25,8 @@ from genpolicy.training.loop import train
 from genpolicy.training.run import Run
 from tests.small_datasets import solved_connect
 
+pytestmark = pytest.mark.usefixtures("warm_start")
+
 SMALL = [
     "learner.kind=diffusion",
     "learner.horizon=1",

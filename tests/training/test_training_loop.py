@@ -31,6 +31,8 @@ from genpolicy.training.run import _require_free
 from tests.small_datasets import solved_connect, write_dataset
 from tests.training import toy
 
+pytestmark = pytest.mark.usefixtures("warm_start")
+
 REPOSITORY = Path(__file__).parents[2]
 
 
