@@ -1,6 +1,7 @@
 """Game: the rules of a game, a fixed move vocabulary and a fixed-length state tokenizer.
 
-Two players, perfect information. Player 0 moves first from the initial position (White in chess, Black in shogi).
+Two players, perfect information; dice may decide, too (``Game.chance``). Player 0 moves first from the initial position
+(White in chess, Black in shogi).
 States are opaque to the library. A state carries the history that its repetition rule needs. Threads share states, so
 reading one must not change it even for a moment.
 
@@ -70,6 +71,8 @@ class Game(ABC, Generic[StateT]):
     """Names of the two sides for people, player 0 first, e.g. ``("White", "Black")``."""
     alternates: bool = True
     """Whether each move gives the turn to the other player. Where not, what counts plies by sides refuses the game."""
+    has_chance: bool = False
+    """Whether nature moves anywhere, as ``chance`` says; what does not know chance refuses such a game."""
 
     files: Files | None = None
     """Reads and writes files; None where the game has no files."""
@@ -144,6 +147,14 @@ class Game(ABC, Generic[StateT]):
         return move_id
 
     # What follows is optional.
+
+    def chance(self, state: StateT) -> NDArray[np.float64] | None:
+        """Probabilities of ``legal(state)``, in its order, where nature moves; None, the default, where a player does.
+
+        Nature's outcomes (dice, cards) are moves like others. ``player`` is then who moved last, in whose view the
+        outcomes are drawn, and ``outcome`` is None. ``genpolicy.chance`` draws them.
+        """
+        return None
 
     @property
     def published(self) -> tuple[PublishedResult, ...]:

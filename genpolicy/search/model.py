@@ -24,6 +24,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, overload, run
 import numpy as np
 from numpy.typing import NDArray
 
+from genpolicy.chance import drawn, probabilities
 from genpolicy.facets import evaluation
 from genpolicy.game import Game
 from genpolicy.options import Option
@@ -136,7 +137,8 @@ class RulesModel(SearchModel):
 
     Embeddings are states, so a repetition inside the tree, or one that began before the root, is seen by the rules. The
     end of the game is never evaluated: its reward is the outcome for the player who made the last move. A root that is
-    drawn by rule but has legal moves is searched as any other.
+    drawn by rule but has legal moves is searched as any other. Where chance decides the priors are its probabilities,
+    the value is 0 and the evaluator is not asked.
 
     Args:
         game: The rules.
@@ -155,10 +157,10 @@ class RulesModel(SearchModel):
         for state in states:
             if len(self.game.legal(state)) == 0:
                 raise ValueError(f"the game is over in {self.game.format(state)!r}: the player to move has no move")
-        priors, values = self._evaluated(states)
+        priors, values, chance = self._evaluated(states)
         count = len(states)
         choices = _LegalChoices(self.game, states, priors)
-        return Nodes(list(states), choices, values, [0.0] * count, [1.0] * count, [False] * count)
+        return Nodes(list(states), choices, values, [0.0] * count, [1.0] * count, chance)
 
     def expand(self, embeddings: Sequence[Any], choices: Sequence[int]) -> Nodes:
         """The positions after some moves.
@@ -175,26 +177,38 @@ class RulesModel(SearchModel):
             for before, after in zip(embeddings, states, strict=True)
         ]
         running = [row for row, outcome in enumerate(outcomes) if outcome is None]
-        open_priors, open_values = self._evaluated([states[row] for row in running])
+        evaluated = self._evaluated([states[row] for row in running])
         priors: list[NDArray[np.float64] | None] = [None] * len(states)
-        values = [0.0] * len(states)
-        for row, prior, value in zip(running, open_priors, open_values, strict=True):
-            priors[row], values[row] = prior, value
+        values, chance = [0.0] * len(states), [False] * len(states)
+        for row, prior, value, is_chance in zip(running, *evaluated, strict=True):
+            priors[row], values[row], chance[row] = prior, value, is_chance
         return Nodes(
             embeddings=states,
             choices=_LegalChoices(game, states, priors, outcomes),
             values=values,
             rewards=[0.0 if o is None else sign * o for sign, o in zip(signs, outcomes, strict=True)],
             discounts=[sign if o is None else 0.0 for sign, o in zip(signs, outcomes, strict=True)],
-            chance=[False] * len(states),
+            chance=chance,
         )
 
     def position(self, embedding: Any) -> Any:
         """The embedding, which is a state."""
         return embedding
 
-    def _evaluated(self, states: Sequence[Any]) -> tuple[list[NDArray[np.float64] | None], list[float]]:
-        """Checked priors (of the legal moves in order) and values."""
+    def _evaluated(self, states: Sequence[Any]) -> tuple[list[NDArray[np.float64] | None], list[float], list[bool]]:
+        """Checked priors (of the legal moves in order) and values, and where chance decides."""
+        if not self.game.has_chance:
+            priors, values = self._asked(states)
+            return priors, values, [False] * len(states)
+        priors, values = [probabilities(self.game, state) for state in states], [0.0] * len(states)
+        chance = [shares is not None for shares in priors]
+        rows = [row for row, is_chance in enumerate(chance) if not is_chance]
+        for row, prior, value in zip(rows, *self._asked([states[row] for row in rows]), strict=True):
+            priors[row], values[row] = prior, value
+        return priors, values, chance
+
+    def _asked(self, states: Sequence[Any]) -> tuple[list[NDArray[np.float64] | None], list[float]]:
+        """The evaluator's priors and values, checked."""
         if not states:
             return [], []
         priors, values = self.evaluator(states)
@@ -330,5 +344,5 @@ class Rollout:
             result = game.outcome(state)
             if result is not None:
                 return result if game.player(state) == mover else -result
-            state = game.play(state, int(draw.choice(game.legal(state))))
+            state = game.play(state, drawn(game, state, draw))
         return 0.0

@@ -172,8 +172,21 @@ class _Laws:
         outcome = game.outcome(state)
         self.hold("outcome lies in [-1, 1] or is None", text, outcome is None or -1 <= outcome <= 1, outcome)
         self.hold("without a legal move there is an outcome", text, len(legal) > 0 or outcome is not None)
+        self.chance(state, text, legal)
         self.hold("format(parse(format(s))) = format(s)", text, game.format(game.parse(text)) == text)
         return legal
+
+    def chance(self, state: Any, text: str, legal: np.ndarray[Any, Any]) -> None:
+        """Nature's moves: a distribution over the legal ones, while the game runs."""
+        shares = self.game.chance(state)
+        if shares is None:
+            return
+        self.hold("a game with chance says so (has_chance)", text, self.game.has_chance)
+        self.hold("chance has an outcome", text, len(legal) > 0)
+        self.hold("chance gives one probability a legal move", text, shares.shape == legal.shape, shares)
+        is_distribution = abs(float(shares.sum()) - 1) < 1e-9 and float(shares.min()) >= 0
+        self.hold("probabilities of chance sum to 1", text, is_distribution, shares)
+        self.hold("where chance decides the game runs", text, self.game.outcome(state) is None)
 
     def everything(self, state: Any) -> None:
         text = self.game.format(state)
@@ -185,7 +198,8 @@ class _Laws:
     def snapshot(self, state: Any) -> tuple[Any, ...]:
         game = self.game
         legal, row = game.legal(state).tolist(), game.tokens.encode([state])[0].tolist()
-        return game.format(state), legal, row, game.player(state), game.outcome(state), game.key(state)
+        chance = None if (shares := game.chance(state)) is None else shares.tolist()
+        return game.format(state), legal, row, game.player(state), game.outcome(state), game.key(state), chance
 
     def shared(self, state: Any) -> None:
         """Servers share a position among threads, so reading it must not change it even for a moment."""
@@ -272,6 +286,9 @@ class _Laws:
             self.cheap(after)
             if game.alternates:
                 self.hold("players alternate", text, game.player(after) != game.player(state), name)
+            if game.chance(after) is not None:
+                law = "where chance decides player is who moved last"
+                self.hold(law, text, game.player(after) == game.player(state), name)
             same = game.format(game.play(state, move)) == game.format(after)
             self.hold("play gives the same position each time, int or numpy id", text, same, name)
             self.hold("play changes the position", text, game.format(after) != text, name)

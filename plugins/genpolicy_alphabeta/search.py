@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from genpolicy.chance import refuse_chance
 from genpolicy.control import FREE
 from genpolicy.game import Game, Hints
 from genpolicy.search.model import Comparator, Evaluator, PreparesPositions
@@ -124,6 +125,7 @@ class AlphaBeta:
                 raise ValueError(f"{name} must be at least 1, got {limit}")
         if quiescence < 0 or prior_depth < 1:
             raise ValueError(f"quiescence is 0 or more and prior_depth 1 or more, got {quiescence} and {prior_depth}")
+        refuse_chance(game, "alpha-beta")
         if not game.alternates:
             raise ValueError(
                 f"alpha-beta needs players that alternate, and those of {game.spec!r} do not; take mcts:rollout"

@@ -10,11 +10,13 @@ from __future__ import annotations
 import hashlib
 import math
 import operator
+import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from genpolicy.chance import settled
 from genpolicy.data.oracle import Oracle, analysed
 from genpolicy.errors import EngineError
 from genpolicy.game import Game
@@ -136,6 +138,8 @@ class Match:
             self.policies[name].seed(int.from_bytes(mixed, "big") >> 1)
         running = [_Running(task, task.opening.play(self.game), list(task.opening.moves)) for task in tasks]
         while running:
+            for each in running:
+                self._let_chance_move(each)
             self._judge(running)
             unfinished = []
             for each in running:
@@ -145,6 +149,13 @@ class Match:
                 else:
                     finished(self._result(each, *ending))
             running = self._move_all(unfinished, finished)
+
+    def _let_chance_move(self, each: _Running) -> None:
+        """Draw what chance decides; it depends on the tournament's seed, the game and the ply alone."""
+        if self.game.has_chance:
+            draw = random.Random(f"chance|{self.seed}|{each.task.number}|{len(each.moves)}")
+            each.state, moves = settled(self.game, each.state, draw)
+            each.moves += moves
 
     def _ending(self, each: _Running) -> tuple[float, str, str] | None:
         """Result for player 0, kind and reason if the game is over, else None."""

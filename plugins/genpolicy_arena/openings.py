@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from genpolicy.chance import drawn
 from genpolicy.errors import SourceError
 from genpolicy.facets import reader
 from genpolicy.game import Game
@@ -233,10 +234,9 @@ def _random_line(game: Game[Any], start: str, num_plies: int, draw: random.Rando
     state = game.parse(start)
     moves = []
     for _ in range(num_plies):
-        legal = game.legal(state).tolist()
-        if not legal or game.outcome(state) is not None:
+        if len(game.legal(state)) == 0 or game.outcome(state) is not None:
             return None
-        moves.append(draw.choice(legal))
+        moves.append(drawn(game, state, draw))
         state = game.play(state, moves[-1])
     over = game.outcome(state) is not None or len(game.legal(state)) == 0
     return None if over else Opening(start, tuple(moves), f"random:{number + 1}")

@@ -148,7 +148,8 @@ def _entries(
         prefix = f"{number}/" if len(sources) > 1 else ""
         if source == ALL:
             for state in game.positions():
-                yield prefix, Position(game.format(state), where=ALL)
+                if game.chance(state) is None:
+                    yield prefix, Position(game.format(state), where=ALL)
             continue
         path = Path(source)
         files = reader(game, path, "games", "positions")

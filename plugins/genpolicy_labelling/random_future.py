@@ -53,7 +53,7 @@ class RandomFutureOracle(Oracle):
         draws = np.random.default_rng(int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big"))
         moves = [line.moves[0]]
         state = self.game.play(state, moves[0])
-        while len(moves) < horizon and self.game.outcome(state) is None:
+        while len(moves) < horizon and self.game.outcome(state) is None and self.game.chance(state) is None:
             moves.append(int(draws.choice(self.game.legal(state))))
             state = self.game.play(state, moves[-1])
         ended = self.game.outcome(state) is not None

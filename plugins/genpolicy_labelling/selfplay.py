@@ -20,6 +20,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from genpolicy.chance import drawn
 from genpolicy.data.oracle import Line, Oracle
 from genpolicy.data.records import Record
 from genpolicy.errors import DatasetError
@@ -103,6 +104,8 @@ class UnfinishedGame:
     """Value of each position for player 0; 0 if it could not be labelled."""
     result: float | None = None
     """Result for player 0; None until the game ends."""
+    num_chance: int = 0
+    """Records of what chance decided."""
 
 
 @dataclass(eq=False)
@@ -243,6 +246,9 @@ class Selfplay:
         num_before = len(game.records)
         errors: list[str] = []
         while game.result is None and len(game.records) < num_before + BLOCK_PLIES:
+            if self.game.chance(game.state) is not None:
+                self._let_chance_move(game)
+                continue
             line = yield game.state
             if line.error is not None:
                 errors.append(line.error)
@@ -252,13 +258,24 @@ class Selfplay:
             self._add(game, make_record(self.game, game.state, line, game_id=game.game_id, ply=ply, played=move))
         return _BlockResult(group, game.records[num_before:], errors)
 
+    def _let_chance_move(self, game: UnfinishedGame) -> None:
+        """Add a record of what chance decides; it has no label, and the value stays what it was."""
+        ply, value = len(game.records), game.values[-1] if game.values else 0.0
+        move = drawn(self.game, game.state, random.Random(f"chance|{self.config.seed}|{game.number}|{ply}"))
+        unlabelled = Line((), error="chance decides")
+        game.records.append(make_record(self.game, game.state, unlabelled, game_id=game.game_id, ply=ply, played=move))
+        game.values.append(value)
+        game.num_chance += 1
+        game.state = self.game.play(game.state, move)
+        game.result = self._result(game.state, game.values)
+
     def _finish(self, writer: DatasetWriter, group: _Group) -> None:
         records = [
             replace(record, result=game.result, split=self.splits.of(game.game_id))
             for game in group.games
             for record in game.records
         ]
-        unlabelled = sum(record.line is None for record in records)
+        unlabelled = sum(record.line is None for record in records) - sum(game.num_chance for game in group.games)
         writer.add(group.number, records, {"unlabelled": unlabelled} if unlabelled else {})
 
     def _opening(self, draw: random.Random) -> Any:
@@ -268,7 +285,7 @@ class Selfplay:
             for _ in range(draw.randint(*self.config.random_plies)):
                 if game.outcome(state) is not None:
                     break
-                state = game.play(state, draw.choice(game.legal(state).tolist()))
+                state = game.play(state, drawn(game, state, draw))
             if game.outcome(state) is None:
                 return state
         raise DatasetError(

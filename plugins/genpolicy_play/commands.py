@@ -112,7 +112,7 @@ def _play(policy: Policy, arguments: argparse.Namespace) -> int:
 
     game = policy.game
     humans = _sides(game, arguments.color or "first", arguments.seed)
-    TerminalGame(game, policy, humans, game.parse(arguments.position)).run()
+    TerminalGame(game, policy, humans, game.parse(arguments.position), seed=arguments.seed).run()
     return 0
 
 
@@ -156,7 +156,8 @@ def _watch(policy: Policy, opponent: Policy | None, arguments: argparse.Namespac
                 for line in explain(game, state, decision):
                     print(f"    {line}", flush=True)
 
-        moves, ending = self_play(pair, start, on_move=show, max_plies=arguments.max_plies or MAX_PLIES)
+        most, seed = arguments.max_plies or MAX_PLIES, arguments.seed + index
+        moves, ending = self_play(pair, start, on_move=show, max_plies=most, seed=seed)
         print("  " + " ".join(game.moves[move] for move in moves))
         print(f"  {ending.text(game)} ({len(moves)} plies)", flush=True)
         if ending.winner is not None:

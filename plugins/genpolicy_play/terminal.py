@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from genpolicy.chance import drawn
 from genpolicy.game import Game
 from genpolicy.policies.base import Decision, Policy, likeliest_first
 from genpolicy.values import value_to_probability
@@ -52,6 +54,7 @@ class TerminalGame:
         read: Takes a prompt and gives a line; EOFError ends the game.
         write: Shows a line.
         num_top: Most probable moves that are shown with the policy's move.
+        seed: Seed of what chance decides.
     """
 
     def __init__(
@@ -64,7 +67,9 @@ class TerminalGame:
         read: Read = input,
         write: Write = print,
         num_top: int = 5,
+        seed: int = 0,
     ) -> None:
+        self._chance = random.Random(f"chance|{seed}")
         self.game, self.policy = game, policy
         self.humans = set(humans)
         self.states = [start]
@@ -84,7 +89,9 @@ class TerminalGame:
         while True:
             ending = ending_of(self.game, self.state)
             if ending is None:
-                if self.game.player(self.state) in self.humans:
+                if self.game.chance(self.state) is not None:
+                    self._let_chance_move()
+                elif self.game.player(self.state) in self.humans:
                     ending = self._ask()
                 else:
                     self._answer()
@@ -98,6 +105,11 @@ class TerminalGame:
         self._write(f"{name} ({self.policy.label}) plays {self.game.moves[decision.move]}")
         self._explain(decision)
         self._play(decision.move)
+
+    def _let_chance_move(self) -> None:
+        move = drawn(self.game, self.state, self._chance)
+        self._write(f"chance: {self.game.moves[move]}")
+        self._play(move)
 
     def _play(self, move: int) -> None:
         self.states.append(self.game.play(self.state, move))
@@ -145,7 +157,8 @@ class TerminalGame:
     def _undo(self) -> None:
         # Back to the last position in which the person was to move.
         for back in range(len(self.moves) - 1, -1, -1):
-            if self.game.player(self.states[back]) in self.humans:
+            before = self.states[back]
+            if self.game.player(before) in self.humans and self.game.chance(before) is None:
                 del self.states[back + 1 :], self.moves[back:]
                 self._show_board()
                 return
@@ -225,6 +238,7 @@ def self_play(
     *,
     on_move: Callable[[Any, Decision], None] | None = None,
     max_plies: int = MAX_PLIES,
+    seed: int = 0,
 ) -> tuple[list[int], Ending]:
     """One game between two policies (they may be the same object).
 
@@ -233,15 +247,21 @@ def self_play(
         start: First position.
         on_move: Called with the position and the decision in it.
         max_plies: A longer game is a draw.
+        seed: Seed of what chance decides.
 
     Returns:
         The moves played, and how it ended.
     """
     game = policies[0].game
     state, moves = start, list[int]()
+    chance = random.Random(f"chance|{seed}")
     while (ending := ending_of(game, state)) is None:
         if len(moves) >= max_plies:
             return moves, Ending(None, f"draw, {max_plies} plies were played")
+        if game.chance(state) is not None:
+            moves.append(drawn(game, state, chance))
+            state = game.play(state, moves[-1])
+            continue
         decision = decided(policies[game.player(state)], state)
         if on_move is not None:
             on_move(state, decision)

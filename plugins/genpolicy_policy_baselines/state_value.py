@@ -10,7 +10,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from genpolicy.chance import probabilities
 from genpolicy.data.records import Dataset
+from genpolicy.game import Game, IntArray
 from genpolicy.policies.tokens import NetworkLearner
 from genpolicy_policy_baselines.value import FloatArray, ValueLearner, ValuePolicy, missing_labels
 
@@ -41,7 +43,7 @@ class StateValuePolicy(ValuePolicy):
 
     All positions after all legal moves of a batch go through the network in one call. Where the game is over there
     (mate, stalemate, repetition, and whatever else ``Game.outcome`` knows) its result counts, and the network is not
-    asked.
+    asked. Where chance decides after a move, the move is worth the mean over its outcomes by their probabilities.
     """
 
     kind: ClassVar[str] = "state_value"
@@ -54,6 +56,10 @@ class StateValuePolicy(ValuePolicy):
         game = self.game
         before = [state for state, moves in zip(states, legal, strict=True) for _ in moves]
         after = [game.play(state, move) for state, moves in zip(states, legal, strict=True) for move in moves]
+        owners: IntArray = np.arange(len(after))
+        shares: FloatArray = np.ones(len(after))
+        while any(game.chance(state) is not None for state in after):
+            before, after, owners, shares = _outcomes(game, before, after, owners, shares)
         sign = np.array([2 * (game.player(a) == game.player(b)) - 1 for a, b in zip(before, after, strict=True)])
         results = [game.outcome(state) for state in after]
         running = [state for state, result in zip(after, results, strict=True) if result is None]
@@ -64,8 +70,27 @@ class StateValuePolicy(ValuePolicy):
             tokens = self.learner.roots(running, self.learner.viewers(running))
             means[is_open], modes[is_open], calls = self._read(tokens)
         ends = np.cumsum([len(moves) for moves in legal])[:-1]
-        # A draw is 0, not minus 0.
-        return np.split(0.0 + sign * means, ends), np.split(0.0 + sign * modes, ends), calls
+        # Sums begin with 0, so a draw is 0, not minus 0.
+        summed = [np.zeros(sum(map(len, legal))) for _ in range(2)]
+        for total, each in zip(summed, (means, modes), strict=True):
+            np.add.at(total, owners, shares * sign * each)
+        return np.split(summed[0], ends), np.split(summed[1], ends), calls
+
+
+def _outcomes(
+    game: Game[Any], before: Sequence[Any], after: Sequence[Any], owners: IntArray, shares: FloatArray
+) -> tuple[list[Any], list[Any], IntArray, FloatArray]:
+    """The same rows, those in which chance decides replaced by one for each of its outcomes."""
+    rows: list[tuple[Any, Any, int, float]] = []
+    for old, state, owner, share in zip(before, after, owners.tolist(), shares.tolist(), strict=True):
+        odds = probabilities(game, state)
+        if odds is None:
+            rows.append((old, state, owner, share))
+        else:
+            drawn = [game.play(state, move) for move in game.legal(state).tolist()]
+            rows += [(old, each, owner, share * odd) for each, odd in zip(drawn, odds.tolist(), strict=True)]
+    olds, states, places, odds_of = (list(column) for column in zip(*rows, strict=True))
+    return olds, states, np.array(places), np.array(odds_of)
 
 
 StateValueLearner.policy_class = StateValuePolicy

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 RANKS = {
-    **dict.fromkeys(["errors", "drawing", "encoding", "facets", "game", "sources", "files", "machine"], 0),
+    **dict.fromkeys(["errors", "drawing", "encoding", "facets", "game", "chance", "sources", "files", "machine"], 0),
     **dict.fromkeys(["sequence", "registry", "config", "values", "cli", "options", "control"], 0),
     **dict.fromkeys(["declared_samplers", "shipped"], 0),
     "diffusion": 1,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from genpolicy.chance import drawn
 from genpolicy.game import Game
 from genpolicy_play.drawing import move_places
 from genpolicy_play.web.requests import MAX_MOVE, MAX_MOVES, MAX_TEXT, Fields, RequestError, quoted
@@ -207,6 +209,8 @@ def described(game: Game[Any], found: Replay, drawing: str, *, flip: bool) -> di
         "check": game.view.check(state),
         "flip": flip,
         "svg": drawing,
+        # Nature's move, drawn anew for each request; the page plays it.
+        **({} if game.chance(state) is None else {"drawn": game.moves[drawn(game, state, random.SystemRandom())]}),
     }
 
 

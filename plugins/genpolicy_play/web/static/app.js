@@ -94,7 +94,7 @@ class Page {
     for (const { move, source, target } of position.legal) this.aims.set(move, { source, target });
     this.show();
     if (!quiet) this.announce();
-    if (!still || this.mover !== HUMAN) await this.proceed(turn, first);
+    if (!still || this.mover !== HUMAN || this.position.drawn) await this.proceed(turn, first);
   }
 
   /** Store start and moves as the server writes them: a first position may have included moves. */
@@ -177,6 +177,11 @@ class Page {
     const mover = this.mover;
     const analysis = this.state.sides.every((side) => side === HUMAN);
     if (mover === null || this.state.held) return;
+    if (this.position.drawn) {
+      await new Promise((wait) => setTimeout(wait, BETWEEN_POLICIES_MS));
+      if (turn === this.turnNumber && !this.state.held) this.play(this.position.drawn);
+      return;
+    }
     if (mover === HUMAN) {
       if (analysis || this.state.always || first) await this.lookAll(); // a page that was just opened shows a dream
       return;
