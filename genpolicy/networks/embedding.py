@@ -81,7 +81,7 @@ class BoardEmbedding(nn.Module):
         self.register_buffer("state_places", index_buffer(places), persistent=False)
         actions = np.flatnonzero(layout.kinds == KINDS.index("action"))
         self.register_buffer("action_tokens", index_buffer(actions), persistent=False)
-        self._actions = actions
+        self._actions: list[int] = actions.tolist()
         self.source = Linear(width, width, bias=False)
         self.target = Linear(width, width, bias=False)
         self.move_kinds = nn.Parameter(torch.empty(moves.num_kinds + 1, width))
@@ -108,7 +108,7 @@ class BoardEmbedding(nn.Module):
         codes = self.place_codes()
         static = F.embedding(self.state_places[:n], codes) + F.embedding(self.plies[:n], self.ply)
         x: Tensor = self.symbol(tokens) + (static + F.embedding(self.kinds[:n], self.kind))
-        num_actions = int(np.searchsorted(self._actions, n))
+        num_actions = sum(at < n for at in self._actions)  # of NumPy, torch.compile would make a graph of its own
         if num_actions == 0:
             return x
         action_tokens = self.action_tokens[:num_actions]
