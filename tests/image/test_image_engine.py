@@ -16,6 +16,8 @@ from genpolicy_policy_image import ImageConfig, ImageLearner
 from tests.play.engine_policies import save_diffusion
 from tests.play.engine_session import Session, best
 
+pytestmark = pytest.mark.usefixtures("warm_start")
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -52,7 +54,7 @@ def test_other_failures_of_loading_are_not_tried_again(folder: Path, monkeypatch
     assert calls == ["load"]
 
 
-def test_a_policy_that_comes_with_the_program_is_loaded_without_the_compiler(tmp_path: Path) -> None:
+def test_a_policy_that_comes_with_the_program_is_loaded_without_the_compiler(tmp_path: Path, cold_start: None) -> None:
     diffusion = save_diffusion(tmp_path / "diffusion", "shogi")
     code = (
         "import sys; from genpolicy import load_game; from genpolicy.policies.base import policy_spec; "

@@ -14,6 +14,8 @@ from genpolicy.data.oracle import Line, Oracle
 from genpolicy_engines.oracle_policy import OraclePolicy
 from tests.play.engine_session import Session, before_bestmove
 
+pytestmark = pytest.mark.usefixtures("warm_start")
+
 STOCKFISH = shutil.which("stockfish", path="/usr/games:/usr/bin:/usr/local/bin:/bin")
 needs_stockfish = pytest.mark.skipif(STOCKFISH is None, reason="needs stockfish")
 LADDER = "7k/8/8/8/8/8/R7/1R4K1 w - - 0 1"  # mate in two: a rook each way

@@ -17,6 +17,8 @@ from genpolicy_play.engine.shortcuts import Plan
 from tests.play.engine_policies import save_diffusion
 from tests.play.engine_session import Session, before_bestmove, best
 
+pytestmark = pytest.mark.usefixtures("warm_start")
+
 MATE_OR_NOT = "position fen 7k/8/6K1/8/8/8/5Q2/8 w - - 0 1"  # f2f8 mates
 
 

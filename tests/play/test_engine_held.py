@@ -13,6 +13,8 @@ from genpolicy.policies.thinking import Answer
 from genpolicy_play.engine.info import best_move_text
 from tests.play.engine_session import Session, best
 
+pytestmark = pytest.mark.usefixtures("warm_start")
+
 MATED = "position startpos moves f2f3 e7e5 g2g4 d8h4"
 STALEMATE = "position fen 7k/5Q2/6K1/8/8/8/8/8 b - - 0 1"
 MATED_SHOGI = "position sfen 4k4/4G4/4P4/9/9/9/9/9/4K4 w 2r2b3g4s4n4l17p 1"

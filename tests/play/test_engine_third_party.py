@@ -9,6 +9,8 @@ import pytest
 
 from tests.play.engine_session import Session, before_bestmove, best
 
+pytestmark = pytest.mark.usefixtures("warm_start")
+
 POLICY = '''
 import sys, time
 from genpolicy import registry
