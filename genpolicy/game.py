@@ -81,6 +81,9 @@ class Game(ABC, Generic[StateT]):
     usual: ClassVar[tuple[str, ...]] = ()
     """Specifications that a list of games to choose from shows; () for the name alone."""
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.spec!r})"
+
     @cached_property
     def view(self) -> View[StateT]:
         """How people see the game; a game's own constructor may set another."""

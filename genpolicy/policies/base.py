@@ -65,6 +65,9 @@ class Policy(ABC):
     batch_size: int | None = None
     """Most positions in one network call; None where they are not cut into batches."""
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.label!r} for {self.game.spec}>"
+
     @abstractmethod
     def decide(self, states: Sequence[Any], *, control: Control = FREE) -> list[Decision]:
         """One decision for each position, each independent of the others in the batch.
@@ -293,7 +296,8 @@ def best_allowed(policy: Policy, state: Any, decision: Decision, control: Contro
         chances = {move: decision.policy.get(move, 0.0) for move in allowed}
         total = sum(chances.values())
         chances = {move: chance / total for move, chance in chances.items()}
-        return Decision(max(allowed, key=lambda move: chances[move]), policy=chances, stats=decision.stats)
+        best = max(allowed, key=lambda move: chances[move])
+        return Decision(best, policy=chances, stats=decision.stats, names=decision.names)
     worth: dict[int, float] = {}
     for move in allowed:
         after = game.play(state, move)
@@ -302,7 +306,7 @@ def best_allowed(policy: Policy, state: Any, decision: Decision, control: Contro
             result = decide_with(policy, [after], Control(control.check))[0].value
         worth[move] = 0.0 if result is None else result * (1 if game.player(after) == game.player(state) else -1)
     best = max(allowed, key=lambda move: worth[move])
-    return Decision(best, value=worth[best], line=(best,), stats=decision.stats)
+    return Decision(best, value=worth[best], line=(best,), stats=decision.stats, names=decision.names)
 
 
 def load_policy(spec: str | Path, **options: Any) -> Policy:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 
@@ -44,6 +44,15 @@ class Decision:
     (expected to the end of the game), ..."""
     wdl: tuple[float, float, float] | None = None
     """Probabilities that the player to move wins, draws and loses (sum 1), where the policy tells them apart."""
+    names: Sequence[str] = field(default=(), repr=False, compare=False)
+    """Protocol texts of all moves by id (``game.moves.texts``), for ``text``; () from a policy that leaves them out."""
+
+    @property
+    def text(self) -> str:
+        """The move with its probability and the value, as far as there are some: ``e2e4, 34.1 %, value +0.12``."""
+        said = [self.names[self.move] if self.names else f"move {self.move}"]
+        said += [] if self.policy is None else [f"{100 * self.policy.get(self.move, 0.0):.1f} %"]
+        return ", ".join(said if self.value is None else [*said, f"value {self.value:+.2f}"])
 
 
 def likeliest_first(policy: Mapping[int, float] | None) -> dict[int, float]:

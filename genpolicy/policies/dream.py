@@ -74,6 +74,9 @@ class Dream:
     decision: Decision
     """As ``decide`` gives it for the same seed."""
 
+    def __repr__(self) -> str:
+        return f"<Dream in {len(self.steps)} steps: {self.decision.text}>"
+
 
 OnStep = Callable[[DreamStep], None]
 

@@ -412,9 +412,8 @@ class NetworkPolicy(WeightsPolicy):
         mass = float(min(1.0, np.exp(scores).sum()))
         boards = [row[s.start : s.stop] for s in self._imagined_slots() if s.kind == "state" and not s.given]
         states = self._texts_of(boards, viewer, state, line)
-        return Decision(
-            move, policy=policy, line=line, states=states, stats={**stats, "raw_legal": raw_legal, "legal_mass": mass}
-        )
+        stats = {**stats, "raw_legal": raw_legal, "legal_mass": mass}
+        return Decision(move, policy=policy, line=line, states=states, stats=stats, names=self.game.moves.texts)
 
     def _move_of(self, symbol: int, viewer: int) -> int:
         """Absolute move of a symbol; -1 where it is not a move."""

@@ -114,6 +114,8 @@ class TrainerConfig:
     """Updates between lines of ``metrics.jsonl``."""
     tensorboard: bool = True
     """Also write the metrics for TensorBoard, where it is installed."""
+    trackers: list[str] = field(default_factory=list)
+    """Programs that get the metrics, too: ``wandb``, ``mlflow`` and what else Accelerate knows, installed before."""
     seed: int = 0
     device: str = "auto"
     """``auto`` is a GPU where there is one; or ``cpu``, ``cuda``, ``mps``."""

@@ -17,7 +17,7 @@ from types import FrameType
 import torch
 from accelerate.utils import gather_object
 
-from genpolicy.config import to_yaml
+from genpolicy.config import to_dict, to_yaml
 from genpolicy.data.windows import Batch
 from genpolicy.errors import TrainingError
 from genpolicy.files import write_atomic
@@ -53,7 +53,11 @@ def train(config: RunConfig, *, resume: bool = False, overwrite: bool = False) -
         if run.is_main:
             write_atomic(run.out / CONFIG_FILE, to_yaml(run.config).encode())
         folder = run.out if run.is_main else None
-        log = MetricsLog(folder, run.num_updates, tensorboard=config.trainer.tensorboard)
+        if config.trainer.trackers:
+            sections = {name: part for name, part in to_dict(run.config).items() if isinstance(part, dict)}
+            settings = {f"{name}.{key}": value for name, part in sections.items() for key, value in part.items()}
+            run.accelerator.init_trackers("genpolicy", settings)
+        log = MetricsLog(folder, run.num_updates, tensorboard=config.trainer.tensorboard, also=run.accelerator.log)
         with log, stop_requests() as stop:
             for note in run.notes:
                 log.say(note)

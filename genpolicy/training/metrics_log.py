@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -27,9 +28,13 @@ class MetricsLog:
         folder: Folder of the run; None writes and shows nothing.
         num_updates: Updates made before; lines of later ones (from before a resume) are dropped.
         tensorboard: Also write for TensorBoard, where it is installed.
+        also: Gets the metrics and the number of updates of every line, too.
     """
 
-    def __init__(self, folder: Path | None, num_updates: int, *, tensorboard: bool) -> None:
+    def __init__(
+        self, folder: Path | None, num_updates: int, *, tensorboard: bool, also: Callable[[Any, int], None]
+    ) -> None:
+        self._also = also
         self._file = None
         self._earlier: list[dict[str, Any]] = []
         self._board: Any = None
@@ -102,6 +107,7 @@ class MetricsLog:
         if self._board is not None:
             for name, value in finite.items():
                 self._board.add_scalar(name, value, num_updates)
+        self._also(finite, num_updates)
 
 
 def _whole_lines(path: Path) -> list[dict[str, Any]]:

@@ -78,7 +78,7 @@ class Run:
         config = setup.filled_in(setup.as_begun(config, [Path(folder) / CONFIG_FILE for folder in begun]))
         self.config, options = config, config.trainer
         self.out = Path(config.out)
-        self.accelerator = _accelerator(options)
+        self.accelerator = _accelerator(options, config.out)
         self.device: torch.device = self.accelerator.device
         self.is_main: bool = self.accelerator.is_main_process
         self.process: int = self.accelerator.process_index
@@ -304,7 +304,7 @@ class Run:
         self.updates.stream.load_state_dict(streams[self.process])
 
 
-def _accelerator(options: TrainerConfig) -> Accelerator:
+def _accelerator(options: TrainerConfig, out: str) -> Accelerator:
     """The accelerator for a device and precision; ``accelerate launch`` and torchrun set the number of processes."""
     if PartialState().num_processes == 1:
         # Accelerate remembers a process's first device and precision; a second run may want others.
@@ -323,7 +323,14 @@ def _accelerator(options: TrainerConfig) -> Accelerator:
     # A learner may have weights that a batch leaves out (a head for PAD that no line reaches).
     parallel = DistributedDataParallelKwargs(find_unused_parameters=True)
     mixed = "bf16" if precision == "bf16" else "no"
-    return Accelerator(cpu=kind == "cpu", mixed_precision=mixed, kwargs_handlers=[parallel])
+    settings: dict[str, Any] = {"cpu": kind == "cpu", "mixed_precision": mixed, "kwargs_handlers": [parallel]}
+    try:
+        made = Accelerator(**settings, log_with=options.trackers or None, project_dir=out)
+    except ValueError as error:
+        raise ConfigError(f"trainer.trackers: {error}") from error
+    for name in {*options.trackers} - {str(each) for each in made.log_with}:
+        raise ConfigError(f"trainer.trackers: {name!r} is not installed: pip install {name}, or leave it out")
+    return made
 
 
 def _is_run(folder: Path) -> bool:

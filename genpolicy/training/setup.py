@@ -41,6 +41,7 @@ FREE_KEYS = {
         "keep",
         "log_every",
         "tensorboard",
+        "trackers",
         "device",
         "compile",
         "prefetch",

@@ -174,7 +174,8 @@ class AlphaBetaPolicy(Policy):
         }
         if found.plies_to_end is not None:
             stats["mate_plies"] = float(found.plies_to_end)
-        return Decision(found.move, value=found.value, line=found.line, states=tuple(texts), stats=stats)
+        names = self.game.moves.texts
+        return Decision(found.move, None, found.value, found.line, tuple(texts), stats=stats, names=names)
 
     def thinker(self) -> DeepeningThinker:
         """See ``Policy.thinker``."""

@@ -90,6 +90,7 @@ class OraclePolicy(Policy):
             line=moves,
             states=texts,
             stats=stats,
+            names=self.game.moves.texts,
         )
 
     def _followed(self, state: Any, line: Line) -> tuple[tuple[int, ...], tuple[str, ...]]:

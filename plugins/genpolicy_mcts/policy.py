@@ -238,6 +238,7 @@ class MctsPolicy(Policy):
                 "depth": float(result.depth),
                 **stats,
             },
+            names=self.game.moves.texts,
         )
 
     def target(self, result: SearchResult) -> dict[int, float]:

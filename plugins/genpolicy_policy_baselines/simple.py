@@ -91,7 +91,8 @@ class RandomPolicy(SeededPolicy):
         for legal, seed in zip(legal_moves, seeds, strict=True):
             share = 1.0 / len(legal)
             move = random.Random(seed).choice(legal)
-            decisions.append(Decision(move, policy=dict.fromkeys(legal, share), line=(move,), stats={"raw_legal": 1.0}))
+            chances, names = dict.fromkeys(legal, share), self.game.moves.texts
+            decisions.append(Decision(move, chances, line=(move,), stats={"raw_legal": 1.0}, names=names))
         return decisions
 
 
@@ -133,7 +134,8 @@ class GreedyPolicy(SeededPolicy):
         tied = [move for move, value in values.items() if value == best]
         move = random.Random(seed).choice(tied)
         policy = {each: (1.0 / len(tied) if values[each] == best else 0.0) for each in legal}
-        return Decision(move, policy=policy, value=best, line=(move,), stats={"raw_legal": 1.0})
+        stats, names = {"raw_legal": 1.0}, self.game.moves.texts
+        return Decision(move, policy=policy, value=best, line=(move,), stats=stats, names=names)
 
     def _value(self, before: Any, after: Any) -> float:
         """Value of a position for the player who has just moved."""

@@ -216,7 +216,7 @@ class ValuePolicy(WeightsPolicy):
         policy = legal_probabilities(ids, values / self.prior_temperature)
         move = int(ids[chosen])
         value = float(np.clip(values[best], -1.0, 1.0))
-        return Decision(move, policy=policy, value=value, line=(move,), stats=stats)
+        return Decision(move, policy, value, line=(move,), stats=stats, names=self.game.moves.texts)
 
 
 def missing_labels(records: Dataset, split: str, what: str, command: str) -> DatasetError:

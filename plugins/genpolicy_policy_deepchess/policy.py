@@ -81,7 +81,8 @@ class ComparatorPolicy(WeightsPolicy):
         moves = [self._best(state, allowed) for state, allowed in zip(states, legal, strict=True)]
         ms = 1e3 * (time.perf_counter() - began) / len(states)
         stats = {"network_calls": 1.0, "raw_legal": 1.0, "ms": ms}
-        return [Decision(move, line=(move,), stats=stats) for move in moves]
+        names = self.game.moves.texts
+        return [Decision(move, line=(move,), stats=stats, names=names) for move in moves]
 
     def _best(self, state: Any, legal: list[int]) -> int:
         """The move after which the player stands best; wins first, losses last."""

@@ -159,7 +159,7 @@ class ImagePolicy(WeightsPolicy):
         }
         # Probabilities at the floor of an estimate tie but for the order of sums: they tie for us, too.
         move = drawn if drawn >= 0 else max(policy, key=lambda each: (round(policy[each], 9), -each))
-        return Decision(move, policy=policy, line=(drawn,), stats=stats)
+        return Decision(move, policy=policy, line=(drawn,), stats=stats, names=self.game.moves.texts)
 
     def _saved_config(self) -> ImageConfig:
         return dataclasses.replace(

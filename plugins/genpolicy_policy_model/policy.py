@@ -132,7 +132,8 @@ class MuZeroPolicy(WeightsPolicy):
             worth = values[row]
             move = max(policy, key=lambda each: (worth.get(each, 0.0), policy[each], -each))
             value = worth.get(move, roots.values[row])
-            decisions.append(Decision(move, policy=policy, value=value, line=(move,), stats=stats))
+            names = self.game.moves.texts
+            decisions.append(Decision(move, policy, value, line=(move,), stats=stats, names=names))
         return decisions
 
 

@@ -152,24 +152,13 @@ def _write(
     suffix: str,
 ) -> None:
     from genpolicy.files import write_atomic
-    from genpolicy_play.drawing import played_out
     from genpolicy_play.drawing.svg import DARK, LIGHT
-    from genpolicy_play.show.picture import Caption, Picture
+    from genpolicy_play.show.picture import draw_dream
 
-    game, state = policy.game, dream.state
-    boards = told[-1].boards
-    if not boards and len(told[-1].actions) > 1:
-        boards = tuple(played_out(game, state, [a.move for a in told[-1].actions]))
-    title = arguments.title or f"{policy.label}: {game.players[game.player(state)]} to move"
-    picture = Picture(
-        game,
-        dream,
-        boards,
-        Caption(title, f"{game.view.title}: {game.format(state)}"),
-        flipped=arguments.flip,
-        palette=DARK if arguments.theme == "dark" else LIGHT,
-        num_top=arguments.top,
-    )
+    game = policy.game
+    title = arguments.title or f"{policy.label}: {game.players[game.player(dream.state)]} to move"
+    palette = DARK if arguments.theme == "dark" else LIGHT
+    picture = draw_dream(game, dream, told, title, flipped=arguments.flip, palette=palette, num_top=arguments.top)
     width = arguments.width or WIDTHS[suffix]
     first, listed = told[0] if dream.steps else None, told[-1] if suffix == ".gif" else None
     svgs = [picture.svg(frame, first, listed=listed, width=width) for frame in chosen]

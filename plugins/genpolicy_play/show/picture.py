@@ -12,7 +12,7 @@ from typing import Any
 from genpolicy.game import Game
 from genpolicy.policies.dream import Dream
 from genpolicy.values import value_to_probability
-from genpolicy_play.drawing import Action, Board, Frame, board_of, plan_arrows
+from genpolicy_play.drawing import Action, Board, Frame, board_of, plan_arrows, played_out
 from genpolicy_play.drawing.svg import BoardDrawing, Box, Palette, number, rect_at, text
 
 WIDTH = 1200.0
@@ -347,3 +347,24 @@ def _verdict(board: Board) -> str:
         return "as the rules make it"
     said = "1 place differs" if board.num_differing == 1 else f"{board.num_differing} places differ"
     return said + ("" if board.text is not None else ", not legal")
+
+
+def draw_dream(
+    game: Game[Any], dream: Dream, told: Sequence[Frame], title: str, *, flipped: bool, palette: Palette, num_top: int
+) -> Picture:
+    """The pictures of a dream, with the boards by the rules where the policy imagines none.
+
+    Args:
+        game: The game.
+        dream: What is shown.
+        told: Its frames.
+        title: Stands above.
+        flipped: Player 1 below.
+        palette: Colours.
+        num_top: Alternatives to the first move that are listed.
+    """
+    boards = told[-1].boards
+    if not boards and len(told[-1].actions) > 1:
+        boards = tuple(played_out(game, dream.state, [a.move for a in told[-1].actions]))
+    caption = Caption(title, f"{game.view.title}: {game.format(dream.state)}")
+    return Picture(game, dream, boards, caption, flipped=flipped, palette=palette, num_top=num_top)
