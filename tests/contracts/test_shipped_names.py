@@ -124,7 +124,7 @@ def test_a_policy_that_a_package_ships_opens_by_its_name(
     assert (policy.label, policy.game.spec, policy_spec("noughts").label) == ("noughts", game, "noughts")
     assert load_policy("mcts:noughts?simulations=2&value=rollout").game.spec == game
     assert policy_for(game) == "noughts"
-    (tmp_path / "noughts").mkdir()  # a folder that is no policy's does not hide it
+    (tmp_path / "noughts").mkdir()  # a folder without a policy does not hide it
     monkeypatch.chdir(tmp_path)
     assert load_policy("noughts").label == "noughts"
     catalog = make_catalog([], [game])
