@@ -96,7 +96,7 @@ class ComparatorLearner(Learner):
         if self.config.stage == "autoencoder":
             return {}
         pairs = Pairs(Positions.read(records, split, self.game, self.config), self.config.gap, MEASURE_SEED)
-        first, second = pairs.pairs(np.arange(min(num, len(pairs))), 0)
+        first, second = pairs.pairs(np.linspace(0, len(pairs) - 1, min(num, len(pairs))).astype(np.int64), 0)
         codes = self.codes_of(pairs.positions.tokens)
         better = pairs.positions.value[first] > pairs.positions.value[second]
         answer = self.network.compare(codes[first], codes[second]).cpu().numpy()
