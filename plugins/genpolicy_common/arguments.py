@@ -76,11 +76,16 @@ def device_for(name: str, policies: Iterable[PolicySpec]) -> str:
     """The device of a name: of ``auto``, a CUDA GPU where there is one and a policy has a network, else the CPU."""
     if name != AUTO:
         return name
-    if all(spec.config is None and not spec.inside for spec in policies):
+    if not have_network(policies):
         return "cpu"  # torch takes seconds to import
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def have_network(policies: Iterable[PolicySpec]) -> bool:
+    """Whether one of the policies has a network, or holds one that may have."""
+    return any(spec.config is not None or spec.inside for spec in policies)
 
 
 def settle_device(arguments: argparse.Namespace, policies: Iterable[str]) -> None:
@@ -93,7 +98,7 @@ def settle_device(arguments: argparse.Namespace, policies: Iterable[str]) -> Non
     from genpolicy.policies.base import policy_spec
 
     specs = [policy_spec(text) for text in policies] if arguments.device == AUTO else []
-    if any(spec.config is not None or spec.inside for spec in specs):
+    if have_network(specs):
         arguments.device_note = f"genpolicy: networks run on {device_for(AUTO, specs)} (--device)"
     arguments.device = device_for(arguments.device, specs)
 

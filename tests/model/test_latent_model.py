@@ -37,6 +37,8 @@ def judge(game: Any, state: Any) -> tuple[dict[int, float], float]:
 class OwnGame:
     """A game as one of its players meets it: a move and the opponent's true reply are one."""
 
+    has_chance = False
+
     def __init__(self, game: Game[Any], me: int) -> None:
         self.game, self.me = game, me
 

@@ -184,7 +184,7 @@ def test_imagined_states_are_read_from_the_viewers_side(chess: Game[Any]) -> Non
             move = (reply, answer)[slot.ply]
             row[slot.start] = learner.layout.move_offset + chess.moves.seen_by(np.array([move]), 1)[0]
     legal = chess.legal(root).tolist()
-    decision = learner.policy()._decision(legal, np.zeros(len(legal)), learner.layout.pad, row, 1, {})
+    decision = learner.policy()._decision(root, legal, np.zeros(len(legal)), learner.layout.pad, row, 1, {})
     assert decision.line == (reply, answer)
     assert decision.states == (chess.format(after),)
 

@@ -10,7 +10,7 @@ from typing import Any
 from genpolicy.game import Game
 from genpolicy.options import Option, PolicySpec, declaration_of, options_of
 from genpolicy.policies.base import Policy, load_policy
-from genpolicy_common.arguments import AUTO, device_for
+from genpolicy_common.arguments import AUTO, device_for, have_network
 from genpolicy_play.engine.options import SEARCH_OVER, SEED, SET_BY_GO, own_options
 from genpolicy_play.search_over import search_over
 
@@ -56,7 +56,7 @@ class Host:
             EngineError: an engine behind it does not start.
         """
         device = device_for(self._device, [self.spec])
-        if self._device == AUTO:
+        if self._device == AUTO and have_network([self.spec]):
             print(f"genpolicy: networks run on {device} (--device)", file=sys.stderr)
         base = load_policy(self.spec.text, device=device, game=self.game)
         if self._base is not None:
