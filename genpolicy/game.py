@@ -16,7 +16,7 @@ Axes: B batch, L tokens of a state, S state symbols, M moves of the vocabulary.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Literal, TypeVar
@@ -80,6 +80,14 @@ class Game(ABC, Generic[StateT]):
     """Guides searches; None where the game knows its rules alone."""
     usual: ClassVar[tuple[str, ...]] = ()
     """Specifications that a list of games to choose from shows; () for the name alone."""
+
+    @classmethod
+    def variants(cls) -> Mapping[str, str]:
+        """Specifications of a class that stands for many games, each with why it cannot be played, or ``""``.
+
+        A class that needs no argument has none.
+        """
+        return {}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.spec!r})"

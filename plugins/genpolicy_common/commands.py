@@ -7,7 +7,10 @@ from genpolicy.cli import Command
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
     from typing import Any
+
+    from genpolicy_common.tables import Report
 
 GAMES = Command("list the installed games", "genpolicy_common.commands:add_games", "extend")
 POLICIES = Command(
@@ -22,6 +25,9 @@ def add_games(subparsers: Any) -> None:
     from genpolicy_common.arguments import add_json
 
     parser = subparsers.add_parser("games", help=GAMES.help)
+    parser.add_argument(
+        "--all", action="store_true", help="of a package of many games also those that cannot be played"
+    )
     add_json(parser, "the list")
     parser.set_defaults(run=_games)
 
@@ -33,8 +39,15 @@ def _games(arguments: argparse.Namespace) -> int:
     columns = ["game", "moves", "state tokens", "state symbols", "protocol", "specification"]
     table = Report("Installed games", columns, words=True)
     rows: list[dict[str, Any]] = []
+    collections: list[Report] = []
     for name in registry.available("games"):
         try:
+            variants = _variants(name)
+            if variants:
+                rows.append({"game": name, "variants": variants})
+                collections.append(_collection(name, variants, everything=arguments.all))
+                table.add(name, *["-"] * 4, f"{list(variants.values()).count('')} games, see below")
+                continue
             game = registry.load_game(name)
         except (LookupError, ValueError) as error:
             rows.append({"game": name, "error": str(error)})
@@ -43,9 +56,35 @@ def _games(arguments: argparse.Namespace) -> int:
         numbers = {"moves": len(game.moves), "state_tokens": game.tokens.length, "symbols": len(game.tokens.symbols)}
         rows.append({"game": name, **numbers, "protocol": game.protocol, "spec": game.spec})
         table.add(name, *map(str, numbers.values()), game.protocol, game.spec)
-    table.print()
+    for report in (table, *collections):
+        report.print()
     write_json(arguments.json, {"games": rows})
     return 0
+
+
+def _variants(name: str) -> Mapping[str, str]:
+    """See ``Game.variants``; none of what is not a class."""
+    from genpolicy import registry
+    from genpolicy.game import Game
+
+    made = registry.load("games", name)
+    return made.variants() if isinstance(made, type) and issubclass(made, Game) else {}
+
+
+def _collection(name: str, variants: Mapping[str, str], *, everything: bool) -> Report:
+    """The table of a class that stands for many games."""
+    from genpolicy_common.tables import Report
+
+    columns = ["specification", "why it cannot be played"] if everything else ["specification"]
+    report = Report(f"Games of {name}", columns, words=True)
+    for spec, why in variants.items():
+        if everything:
+            report.add(spec, why or "-")
+        elif not why:
+            report.add(spec)
+    left = sum(map(bool, variants.values()))
+    report.notes = [] if everything or not left else [f"genpolicy games --all: why {left} others cannot be played"]
+    return report
 
 
 def add_policies(subparsers: Any) -> None:

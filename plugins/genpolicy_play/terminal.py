@@ -102,7 +102,7 @@ class TerminalGame:
     def _answer(self) -> None:
         decision = decided(self.policy, self.state)
         name = self.game.players[self.game.player(self.state)]
-        self._write(f"{name} ({self.policy.label}) plays {self.game.moves[decision.move]}")
+        self._write(f"{name} ({self.policy.label}) plays {move_name(self.game, self.state, decision.move)}")
         self._explain(decision)
         self._play(decision.move)
 
@@ -131,7 +131,7 @@ class TerminalGame:
         actions: dict[str, Callable[[], None]] = {
             "help": self._help,
             "?": self._help,
-            "moves": lambda: self._write(" ".join(self.game.moves[int(m)] for m in self.game.legal(self.state))),
+            "moves": lambda: self._write(self._names()),
             "hint": lambda: self._explain(decided(self.policy, self.state), with_move=True),
             "undo": self._undo,
             "flip": self._flip,
@@ -152,7 +152,11 @@ class TerminalGame:
         self._play(move)
 
     def _help(self) -> None:
-        self._write(HELP.format(example=self.game.moves[int(self.game.legal(self.state)[0])]))
+        self._write(HELP.format(example=move_name(self.game, self.state, int(self.game.legal(self.state)[0]))))
+
+    def _names(self) -> str:
+        names = [move_name(self.game, self.state, move) for move in self.game.legal(self.state).tolist()]
+        return (", " if any(" " in name for name in names) else " ").join(names)
 
     def _undo(self) -> None:
         # Back to the last position in which the person was to move.
@@ -178,9 +182,14 @@ class TerminalGame:
 
     def _explain(self, decision: Decision, *, with_move: bool = False) -> None:
         if with_move:
-            self._write(f"  {self.policy.label} would play {self.game.moves[decision.move]}")
+            self._write(f"  {self.policy.label} would play {move_name(self.game, self.state, decision.move)}")
         for line in explain(self.game, self.state, decision, self.num_top):
             self._write("  " + line)
+
+
+def move_name(game: Game[Any], state: Any, move: int) -> str:
+    """What a legal move is called: its protocol text, or the game's own name where no program speaks its protocol."""
+    return game.moves[move] if game.protocol != "none" else game.view.move_text(state, move)
 
 
 def explain(game: Game[Any], state: Any, decision: Decision, num_top: int = 5) -> list[str]:
@@ -188,7 +197,9 @@ def explain(game: Game[Any], state: Any, decision: Decision, num_top: int = 5) -
     lines = []
     if decision.policy:
         best = list(likeliest_first(decision.policy).items())[:num_top]
-        lines.append("likely: " + ", ".join(f"{game.moves[move]} {100 * share:.1f}%" for move, share in best))
+        lines.append(
+            "likely: " + ", ".join(f"{move_name(game, state, move)} {100 * share:.1f}%" for move, share in best)
+        )
     if decision.value is not None:
         lines.append(f"value for the player to move: {decision.value:+.2f} (from -1 to 1)")
     if decision.wdl is not None:
@@ -213,7 +224,7 @@ def imagined_text(game: Game[Any], state: Any, line: Sequence[int]) -> str:
             continue
         text = game.moves[move]
         if position is not None and move in game.legal(position):
-            words.append(text)
+            words.append(move_name(game, position, move))
             position = game.play(position, move)
         else:
             words.append(f"{text} (illegal)" if position is not None else f"{text} (?)")

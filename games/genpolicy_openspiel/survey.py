@@ -1,0 +1,80 @@
+"""What OpenSpiel does not say of a game, seen in games of fixed moves and of random ones with a fixed seed.
+
+Axes: S positions, C planes, N cells of a plane.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyspiel
+from numpy.typing import NDArray
+
+NUM_GAMES = 20
+MAX_PLIES = 300
+NUMBERS_PER_PLY = 200
+"""A larger observation is looked at once in so many plies more."""
+SHUFFLES = (0.0, 0.5, 0.999)
+"""Games of always the first, the middle or the last legal move: they soon repeat positions; random ones seldom do."""
+NUM_TEXTS = 30
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Positions of random games and the moves made in them."""
+
+    before: NDArray[np.float32]
+    """[S, C, N] what player 0 observes."""
+    after: NDArray[np.float32]
+    """[S, C, N] the same after the move."""
+    actions: NDArray[np.int64]
+    """[S] the moves."""
+    names: dict[int, str]
+    """What OpenSpiel calls each move that was seen."""
+    same_names: bool
+    """Whether each had one name throughout."""
+    texts: tuple[str, ...]
+    """What OpenSpiel writes of the positions of ``before``, as far as they were kept."""
+    alternates: bool
+    """Whether each move gave the turn to the other player."""
+
+
+def observed(state: Any, shape: tuple[int, int]) -> NDArray[np.float32]:
+    """[C, N] what player 0 observes."""
+    return np.array(state.observation_tensor(0), np.float32).reshape(shape)
+
+
+def survey(game: pyspiel.Game, shape: tuple[int, int]) -> Survey:
+    """Play random games and keep some of their positions.
+
+    Args:
+        game: The game.
+        shape: C and N of its observation.
+    """
+    draw, stride = random.Random(0), 1 + shape[0] * shape[1] // NUMBERS_PER_PLY
+    before, after, actions, texts = [], [], [], list[str]()
+    names: dict[int, str] = {}
+    same_names = alternates = True
+    for number in range(NUM_GAMES + len(SHUFFLES)):
+        state = game.new_initial_state()
+        for ply in range(MAX_PLIES):
+            if state.is_terminal():
+                break
+            legal, player = state.legal_actions(), state.current_player()
+            share = draw.random() if number < NUM_GAMES else SHUFFLES[number - NUM_GAMES]
+            action = legal[int(share * len(legal))]
+            name = state.action_to_string(player, action)
+            same_names &= names.setdefault(action, name) == name
+            kept = (ply + number) % stride == 0
+            if kept:
+                before.append(observed(state, shape))
+                actions.append(action)
+                texts += [str(state)] if len(texts) < NUM_TEXTS else []
+            state.apply_action(action)
+            alternates &= state.is_terminal() or state.current_player() != player
+            if kept:
+                after.append(observed(state, shape))
+    return Survey(np.stack(before), np.stack(after), np.array(actions), names, same_names, tuple(texts), alternates)

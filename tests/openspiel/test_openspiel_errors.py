@@ -1,0 +1,112 @@
+"""What a person may type, or lack, and the way out that is named."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from genpolicy import load_game
+from genpolicy.errors import RegistryError
+from genpolicy.registry import load
+
+
+def test_without_openspiel_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspiel", None)
+    for name in [name for name in sys.modules if name.startswith("genpolicy_openspiel")]:
+        monkeypatch.delitem(sys.modules, name)
+    load_game.cache_clear() if hasattr(load_game, "cache_clear") else None
+    with pytest.raises(RegistryError, match=r"needs the module 'pyspiel': pip install 'genpolicy\[openspiel\]'"):
+        load("games", "openspiel")
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("openspiel", r"say which game of OpenSpiel, e\.g\. openspiel:breakthrough; there are: amazons, .*, y$"),
+        ("openspiel:brekthrough", r"has no game 'brekthrough'\. Did you mean: 'breakthrough'\? There are: amazons"),
+        ("openspiel:backgammon", "'backgammon' of OpenSpiel cannot be played here: it has chance; there are"),
+        ("openspiel:dark_hex", "players do not see everything"),
+        ("openspiel:oshi_zumo", "players do not move one after the other"),
+        ("openspiel:solitaire", "it is not for two players; it has chance"),
+        ("openspiel:misere", "it is made of other games or of files"),
+        ("openspiel:coop_to_1p", "what one player wins the other does not lose; it gives rewards before the end"),
+        ("openspiel:breakthrough,row=5", r"has no parameter 'row'\. Did you mean: 'rows'\? It has: columns, rows"),
+        ("openspiel:breakthrough,rows=five", "rows must be a whole number of at most 1,000,000, got 'five'"),
+        ("openspiel:go,komi=nan", "komi must be a number such as 7.5, got 'nan'"),
+        ("openspiel:hex,swap=perhaps", "swap must be true or false"),
+        ("openspiel:breakthrough,rows=1", r"OpenSpiel refuses 'openspiel:breakthrough,rows=1': .*rows_ > 1"),
+        ("openspiel:gomoku,dims=40", "OpenSpiel refuses 'openspiel:gomoku,dims=40'"),
+        ("openspiel:connect_four,rows=100000", "numbers; 1 to 20,000 are played here"),
+        ("openspiel:mnk,m=100000,n=100000", "moves; 1 to 20,000 are played here"),
+        ("openspiel:chinese_checkers,players=3", "is for 3 players, not two"),
+        ("openspiel:breakthrough,rows=5,rows=6", r"not one key=value \(each key once\)"),
+    ],
+)
+def test_specifications_that_are_none(spec: str, message: str) -> None:
+    pytest.importorskip("pyspiel")
+    with pytest.raises(ValueError, match=message):
+        load_game(spec)
+
+
+@pytest.mark.slow
+def test_a_board_that_makes_too_many_tokens_names_one_that_fits() -> None:
+    pytest.importorskip("pyspiel")
+    with pytest.raises(
+        ValueError, match=r"6,360 tokens .* at most 2,048 are read here; openspiel:hive,board_size=4 fits"
+    ):
+        load_game("openspiel:hive")
+    load_game("openspiel:hive,board_size=4")
+
+
+def test_a_game_with_known_issues_says_so_and_plays(capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pyspiel")
+    game = load_game("openspiel:quoridor,board_size=5")
+    assert "known issues" in capfd.readouterr().err
+    assert len(game.legal(game.parse())) > 0
+
+
+def test_what_random_play_did_not_show_is_an_error_that_names_the_cell() -> None:
+    pytest.importorskip("pyspiel")
+    game = load_game("openspiel:breakthrough,rows=5,columns=4")
+    true = np.array(game.parse().spiel.observation_tensor(0)).reshape(3, 5, 4)
+
+    def state(change: Any) -> Any:
+        tensor = true.copy()
+        change(tensor)
+        spiel = SimpleNamespace(observation_tensor=lambda _: tensor.ravel().tolist(), history=lambda: [1, 2])
+        return game.parse()._replace(spiel=spiel)
+
+    def two(tensor: Any) -> None:
+        tensor[0, 2, 1] = tensor[2, 2, 1] = 1
+
+    def half(tensor: Any) -> None:
+        tensor[1, 4, 3] = 0.5
+
+    with pytest.raises(ValueError, match=r"position '1 2': row 2, column 1 .* \{0: 1\.0, 2: 1\.0\}"):
+        game.tokens.encode([game.parse(), state(two)])
+    with pytest.raises(ValueError, match=r"row 4, column 3 .*1: 0\.5"):
+        game.tokens.encode([state(half)])
+    counted = load_game("openspiel:mancala")
+    tensor = np.array(counted.parse().spiel.observation_tensor(0))
+    for number in (0.5, -1, 1000):
+        tensor[3] = number
+        spiel = SimpleNamespace(observation_tensor=lambda _: tensor.tolist(), history=lambda: [])
+        with pytest.raises(ValueError, match=f"number {number:g} of its observation is not one of"):
+            counted.tokens.encode([counted.parse()._replace(spiel=spiel)])
+
+
+def test_what_needs_players_that_alternate_refuses_the_others() -> None:
+    pytest.importorskip("pyspiel")
+    from genpolicy import load_policy
+
+    for game in ("mancala", "dots_and_boxes"):
+        with pytest.raises(ValueError, match=rf"alpha-beta needs players that alternate, .*{game}.*mcts:rollout"):
+            load_policy("alphabeta?depth=2", game=f"openspiel:{game}")
+    with pytest.raises(ValueError, match="mate need players that alternate"):
+        (mancala := load_game("openspiel:mancala")).mate_distance(mancala.parse(), 3)
+    policy = load_policy("alphabeta?depth=9", game="openspiel:tic_tac_toe")
+    assert policy.decide([policy.game.parse("0 3 1 4")])[0].move == 2

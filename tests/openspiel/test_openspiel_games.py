@@ -1,0 +1,282 @@
+"""Games of OpenSpiel keep the laws of a game, and agree with those that were written here."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pyspiel", reason="open_spiel is not installed: pip install 'genpolicy[openspiel]'")
+
+from genpolicy import load_game
+from genpolicy.errors import IllegalMoveError
+from genpolicy.game import Game
+from genpolicy.testing import check_game, perft
+from genpolicy_openspiel import OpenSpielGame
+
+SMALL = (
+    "amazons,board_size=6",
+    "antichess",
+    "breakthrough,rows=5,columns=4",
+    "clobber",
+    "connect_four",
+    "dots_and_boxes",
+    "go,board_size=5",
+    "gomoku,size=5,connect=4",
+    "hex,board_size=4",
+    "mancala",
+    "nim",
+    "nine_mens_morris",
+    "othello",
+    "oware",
+    "tic_tac_toe",
+    "ultimate_tic_tac_toe",
+)
+ALL = tuple(spec for spec, why in OpenSpielGame.variants().items() if not why)
+TAKES_AGAIN = {
+    "amazons",
+    "checkers",
+    "chinese_checkers",
+    "cursor_go",
+    "dots_and_boxes",
+    "mancala",
+    "nine_mens_morris",
+    "ultimate_tic_tac_toe",
+}
+"""Games in which a player may move twice in a row."""
+NOT_MARKOV = {"hive", "nine_mens_morris", "quoridor"}
+"""Games whose tokens do not determine the legal moves, for OpenSpiel's observation does not."""
+
+
+def played(game: Game[Any], draw: random.Random, most: int = 300) -> list[Any]:
+    """The positions of a random game."""
+    states = [game.parse()]
+    while game.outcome(states[-1]) is None and len(states) < most:
+        states.append(game.play(states[-1], draw.choice(game.legal(states[-1]).tolist())))
+    return states
+
+
+def test_there_are_thirty_one_games() -> None:
+    assert len(ALL) == 31
+    assert len(OpenSpielGame.variants()) >= 100
+
+
+@pytest.mark.parametrize("spec", SMALL)
+def test_the_laws_of_a_game(spec: str) -> None:
+    game = load_game(f"openspiel:{spec}")
+    check_game(game, num_games=1, positions_per_game=2, bad_texts=["start ", "0 0 0 0 0 0 0 0 0", "01", "999999"])
+    assert load_game(game.spec).spec == game.spec
+    assert game.alternates == (game.rules.get_type().short_name not in TAKES_AGAIN)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", ALL)
+def test_the_laws_of_all_games(spec: str) -> None:
+    game = load_game(spec)
+    check_game(game, num_games=5)
+    assert load_game(game.spec).spec == game.spec
+    assert game.alternates == (game.rules.get_type().short_name not in TAKES_AGAIN)
+
+
+def check_agreement(ours: Game[Any], theirs: Game[Any], id_of: Any, num_games: int) -> None:
+    """The same legal moves and outcomes in random games; ``id_of`` maps our move to theirs."""
+    draw = random.Random(7)
+    for _ in range(num_games):
+        state, other = ours.parse(), theirs.parse()
+        while True:
+            assert sorted(id_of(move) for move in ours.legal(state).tolist()) == theirs.legal(other).tolist()
+            assert ours.outcome(state) == theirs.outcome(other)
+            assert ours.player(state) == theirs.player(other)
+            if ours.outcome(state) is not None:
+                break
+            move = draw.choice(ours.legal(state).tolist())
+            state, other = ours.play(state, move), theirs.play(other, id_of(move))
+
+
+PAIRS = (
+    ("connect:rows=3,cols=3,k=3,gravity=false", "openspiel:tic_tac_toe"),
+    ("connect:rows=6,cols=7,k=4,gravity=true", "openspiel:connect_four"),
+)
+
+
+@pytest.mark.parametrize("num_games", [60, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("ours", "theirs"), PAIRS)
+def test_connect_is_the_same_game(ours: str, theirs: str, num_games: int) -> None:
+    check_agreement(load_game(ours), load_game(theirs), lambda move: move, num_games)
+
+
+def test_perft_is_that_of_the_games_here() -> None:
+    tic_tac_toe, connect_four = load_game("openspiel:tic_tac_toe"), load_game("openspiel:connect_four")
+    # 9!/(9-n)! up to the first wins; 7^n up to the first full column.
+    assert [perft(tic_tac_toe, tic_tac_toe.parse(), depth) for depth in (1, 2, 3, 4)] == [9, 72, 504, 3024]
+    assert [perft(connect_four, connect_four.parse(), depth) for depth in (1, 2, 3)] == [7, 49, 343]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("specs", "depth"), [(PAIRS[0], 9), (PAIRS[1], 6)])
+def test_perft_to_the_end(specs: tuple[str, str], depth: int) -> None:
+    counts = [perft(game, game.parse(), depth) for game in map(load_game, specs)]
+    assert counts[0] == counts[1] > 0
+
+
+@pytest.mark.parametrize(("num_games", "plies"), [(1, 60), pytest.param(200, 1000, marks=pytest.mark.slow)])
+def test_chess_is_the_same_game(num_games: int, plies: int) -> None:
+    """FEN, legal moves and outcomes; OpenSpiel's player 0 is Black, and here White moves first."""
+    pytest.importorskip("chess")
+    ours, theirs = load_game("chess"), load_game("openspiel:chess")
+    draw, sampled = random.Random(11), 0
+    for _ in range(num_games):
+        state, other = ours.parse(), theirs.parse()
+        for ply in range(plies):
+            assert str(other.spiel) == ours.format(state)
+            outcome = theirs.outcome(other)
+            assert ours.outcome(state) == outcome
+            assert ours.player(state) == theirs.player(other)
+            if outcome is not None:
+                break
+            legal = {other.spiel.parse_move_to_action(ours.moves[m]): m for m in ours.legal(state).tolist()}
+            if ply % 8 == 0 or num_games > 1:
+                assert sorted(legal) == theirs.legal(other).tolist()
+                sampled += 1
+            move = draw.choice(sorted(legal))
+            state, other = ours.play(state, legal[move]), theirs.play(other, move)
+    assert sampled >= 8
+
+
+def check_markov(spec: str, num_positions: int) -> None:
+    game, draw, seen, number = load_game(spec), random.Random(5), dict[bytes, list[int]](), 0
+    clashes = 0
+    while number < num_positions:
+        states = [state for state in played(game, draw) if game.outcome(state) is None]
+        for state, row in zip(states, game.tokens.encode(states), strict=True):
+            legal = game.legal(state).tolist()
+            clashes += seen.setdefault(row.tobytes(), legal) != legal
+            number += 1
+    name = spec.removeprefix("openspiel:").partition(",")[0]
+    assert clashes == 0 or name in NOT_MARKOV, f"{clashes} of {number}"
+
+
+@pytest.mark.parametrize("spec", ["breakthrough,rows=3,columns=2", "othello", "oware", "connect_four", "mancala"])
+def test_tokens_determine_the_legal_moves(spec: str) -> None:
+    check_markov(f"openspiel:{spec}", 600)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", ALL)
+def test_tokens_determine_the_legal_moves_in_5000_positions(spec: str) -> None:
+    check_markov(spec, 5000)
+
+
+@pytest.mark.parametrize(
+    ("spec", "share"),
+    [("breakthrough", 1.0), ("clobber", 1.0), ("lines_of_action", 1.0), ("othello", 0.9), ("hex,board_size=4", 1.0)],
+)
+def test_moves_have_the_squares_that_they_change(spec: str, share: float) -> None:
+    game, draw = load_game(f"openspiel:{spec}"), random.Random(3)
+    moves, placed, total = game.moves, 0, 0
+    for _ in range(3):
+        states = played(game, draw)
+        rows = game.tokens.encode(states)
+        for state, after, before_row, after_row in zip(states, states[1:], rows, rows[1:], strict=False):
+            move = after.spiel.history()[-1]
+            total += 1
+            if moves.target[move] < 0:
+                continue
+            placed += 1
+            for place in {int(moves.source[move]), int(moves.target[move])} - {-1}:
+                assert before_row[place] != after_row[place], (game.format(state), move)
+    assert placed >= share * total > 0
+
+
+def test_a_falling_stone_has_the_square_in_which_it_comes_to_rest() -> None:
+    from genpolicy_play.drawing import move_places
+
+    game = load_game("openspiel:connect_four")
+    state, tokens = game.parse(), game.tokens
+    for height in range(6):
+        place = move_places(game, state, 2)[1]
+        assert (tokens.rows[place], tokens.cols[place]) == (5 - height, 2)
+        state = game.play(state, 2)
+
+
+def test_boards_are_drawn_with_the_letters_and_the_way_up_of_openspiel() -> None:
+    for spec in ("breakthrough,rows=5,columns=4", "othello", "connect_four", "chess", "go,board_size=5"):
+        game = load_game(f"openspiel:{spec}")
+        state = played(game, random.Random(1), 12)[-1]
+        row, tokens = game.tokens.encode([state])[0], game.tokens
+        num_rows, num_cols = int(tokens.rows.max()) + 1, int(tokens.cols.max()) + 1
+        grid = [[""] * num_cols for _ in range(num_rows)]
+        for place in np.flatnonzero(tokens.rows >= 0):
+            grid[tokens.rows[place]][tokens.cols[place]] = tokens.symbols[row[place]]
+        shown = game.view.board_text(state)
+        if spec == "chess":
+            import chess
+
+            shown = str(chess.Board(shown))
+        lines = ["".join(c for c in line if not c.isspace()).lstrip("0123456789") for line in shown.splitlines()]
+        lines = [line.rstrip("0123456789") for line in lines]
+        drawn = ["".join(line) for line in grid]
+        assert any(lines[at : at + num_rows] == drawn for at in range(len(lines)))
+
+
+def test_moves_are_read_by_name_and_by_number() -> None:
+    game = load_game("openspiel:breakthrough,rows=5,columns=4")
+    state = game.parse()
+    move = int(game.legal(state)[0])
+    name = game.view.move_text(state, move)
+    assert (name, game.moves[move]) == ("a5a4", str(move))
+    assert game.move_from_text(state, f" {name} ") == game.move_from_text(state, str(move)) == move
+    with pytest.raises(IllegalMoveError, match=r"a5a4 \(\d+\)"):
+        game.move_from_text(state, str(move + 1))
+    with pytest.raises(ValueError, match="not a move of this vocabulary"):
+        game.move_from_text(state, "a9")
+    mancala = load_game("openspiel:mancala")  # its names are numbers, and the numbers its ids
+    assert [mancala.view.move_text(mancala.parse(), m) for m in mancala.legal(mancala.parse()).tolist()] == [
+        str(m) for m in mancala.legal(mancala.parse()).tolist()
+    ]
+
+
+def test_two_orders_of_the_same_stones_have_one_key() -> None:
+    game = load_game("openspiel:tic_tac_toe")
+    one, other, third = game.parse("0 3 1"), game.parse("1 3 0"), game.parse("0 4 1")
+    assert game.key(one) == game.key(other) != game.key(third)
+    assert game.format(one) != game.format(other)
+
+
+def test_a_long_game_keeps_its_text() -> None:
+    """Games of OpenSpiel may be longer than the 400 plies to which laws play."""
+    game = load_game("openspiel:chinese_checkers")
+    states = played(game, random.Random(0), 460)
+    assert len(states) == 460
+    text = game.format(states[-1])
+    again = game.parse(text)
+    assert game.format(again) == text
+    assert game.key(again) == game.key(states[-1])
+
+
+def test_outcomes_are_openspiels_returns() -> None:
+    for spec in ("chess", "connect_four", "checkers", "dots_and_boxes,utility_margin=true"):
+        game, draw = load_game(f"openspiel:{spec}"), random.Random(2)
+        first = game.parse().spiel.current_player()
+        last = played(game, draw, 3000)[-1]
+        returns = last.spiel.returns()
+        expected = returns[game.player(last) if first == 0 else 1 - game.player(last)] / game.rules.max_utility()
+        assert game.outcome(last) == expected
+
+
+def test_openspiels_own_player_is_an_opponent() -> None:
+    """Its tree search with 100 simulations of one rollout takes the win that is there."""
+    mcts = pytest.importorskip("open_spiel.python.algorithms.mcts")
+    game = load_game("openspiel:tic_tac_toe")
+    bot = mcts.MCTSBot(
+        game.rules,
+        2.0,
+        100,
+        mcts.RandomRolloutEvaluator(1, np.random.RandomState(1)),
+        random_state=np.random.RandomState(1),
+    )
+    state = game.parse("0 3 1 4")  # 2 completes the row
+    assert bot.step(state.spiel) in game.legal(state)
+    assert game.outcome(game.play(state, bot.step(state.spiel))) == -1.0
