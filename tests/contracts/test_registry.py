@@ -255,6 +255,7 @@ def test_the_overview_imports_nothing_slow() -> None:
 def test_importing_the_package_imports_no_plugin_and_no_torch() -> None:
     code = "import sys, genpolicy, genpolicy.registry, genpolicy.testing; print(sorted(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    games = ("'genpolicy_chess'", "'genpolicy_connect'", "'genpolicy_pig'", "'genpolicy_shogi'")
+    names = ("chess", "connect", "openspiel", "pig", "shogi")
+    games = tuple(f"'genpolicy_{name}'" for name in names)
     for module in ("'torch'", "'chess'", "'cshogi'", "'diffusers'", *games):
         assert module not in loaded

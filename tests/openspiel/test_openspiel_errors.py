@@ -108,5 +108,7 @@ def test_what_needs_players_that_alternate_refuses_the_others() -> None:
             load_policy("alphabeta?depth=2", game=f"openspiel:{game}")
     with pytest.raises(ValueError, match="mate need players that alternate"):
         (mancala := load_game("openspiel:mancala")).mate_distance(mancala.parse(), 3)
-    policy = load_policy("alphabeta?depth=9", game="openspiel:tic_tac_toe")
-    assert policy.decide([policy.game.parse("0 3 1 4")])[0].move == 2
+    policy = load_policy("alphabeta?depth=9", game="openspiel:tic_tac_toe")  # the players alternate
+    with pytest.raises(ValueError, match="no heuristic evaluation"):
+        policy.decide([policy.game.parse("0 3")])
+    assert policy.game.mate_distance(policy.game.parse("0 3 1 4"), 3) == 1

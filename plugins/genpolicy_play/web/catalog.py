@@ -182,7 +182,10 @@ def _installed_games(notes: list[str]) -> dict[str, Game[Any]]:
     for name in registry.available("games"):
         try:
             made = registry.load("games", name)
-            usual = made.usual if isinstance(made, type) and issubclass(made, Game) else ()
+            a_class = isinstance(made, type) and issubclass(made, Game)
+            usual = made.usual if a_class else ()
+            if a_class and not usual and made.variants():
+                continue  # it stands for many games; those that are named are offered
             for spec in usual or (name,):
                 game = registry.load_game(spec)
                 games[game.spec] = game
