@@ -13,6 +13,14 @@ class RegistryError(LookupError):
     """A game, policy, learner or other plugin is not installed, or not what its group asks for."""
 
 
+class NotInstalledError(RegistryError):
+    """A plugin needs an extra of its package; ``way_out`` installs it: ``pip install 'genpolicy[shogi]'``."""
+
+    def __init__(self, message: str, way_out: str) -> None:
+        super().__init__(message)
+        self.way_out = way_out
+
+
 class IllegalMoveError(ValueError):
     """The move is well formed but not legal in the position."""
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from itertools import accumulate
 
-from genpolicy.errors import RegistryError, did_you_mean
+from genpolicy.errors import NotInstalledError, RegistryError, did_you_mean
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ def load(group: Group, name: str) -> Any:
 
     Raises:
         RegistryError: no such entry, it cannot be imported, or it is not what its group asks for; the message names
-            the package and the way out.
+            the package and the way out. ``NotInstalledError``: an extra of its package is not installed.
     """
     points = available(group)
     if name not in points:
@@ -255,10 +255,10 @@ def load_point(group: Group, point: Entry) -> Any:
     except ModuleNotFoundError as error:
         dist = point.dist
         extras = dist.metadata.get_all("Provides-Extra") or [] if dist else []
-        way_out = f"pip install '{dist.name}[{name}]'" if dist and name in extras else f"install {error.name!r}"
-        raise RegistryError(
-            f"{ONE_OF[group]} {name!r} needs the module {error.name!r}: {way_out} ({_origin(group, point)})"
-        ) from error
+        extra = next((each for each in (name, error.name) if each in extras), None)
+        way_out = f"pip install '{dist.name}[{extra}]'" if dist and extra else f"install {error.name!r}"
+        said = f"{ONE_OF[group]} {name!r} needs the module {error.name!r}: {way_out} ({_origin(group, point)})"
+        raise (NotInstalledError(said, way_out) if extra else RegistryError(said)) from error
     except (Exception, SystemExit) as error:  # a third party's module may raise anything while it is imported
         raise RegistryError(
             f"{ONE_OF[group]} {name!r} cannot be imported ({_origin(group, point)}): {type(error).__name__}: {error}"

@@ -51,7 +51,7 @@ def _games(arguments: argparse.Namespace) -> int:
             game = registry.load_game(name)
         except (LookupError, ValueError) as error:
             rows.append({"game": name, "error": str(error)})
-            table.add(name, "-", "-", "-", "-", str(error))
+            table.add(name, "-", "-", "-", "-", _short(error))
             continue
         numbers = {"moves": len(game.moves), "state_tokens": game.tokens.length, "symbols": len(game.tokens.symbols)}
         rows.append({"game": name, **numbers, "protocol": game.protocol, "spec": game.spec})
@@ -60,6 +60,13 @@ def _games(arguments: argparse.Namespace) -> int:
         report.print()
     write_json(arguments.json, {"games": rows})
     return 0
+
+
+def _short(error: Exception) -> str:
+    """What a table says of an entry that cannot be loaded."""
+    from genpolicy.errors import NotInstalledError
+
+    return f"not installed: {error.way_out}" if isinstance(error, NotInstalledError) else str(error)
 
 
 def _variants(name: str) -> Mapping[str, str]:
@@ -111,7 +118,7 @@ def _policies(arguments: argparse.Namespace) -> int:
             options_of("policies", name)
         except LookupError as error:
             rows.append({"policy": name, "error": str(error)})
-            table.add(name, "-", str(error))
+            table.add(name, "-", _short(error))
             continue
         about = next(iter((policy.__doc__ or "").strip().splitlines()), "")
         rows.append({"policy": name, "spelling": policy.spelling, "about": about})

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from genpolicy import __version__, registry
-from genpolicy.errors import RegistryError
+from genpolicy.errors import NotInstalledError, RegistryError
 from genpolicy.game import Game
 from genpolicy.options import PolicySpec, declaration_of, options_of
 from genpolicy.policies.base import Policy, load_policy, policy_spec
@@ -124,6 +124,7 @@ def make_catalog(specs: Sequence[str], game_specs: Sequence[str], device: str = 
     """
     games = {game.spec: game for game in map(registry.load_game, game_specs)}
     notes: list[str] = []
+    missing: dict[str, str] = {}
     if specs:
         named = [policy_spec(text) for text in specs]
         for spec in named:
@@ -132,8 +133,8 @@ def make_catalog(specs: Sequence[str], game_specs: Sequence[str], device: str = 
                 games.setdefault(own.spec, own)
         pairs = [(spec, game) for spec in named for game in _games_of(spec, games)]
     else:
-        games = games or _installed_games(notes)
-        pairs = [(policy_spec(text), game) for game in games.values() for text in _unnamed(game, notes)]
+        games = games or _installed_games(notes, missing)
+        pairs = [(policy_spec(text), game) for game in games.values() for text in _unnamed(game, notes, missing)]
         example = next(iter(found_policies(Path("runs"))), None)
         folder = "FOLDER" if example is None else str(example)
         notes.insert(
@@ -141,6 +142,8 @@ def make_catalog(specs: Sequence[str], game_specs: Sequence[str], device: str = 
             "No policy was named, so these are the shipped ones and those that need no training. To add one: "
             f"genpolicy web --policy {folder}",
         )
+        if missing:
+            notes.append(f"Not installed: {', '.join(f'{name} ({way_out})' for name, way_out in missing.items())}")
     offered: list[tuple[Policy, Settings]] = []
     try:
         for spec, game in pairs:
@@ -172,8 +175,8 @@ def _games_of(spec: PolicySpec, games: Mapping[str, Game[Any]]) -> list[Game[Any
     return list(games.values())
 
 
-def _installed_games(notes: list[str]) -> dict[str, Game[Any]]:
-    """All installed games; a note for each that cannot be loaded.
+def _installed_games(notes: list[str], missing: dict[str, str]) -> dict[str, Game[Any]]:
+    """All installed games; a note for each that cannot be loaded, and the way out for those that lack an extra.
 
     Raises:
         RegistryError: there is none.
@@ -189,15 +192,18 @@ def _installed_games(notes: list[str]) -> dict[str, Game[Any]]:
             for spec in usual or (name,):
                 game = registry.load_game(spec)
                 games[game.spec] = game
+        except NotInstalledError as error:
+            missing[name] = error.way_out
         except (LookupError, ValueError) as error:
             notes.append(str(error))
     if not games:
-        raise RegistryError("no game is installed: pip install 'genpolicy[all]'. " + " ".join(notes))
+        ways_out = [f"{name}: {way_out}" for name, way_out in missing.items()]
+        raise RegistryError("; ".join(["no game is installed: pip install 'genpolicy[all]'", *ways_out, *notes]))
     return games
 
 
-def _unnamed(game: Game[Any], notes: list[str]) -> list[str]:
-    """Policies that play a game where none was named; a note for each that is broken.
+def _unnamed(game: Game[Any], notes: list[str], missing: dict[str, str]) -> list[str]:
+    """Policies that play a game where none was named; a note for each that is broken, as for games.
 
     The shipped ones come first, then searches that need no training, then other policies that need none.
     """
@@ -208,6 +214,10 @@ def _unnamed(game: Game[Any], notes: list[str]) -> list[str]:
         try:
             declared = declaration_of("policies", kind)
             options_of("policies", kind)  # a page renders them
+        except NotInstalledError as error:
+            if error.way_out not in missing.values():
+                missing[f"policy {kind}"] = error.way_out
+            continue
         except LookupError as error:
             if str(error) not in notes:
                 notes.append(str(error))
