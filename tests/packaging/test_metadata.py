@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = SETTINGS["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 
 
@@ -42,3 +43,8 @@ def test_extras_that_messages_and_pages_name_exist() -> None:
         for extra in extras.split(",")
     }
     assert {"web", "plot", "tensorboard"} <= named <= set(EXTRAS)
+
+
+def test_every_package_of_the_wheel_is_checked_by_mypy() -> None:
+    wheel = {Path(folder).name for folder in SETTINGS["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]}
+    assert wheel - {"configs"} == set(SETTINGS["tool"]["mypy"]["packages"])
