@@ -57,5 +57,5 @@ def refuse_chance(game: Game[Any], who: str) -> None:
     if game.has_chance:
         raise ValueError(
             f"{who} does not know chance, and {game.spec!r} has some; search it with a policy such as "
-            "mcts:even?simulations=400 (mcts:FOLDER with a value), or take the game's own oracle"
+            "mcts:rollout?simulations=400 (or mcts:FOLDER of one with a value), or take the game's own oracle"
         )

@@ -185,6 +185,14 @@ def test_what_does_not_know_chance_refuses_it(spelling: str, message: str) -> No
         make_oracle(spelling, genpolicy.load_game("pig")).analyse([genpolicy.load_game("pig").parse()], 1)
 
 
+def test_the_search_that_the_refusal_names_plays() -> None:
+    game = genpolicy.load_game("pig:goal=20")
+    with pytest.raises(ValueError, match="does not know chance") as refusal:
+        genpolicy.load_policy("alphabeta?depth=2", game=game).decide([game.parse()])
+    named = next(word for word in str(refusal.value).split() if word.startswith("mcts:"))
+    assert genpolicy.load_policy(named, game=game).with_options(simulations=4).decide([game.parse()])[0].move in (0, 1)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
