@@ -155,7 +155,7 @@ class LeelaPolicy(Policy):
         stats = {"network_calls": 1.0, "raw_legal": 1.0}
         if _LEFT in answer:
             stats["plies_left"] = max(0.0, float(answer[_LEFT][0]))
-        decision = Decision(move, policy=chances, line=(move,), stats=stats)
+        decision = Decision(move, policy=chances, line=(move,), stats=stats, names=self.game.moves.texts)
         if _WDL not in answer:
             return replace(decision, value=float(np.clip(answer[_VALUE][0], -1, 1)))
         wdl = answer[_WDL]

@@ -101,7 +101,7 @@ def test_black_sees_the_turned_board(fen: str | None, moves: tuple[str, ...]) ->
     black = 108
     assert (one[black] != other[black]).all()
     rest = [i for i in range(112) if i != black]
-    if fen is not None:  # the turned initial position is no initial position: its past is filled
+    if fen is not None:  # the turned initial position is not the initial position, so its past is filled
         assert (one[rest] == other[rest]).all()
     assert (one[:52] == other[:52]).all()
 
@@ -208,6 +208,7 @@ def test_outputs_are_those_of_a_numpy_copy(tmp_path: Path) -> None:
         assert decision.move == legal[int(expected.argmax())]
         raw = np.exp(hidden @ weights["wdl"])
         wdl = raw / raw.sum()
+        assert decision.text.startswith(f"{GAME.moves[decision.move]}, ")
         np.testing.assert_allclose(decision.wdl, wdl, rtol=1e-4)
         assert decision.value == pytest.approx(wdl[0] - wdl[2], abs=1e-5)
         assert decision.stats["plies_left"] == pytest.approx(max(0.0, float((hidden @ weights["mlh"])[0])), abs=1e-5)
