@@ -83,7 +83,7 @@ def check_decision(policy: Policy, state: Any, decision: Decision) -> None:
         _law(-1 <= decision.value <= 1, policy, f"value {decision.value} outside [-1, 1] in {text!r}")
     if decision.wdl is not None:
         chances = decision.wdl
-        _law(min(chances) >= 0 and abs(sum(chances) - 1) < 1e-6, policy, f"{chances} are no chances in {text!r}")
+        _law(min(chances) >= 0 and abs(sum(chances) - 1) < 1e-6, policy, f"{chances} are not probabilities in {text!r}")
     inside = all(-1 <= move < len(game.moves) for move in decision.line)
     _law(inside, policy, f"the line {decision.line} leaves the vocabulary in {text!r}")
     for imagined in decision.states:
