@@ -12,6 +12,9 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+from numpy.typing import NDArray
+
 # Lichess's fit of win probability to centipawns, as used by Ruoss et al. 2024 (arXiv:2402.04494) and Ye et al. 2025.
 CENTIPAWN_SCALE = 0.00368208
 
@@ -79,3 +82,15 @@ def probability_to_bin(probability: float, num_bins: int = 128) -> int:
 def bin_to_probability(index: int, num_bins: int = 128) -> float:
     """Centre of a bin."""
     return (index + 0.5) / num_bins
+
+
+def rank_correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    """Spearman's rank correlation of two columns, equal values sharing their mean rank; NaN where one is constant."""
+    if min(len(np.unique(one)), len(np.unique(other))) < 2:
+        return math.nan
+    return float(np.corrcoef(_ranks(one), _ranks(other))[0, 1])
+
+
+def _ranks(column: NDArray[np.float64]) -> NDArray[np.float64]:
+    _, place, counts = np.unique(column, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[place.reshape(-1)], np.float64)

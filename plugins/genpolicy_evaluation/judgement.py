@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genpolicy.policies.base import Decision
+from genpolicy.values import rank_correlation
 from genpolicy_common.labelled import LabelledPosition
 from genpolicy_evaluation.intervals import cluster_bootstrap
 
@@ -33,12 +34,14 @@ class Judgement:
     """Positions with both values."""
     wdl_nats: float | None = None
     """Mean of -log p(result) of win, draw and loss."""
+    wdl_nats_interval: tuple[float, float] | None = None
     wdl_prior: float | None = None
     """The same of the results' shares among these positions, which a judge who sees no board reaches."""
     wdl_gain_interval: tuple[float, float] | None = None
     """Interval of ``wdl_prior`` less ``wdl_nats``, the prior's shares held fixed."""
     plies_error: float | None = None
     """Mean error of the plies left, without its sign."""
+    plies_error_interval: tuple[float, float] | None = None
 
     def figures(self) -> dict[str, Any]:
         """For JSON."""
@@ -65,28 +68,18 @@ def judge(decisions: Sequence[Decision], positions: Sequence[LabelledPosition]) 
         index = np.array([1 - round(result) for _, result, _ in ended])
         nats = -np.log([max(wdl[i], 1e-300) for (wdl, *_), i in zip(ended, index, strict=True)])
         prior = -np.log((np.bincount(index, minlength=3) / len(index))[index])
-        figures |= {"wdl_nats": float(nats.mean()), "wdl_prior": float(prior.mean())}
-        figures["wdl_gain_interval"] = cluster_bootstrap(prior - nats, [row[2] for row in ended])
+        games = [row[2] for row in ended]
+        figures |= {"wdl_nats": float(nats.mean()), "wdl_nats_interval": cluster_bootstrap(nats, games)}
+        figures |= {"wdl_prior": float(prior.mean()), "wdl_gain_interval": cluster_bootstrap(prior - nats, games)}
     errors = [
-        abs(d.stats["plies_left"] - p.plies_left)
+        (abs(d.stats["plies_left"] - p.plies_left), p.cluster)
         for d, p in both
         if "plies_left" in d.stats and p.plies_left is not None
     ]
     if errors:
-        figures["plies_error"] = float(np.mean(errors))
+        amounts, games = (list(column) for column in zip(*errors, strict=True))
+        figures |= {"plies_error": float(np.mean(amounts)), "plies_error_interval": cluster_bootstrap(amounts, games)}
     return Judgement(**figures)
-
-
-def rank_correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    """Spearman's rank correlation of two columns, equal values sharing their mean rank; NaN where one is constant."""
-    if min(len(np.unique(one)), len(np.unique(other))) < 2:
-        return math.nan
-    return float(np.corrcoef(_ranks(one), _ranks(other))[0, 1])
-
-
-def _ranks(column: NDArray[np.float64]) -> NDArray[np.float64]:
-    _, place, counts = np.unique(column, return_inverse=True, return_counts=True)
-    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[place.reshape(-1)], np.float64)
 
 
 def _rank_interval(own: NDArray[np.float64], true: NDArray[np.float64], games: Sequence[str]) -> tuple[float, float]:

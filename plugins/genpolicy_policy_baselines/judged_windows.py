@@ -182,15 +182,3 @@ def has_window(records: Dataset, split: str, game: Game[Any]) -> NDArray[np.bool
             labelled = bool((line and line.strip()) or (scores and scores[0] is not None) or moves or ended)
             found.append(labelled or len(game.legal(game.parse(state))) == 0)
     return np.array(found, np.bool_)
-
-
-def rank_correlation(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    """Spearman's rank correlation of two columns, equal values sharing their mean rank; NaN where one is constant."""
-    if min(len(np.unique(one)), len(np.unique(other))) < 2:
-        return float("nan")
-    return float(np.corrcoef(_ranks(one), _ranks(other))[0, 1])
-
-
-def _ranks(column: NDArray[np.float64]) -> NDArray[np.float64]:
-    _, place, counts = np.unique(column, return_inverse=True, return_counts=True)
-    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[place.reshape(-1)], np.float64)

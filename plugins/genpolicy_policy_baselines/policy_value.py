@@ -32,7 +32,8 @@ from genpolicy.policies.base import Decision
 from genpolicy.policies.dream import Recorder
 from genpolicy.policies.tokens import FirstAction, Imagined, NetworkLearner, NetworkLearnerConfig
 from genpolicy.sequence import Layout
-from genpolicy_policy_baselines.judged_windows import JudgedBatch, JudgedWindows, judged_windows, rank_correlation
+from genpolicy.values import rank_correlation
+from genpolicy_policy_baselines.judged_windows import JudgedBatch, JudgedWindows, judged_windows
 from genpolicy_policy_baselines.one_step import OneStepPolicy, first_time
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ def main_table(rows: Sequence[Row], published: Sequence[PublishedResult]) -> Tab
         ("puzzle rating", [_rating(_of(row, "puzzles", "rating")) for row in rows]),
         ("Elo", [_elo(row.elo) for row in rows]),
         ("value's rank correlation", [_judged(row, "value_rank", "value_rank_interval") for row in rows]),
-        ("win/draw/loss nats", [_judged(row, "wdl_nats") for row in rows]),
-        ("plies left, error", [_judged(row, "plies_error", digits=1) for row in rows]),
+        ("win/draw/loss nats", [_judged(row, "wdl_nats", "wdl_nats_interval") for row in rows]),
+        ("plies left, error", [_judged(row, "plies_error", "plies_error_interval", 1) for row in rows]),
         ("ms a move", [_time(row) for row in rows]),
         ("calls a move", [_calls(row) for row in rows]),
     ]
@@ -81,8 +81,8 @@ def _notes(rows: Sequence[Row], published: Sequence[PublishedResult]) -> list[st
     prior = next((figures["wdl_prior"] for row in rows if (figures := _judgement(row)).get("wdl_prior")), None)
     if prior is not None:
         notes.append(
-            f"Win, draw, loss: mean of -log p(result); {prior:.3f} for one who knows the results' shares alone. Plies "
-            "left: mean error."
+            f"Win, draw, loss: mean of -log p(result); {prior:.3f} by the results' shares alone. Plies left: "
+            "mean error. 95 % intervals, bootstrap by game."
         )
     if puzzles is not None:
         notes.append(f"Puzzles: {puzzles['solved']['puzzles']}; 95 % intervals, Wilson.")
@@ -252,7 +252,7 @@ def _elo(elo: _Figures | None) -> str:
     return f"{elo['elo']:.0f} [{', '.join(ends)}]"
 
 
-def _judged(row: Row, key: str, interval: str = "", digits: int = 3) -> str:
+def _judged(row: Row, key: str, interval: str, digits: int = 3) -> str:
     """A figure of how well a policy judges positions; parts that were measured by older versions have none."""
     figures = _judgement(row)
     if figures.get(key) is None:

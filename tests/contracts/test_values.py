@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from genpolicy.values import (
@@ -12,6 +13,7 @@ from genpolicy.values import (
     parse_score,
     probability_to_bin,
     probability_to_value,
+    rank_correlation,
     score_to_value,
     value_to_probability,
 )
@@ -102,3 +104,12 @@ def test_what_is_no_score_is_refused_and_quoted(text: str) -> None:
     with pytest.raises(ValueError, match="is not a score") as caught:
         parse_score(text)
     assert repr(text) in str(caught.value)
+
+
+def test_rank_correlation_against_its_closed_form() -> None:
+    one, other = np.array([3.0, 1.0, 2.0, 5.0]), np.array([1.0, 2.0, 3.0, 9.0])
+    assert rank_correlation(one, other) == pytest.approx(1 - 6 * (4 + 1 + 1 + 0) / (4 * 15))  # 1 - 6 sum d^2 / n(n^2-1)
+    assert rank_correlation(one, one**3) == pytest.approx(1)
+    assert rank_correlation(one, -one) == pytest.approx(-1)
+    ties = np.array([0.0, 0.0, 1.0, 1.0])  # ranks 1.5, 1.5, 3.5, 3.5
+    assert rank_correlation(ties, np.array([1.0, 2.0, 3.0, 4.0])) == pytest.approx(4 / math.sqrt(4 * 5))

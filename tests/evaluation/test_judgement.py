@@ -12,7 +12,7 @@ import genpolicy
 from genpolicy.data.records import Dataset, Record
 from genpolicy.policies.base import Decision
 from genpolicy_common.labelled import LabelledPosition, labelled_positions
-from genpolicy_evaluation.judgement import Judgement, judge, rank_correlation
+from genpolicy_evaluation.judgement import Judgement, judge
 from genpolicy_report.measures import Part, Row
 from genpolicy_report.tables import main_table
 from tests.small_datasets import CONNECT, write_dataset
@@ -59,6 +59,9 @@ def test_a_judgement_by_hand() -> None:
     assert made.wdl_nats == pytest.approx(-(math.log(0.5) + math.log(0.2)) / 2)
     assert made.wdl_prior == pytest.approx(math.log(2))  # a win and a draw
     assert made.plies_error == pytest.approx((2 + 3) / 2)
+    # Of two games, a quarter of the draws has the first alone, a quarter the second.
+    assert made.plies_error_interval == pytest.approx((2, 3))
+    assert made.wdl_nats_interval == pytest.approx((-math.log(0.5), -math.log(0.2)))
     assert made.wdl_gain_interval is not None
     low, high = made.wdl_gain_interval
     assert low <= math.log(2) + (math.log(0.5) + math.log(0.2)) / 2 <= high
@@ -93,17 +96,10 @@ def test_the_interval_of_a_rank_correlation_covers_it_and_narrows() -> None:
     assert widths[1] < 0.6 * widths[0]
 
 
-def test_rank_correlation_against_its_closed_form() -> None:
-    one, other = np.array([3.0, 1.0, 2.0, 5.0]), np.array([1.0, 2.0, 3.0, 9.0])
-    assert rank_correlation(one, other) == pytest.approx(1 - 6 * (4 + 1 + 1 + 0) / (4 * 15))  # 1 - 6 sum d^2 / n(n^2-1)
-    ties = np.array([0.0, 0.0, 1.0, 1.0])  # ranks 1.5, 1.5, 3.5, 3.5
-    assert rank_correlation(ties, np.array([1.0, 2.0, 3.0, 4.0])) == pytest.approx(4 / math.sqrt(4 * 5))
-
-
 def test_the_report_has_columns_where_there_is_something_to_say() -> None:
     share = {"accuracy": 0.25, "interval": [0.2, 0.3], "wilson": [0.2, 0.3], "positions": 10}
     old = {"labelled": share, "best": share}  # a part that was measured before there were judgements
-    full = Judgement(0.7, (0.6, 0.8), 10, 0.9, 1.05, (0.1, 0.2), 12.34)
+    full = Judgement(0.7, (0.6, 0.8), 10, 0.9, (0.8, 1.0), 1.05, (0.1, 0.2), 12.34, (11.0, 13.66))
     rows = [
         Row(name, name, name, {"accuracy": Part(figures, {})})
         for name, figures in [("old", old), ("new", {**old, "judgement": full.figures()})]
@@ -111,7 +107,7 @@ def test_the_report_has_columns_where_there_is_something_to_say() -> None:
     table = main_table(rows, [])
     cells = dict(zip(table.columns, table.groups[0][1][1], strict=True))
     assert cells["value's rank correlation"] == "0.700 [0.600, 0.800]"
-    assert (cells["win/draw/loss nats"], cells["plies left, error"]) == ("0.900", "12.3")
+    assert (cells["win/draw/loss nats"], cells["plies left, error"]) == ("0.900 [0.800, 1.000]", "12.3 [11.0, 13.7]")
     assert dict(zip(table.columns, table.groups[0][1][0], strict=True))["win/draw/loss nats"] == "-"
-    assert any("1.050 for one who knows" in note for note in table.notes)
+    assert any("1.050 by the results' shares alone" in note for note in table.notes)
     assert not any("nats" in title for title in main_table(rows[:1], []).columns)

@@ -19,7 +19,7 @@ from genpolicy.game import Game
 from genpolicy.networks import NetworkConfig
 from genpolicy.testing import check_learner, check_policy
 from genpolicy.training.setup import take_weights
-from genpolicy_policy_baselines.judged_windows import JudgedBatch, rank_correlation
+from genpolicy_policy_baselines.judged_windows import JudgedBatch
 from genpolicy_policy_baselines.one_step import OneStepConfig, OneStepLearner
 from genpolicy_policy_baselines.policy_value import PolicyValueConfig, PolicyValueLearner
 from tests.small_datasets import CONNECT, solved_connect, write_dataset
@@ -233,15 +233,6 @@ def test_figures_of_a_head_that_knows_the_prior_alone(game: Game[Any], tmp_path:
     assert figures["wdl_ce"] == pytest.approx(entropy, abs=1e-5)
     assert math.isnan(figures["value_rank"])  # it says the same of every position
     assert make(game).loss(learner.windows(data, "test", seed=0).batch(np.arange(3), 0), torch.Generator())[0] > 0
-
-
-def test_rank_correlation_against_its_closed_form() -> None:
-    one, other = np.array([3.0, 1.0, 2.0, 5.0]), np.array([1.0, 2.0, 3.0, 9.0])
-    assert rank_correlation(one, other) == pytest.approx(1 - 6 * (4 + 1 + 1 + 0) / (4 * 15))  # 1 - 6 sum d^2 / n(n^2-1)
-    assert rank_correlation(one, one**3) == pytest.approx(1)
-    assert rank_correlation(one, -one) == pytest.approx(-1)
-    ties = np.array([0.0, 0.0, 1.0, 1.0])  # ranks 1.5, 1.5, 3.5, 3.5
-    assert rank_correlation(ties, np.array([1.0, 2.0, 3.0, 4.0])) == pytest.approx(4 / math.sqrt(4 * 5))
 
 
 def test_operations_and_the_weights_of_each_optimiser(game: Game[Any]) -> None:
