@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -14,89 +13,24 @@ from torch import Tensor
 from genpolicy.config import compose, to_dict
 from genpolicy.diffusion.logits import NEGATIVE_INFINITY, TypedLogits, token_nll
 from genpolicy.errors import ConfigError
-from genpolicy.game import MoveVocabulary
 from genpolicy.networks import DenoisingTransformer, NetworkConfig
 from genpolicy.networks.biases import RelativeBias, ply_relations, token_classes
 from genpolicy.networks.embedding import BoardEmbedding
 from genpolicy.networks.heads import TypedHead, clusters_of
 from genpolicy.networks.transformer import Block
 from genpolicy.sequence import KINDS, Layout
-
-ROWS, COLS, NUM_EXTRA = 2, 3, 3  # extras: side to move, a counter, a hand slot
-
-
-def fake_game(gravity: bool = False) -> Any:
-    """Six squares of four pieces, and three other tokens; moves with promotions, or drops without a source."""
-    num_squares = ROWS * COLS
-    length = num_squares + NUM_EXTRA
-    squares = np.arange(num_squares)
-    none = np.full(NUM_EXTRA, -1)
-    admitted = np.zeros((length, 30), np.bool_)
-    admitted[:num_squares, :4] = True
-    admitted[num_squares, 4:6] = True
-    admitted[num_squares + 1, 6:29] = True
-    admitted[num_squares + 2, 26:30] = True
-    tokens = SimpleNamespace(
-        length=length,
-        symbols=tuple(f"y{i}" for i in range(30)),
-        rows=np.concatenate([squares // COLS, none]).astype(np.int16),
-        cols=np.concatenate([squares % COLS, none]).astype(np.int16),
-        hands=np.concatenate([none, none, [-1] * (NUM_EXTRA - 1), [0]])[-length:].astype(np.int16),
-        admitted=admitted,
-    )
-    if gravity:
-        triples = [(-1, square, 0) for square in squares]
-    else:
-        triples = [(i, j, 0) for i in squares for j in squares if i != j and (i + j) % 3]
-        triples += [(i, j, 1) for i in (0, 1) for j in (3, 4)] + [(length - 1, j, 2) for j in (2, 5)]
-    source, target, kind = (np.array(column, np.int16) for column in zip(*triples, strict=True))
-    texts = tuple(f"{i}-{j}-{k}" for i, j, k in triples)
-    return SimpleNamespace(tokens=tokens, moves=MoveVocabulary(texts, source, target, kind, 3, np.arange(len(texts))))
-
-
-def layout_of(paradigm: str = "s-asa", horizon: int = 3, *, gravity: bool = False, admit_pad: bool = False) -> Layout:
-    return Layout(fake_game(gravity), paradigm, horizon, num_value_bins=8, admit_pad=admit_pad)
-
-
-def network(layout: Layout, seed: int = 0, **options: Any) -> DenoisingTransformer:
-    """A small float64 network whose every table differs from zero."""
-    config = NetworkConfig(**{"num_layers": 2, "width": 16, "num_heads": 2, "move_rank": 4, **options})
-    generator = torch.Generator().manual_seed(seed)
-    net = DenoisingTransformer(layout, config, generator=generator).double().eval()
-    with torch.no_grad():
-        for parameter in net.parameters():
-            parameter.add_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64), alpha=0.2)
-    return net
-
-
-def num_weights(net: DenoisingTransformer) -> int:
-    """A tied table counts once."""
-    return sum(p.numel() for p in net.parameters())
-
-
-def clean_tokens(layout: Layout, num: int = 3, seed: int = 0) -> Tensor:
-    rng = np.random.default_rng(seed)
-    return torch.tensor([[rng.choice(np.flatnonzero(row)) for row in layout.admitted] for _ in range(num)])
-
-
-def noised(layout: Layout, clean: Tensor, seed: int = 0) -> tuple[Tensor, Tensor]:
-    where = torch.rand(clean.shape, generator=torch.Generator().manual_seed(seed)) < 0.6
-    where &= ~torch.from_numpy(layout.given)
-    return torch.where(where, layout.mask, clean), where
-
-
-FORMS = [
-    {"geometry": "sequence", "head": "unified"},
-    {"geometry": "sequence", "head": "unified", "tied": True, "positions": "rotary"},
-    {"geometry": "sequence", "head": "typed", "tied": True},
-    {"geometry": "sequence", "head": "typed", "time_conditioning": True},
-    {"geometry": "board", "head": "unified"},
-    {"geometry": "board", "head": "typed"},
-    {"geometry": "board", "head": "typed", "positions": "rotary"},
-    {"geometry": "board", "head": "typed", "tied": True, "time_conditioning": True},
-]
-every_form = pytest.mark.parametrize("options", FORMS, ids=lambda o: "-".join(str(v) for v in o.values()))
-TIMES = torch.tensor([1, 7, 20])
+from tests.networks.small_networks import (
+    COLS,
+    ROWS,
+    TIMES,
+    clean_tokens,
+    every_form,
+    fake_game,
+    layout_of,
+    network,
+    noised,
+    num_weights,
+)
 
 
 @every_form
@@ -376,111 +310,6 @@ def test_time_matters_with_time_conditioning_alone() -> None:
         assert (not torch.equal(one, two)) == differs
     with pytest.raises(ConfigError, match="needs the timesteps"):
         network(layout, time_conditioning=True)(tokens)
-
-
-@every_form
-def test_overfits_a_few_rows(options: dict[str, Any]) -> None:
-    layout = layout_of(horizon=2)
-    net = DenoisingTransformer(
-        layout,
-        NetworkConfig(num_layers=2, width=32, num_heads=2, init_std=0.1, **options),
-        generator=torch.Generator().manual_seed(0),
-    )
-    clean = clean_tokens(layout, 8)
-    where = ~torch.from_numpy(layout.given).expand(8, -1)
-    tokens, t = torch.where(where, layout.mask, clean), torch.full((8,), 20)
-    optimiser = torch.optim.Adam(net.parameters(), lr=5e-3)
-    for _ in range(150):
-        loss = net.token_nll(tokens, t, clean, where).mean()
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-    assert loss.item() < 0.05
-
-
-@every_form
-def test_state_dict_goes_there_and_back(options: dict[str, Any]) -> None:
-    layout = layout_of()
-    one, two = network(layout, 0, **options), network(layout, 1, **options)
-    two.load_state_dict(one.state_dict())
-    tokens = clean_tokens(layout)
-    for a, b in zip(one(tokens, TIMES).groups, two(tokens, TIMES).groups, strict=True):
-        assert torch.equal(a.logits, b.logits)
-    assert sum(v.numel() for v in one.state_dict().values()) == num_weights(one)
-
-
-@every_form
-def test_every_weight_has_a_gradient_and_dropout_acts_in_training_alone(options: dict[str, Any]) -> None:
-    layout = layout_of("s-avsav", 2, admit_pad=True)
-    net = network(layout, dropout=0.2, **options)
-    clean = clean_tokens(layout)
-    tokens, where = noised(layout, clean)
-    assert torch.equal(*(net.token_nll(tokens, TIMES, clean, where) for _ in range(2)))
-    net.train()
-    first, second = (net.token_nll(tokens, TIMES, clean, where) for _ in range(2))
-    assert not torch.equal(first, second)
-    first.sum().backward()
-    assert [name for name, p in net.named_parameters() if p.grad is None] == []
-
-
-@every_form
-@pytest.mark.parametrize("admit_pad", [False, True])
-@pytest.mark.parametrize("trained", [0, 1], ids=["nothing", "one square"])
-def test_every_weight_has_a_gradient_whatever_is_trained(
-    options: dict[str, Any], admit_pad: bool, trained: int
-) -> None:
-    """DistributedDataParallel stops where a weight takes no part in the loss of some process."""
-    layout = layout_of("s-avsav", 2, admit_pad=admit_pad)
-    for dtype in (torch.float32, torch.float64):
-        net = network(layout, **options).to(dtype)
-        clean = clean_tokens(layout)
-        where = torch.zeros_like(clean, dtype=torch.bool)
-        where[0, layout.slots[-3].start] = bool(trained)
-        nll = net.token_nll(clean, TIMES, clean, where)
-        assert len(nll) == trained
-        nll.sum().backward()
-        assert [name for name, p in net.named_parameters() if p.grad is None] == []
-
-
-def test_gradients_of_the_whole_network_equal_finite_differences() -> None:
-    layout = layout_of(horizon=2, admit_pad=True)
-    net = network(layout, geometry="board", head="typed", time_conditioning=True)
-    clean = clean_tokens(layout)
-    tokens, where = noised(layout, clean)
-
-    def loss() -> Tensor:
-        return net.token_nll(tokens, TIMES, clean, where).sum()
-
-    loss().backward()
-    generator = torch.Generator().manual_seed(5)
-    for name, parameter in net.named_parameters():
-        direction = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-        assert parameter.grad is not None
-        slope = (parameter.grad * direction).sum().item()
-        with torch.no_grad():
-            values = []
-            for step in (1e-5, -2e-5):
-                parameter.add_(direction, alpha=step)
-                values.append(loss().item())
-            parameter.add_(direction, alpha=1e-5)
-        assert (values[0] - values[1]) / 2e-5 == pytest.approx(slope, rel=1e-4, abs=1e-5), name
-
-
-@every_form
-def test_trains_under_autocast(options: dict[str, Any]) -> None:
-    layout = layout_of("s-avsav", 2, admit_pad=True)
-    net = network(layout, **options).float()
-    clean = clean_tokens(layout)
-    tokens, where = noised(layout, clean)
-    expected = net.token_nll(tokens, TIMES, clean, where)
-    with torch.autocast("cpu", torch.bfloat16):
-        got = net.token_nll(tokens, TIMES, clean, where)
-        logits = net(tokens, TIMES)
-    got.mean().backward()
-    assert got.dtype == torch.float32
-    torch.testing.assert_close(got, expected, rtol=0.1, atol=0.1)  # bfloat16 has 8 bits
-    torch.testing.assert_close(-logits.log_prob(clean)[where].float(), got, rtol=0.05, atol=0.05)
-    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in net.parameters())
 
 
 def test_tokens_with_few_symbols_do_not_pay_for_those_with_many() -> None:

@@ -1,0 +1,138 @@
+"""The cache of windows: damage, where it lies, several processes, memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from genpolicy import load_game
+from genpolicy.data import window_build
+from genpolicy.data.counter_rng import Shuffle
+from genpolicy.data.records import Dataset, Record
+from genpolicy.data.window_cache import WindowCache
+from genpolicy.data.window_source import CachedWindows, build_windows
+from genpolicy.data.windows import COLUMNS, WindowOptions
+from genpolicy.errors import DatasetError
+from genpolicy.game import Game
+from genpolicy.sequence import Layout
+from tests.small_datasets import CONNECT, solved_connect, write_dataset
+
+
+@pytest.fixture(scope="module")
+def game() -> Game[Any]:
+    return load_game(CONNECT)
+
+
+def windows(dataset: Dataset, game: Game[Any], layout: Layout, split: str = "train", **options: Any) -> CachedWindows:
+    return build_windows(dataset, split, game, layout, WindowOptions(**options))
+
+
+def fresh(tmp_path: Path) -> tuple[Dataset, Path]:
+    return solved_connect(tmp_path / "data", every=20), tmp_path / "data" / ".cache"
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "meta", "missing"])
+def test_a_damaged_cache_is_built_again(game: Game[Any], tmp_path: Path, damage: str) -> None:
+    dataset, cache = fresh(tmp_path)
+    layout = Layout(game, "s-asa", 2)
+    before = windows(dataset, game, layout).batch(np.arange(150), 0).tokens
+    (folder,) = cache.iterdir()
+    file = folder / ("meta.json" if damage == "meta" else "tokens.bin")
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    if damage == "missing":
+        file.unlink()
+    else:
+        file.write_bytes({"flip": data, "truncate": data[:-1], "meta": b"{"}[damage])
+    assert bool((windows(dataset, game, layout).batch(np.arange(150), 0).tokens == before).all())
+    assert json.loads((folder / "meta.json").read_text())["arrays"]["tokens"]["shape"][1] == layout.length
+
+
+def test_the_cache_is_used_again_and_left_alone(game: Game[Any], tmp_path: Path) -> None:
+    dataset, cache = fresh(tmp_path)
+    windows(dataset, game, Layout(game, "s-asa", 2))
+    (folder,) = cache.iterdir()
+    written = (folder / "tokens.bin").stat().st_mtime_ns
+    windows(dataset, game, Layout(game, "s-asa", 2))
+    assert (folder / "tokens.bin").stat().st_mtime_ns == written
+    windows(dataset, game, Layout(game, "s-asa", 3))
+    windows(dataset, game, Layout(game, "s-asa", 2), viewer="absolute")
+    assert len(list(cache.iterdir())) == 3
+    windows(dataset, game, Layout(game, "s-asa", 2), columns=("result",))
+    windows(dataset, game, Layout(game, "s-asa", 2), columns=("result", "value"))
+    assert len(list(cache.iterdir())) == 5
+
+
+def test_where_the_data_is_read_only_the_users_cache_serves(
+    game: Game[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset, cache = fresh(tmp_path)
+    cache.write_text("a file, so no folder can be made here (root may write anywhere)")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    assert len(windows(dataset, game, Layout(game, "s-a", 1))) > 0
+    assert list((tmp_path / "user" / "genpolicy" / "windows").iterdir())
+
+
+def test_a_shipped_sample_is_cached_where_the_user_may_write(
+    game: Game[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset, cache = fresh(tmp_path)
+    monkeypatch.setattr(dataset, "name", "sample:connect")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    assert len(windows(dataset, game, Layout(game, "s-a", 1))) > 0
+    assert list((tmp_path / "user" / "genpolicy" / "windows").iterdir())
+    assert not cache.exists()
+
+
+def test_several_processes_give_the_same_cache(
+    game: Game[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = solved_connect(tmp_path / "data")
+    layout = Layout(game, "s-asa", 4)
+    every = {"redraw": True, "columns": COLUMNS}
+    alone = windows(dataset, game, layout, **every, cache_dir=tmp_path / "alone")
+    monkeypatch.setattr(window_build, "PARALLEL_RECORDS", 1)
+    monkeypatch.setattr(window_build, "num_cores", lambda: 2)
+    together = windows(dataset, game, layout, **every, cache_dir=tmp_path / "together")
+    (a,), (b,) = (tmp_path / "alone").iterdir(), (tmp_path / "together").iterdir()
+    assert (a / "meta.json").read_text() == (b / "meta.json").read_text()  # it holds the checksums
+    assert len(alone) == len(together)
+
+
+def test_a_bad_record_in_a_worker_is_named_too(
+    game: Game[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = Record(state=game.format(game.parse()), line="b2", split="train")
+    bad = Record(state=game.format(game.play(game.parse(), game.moves.index("a1"))), line="a1", split="train")
+    records = [good] * window_build.BATCH_ROWS + [bad]
+    monkeypatch.setattr(window_build, "PARALLEL_RECORDS", 1)
+    monkeypatch.setattr(window_build, "num_cores", lambda: 2)
+    dataset = write_dataset(tmp_path, game.spec, records)
+    with pytest.raises(DatasetError, match=r"record train 2048 .*illegal"):
+        windows(dataset, game, Layout(game, "s-a", 1))
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the memory of a process from /proc")
+def test_reading_a_large_cache_takes_no_memory(tmp_path: Path) -> None:
+    rows = np.arange(200_000 * 256, dtype=np.int16).reshape(-1, 256)  # 98 MiB
+    rows.tofile(tmp_path / "tokens.bin")
+    facts = {"dtype": "<i2", "shape": list(rows.shape)}
+    (tmp_path / "meta.json").write_text(json.dumps({"arrays": {"tokens": facts}}))
+    cache = WindowCache(tmp_path)
+    shuffle = Shuffle(len(rows), 0)
+    before = resident_mib()
+    highest = before
+    for start in range(0, len(rows), 1000):
+        indices = shuffle(np.arange(start, start + 1000), 0)
+        assert (cache.gather("tokens", indices)[:, 0] == rows[indices, 0]).all()
+        highest = max(highest, resident_mib())
+    assert highest - before < 30
+
+
+def resident_mib() -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS"))
