@@ -2,7 +2,8 @@
 #   make demo    genpolicy demo: train, evaluate and play small policies (minutes, no engine, no GPU); GAME=shogi
 #   make test    the default tests
 #   make torture kill, tear, fill, mutate for MINUTES=60 and print a table of failures
-#   make lint    ruff, mypy --strict, pyright
+#   make lint    ruff, mypy --strict, pyright, and the documentation without a broken link
+#   make docs    the documentation as a site, in build/site
 VENV ?= .venv
 GAME ?= chess
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
@@ -11,10 +12,11 @@ BIN = $(VENV)/bin
 GENPOLICY = $(BIN)/genpolicy
 RUNS ?=
 MINUTES ?= 60
+MKDOCS = NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 TORCH = $(shell sed -n 's/^torch==//p' constraints.txt)
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-slow torture lint setup setup-dev clean help
+.PHONY: demo docs test test-slow torture lint setup setup-dev clean help
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -42,6 +44,10 @@ $(VENV)/.dev: $(VENV)/.test
 	$(PIP) -c constraints.txt -e '.[dev]'
 	touch $@
 
+$(VENV)/.docs: $(VENV)/.torch pyproject.toml
+	$(PIP) -c constraints.txt -e '.[docs]'
+	touch $@
+
 setup: $(VENV)/.test
 setup-dev: $(VENV)/.dev
 
@@ -60,6 +66,10 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pyright
+	$(MKDOCS) build
+
+docs: $(VENV)/.docs
+	$(MKDOCS) build
 
 demo: $(VENV)/.demo-$(GAME)
 	@$(GENPOLICY) demo --game $(GAME) $(if $(RUNS),--out $(RUNS))

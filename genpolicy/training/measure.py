@@ -28,7 +28,8 @@ class Validation:
         records: The data set.
         split: Its validation split.
         options: How many windows and positions, spread over the split.
-        process, num_processes: Which share of them is ours.
+        process: Which of the shares is ours.
+        num_processes: Number of shares.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ def test_a_demo_installs_its_game_and_no_other(game: str, own: str) -> None:
 
 
 def test_all_is_every_extra_of_a_user() -> None:
-    assert installed("all") == installed(*(set(EXTRAS) - {"all", "test", "bench", "dev"}))
+    assert installed("all") == installed(*(set(EXTRAS) - {"all", "test", "bench", "docs", "dev"}))
 
 
 def test_extras_that_messages_and_pages_name_exist() -> None:

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 try:
     from playwright.sync_api import expect
 
@@ -180,6 +182,14 @@ class WebPage:
             Path(SHOTS).mkdir(parents=True, exist_ok=True)
             self.page.wait_for_timeout(500)
             self.page.screenshot(path=Path(SHOTS) / f"{name}.png", full_page=full)
+
+
+def accessible(page: Any) -> None:
+    """No rule of axe-core is violated; a test that ends with this skips where axe-core is missing."""
+    package = pytest.importorskip("axe_playwright_python", reason="needs axe-playwright-python (the extra [test])")
+    page.evaluate(Path(package.__file__).with_name("axe.min.js").read_text(encoding="utf-8"))
+    found = page.evaluate("axe.run().then(({violations}) => violations.map(({id, nodes}) => [id, nodes[0].html]))")
+    assert not found, found
 
 
 @contextmanager

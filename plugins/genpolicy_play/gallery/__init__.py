@@ -1,0 +1,1 @@
+"""``genpolicy gallery``: recorded dreams on one page that needs no server."""
