@@ -18,6 +18,8 @@ from genpolicy_common import arguments, completion
 from genpolicy_common.tables import Report
 from tests.small_datasets import CONNECT
 
+pytestmark = pytest.mark.usefixtures("warm_start")
+
 NAMES = [name for name in registry.available("commands") if "." not in name]
 PERFT = ("perft", "--game", CONNECT, "--depth", "1")
 

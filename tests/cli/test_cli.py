@@ -18,6 +18,8 @@ from genpolicy import cli
 from genpolicy.registry import available
 from tests.small_datasets import CONNECT, solved_connect
 
+pytestmark = pytest.mark.usefixtures("warm_start")
+
 COMMANDS = [name for name in available("commands") if "." not in name]
 
 
@@ -36,6 +38,7 @@ def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return out.err
 
 
+@pytest.mark.usefixtures("cold_start")
 @pytest.mark.parametrize("arguments", ["['--help']", "['--version']", "['evaluate', '--help']", "['play', '--help']"])
 def test_help_imports_no_torch_and_no_game(arguments: str) -> None:
     games = "'genpolicy_chess', 'genpolicy_connect', 'genpolicy_shogi'"

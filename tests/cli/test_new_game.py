@@ -13,6 +13,8 @@ import pytest
 from genpolicy.cli import main
 from genpolicy_common.new_game import write
 
+pytestmark = pytest.mark.usefixtures("warm_start")
+
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -16,6 +16,8 @@ from genpolicy_play.terminal import TerminalGame, ending_of, imagined_text, self
 from genpolicy_policy_baselines.simple import RandomPolicy
 from tests.small_datasets import CONNECT
 
+pytestmark = pytest.mark.usefixtures("warm_start")
+
 
 @pytest.fixture(scope="module")
 def game() -> Game[Any]:

@@ -13,6 +13,8 @@ import pytest
 from genpolicy_common.stopping import FIRST, SECOND, second_signal_stops
 from tests.small_datasets import solved_connect
 
+pytestmark = pytest.mark.usefixtures("warm_start")
+
 TRAIN = """
 import hashlib, sys
 from pathlib import Path

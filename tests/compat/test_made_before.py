@@ -38,6 +38,8 @@ from tests.compat.made_before import (
     versions,
 )
 
+pytestmark = pytest.mark.usefixtures("warm_start")
+
 EXPECTED: dict[str, Any] = read_json("expected.json")
 CASES: list[dict[str, Any]] = read_json("decisions.json.xz")
 CONFIGS: dict[str, dict[str, Any]] = read_json("configs.json.xz")

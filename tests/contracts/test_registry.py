@@ -22,6 +22,8 @@ from genpolicy.policies.base import Policy
 from genpolicy.policies.learner import Learner
 from genpolicy.registry import Group, available, load, spelled_pairs, split_spec
 
+pytestmark = pytest.mark.usefixtures("warm_start")
+
 
 def test_built_in_plugins_are_registered() -> None:
     assert {"chess", "connect"} <= set(available("games"))
@@ -245,6 +247,7 @@ def test_broken_packages_are_named_and_the_rest_works(tmp_path: Path) -> None:
     assert "accuracy" in verbs
 
 
+@pytest.mark.usefixtures("cold_start")
 def test_the_overview_imports_nothing_slow() -> None:
     code = "import sys; from genpolicy.cli import main; main(['--help']); print(sorted(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
@@ -252,6 +255,7 @@ def test_the_overview_imports_nothing_slow() -> None:
         assert f"'{module}'" not in loaded
 
 
+@pytest.mark.usefixtures("cold_start")
 def test_importing_the_package_imports_no_plugin_and_no_torch() -> None:
     code = "import sys, genpolicy, genpolicy.registry, genpolicy.testing; print(sorted(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -30,6 +30,8 @@ from genpolicy_policy_baselines.simple import GreedyPolicy
 from genpolicy_policy_baselines.state_value import StateValueLearner
 from genpolicy_policy_baselines.value import ValueConfig
 
+pytestmark = pytest.mark.usefixtures("warm_start")
+
 
 class NimTokens(StateTokenizer[tuple[int, int]]):
     symbols = (*(str(n) for n in range(13)), "A", "B")

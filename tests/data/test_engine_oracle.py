@@ -18,6 +18,8 @@ from genpolicy_engines import process as engine_process
 from genpolicy_engines.oracle import EngineOracle, find_engine
 from genpolicy_engines.process import EngineProcess, parse_search
 
+pytestmark = pytest.mark.usefixtures("warm_start")
+
 GAME = genpolicy.load_game("chess")
 FENS = [
     "rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq - 0 1",

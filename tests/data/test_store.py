@@ -23,6 +23,8 @@ from genpolicy.files import DiskFullError
 from genpolicy_common import store as stores
 from genpolicy_common.store import FolderLock, Store, remove_store
 
+pytestmark = pytest.mark.usefixtures("warm_start")
+
 
 def value(number: int) -> dict[str, Any]:
     return {"n": number, "text": "é" * (number * 37 % 3000)}

@@ -26,6 +26,8 @@ pytest.importorskip("huggingface_hub", reason="needs the extra [hub]")
 from genpolicy_hub import hub
 from genpolicy_hub.packing import pack
 
+pytestmark = pytest.mark.usefixtures("warm_start")
+
 GAME = "connect:rows=3,cols=3,k=3,gravity=false"
 
 

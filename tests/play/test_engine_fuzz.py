@@ -8,6 +8,8 @@ import pytest
 
 from tests.play.engine_session import Session
 
+pytestmark = pytest.mark.usefixtures("warm_start")
+
 WORDS = {
     "chess": "e2e4 e7e5 g1f3 e1g1 a7a8q a1a1 0000 startpos fen 8/8/8/8/8/8/8/8 w b KQkq - 0 1 4k3/8/8/8/8/8/4P3/4K3 "
     "rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR",

@@ -22,6 +22,8 @@ from genpolicy_engines.oracle import find_engine
 from tests.play.engine_policies import save_diffusion
 from tests.play.engine_session import ENGINE, LINES, Session, best
 
+pytestmark = pytest.mark.usefixtures("warm_start")
+
 DEMO = Path(os.environ.get("GENPOLICY_DEMO_POLICY", "runs/demo/imagine/policy"))
 SHOGI_DEMO = Path(os.environ.get("GENPOLICY_DEMO_SHOGI_POLICY", "runs/demo-shogi/imagine/policy"))
 MOVE_S = 0.1

@@ -20,6 +20,8 @@ from genpolicy import load_game
 from tests.play.engine_policies import save_diffusion
 from tests.play.engine_session import ENGINE, Session, best
 
+pytestmark = pytest.mark.usefixtures("warm_start")
+
 PAGE = Path(__file__).parents[2] / "docs" / "playing-in-a-gui.md"
 
 

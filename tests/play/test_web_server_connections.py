@@ -19,6 +19,8 @@ from genpolicy_play.web import connections
 from genpolicy_play.web.middleware import host_of
 from tests.play.web_server import TIC_TAC_TOE, Client, serving
 
+pytestmark = pytest.mark.usefixtures("warm_start")
+
 HALF = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: "
 
 
