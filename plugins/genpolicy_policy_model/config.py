@@ -1,7 +1,8 @@
-"""Options of the learner ``muzero``."""
+"""Options of the learners of models: what all share, and those of ``muzero``."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from genpolicy.data.episodes import SIDES, SOURCES, TARGETS
@@ -10,7 +11,6 @@ from genpolicy.networks.config import NetworkConfig
 from genpolicy.networks.value_heads import ReadoutConfig
 
 CHOICES: dict[str, tuple[str, ...]] = {
-    "latent": ("squares", "vector"),
     "side": SIDES,
     "source": SOURCES,
     "targets": TARGETS,
@@ -20,26 +20,19 @@ MAX_WIDTH = 1 << 20
 
 
 @dataclass
-class MuZeroConfig:
-    """Options of ``MuZeroLearner``: what is learnt from, the latent, the heads and the weights of the loss."""
+class ModelConfig:
+    """Options that all learners of models share: what is learnt from, the representation and the heads."""
 
-    latent: str = "squares"
-    """``squares``: a vector for each token of a position, changed by attention. ``vector``: one for the position,
-    changed by residual layers; cheaper, and enough for small boards."""
-    latent_width: int = 128
-    """Width of ``vector``; that of ``squares`` is ``network.width``."""
-    dynamics_layers: int = 2
-    """Blocks of the dynamics, at least 1."""
     network: NetworkConfig = field(default_factory=lambda: NetworkConfig(geometry="board", head="typed"))
-    """Shape of the representation; the dynamics over squares have the same blocks."""
+    """Shape of the representation."""
     readout: ReadoutConfig = field(default_factory=ReadoutConfig)
     """How the heads read the latent."""
 
     unroll: int = 5
-    """Moves K that the model is unrolled along in training, at least 1."""
+    """Moves K of a window in training, at least 1."""
     side: str = "both"
     """``both``: the moves of both players. ``own``: one player's, the other's answer being a part of what the model
-    predicts (single-player MuZero)."""
+    predicts."""
     source: str = "games"
     """``games`` that were played, or ``walks`` over records that value all moves (``genpolicy.data.episodes``)."""
     targets: str = "label"
@@ -61,25 +54,11 @@ class MuZeroConfig:
     value_weight: float = 1.0
     reward_weight: float = 1.0
     end_weight: float = 1.0
-    consistency: float = 0.0
-    """Weight of a loss that holds an unrolled latent to that of the true position (Ye et al. 2021, arXiv:2111.00210).
-    It is taken where the viewer is to move, since the representation reads no other positions."""
 
     def __post_init__(self) -> None:
-        for name, allowed in CHOICES.items():
-            if getattr(self, name) not in allowed:
-                hint = did_you_mean(str(getattr(self, name)), allowed)
-                raise ConfigError(
-                    f"learner.{name} must be one of {', '.join(allowed)}; got {getattr(self, name)!r}.{hint}"
-                )
-        for name in ("latent_width", "dynamics_layers", "unroll"):
-            if not 1 <= getattr(self, name) <= MAX_WIDTH:
-                raise ConfigError(
-                    f"learner.{name} must be at least 1 and at most {MAX_WIDTH:,}, got {getattr(self, name)}"
-                )
-        for name in ("value_weight", "reward_weight", "end_weight", "consistency"):
-            if not 0 <= getattr(self, name) < 1e6:
-                raise ConfigError(f"learner.{name} must be at least 0 and below 1e6, got {getattr(self, name)}")
+        self.check_choices(CHOICES)
+        self.check_counts("unroll")
+        self.check_weights("value_weight", "reward_weight", "end_weight")
         if len(self.support) != 3 or not self.support[0] < self.support[1] or not 2 <= self.support[2] <= 1 << 16:
             raise ConfigError(f"learner.support is [lowest, highest, number of bins from 2 on], got {self.support}")
         if self.transform and self.value == "wdl":
@@ -88,3 +67,51 @@ class MuZeroConfig:
             raise ConfigError(
                 "learner.network of a learned model takes positions=learned, time_conditioning=false and dropout=0"
             )
+
+    def check_choices(self, choices: Mapping[str, tuple[str, ...]]) -> None:
+        """Raises ConfigError where an option is none of those allowed."""
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                hint = did_you_mean(str(getattr(self, name)), allowed)
+                raise ConfigError(
+                    f"learner.{name} must be one of {', '.join(allowed)}; got {getattr(self, name)!r}.{hint}"
+                )
+
+    def check_counts(self, *names: str) -> None:
+        """Raises ConfigError where a count is below 1 or absurdly large."""
+        for name in names:
+            if not 1 <= getattr(self, name) <= MAX_WIDTH:
+                raise ConfigError(
+                    f"learner.{name} must be at least 1 and at most {MAX_WIDTH:,}, got {getattr(self, name)}"
+                )
+
+    def check_weights(self, *names: str) -> None:
+        """Raises ConfigError where the weight of a loss is negative or not finite."""
+        for name in names:
+            if not 0 <= getattr(self, name) < 1e6:
+                raise ConfigError(f"learner.{name} must be at least 0 and below 1e6, got {getattr(self, name)}")
+
+
+@dataclass
+class MuZeroConfig(ModelConfig):
+    """Options of ``MuZeroLearner``: those of all models, the latent and how it is unrolled.
+
+    The dynamics over squares have the blocks of ``network``; ``side="own"`` is single-player MuZero.
+    """
+
+    latent: str = "squares"
+    """``squares``: a vector for each token of a position, changed by attention. ``vector``: one for the position,
+    changed by residual layers; cheaper, and enough for small boards."""
+    latent_width: int = 128
+    """Width of ``vector``; that of ``squares`` is ``network.width``."""
+    dynamics_layers: int = 2
+    """Blocks of the dynamics, at least 1."""
+    consistency: float = 0.0
+    """Weight of a loss that holds an unrolled latent to that of the true position (Ye et al. 2021, arXiv:2111.00210).
+    It is taken where the viewer is to move, since the representation reads no other positions."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_choices({"latent": ("squares", "vector")})
+        self.check_counts("latent_width", "dynamics_layers")
+        self.check_weights("consistency")

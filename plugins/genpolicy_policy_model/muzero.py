@@ -12,22 +12,17 @@ Axes: B batch, K moves, L tokens of a position, M moves of the vocabulary.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from genpolicy.data.episodes import EpisodeBatch, Episodes
-from genpolicy.data.records import Dataset
-from genpolicy.data.windows import WindowSource
-from genpolicy.errors import ConfigError
+from genpolicy.data.episodes import EpisodeBatch
 from genpolicy.game import Game
 from genpolicy.networks.value_heads import CategoricalHead
-from genpolicy.policies.learner import Learner
-from genpolicy.sequence import Layout
 from genpolicy_policy_model.config import MuZeroConfig
+from genpolicy_policy_model.learner import ModelLearner
 from genpolicy_policy_model.networks import ModelNetwork
 
 if TYPE_CHECKING:
@@ -39,7 +34,7 @@ def halved(latent: Tensor) -> Tensor:
     return 0.5 * latent + 0.5 * latent.detach()
 
 
-class MuZeroLearner(Learner):
+class MuZeroLearner(ModelLearner):
     """A learned model of a game.
 
     Args:
@@ -53,18 +48,12 @@ class MuZeroLearner(Learner):
 
     def __init__(self, game: Game[Any], config: MuZeroConfig) -> None:
         super().__init__(game, config)
-        self.layout = Layout(game, "s-a", 1)
         self.network = ModelNetwork(self.layout, config)
         self.ahead: nn.Sequential | None = None
         """From an unrolled latent to that of the true position; used in training only."""
         if config.consistency:
             width = config.latent_width if config.latent == "vector" else config.network.width
             self.ahead = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, width))
-
-    @property
-    def fingerprint(self) -> str:
-        """The layout's."""
-        return self.layout.fingerprint
 
     def param_groups(self, weight_decay: float) -> list[dict[str, Any]]:
         """As ``Learner.param_groups``; Muon gets the matrices of the blocks of representation and dynamics."""
@@ -74,31 +63,6 @@ class MuZeroLearner(Learner):
         tables |= {id(p) for name, p in self.network.named_parameters() if ".bias." in name or name.endswith("marks")}
         inner = [p for part in parts for p in part.parameters() if p.ndim == 2 and id(p) not in tables]
         return [{**decayed, "muon": inner}, others]
-
-    def windows(self, records: Dataset, split: str, *, seed: int) -> WindowSource:
-        """Episodes of ``unroll`` moves; what is measured of walks has one, since walks leave a small split soon.
-
-        Raises:
-            ConfigError: more moves than the split's games have.
-            DatasetError: records without what ``source``, ``targets`` or ``value_target`` ask for.
-        """
-        c = self.config
-        unroll = 1 if c.source == "walks" and split != "train" else c.unroll
-        try:
-            return Episodes(
-                records,
-                split,
-                self.game,
-                unroll=unroll,
-                side=c.side,
-                source=c.source,
-                targets=c.targets,
-                value=c.value_target,
-                seed=seed,
-                cache_dir=None if c.cache_dir is None else Path(c.cache_dir),
-            )
-        except ConfigError as error:
-            raise ConfigError(f"learner.{error}") from error
 
     def loss(self, batch: EpisodeBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
         """The sum over the unrolled moves, a mean over the rows; unknown labels count 0. Metrics: its parts."""

@@ -6,6 +6,7 @@ Axes: B batch, M moves of the vocabulary.
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -21,19 +22,20 @@ from genpolicy.policies.base import Decision, Policy
 from genpolicy.policies.learner import Learner
 from genpolicy.policies.saved import WeightsPolicy
 from genpolicy_policy_model.declared import MODES, options
-from genpolicy_policy_model.latent import Floats, LatentModel
+from genpolicy_policy_model.latent import Dynamics, Floats, LatentModel
+from genpolicy_policy_model.learner import ModelLearner
 from genpolicy_policy_model.muzero import MuZeroLearner
 
 
-class MuZeroPolicy(WeightsPolicy):
-    """A policy over a learned model.
+class ModelPolicy(WeightsPolicy):
+    """A policy over a learned model; a subclass supplies the model's functions (``dynamics``).
 
     ``Decision.policy`` is the model's prior over the legal moves, whichever is played; ``value`` is its value of the
     position, or by ``one_step`` that of the move. ``mcts:FOLDER`` searches the model (``search_model``). Stats:
     ``network_calls`` and ``ms`` (of the batch over its rows).
 
     Args:
-        learner: A ``MuZeroLearner``; its weights are shared.
+        learner: The learner; its weights are shared.
         mode: ``prior`` plays the likeliest move; ``one_step`` the one that is best by reward and value after it.
         terminal: Whether the model may end a line; None: if it has an end-of-game head.
         top: As in ``LatentModel``.
@@ -43,13 +45,11 @@ class MuZeroPolicy(WeightsPolicy):
         ValueError: an option out of range, or ``terminal`` without an end-of-game head.
     """
 
-    kind: ClassVar[str] = "muzero"
-    learner_class: ClassVar[type[Learner]] = MuZeroLearner
-    learner: MuZeroLearner
+    learner: ModelLearner
 
     def __init__(
         self,
-        learner: MuZeroLearner,
+        learner: ModelLearner,
         *,
         mode: str = "prior",
         terminal: bool | None = None,
@@ -59,7 +59,7 @@ class MuZeroPolicy(WeightsPolicy):
         super().__init__(learner, **options)
         if mode not in MODES:
             raise ValueError(f"mode is one of {', '.join(MODES)}; got {mode!r}")
-        has_end = learner.network.end is not None
+        has_end = learner.config.end_head
         if terminal and not has_end:
             raise ValueError(
                 "terminal=true: this model was trained without an end-of-game head (learner.end_head=false), so it "
@@ -92,13 +92,17 @@ class MuZeroPolicy(WeightsPolicy):
         del plies
         return self.modes()["one_call"] if calls == 1 else self
 
+    @abstractmethod
+    def dynamics(self, control: Control) -> Dynamics:
+        """The model's functions, which check ``control`` on the way."""
+
     def search_model(self, name: str | None = None) -> LatentModel | None:
         """The learned model, also by the name ``latent``."""
         if name not in (None, "latent"):
             return None
 
-        def checked(check: Callable[[], None]) -> NetworkDynamics:
-            return NetworkDynamics(self, Control(check))
+        def checked(check: Callable[[], None]) -> Dynamics:
+            return self.dynamics(Control(check))
 
         return LatentModel(
             self.game,
@@ -142,6 +146,18 @@ def _among(moves: Sequence[int], ids: NDArray[np.int64], priors: Floats | None) 
     shares = dict(zip(ids.tolist(), np.full(len(ids), 1.0) if priors is None else priors.tolist(), strict=True))
     total = sum(shares[move] for move in moves)
     return {move: shares[move] / total if total > 0 else 1.0 / len(moves) for move in moves}
+
+
+class MuZeroPolicy(ModelPolicy):
+    """A policy over MuZero's model; see ``ModelPolicy``."""
+
+    kind: ClassVar[str] = "muzero"
+    learner_class: ClassVar[type[Learner]] = MuZeroLearner
+    learner: MuZeroLearner
+
+    def dynamics(self, control: Control) -> NetworkDynamics:
+        """Representation, dynamics and heads."""
+        return NetworkDynamics(self, control)
 
 
 class NetworkDynamics:

@@ -1,0 +1,60 @@
+"""ModelLearner: what all learners of models share, the windows that they are trained on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from genpolicy.data.episodes import Episodes
+from genpolicy.data.records import Dataset
+from genpolicy.data.windows import WindowSource
+from genpolicy.errors import ConfigError
+from genpolicy.game import Game
+from genpolicy.policies.learner import Learner
+from genpolicy.sequence import Layout
+from genpolicy_policy_model.config import ModelConfig
+
+
+class ModelLearner(Learner):
+    """A learner of a model of a game.
+
+    Args:
+        game: The game; its sides take turns.
+        config: Options.
+    """
+
+    config: ModelConfig
+
+    def __init__(self, game: Game[Any], config: ModelConfig) -> None:
+        super().__init__(game, config)
+        self.layout = Layout(game, "s-a", 1)
+
+    @property
+    def fingerprint(self) -> str:
+        """The layout's."""
+        return self.layout.fingerprint
+
+    def windows(self, records: Dataset, split: str, *, seed: int) -> WindowSource:
+        """Episodes of ``unroll`` moves; what is measured of walks has one, since walks leave a small split soon.
+
+        Raises:
+            ConfigError: more moves than the split's games have.
+            DatasetError: records without what ``source``, ``targets`` or ``value_target`` ask for.
+        """
+        c = self.config
+        unroll = 1 if c.source == "walks" and split != "train" else c.unroll
+        try:
+            return Episodes(
+                records,
+                split,
+                self.game,
+                unroll=unroll,
+                side=c.side,
+                source=c.source,
+                targets=c.targets,
+                value=c.value_target,
+                seed=seed,
+                cache_dir=None if c.cache_dir is None else Path(c.cache_dir),
+            )
+        except ConfigError as error:
+            raise ConfigError(f"learner.{error}") from error
