@@ -127,7 +127,7 @@ class Learner(nn.Module, ABC):
         Args:
             records: The data set.
             split: The validation split.
-            num: Most records to look at (``trainer.accuracy_records``).
+            num: Most records to look at, at least 1 (``trainer.accuracy_records``; with 0 it is not called).
         """
         del records, split, num
         return {}

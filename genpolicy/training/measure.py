@@ -78,7 +78,7 @@ class Validation:
                 hits = sum(d.move in best for d, (_, best) in zip(decisions, self._positions, strict=True))
                 _add(sums, "accuracy", hits, len(decisions))
                 _add(sums, "raw_legal", sum(d.stats.get("raw_legal", math.nan) for d in decisions), len(decisions))
-            if self._is_main:
+            if self._is_main and self._options.accuracy_records:
                 more = learner.measure(self._records, self._split, self._options.accuracy_records)
                 _require_names(learner, more, {*FIGURES, *sums})
                 sums |= {name: (value, 1.0) for name, value in more.items()}

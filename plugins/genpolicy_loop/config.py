@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import string
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from genpolicy_labelling import arguments
 
 _SPECIAL = re.compile(r"[?&,%=:\[\]{}\s]")
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 RESERVED = ("games", "again", "gate")
+_READERS: Mapping[str, Callable[[str], Any]] = {
+    "temperature": arguments.temperature,
+    "random_plies": arguments.plies,
+    "error_rate": arguments.rates,
+    "split": arguments.fractions,
+}
+"""What reads the settings that are handed to ``genpolicy data selfplay``."""
 
 
 @dataclass
@@ -62,9 +73,9 @@ class LoopConfig:
     reanalyse: float = 0.25
     """Part of the older records in the window that the newest policy labels anew, in [0, 1]."""
     temperature: str = "1:6"
-    """``T:PLIES`` of ``genpolicy data selfplay``."""
+    """``T:PLIES`` of ``genpolicy data selfplay``, in quotes: YAML reads 1:6 without them as the number 66."""
     random_plies: str = "0:1"
-    """``LOW:HIGH`` random moves that begin a game."""
+    """``LOW:HIGH`` random moves that begin a game, in quotes."""
     error_rate: str = "0"
     """``LOW:HIGH``, the part of random moves in a game."""
     max_plies: int = 200
@@ -90,6 +101,17 @@ class LoopConfig:
         for name in ("generations", "games", "window", "max_plies", "horizon", "together"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name, read in _READERS.items():
+            text = getattr(self, name)
+            if name in ("temperature", "random_plies") and ":" not in text:
+                raise ValueError(
+                    f'{name} needs a colon and quotes, such as {name}: "1:6" (YAML reads 1:6 without quotes as the '
+                    f"number 66); got {text!r}"
+                )
+            try:
+                read(text)
+            except argparse.ArgumentTypeError as error:
+                raise ValueError(f"{name}: {error}") from None
         if not 0 <= self.reanalyse <= 1:
             raise ValueError(f"reanalyse lies in [0, 1], got {self.reanalyse}")
         for name in self.learners:

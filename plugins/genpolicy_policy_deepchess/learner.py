@@ -93,7 +93,7 @@ class ComparatorLearner(Learner):
     @torch.no_grad()
     def measure(self, records: Dataset, split: str, num: int) -> dict[str, float]:
         """The share of held-out pairs ordered rightly, and how many of 1,000 triples of positions go in a circle."""
-        if self.config.stage == "autoencoder" or not num:
+        if self.config.stage == "autoencoder":
             return {}
         pairs = Pairs(Positions.read(records, split, self.game, self.config), self.config.gap, MEASURE_SEED)
         first, second = pairs.pairs(np.linspace(0, len(pairs) - 1, min(num, len(pairs))).astype(np.int64), 0)

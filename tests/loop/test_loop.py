@@ -178,6 +178,27 @@ def test_bad_input_is_named(
     assert "Traceback" not in said
 
 
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("temperature: 1:6", r"temperature needs a colon and quotes.*got '66'"),
+        ("random_plies: 1:2", r"random_plies needs a colon and quotes.*got '62'"),
+        ('temperature: "0:6"', "temperature: takes T:PLIES with T above 0"),
+        ("error_rate: 2", "error_rate: takes LOW:HIGH"),
+        ("split: 0.5/0.4", "split: split must be train/validation/test"),
+    ],
+)
+def test_settings_of_selfplay_are_read_before_anything_begins(
+    written: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = written.partition(":")[0]
+    file = described(tmp_path, **{key: None})
+    file.write_text(f"{file.read_text()}{written}\n")
+    assert cli.main(["loop", str(file), "--out", str(tmp_path / "loop")]) == 2
+    assert re.search(said, capsys.readouterr().err)
+    assert not (tmp_path / "loop").exists()
+
+
 def test_a_folder_of_another_loop_or_of_something_else_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

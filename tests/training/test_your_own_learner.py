@@ -245,6 +245,15 @@ def test_every_declared_member_is_called(staged: Any, linear: ModuleType, data: 
     assert torch.equal(kept["target.weight"], torch.full((2, 2), 4.0))
 
 
+def test_figures_of_no_records_are_not_asked_for(staged: Any, data: Dataset, tmp_path: Path) -> None:
+    """``policy_value`` died of a batch without rows at the end of a run."""
+    overrides = ["learner.kind=staged", "trainer.max_steps=1", "trainer.accuracy_records=0"]
+    train(configuration(data, tmp_path / "run", *overrides))
+    measured = [line for line in lines(tmp_path / "run") if "validation/loss" in line]
+    assert len(measured) == 1
+    assert "validation/num" not in measured[0]
+
+
 def test_metrics_change_no_other_figure(staged: Any, data: Dataset, tmp_path: Path) -> None:
     figures = []
     for kind in ("linear", "staged"):
