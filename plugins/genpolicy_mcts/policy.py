@@ -366,7 +366,7 @@ def _model_of(policy: Policy | None, spec: str, name: str | None) -> SearchModel
     model = None if policy is None else policy.search_model(name)
     if model is None:
         raise ValueError(
-            f"model={name}: {spec or 'prior= and value='} has no such model; leave it out to search the rules"
+            f"model={name}: {spec or 'prior= and value='} has no such model; model=rules searches the rules"
         )
     return model
 

@@ -111,7 +111,6 @@ def test_the_window_and_the_newest_labels(tmp_path: Path) -> None:
 
 def test_a_rejected_policy_neither_plays_nor_is_continued(tmp_path: Path) -> None:
     loop = loop_of(tmp_path, gate={"rounds": 2})
-    loop.config.gate = None if loop.config.gate is None else loop.config.gate
     for generation, accepted in ((1, None), (2, True), (3, False)):
         if accepted is not None:
             finish(loop, generation, "gate", accepted=accepted)
@@ -119,6 +118,26 @@ def test_a_rejected_policy_neither_plays_nor_is_continued(tmp_path: Path) -> Non
     train = next(stage.command for stage in loop.stages(4) if stage.name == "prior")
     assert f"init_from={tmp_path / 'loop/generation-002/prior/policy'}" in train
     assert loop.player(4) == str(tmp_path / "loop/generation-002/prior/policy")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "counts", "accepted", "score"),
+    [
+        ("H1", [0, 0, 1, 2, 9], True, 11 / 12),
+        ("H0", [9, 2, 1, 0, 0], False, 1 / 12),
+        ("H0", [0, 0, 4, 1, 0], False, 0.55),  # stronger, though by less than elo0 asks for
+        (None, [1, 0, 2, 0, 1], True, 0.5),
+        (None, [1, 1, 2, 0, 1], False, 0.45),
+        (None, [1, 2, 3], True, 2 / 3),  # counted by games
+    ],
+)
+def test_a_verdict_of_the_gate(
+    verdict: str | None, counts: list[int], accepted: bool, score: float, tmp_path: Path
+) -> None:
+    loop = loop_of(tmp_path)
+    loop.folder(2).mkdir(parents=True)
+    (loop.folder(2) / "gate.json").write_text(json.dumps({"sprt": {"verdict": verdict, "counts": counts}}))
+    assert loop._verdict(2) == {"accepted": accepted, "score": pytest.approx(score, abs=1e-4), "verdict": verdict}
 
 
 def test_a_gate_plays_and_decides(tmp_path: Path) -> None:

@@ -213,7 +213,7 @@ def test_the_imagination_is_a_search_model(tmp_path: Path) -> None:
     for state, decision in zip(found := positions(game, 3), searching.decide(found), strict=True):
         assert decision.move in game.legal(state)
         assert decision.stats["network_calls"] > 3
-    with pytest.raises(ValueError, match=r"model=dreamt: .* has no such model; leave it out to search the rules"):
+    with pytest.raises(ValueError, match=r"model=dreamt: .* has no such model; model=rules searches the rules"):
         genpolicy.load_policy(f"mcts:{folder}?model=dreamt")
     with pytest.raises(ValueError, match="has no such model"):
         genpolicy.load_policy("mcts:uniform?model=imagined", game=game)
