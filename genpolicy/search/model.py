@@ -19,6 +19,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, overload, runtime_checkable
 
 import numpy as np
@@ -40,6 +41,29 @@ class Choices(NamedTuple):
     """[n] ids of the choices (moves; outcomes at a chance node), all different."""
     priors: NDArray[np.float64] | None
     """[n] probabilities, sum 1; None: all the same."""
+
+
+class LazyChoices(Sequence[Choices]):
+    """Choices of a batch of nodes, each found when it is read: most leaves are visited once, and never need theirs.
+
+    Args:
+        num: Number of nodes.
+        of: The choices of a row, 0 to ``num`` - 1.
+    """
+
+    def __init__(self, num: int, of: Callable[[int], Choices]) -> None:
+        self._num, self._of = num, of
+
+    def __len__(self) -> int:
+        return self._num
+
+    @overload
+    def __getitem__(self, row: int) -> Choices: ...
+    @overload
+    def __getitem__(self, row: slice) -> Sequence[Choices]: ...
+    def __getitem__(self, row: int | slice) -> Choices | Sequence[Choices]:
+        rows = range(self._num)[row]
+        return self._of(rows) if isinstance(rows, int) else [self._of(each) for each in rows]
 
 
 @dataclass(frozen=True)
@@ -159,7 +183,7 @@ class RulesModel(SearchModel):
                 raise ValueError(f"the game is over in {self.game.format(state)!r}: the player to move has no move")
         priors, values, chance = self._evaluated(states)
         count = len(states)
-        choices = _LegalChoices(self.game, states, priors)
+        choices = LazyChoices(count, partial(self._choices, states, priors, [None] * count))
         return Nodes(list(states), choices, values, [0.0] * count, [1.0] * count, chance)
 
     def expand(self, embeddings: Sequence[Any], choices: Sequence[int]) -> Nodes:
@@ -184,7 +208,7 @@ class RulesModel(SearchModel):
             priors[row], values[row], chance[row] = prior, value, is_chance
         return Nodes(
             embeddings=states,
-            choices=_LegalChoices(game, states, priors, outcomes),
+            choices=LazyChoices(len(states), partial(self._choices, states, priors, outcomes)),
             values=values,
             rewards=[0.0 if o is None else sign * o for sign, o in zip(signs, outcomes, strict=True)],
             discounts=[sign if o is None else 0.0 for sign, o in zip(signs, outcomes, strict=True)],
@@ -194,6 +218,17 @@ class RulesModel(SearchModel):
     def position(self, embedding: Any) -> Any:
         """The embedding, which is a state."""
         return embedding
+
+    def _choices(
+        self,
+        states: Sequence[Any],
+        priors: Sequence[NDArray[np.float64] | None],
+        outcomes: Sequence[float | None],
+        row: int,
+    ) -> Choices:
+        if outcomes[row] is not None:
+            return Choices(np.empty(0, np.int64), None)
+        return Choices(self.game.legal(states[row]), priors[row])
 
     def _evaluated(self, states: Sequence[Any]) -> tuple[list[NDArray[np.float64] | None], list[float], list[bool]]:
         """Checked priors (of the legal moves in order) and values, and where chance decides."""
@@ -255,34 +290,6 @@ class RulesModel(SearchModel):
                 f"{array.min()}"
             )
         return array / total
-
-
-class _LegalChoices(Sequence[Choices]):
-    """Legal moves of a batch of states, generated when they are read: most leaves are visited once, and never need
-    them."""
-
-    def __init__(
-        self,
-        game: Game[Any],
-        states: Sequence[Any],
-        priors: Sequence[NDArray[np.float64] | None],
-        outcomes: Sequence[float | None] | None = None,
-    ) -> None:
-        self._game, self._states, self._priors, self._outcomes = game, states, priors, outcomes
-
-    def __len__(self) -> int:
-        return len(self._states)
-
-    @overload
-    def __getitem__(self, row: int) -> Choices: ...
-    @overload
-    def __getitem__(self, row: slice) -> Sequence[Choices]: ...
-    def __getitem__(self, row: int | slice) -> Choices | Sequence[Choices]:
-        if isinstance(row, slice):
-            return [self[i] for i in range(*row.indices(len(self)))]
-        if self._outcomes is not None and self._outcomes[row] is not None:
-            return Choices(np.empty(0, np.int64), None)
-        return Choices(self._game.legal(self._states[row]), self._priors[row])
 
 
 def even(states: Sequence[Any]) -> tuple[list[Prior], list[float]]:

@@ -10,14 +10,15 @@ Axes: B batch, M moves of the vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, overload
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from genpolicy.game import Game
 from genpolicy.options import Option
-from genpolicy.search.model import Choices, Nodes, SearchModel
+from genpolicy.search.model import Choices, LazyChoices, Nodes, SearchModel
 from genpolicy_policy_model.declared import MODEL
 
 Floats = NDArray[np.float64]
@@ -111,12 +112,24 @@ class LatentModel(SearchModel):
         ended = (ends > 0.5) & self.terminal
         return Nodes(
             embeddings=[Latent(latent, int(viewer)) for latent, viewer in zip(latents, viewers, strict=True)],
-            choices=_Likeliest(self.game, policy, viewers, ended, self.top),
+            choices=LazyChoices(len(viewers), partial(self._likeliest, policy, viewers, ended)),
             values=np.where(ended, 0.0, np.clip(values, -1.0, 1.0)).tolist(),
             rewards=np.clip(rewards, -1.0, 1.0).tolist(),
             discounts=np.where(ended, 0.0, -1.0 if self.alternates else 1.0).tolist(),
             chance=[False] * len(viewers),
         )
+
+    def _likeliest(self, policy: Floats, viewers: NDArray[np.int64], ended: NDArray[np.bool_], row: int) -> Choices:
+        """The ``top`` likeliest moves of a node, in the order of their ids; none after the end."""
+        if ended[row]:
+            return Choices(np.empty(0, np.int64), None)
+        shares = policy[row]
+        seen = np.argsort(-shares, kind="stable")[: self.top]
+        seen = np.sort(seen[shares[seen] > 0])  # a move without any probability is not a choice
+        priors = shares[seen]
+        ids = self.game.moves.seen_by(seen, int(viewers[row])).astype(np.int64)
+        order = np.argsort(ids)
+        return Choices(ids[order], priors[order] / priors.sum())
 
     def for_search(self, seed: int, check: Callable[[], None]) -> LatentModel:
         """The same model, interrupted by ``check``; network calls are counted from 0."""
@@ -134,32 +147,3 @@ class LatentModel(SearchModel):
 
     def _own(self) -> dict[str, Any]:
         return {"alternates": self.alternates, "terminal": self.terminal, "top": self.top}
-
-
-class _Likeliest(Sequence[Choices]):
-    """The likeliest moves of a batch of nodes, sorted out when they are read: most leaves are never opened."""
-
-    def __init__(
-        self, game: Game[Any], policy: Floats, viewers: NDArray[np.int64], ended: NDArray[np.bool_], top: int
-    ) -> None:
-        self._game, self._policy, self._viewers, self._ended, self._top = game, policy, viewers, ended, top
-
-    def __len__(self) -> int:
-        return len(self._viewers)
-
-    @overload
-    def __getitem__(self, row: int) -> Choices: ...
-    @overload
-    def __getitem__(self, row: slice) -> Sequence[Choices]: ...
-    def __getitem__(self, row: int | slice) -> Choices | Sequence[Choices]:
-        if isinstance(row, slice):
-            return [self[i] for i in range(*row.indices(len(self)))]
-        if self._ended[row]:
-            return Choices(np.empty(0, np.int64), None)
-        policy = self._policy[row]
-        seen = np.argsort(-policy, kind="stable")[: self._top]
-        seen = np.sort(seen[policy[seen] > 0])  # a move without any probability is not a choice
-        priors = policy[seen]
-        ids = self._game.moves.seen_by(seen, int(self._viewers[row])).astype(np.int64)
-        order = np.argsort(ids)
-        return Choices(ids[order], priors[order] / priors.sum())
