@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+from typing import Any
 
 from genpolicy.shipped import shipped
+from genpolicy.testing import check_game
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs/porting-a-game.md").read_text()
@@ -19,10 +22,22 @@ def blocks(language: str) -> list[str]:
 
 def test_quotations_are_true() -> None:
     sources = [path.read_text() for path in sorted((ROOT / "games/genpolicy_connect").glob("*.py"))]
-    quoted = [block for block in blocks("python") if not block.startswith("# tests/")]
+    quoted = [block for block in blocks("python") if not block.startswith(("# tests/", '"""Avoid'))]
     assert len(quoted) >= 5
     for block in quoted:
         assert any(block in source for source in sources), block
+
+
+def test_the_whole_game_obeys_the_laws() -> None:
+    (code,) = [block for block in blocks("python") if block.startswith('"""Avoid')]
+    (project,) = [block for block in blocks("toml") if "avoid" in block]
+    assert tomllib.loads(project)["project"]["entry-points"]["genpolicy.games"] == {"avoid": "avoid:AvoidGame"}
+    module: dict[str, Any] = {"__name__": "avoid"}
+    exec(compile(code, "avoid.py", "exec"), module)
+    assert sum(bool(line.strip()) for line in code.splitlines()) <= 75
+    # Tic-tac-toe's counts: the first line of three, which ends both games, can stand at ply 5.
+    perft = {1: 9, 2: 72, 3: 504, 4: 3024}
+    check_game(module["AvoidGame"](), perft=perft, bad_texts=["no position", "XXXXXXXXX"])
 
 
 def test_the_readers_own_test_is_python() -> None:
