@@ -275,7 +275,7 @@ def test_moves_and_texts_are_limited(client: Client) -> None:
     ],
 )
 def test_nonsense_is_told_in_words(client: Client, body: bytes, word: str) -> None:
-    for path in ("/api/position", "/api/decide", "/api/export"):
+    for path in ("/api/position", "/api/decide", "/api/export", "/api/import"):
         reply = client.post(path, body)
         assert reply.status == 400, reply.body
         if path == "/api/position" and b"seed" not in body:

@@ -22,6 +22,7 @@ from genpolicy_play.drawing import board_of, board_svg
 from genpolicy_play.web.catalog import Catalog
 from genpolicy_play.web.deciding import DECIDE_FIELDS, DecisionRequest
 from genpolicy_play.web.exporting import EXPORT_FIELDS, exported
+from genpolicy_play.web.importing import IMPORT_FIELDS, imported
 from genpolicy_play.web.middleware import FAILED, Guard, Hosts, error_response
 from genpolicy_play.web.positions import (
     POSITION_FIELDS,
@@ -85,6 +86,7 @@ class Application:
             Route("/api/position", self.position, methods=["POST"]),
             Route("/api/decide", Decide(self), methods=["POST"]),
             Route("/api/export", self.export, methods=["POST"]),
+            Route("/api/import", self.import_game, methods=["POST"]),
         ]
 
     async def work(self, call: Callable[[], ResultT], *, long: bool = False) -> ResultT:
@@ -163,6 +165,12 @@ class Application:
     def _export(self, fields: Fields) -> tuple[str, bytes]:
         cache = require_game(self.catalog.games, fields.text("game"))
         return exported(cache.game, position_of(fields, cache), fields)
+
+    async def import_game(self, request: Request) -> Response:
+        """The moves of a pasted game."""
+        fields = Fields(read_object(await request.body()), IMPORT_FIELDS)
+        cache = require_game(self.catalog.games, fields.text("game"))
+        return JSONResponse(await self.work(partial(imported, cache.game, fields), long=True))
 
     def decision_request(self, fields: Fields) -> DecisionRequest:
         """The decision that a client requests.

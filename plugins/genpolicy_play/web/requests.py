@@ -126,6 +126,22 @@ class Fields:
         """As ``text``; None where it is missing, null or empty."""
         return self.text(name, "", most=most) or None
 
+    def content(self, name: str, *, most: int) -> str:
+        """The content of a text file, of any number of lines.
+
+        Raises:
+            RequestError: missing, empty, not a text, too long, or with control characters.
+        """
+        value = self._values.get(name)
+        if not isinstance(value, str) or not value.strip():
+            raise RequestError(f"{name} must be a text that is not empty, got {quoted(value)}")
+        if len(value) > most:
+            raise RequestError(f"{name} may have at most {most:,} characters, got {len(value):,}")
+        allowed = "\n\r\t\f"
+        if strange := {each for each in value if (each < " " and each not in allowed) or "\ud800" <= each <= "\udfff"}:
+            raise RequestError(f"{name} must hold no control characters, got {quoted(min(strange))}")
+        return value
+
     def texts(self, name: str, *, most: int, length: int) -> list[str]:
         """A list of texts; [] where it is missing or null.
 

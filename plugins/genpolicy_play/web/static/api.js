@@ -55,6 +55,9 @@ export async function exported(question) {
   return { blob: await response.blob(), name: named ? named[1] : `game${question.format}` };
 }
 
+/** The moves of a pasted game: `{start, moves, players}`. */
+export const imported = async (game, text) => (await ask("/api/import", { game, text })).json();
+
 /**
  * A policy's answer, line by line as the server sends it: each denoising step, then the decision.
  *

@@ -6,6 +6,7 @@ import { Column } from "./column.js";
 import { complain, dress, showTrouble, wire } from "./controls.js";
 import { askNewGame, choosePromotion, fillPlayers, textName } from "./dialogs.js";
 import { byId, canShow, el, percent } from "./dom.js";
+import { Graph } from "./graph.js";
 import { branch, swap, whence } from "./line.js";
 import { beginner, HUMAN, keep, restore, tidy } from "./store.js";
 
@@ -24,6 +25,7 @@ class Page {
       move: (move) => this.play(move.move),
       say: (text) => this.say(text),
     });
+    this.graph = new Graph(this);
     wire(this);
     dress(this);
     this.refresh({ first: true });
@@ -138,6 +140,7 @@ class Page {
     this.showMoves();
     this.showColumns();
     this.drawPlan();
+    this.graph.draw();
   }
 
   /** The number of a move in the list: "3." or, for the second of a pair, "3…". */
@@ -145,6 +148,11 @@ class Page {
     const pairs = this.game.protocol === "uci"; // 1. e4 e5; other games count each move
     const half = index + (pairs ? this.firstPlayer : 0);
     return pairs ? `${Math.floor(half / 2) + 1}${half % 2 ? "…" : "."}` : `${index + 1}.`;
+  }
+
+  /** A move of the list with its number, as people write it. */
+  moveName(index) {
+    return `${this.number(index)} ${this.write({ move: this.state.moves[index], label: this.state.labels[index] })}`;
   }
 
   showMoves() {
@@ -274,6 +282,12 @@ class Page {
     return this.refresh();
   }
 
+  /** Some moves back or on in the list, whoever made them. */
+  leaf(by) {
+    const to = Math.max(0, Math.min(this.state.ply + by, this.state.moves.length));
+    return to === this.state.ply ? undefined : this.goTo(to);
+  }
+
   /** One move back; against a policy, back to the last position in which the person was to move. */
   undo() {
     return this.goTo(this.stop(-1));
@@ -292,10 +306,11 @@ class Page {
     return to;
   }
 
-  start({ game, start, sides }) {
+  start({ game, start, sides, moves = [] }) {
     for (const column of this.columns.values()) column.clear();
     const other = game !== this.state.game;
-    Object.assign(this.state, { game, start, sides, moves: [], labels: [], ply: 0, held: false, former: null });
+    const held = moves.length > 0 && sides.some((side) => side !== HUMAN); // first, a person looks at a game that was opened
+    Object.assign(this.state, { game, start, sides, moves, labels: [], ply: moves.length, held, former: null });
     if (other) this.state.watched = [];
     tidy(this.state, this.offers);
     if (!this.state.watched.length) this.state.watched = beginner(this.offers, game);
@@ -340,7 +355,7 @@ class Page {
       byId("columns").append(this.columns.get(id).node);
     }
     if (!watched.includes(this.pointing)) this.pointing = watched[0];
-    const name = (index) => `${this.number(index)} ${this.write({ move: this.state.moves[index], label: this.state.labels[index] })}`;
+    const name = (index) => this.moveName(index);
     for (const [id, column] of this.columns) {
       const sides = this.state.sides.flatMap((side, player) => (side === id ? [this.game.players[player]] : []));
       column.mark({ pointing: id === this.pointing && this.state.arrows, plays: sides.length ? `plays ${sides.join(" and ")}` : "",

@@ -19,10 +19,14 @@ export class Board {
     this.picked = null;
     this.drag = null;
     this.lines = [];
+    this.notes = new Map(); // arrows and rings that a person drew, by their places
+    this.noted = null; // where the right button went down
+    this.pointed = false; // the focus came here by a click, not by keys
     root.addEventListener("pointerdown", (event) => this.#press(event));
     root.addEventListener("pointermove", (event) => this.#pull(event));
     root.addEventListener("pointerup", (event) => this.#release(event));
     root.addEventListener("pointercancel", () => this.#drop());
+    root.addEventListener("contextmenu", (event) => { if (event.target.closest("[data-place]")) event.preventDefault(); });
     // A finger on a piece that can move drags it; elsewhere on the board it scrolls the page. Browsers ignore
     // touch-action inside a drawing.
     root.addEventListener("touchstart", (event) => {
@@ -30,13 +34,17 @@ export class Board {
     }, { passive: false });
     root.addEventListener("keydown", (event) => this.#key(event));
     root.addEventListener("focusin", (event) => this.#focus(event));
-    root.addEventListener("focusout", () => this.#mark());
+    root.addEventListener("focusout", (event) => {
+      if (!root.contains(event.relatedTarget)) this.pointed = false;
+      this.#mark();
+    });
   }
 
   /** Show a position of `/api/position`; `playable` says whether its moves may be made here. */
   show(position, { playable, fallsDown }) {
     const held = this.root.contains(document.activeElement);
     this.#drop();
+    if (this.position?.text !== position.text) this.notes = new Map();
     this.position = position;
     this.fallsDown = fallsDown;
     this.moves = playable ? position.legal : [];
@@ -59,7 +67,8 @@ export class Board {
     this.lines = lines;
     if (!this.svg) return;
     const unit = this.#unit();
-    this.above.replaceChildren(...lines.flatMap((line) => this.#arrow(line, unit)));
+    const notes = [...this.notes.values()].map((note) => ({ ...note, strength: 0.7, hue: "note" }));
+    this.above.replaceChildren(...[...lines, ...notes].flatMap((line) => this.#arrow(line, unit)));
   }
 
   /** Pick up the piece at a place (null puts it back) and show where it can go. */
@@ -71,6 +80,7 @@ export class Board {
 
   /** Move the focus to the board, to the place that the Tab key reaches. */
   focus() {
+    this.pointed = false;
     this.places?.get(this.focused)?.focus();
   }
 
@@ -151,6 +161,7 @@ export class Board {
         group.append(shape("circle", { class: name, cx: end.x, cy: end.y, r: unit * 0.36, "stroke-width": unit * width }));
       }
     }
+    if (number === undefined) return [shape("g", { class: kind }, group)];
     const text = shape("text", { ...badge, "font-size": unit * 0.22, dy: "0.36em", "text-anchor": "middle" });
     text.textContent = String(number);
     const disc = shape("circle", { class: "disc", cx: badge.x, cy: badge.y, r: unit * 0.16 });
@@ -164,9 +175,22 @@ export class Board {
     return hit && this.root.contains(hit) ? Number(hit.dataset.place) : null;
   }
 
+  /** The right button: an arrow between two places, or a ring on one; again, to take it away. */
+  #note(from, to) {
+    const key = `${from} ${to}`;
+    if (!this.notes.delete(key)) this.notes.set(key, { source: from === to ? -1 : from, target: to });
+    this.arrows(this.lines);
+  }
+
   #press(event) {
-    if (event.button !== 0 || this.drag) return;
+    this.pointed = true;
     const number = this.#under(event);
+    if (event.button === 2 && !this.drag) this.noted = number;
+    if (event.button !== 0 || this.drag) return;
+    if (this.notes.size) {
+      this.notes.clear();
+      this.arrows(this.lines);
+    }
     if (number === null) return;
     const fresh = this.picked !== number && this.#from(number).length > 0 && !this.#targets().includes(number);
     this.drag = { number, fresh, x: event.clientX, y: event.clientY, ghost: null, id: event.pointerId };
@@ -201,6 +225,12 @@ export class Board {
   }
 
   #release(event) {
+    if (event.button === 2 && this.noted !== null) {
+      const to = this.#under(event);
+      if (to !== null) this.#note(this.noted, to);
+      this.noted = null;
+      return;
+    }
     const drag = this.drag;
     if (!drag || event.pointerId !== drag.id) return;
     const number = this.#under(event);
@@ -267,6 +297,8 @@ export class Board {
     if (!on) return;
     const number = Number(on.dataset.place);
     if (event.key in DIRECTIONS) {
+      if (this.pointed && /Left|Right/.test(event.key)) return; // they go through the moves
+      this.pointed = false;
       const next = this.#neighbour(number, DIRECTIONS[event.key]);
       if (next !== null) this.places.get(next).focus({ preventScroll: true });
     } else if (event.key === "Enter" || event.key === " ") this.#choose(number);

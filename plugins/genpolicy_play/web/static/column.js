@@ -3,6 +3,7 @@
 import { decide } from "./api.js";
 import { calm, el, percent } from "./dom.js";
 import { optionFields } from "./options.js";
+import { savePicture } from "./picture.js";
 import { parseSvg, places, trim } from "./svg.js";
 
 const STEP_MS = 380; // slow enough for the eye to follow
@@ -182,6 +183,7 @@ export class Column {
     this.facts = el("p", { class: "facts" });
     const again = tool("Analyse", "Analyse the position", () => this.page.again());
     this.another = tool("Another dream", "Dream again with the next seed", () => this.page.again(true), { hidden: true });
+    this.saver = tool("Save picture", "Save what is shown as a PNG", () => this.#save(), { hidden: true });
     this.strength = el("details", { class: "strength" }, el("summary", { text: "Strength and settings" }),
       el("p", { class: "hint", text: "Takes effect from the next move." }),
       optionFields(policy, this.page.options(), this.page.setOption));
@@ -190,7 +192,7 @@ export class Column {
     const touched = () => this.page.touched();
     this.node = el("article", { class: `column hue-${this.hue}`, "aria-label": name, "aria-busy": "false", "data-policy": policy.id, tabIndex: -1, on: { pointerdown: touched, focusin: touched } },
       el("header", {}, el("h3", { text: policy.label }), this.badge, el("span", { class: "spring" }), this.pointer, this.closer),
-      this.about, this.note, this.hint, this.body, el("footer", {}, again, this.another), this.strength);
+      this.about, this.note, this.hint, this.body, el("footer", {}, again, this.another, this.saver), this.strength);
     this.clear();
   }
 
@@ -200,7 +202,7 @@ export class Column {
     Object.assign(this, { steps: [], at: -1, decision: null, question: null });
     this.note.replaceChildren("Not analysed yet.");
     this.note.classList.remove("bad");
-    this.another.hidden = true;
+    this.another.hidden = this.saver.hidden = true;
     this.#empty();
   }
 
@@ -284,6 +286,7 @@ export class Column {
       typeof decision.plies_left === "number" ? `about ${Math.max(1, Math.round(decision.plies_left))} plies left` : "",
       legality.length > 1 ? `imagined line: ${legalWords(sound < 0 ? legality.length : sound, legality.length)}` : "",
     ].filter(Boolean).join(" · ");
+    this.saver.hidden = !decision.svg;
     this.page.changed();
   }
 
@@ -398,6 +401,16 @@ export class Column {
     const then = typeof share === "number" ? `, where p(a₀) gave it ${percent(share)}` : "";
     if (this.steps.length < 2) return `The bars are p(a₀), the network's probabilities of the first move; the sampler drew ${name} from them.`;
     return `The bars are p(a₀), the network's probabilities of the first move at this step; the sampler settled on ${name} at step ${open + 2}${then}.`;
+  }
+
+  /** Save the step shown as a picture. */
+  async #save() {
+    const { decision } = this;
+    const boards = this.steps.length ? this.steps[this.at].boards ?? [] : (decision.candidates ?? []).filter(({ svg }) => svg);
+    const step = this.steps.length > 1 ? `step ${this.at + 1} of ${this.steps.length}, ` : "";
+    const line = this.#actions().map((action) => this.page.write(action)).join(" ");
+    await savePicture({ title: `${this.policy.label}: ${this.page.write(decision)}`, under: `${step}imagines ${line}; ${this.position.text}`,
+      root: decision.svg, boards }, `${this.policy.label}-${decision.move}`.replace(/[^\w.-]+/g, "-"));
   }
 
   /** Offer to play the move, unless it was played there. */

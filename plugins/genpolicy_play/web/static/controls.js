@@ -45,6 +45,7 @@ export function wire(page) {
   click("help-open", () => byId("help").showModal());
   click("export", () => save(page));
   click("copy", () => copy(page));
+  click("link", () => copyText(location.href, "Link copied.", location.href));
   click("look", () => page.lookAll());
   click("go", () => { page.state.held = false; page.refresh({ quiet: true }); });
   click("hold", () => { page.state.held = true; page.turnNumber += 1; keep(page.state); page.show(); });
@@ -128,12 +129,15 @@ async function save(page) {
   }
 }
 
-async function copy(page) {
+const copy = ({ position: { text } }) => copyText(text, `Copied: ${text}`, `The position: ${text}`);
+
+/** Put a text into the clipboard; without one, show it, so that it can be selected. */
+async function copyText(text, done, instead) {
   try {
-    await navigator.clipboard.writeText(page.position.text);
-    byId("notice").textContent = `Copied: ${page.position.text}`;
+    await navigator.clipboard.writeText(text);
+    byId("notice").textContent = done;
   } catch (error) {
-    byId("notice").textContent = `The position: ${page.position.text}`; // without a clipboard it can be selected there
+    byId("notice").textContent = instead;
     console.info("no clipboard:", error.message);
   }
 }

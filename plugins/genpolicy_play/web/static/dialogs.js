@@ -1,6 +1,6 @@
 /** The dialogs: which of several moves, which new game. */
 
-import { position, Trouble } from "./api.js";
+import { imported, position, Trouble } from "./api.js";
 import { byId, el } from "./dom.js";
 import { HUMAN } from "./store.js";
 import { parseSvg, places, spot } from "./svg.js";
@@ -65,7 +65,7 @@ export function askNewGame(offers, state) {
   const wrong = byId("new-error");
   const fill = () => {
     const game = offers.games.find((offered) => offered.spec === gameField.value);
-    byId("new-start-label").textContent = `From ${textName(game)} (empty: the usual start)`;
+    byId("new-start-label").textContent = `${textName(game)}${(game.file_suffixes ?? []).length ? ` or a game (${game.file_suffixes.map((suffix) => suffix.slice(1).toUpperCase()).join(", ")})` : ""}; empty: the usual start`;
     textField.placeholder = game.start ?? "";
     sides.forEach((side, index) => {
       fillPlayers(side, offers, game.spec, state.game === game.spec ? state.sides[index] : HUMAN);
@@ -80,6 +80,8 @@ export function askNewGame(offers, state) {
   gameField.replaceChildren(...offers.games.map((game) => el("option", { value: game.spec, text: game.title ?? game.spec })));
   gameField.value = state.game;
   textField.value = "";
+  byId("new-file").value = "";
+  byId("new-file").onchange = async ({ target }) => { if (target.files[0]) textField.value = await textOf(target.files[0]); };
   gameField.onchange = fill;
   fill();
   dialog.showModal();
@@ -88,10 +90,9 @@ export function askNewGame(offers, state) {
     let made = null;
     byId("new-form").onsubmit = async (event) => {
       event.preventDefault();
-      const start = textField.value.trim() || null;
+      const game = gameField.value;
       try {
-        await position({ game: gameField.value, start, moves: [] });
-        made = { game: gameField.value, start, sides: sides.map((side) => side.value) };
+        made = { game, ...(await opened(game, textField.value.trim())), sides: sides.map((side) => side.value) };
         dialog.close();
       } catch (error) {
         if (!(error instanceof Trouble)) throw error;
@@ -101,6 +102,34 @@ export function askNewGame(offers, state) {
     };
     dialog.addEventListener("close", () => answer(made), { once: true });
   });
+}
+
+/**
+ * What a pasted text holds: a position, or else a game.
+ *
+ * @throws {Trouble} neither; the message is about the game where the text looks like one
+ */
+async function opened(game, text) {
+  if (!text) return { start: null };
+  const isGame = text.includes("\n") || /^(1\s*\.|[▲△☗☖])/.test(text);
+  const wrong = isGame ? null : await position({ game, start: text, moves: [] }).then(() => null, (error) => error);
+  if (!isGame && wrong === null) return { start: text };
+  try {
+    const { start, moves } = await imported(game, text);
+    return { start, moves };
+  } catch (error) {
+    throw wrong ?? error;
+  }
+}
+
+/** The text of a file. Older Japanese programs write Shift-JIS. */
+async function textOf(file) {
+  const bytes = await file.arrayBuffer();
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+  } catch {
+    return new TextDecoder("shift_jis").decode(bytes);
+  }
 }
 
 /** Fill a select with a person and the policies of a game. */

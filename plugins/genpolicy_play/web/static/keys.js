@@ -19,6 +19,13 @@ export function listenToKeys(page) {
     "]": () => page.turnSteps((column) => column.turn(1)),
     "?": () => byId("help").showModal(),
   };
+  const turns = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity };
+  document.addEventListener("keydown", (event) => { // the board keeps the arrows that move between its squares
+    if (!(event.key in turns) || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
+    if (event.target.closest("input, textarea, select, dialog[open]") || document.querySelector("dialog[open]")) return;
+    event.preventDefault();
+    page.leaf(turns[event.key]);
+  });
   document.addEventListener("keydown", (event) => {
     const key = event.key.toLowerCase();
     const typing = event.target.closest("input:not([type=checkbox], [type=range]), textarea")

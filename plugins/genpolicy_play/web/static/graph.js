@@ -1,0 +1,113 @@
+/** The evaluation along the game: what a policy thinks of each position, as a line that leads to the moves. */
+
+import { decide, Trouble } from "./api.js";
+import { byId, percent } from "./dom.js";
+import { shape } from "./svg.js";
+
+const [WIDTH, HEIGHT] = [600, 90]; // units of the drawing
+const SWING = 0.2; // of the chances: a move that changes them by more is marked
+
+export class Graph {
+  /** @param {Object} page `state`, `game`, `question(moves)`, `attended`: the column whose policy is asked, `goTo(ply)`. */
+  constructor(page) {
+    this.page = page;
+    this.root = byId("graph");
+    this.line = null; // what was evaluated: game, start and moves
+    this.chances = []; // of the first player, for each ply; null where nobody knows
+    byId("evaluate").addEventListener("click", () => (this.abort ? this.abort.abort() : this.evaluate()));
+    this.root.addEventListener("click", (event) => {
+      const { left, width } = this.root.getBoundingClientRect();
+      const last = Math.max(1, this.chances.length - 1);
+      page.goTo(Math.round(((event.clientX - left) / width) * last));
+    });
+  }
+
+  /** Ask the policy of the column used last about every position of the line. */
+  async evaluate() {
+    const { page } = this;
+    const column = page.attended;
+    if (!column) return this.#say("No policy is shown.");
+    const { game, start } = page.state;
+    const moves = [...page.state.moves];
+    const abort = new AbortController();
+    Object.assign(this, { abort, line: { game, start, moves }, chances: [] });
+    byId("evaluate").textContent = "Stop";
+    try {
+      for (let ply = 0; ply <= moves.length; ply += 1) {
+        this.#say(`${column.policy.label}: position ${ply + 1} of ${moves.length + 1}`);
+        this.chances.push(await this.#chance(column, moves.slice(0, ply), ply, abort.signal));
+        if (!this.#fits()) return this.#say("The game has changed; evaluate it again.");
+        this.draw();
+      }
+      this.#say(this.chances.some((chance) => chance !== null) ? this.words() : `${column.policy.label} gives no value to positions. Use another policy, such as one with a search.`);
+    } catch (error) {
+      if (abort.signal.aborted) this.#say("Stopped.");
+      else if (error instanceof Trouble) this.#say(error.message);
+      else throw error;
+    } finally {
+      this.abort = null;
+      byId("evaluate").textContent = "Evaluate the game";
+    }
+  }
+
+  async #chance(column, moves, ply, signal) {
+    const question = { ...this.page.question(moves), policy: column.policy.id, options: this.page.state.options[column.policy.id] ?? {}, dream: false, seed: this.page.state.seed };
+    let win = null;
+    try {
+      for await (const { decision } of decide(question, signal)) if (decision) win = decision.win_probability;
+    } catch (error) {
+      if (error.kind !== "refused" || ply < this.line.moves.length) throw error;
+      return this.#result(); // the game is over in the last position
+    }
+    return typeof win !== "number" ? null : (this.page.firstPlayer + ply) % 2 === 0 ? win : 1 - win;
+  }
+
+  /** Whether what was evaluated are the moves on the page. */
+  #fits() {
+    const { line, page: { state } } = this;
+    return line !== null && line.game === state.game && line.start === state.start && line.moves.join() === state.moves.join();
+  }
+
+  #result() {
+    const outcome = this.page.state.ply === this.line.moves.length ? this.page.position.outcome : null;
+    return outcome ? { 0: 1, 1: 0 }[outcome.winner] ?? 0.5 : null;
+  }
+
+  /** Show the line as far as it belongs to the moves on the page, with the position on the board marked. */
+  draw() {
+    const { line, page: { state } } = this;
+    const fits = this.#fits();
+    const known = fits ? this.chances.map((chance, ply) => ({ chance, ply })).filter(({ chance }) => chance !== null) : [];
+    this.root.toggleAttribute("hidden", known.length === 0);
+    if (!known.length) {
+      if (line && !fits) this.#say("");
+      return;
+    }
+    const x = (ply) => (WIDTH * ply) / Math.max(1, line.moves.length);
+    const y = (chance) => HEIGHT * (1 - chance);
+    const points = known.map(({ chance, ply }) => `${x(ply).toFixed(1)},${y(chance).toFixed(1)}`);
+    const swings = known.filter(({ chance, ply }, index) => index > 0 && known[index - 1].ply === ply - 1 && Math.abs(chance - known[index - 1].chance) >= SWING);
+    this.root.replaceChildren(
+      shape("polygon", { class: "area", points: `${x(known[0].ply)},${HEIGHT} ${points.join(" ")} ${x(known.at(-1).ply)},${HEIGHT}` }),
+      shape("line", { class: "half", x1: 0, x2: WIDTH, y1: HEIGHT / 2, y2: HEIGHT / 2 }),
+      shape("polyline", { class: "chances", points: points.join(" ") }),
+      ...swings.map(({ chance, ply }) => shape("circle", { class: "swing", cx: x(ply), cy: y(chance), r: 5 })),
+      shape("line", { class: "here", x1: x(state.ply), x2: x(state.ply), y1: 0, y2: HEIGHT }));
+    this.root.setAttribute("viewBox", `-4 -4 ${WIDTH + 8} ${HEIGHT + 8}`);
+    this.root.setAttribute("aria-label", this.words());
+  }
+
+  /** The line in words: where it begins and ends, and the largest swing. */
+  words() {
+    const known = this.chances.map((chance, ply) => ({ chance, ply })).filter(({ chance }) => chance !== null);
+    if (!known.length) return "";
+    const name = this.page.game.players[0];
+    const swing = known.slice(1).map(({ chance, ply }, index) => ({ ply, by: Math.abs(chance - known[index].chance) })).sort((a, b) => b.by - a.by)[0];
+    const most = swing && swing.by >= SWING ? `; the largest change, ${percent(swing.by)}, by ${this.page.moveName(swing.ply - 1)}` : "";
+    return `${name} wins with ${percent(known[0].chance)} at first, ${percent(known.at(-1).chance)} at last${most}.`;
+  }
+
+  #say(text) {
+    byId("graph-note").textContent = text;
+  }
+}

@@ -1,0 +1,61 @@
+/** A picture of what a column shows, drawn here: the browser makes a PNG of the drawings that the server sent. */
+
+import { el } from "./dom.js";
+
+const [WIDTH, MARGIN, GAP, HEAD] = [1200, 32, 24, 96]; // pixels
+const ROOT = 520; // width of the position
+const FUTURE = 300; // of an imagined board
+const DARK = "#23262d";
+const FAINT = "#5c6069";
+
+/**
+ * Save a title, a position and imagined boards as one picture.
+ *
+ * @param {{title: string, under: string, root: string, boards: {svg: string, caption: string}[]}} shown
+ * @param {string} name The file's name without its end.
+ */
+export async function savePicture(shown, name) {
+  const root = await image(shown.root);
+  const boards = await Promise.all(shown.boards.map(async ({ svg, caption }) => ({ caption, drawn: await image(svg) })));
+  const rootHeight = (ROOT * root.height) / root.width;
+  const room = WIDTH - 2 * MARGIN;
+  const beside = Math.max(1, Math.floor((room - ROOT) / (FUTURE + GAP))); // columns of boards beside the position
+  const boardHeight = boards.length ? Math.max(...boards.map(({ drawn }) => (FUTURE * drawn.height) / drawn.width)) + 34 : 0;
+  const rows = Math.ceil(boards.length / beside);
+  const height = HEAD + Math.max(rootHeight, rows * boardHeight) + MARGIN;
+  const canvas = el("canvas", { width: WIDTH, height: Math.ceil(height) });
+  const pen = canvas.getContext("2d");
+  const font = getComputedStyle(document.documentElement).fontFamily;
+  const write = (text, x, y, size, colour, weight = "") => {
+    pen.font = `${weight} ${size}px ${font}`;
+    pen.fillStyle = colour;
+    pen.fillText(text, x, y, WIDTH - x - MARGIN);
+  };
+  pen.fillStyle = "#fffefb";
+  pen.fillRect(0, 0, canvas.width, canvas.height);
+  write(shown.title, MARGIN, 44, 28, DARK, "bold");
+  write(shown.under, MARGIN, 74, 17, FAINT);
+  pen.drawImage(root, MARGIN, HEAD, ROOT, rootHeight);
+  boards.forEach(({ drawn, caption }, index) => {
+    const x = MARGIN + ROOT + GAP + (index % beside) * (FUTURE + GAP);
+    const y = HEAD + Math.floor(index / beside) * boardHeight;
+    pen.drawImage(drawn, x, y, FUTURE, (FUTURE * drawn.height) / drawn.width);
+    write(caption, x, y + boardHeight - 14, 15, FAINT);
+  });
+  const blob = await new Promise((done) => canvas.toBlob(done, "image/png"));
+  const link = el("a", { href: URL.createObjectURL(blob), download: `${name}.png` });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+/** A drawing as an image with its size, which not every browser reads off a viewBox. */
+async function image(text) {
+  const root = new DOMParser().parseFromString(text, "image/svg+xml").documentElement;
+  const [, , width, height] = root.getAttribute("viewBox").split(/[ ,]+/).map(Number);
+  root.setAttribute("width", String(width));
+  root.setAttribute("height", String(height));
+  const drawn = new Image(width, height);
+  drawn.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(new XMLSerializer().serializeToString(root))}`;
+  await drawn.decode();
+  return drawn;
+}

@@ -1,0 +1,197 @@
+"""Going through a game on the page: keys, pasted and opened games, own arrows, the evaluation along it, pictures."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from typing import Any
+
+import pytest
+
+from tests.play.web_page import DESK, PHONE, WebPage, accessible, chess_place, expect, tab
+
+PGN = '[White "Ann"]\n[Black "Bob"]\n\n1. e4 e5 2. Nf3 Nc6 3. Bb5 a6 *\n'
+LABELS = ["e4", "e5", "Nf3", "Nc6", "Bb5", "a6"]
+KIF = "手合割：平手\n手数----指手---------消費時間--\n   1 ７六歩(77)\n   2 ３四歩(33)\n"
+SIZES = {"desk": DESK, "laptop": {"viewport": {"width": 1366, "height": 768}}, "phone": PHONE}
+
+
+def opened(web: WebPage, text: str = PGN, game: str = "chess") -> WebPage:
+    """The page after a game was pasted into the dialogue."""
+    web.open(game, text)
+    return web
+
+
+def at_ply(web: WebPage, ply: int) -> None:
+    """Wait until so many moves are on the board."""
+    current = web.page.locator("#moves button[aria-current]")
+    expect(web.page.locator("#moves .later")).to_have_count(len(LABELS) - ply)
+    expect(current).to_have_count(min(ply, 1))
+    if ply:
+        expect(current).to_have_text(LABELS[ply - 1])
+
+
+def test_arrow_keys_go_through_the_moves(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        opened(web)
+        web.wait_moves(*LABELS)
+        web.page.evaluate("document.activeElement.blur()")
+        for key, ply in (
+            ("ArrowLeft", 5),
+            ("ArrowLeft", 4),
+            ("Home", 0),
+            ("ArrowLeft", 0),
+            ("ArrowRight", 1),
+            ("End", 6),
+        ):
+            web.page.keyboard.press(key)
+            at_ply(web, ply)
+        web.place(chess_place("e4")).click()  # a mouse on the board does not take the arrows away
+        web.page.keyboard.press("ArrowLeft")
+        at_ply(web, 5)
+        web.page.keyboard.press("b")  # the keys do: on the board they move between squares
+        focused = "Number(document.activeElement.dataset.place)"
+        before = web.page.evaluate(focused)
+        web.page.keyboard.press("ArrowUp")
+        assert web.page.evaluate(focused) != before
+        at_ply(web, 5)
+        web.page.focus("#seed")
+        web.page.keyboard.press("Home")
+        at_ply(web, 5)
+
+
+@pytest.mark.parametrize("text", ["1. e4 e5 2. Nf3 Nc6 3. Bb5 a6", PGN], ids=["moves", "pgn"])
+def test_a_game_is_pasted(browser: Any, web_address: str, text: str) -> None:
+    with tab(browser, web_address) as web:
+        opened(web, text)
+        web.wait_moves(*LABELS)
+        at_ply(web, 6)
+
+
+def test_a_kif_in_shift_jis_is_opened(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.page.goto(web_address)
+        web.page.wait_for_selector("#board [data-place]")
+        web.page.click("#new")
+        web.page.select_option("#new-kind", "shogi")
+        file = {"name": "game.kif", "mimeType": "text/plain", "buffer": KIF.encode("shift_jis")}
+        web.page.set_input_files("#new-file", file)
+        expect(web.page.locator("#new-start")).to_have_value(KIF)
+        web.page.click("#new-form button[type=submit]")
+        web.wait_num_moves(2)
+        web.wait_status("Black to move")
+
+
+def test_a_wrong_game_is_explained_in_the_dialogue(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.page.goto(web_address)
+        web.page.wait_for_selector("#board [data-place]")
+        web.page.click("#new")
+        for text, words in (("1. e4 e5 2. Nf6", "move 2. 'Nf6' is illegal"), ("8/8/8", "is not a FEN")):
+            web.page.fill("#new-start", text)
+            web.page.click("#new-form button[type=submit]")
+            expect(web.page.locator("#new-error")).to_contain_text(words)
+
+
+def test_the_right_button_draws_arrows(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.open("chess")
+        mouse, notes = web.page.mouse, web.page.locator("#board .hue-note")
+
+        def draw(source: str, target: str) -> None:
+            mouse.move(*web.middle(chess_place(source)))
+            mouse.down(button="right")
+            mouse.move(*web.middle(chess_place(target)), steps=3)
+            mouse.up(button="right")
+
+        draw("e2", "e4")
+        expect(notes).to_have_count(1)
+        draw("d5", "d5")
+        expect(notes.locator(".ring")).to_have_count(1)
+        draw("e2", "e4")
+        expect(notes).to_have_count(1)
+        web.shoot("chess-own-arrows", full=False)
+        web.drag(chess_place("e2"), chess_place("e4"))
+        web.wait_moves("e4")
+        expect(notes).to_have_count(0)
+
+
+def evaluated(web: WebPage, chances: list[float]) -> None:
+    """Answer every decision with a value: that of the player to move, first White's."""
+
+    def answer(route: Any) -> None:
+        ply = len(json.loads(route.request.post_data)["moves"])
+        win = chances[ply] if ply % 2 == 0 else 1 - chances[ply]
+        decision = {"move": "a2a3", "label": "a3", "win_probability": win, "policy": [], "line": [], "legality": []}
+        route.fulfill(body=json.dumps({"decision": decision}) + "\n", content_type="application/x-ndjson")
+
+    web.page.route("**/api/decide", answer)
+
+
+def test_the_evaluation_along_the_game(browser: Any, web_address: str) -> None:
+    chances = [0.5, 0.52, 0.5, 0.55, 0.2, 0.25, 0.3]
+    with tab(browser, web_address) as web:
+        evaluated(web, chances)
+        opened(web)
+        web.page.click("#evaluate")
+        expect(web.page.locator("#graph-note")).to_contain_text("White wins with 50 % at first, 30 % at last")
+        expect(web.page.locator("#graph-note")).to_contain_text("the largest change, 35 %, by 2… Nc6")
+        expect(web.page.locator("#graph .swing")).to_have_count(1)
+        points = web.page.locator("#graph .chances").get_attribute("points").split()
+        assert [round(1 - float(point.split(",")[1]) / 90, 2) for point in points] == chances
+        box = web.page.locator("#graph").bounding_box()
+        web.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 10)
+        at_ply(web, 3)
+        web.shoot("chess-evaluation")
+        web.click(chess_place("g8"), chess_place("f6"))
+        web.wait_moves("e4", "e5", "Nf3", "Nf6")
+        expect(web.page.locator("#graph")).to_be_hidden()  # another game than the one that was evaluated
+
+
+def test_a_policy_without_values_says_so(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        opened(web, "1. e4 e5")
+        web.page.click("#evaluate")
+        expect(web.page.locator("#graph-note")).to_contain_text("gives no value to positions")
+        expect(web.page.locator("#graph")).to_be_hidden()
+
+
+def test_a_picture_is_saved(browser: Any, web_address: str) -> None:
+    image = pytest.importorskip("PIL.Image", reason="needs the extra [show]")
+    with tab(browser, web_address) as web:
+        opened(web)
+        web.settle()
+        with web.page.expect_download() as saved:
+            web.page.get_by_role("button", name=re.compile("^Save picture")).first.click()
+        assert re.fullmatch(r"dreamer-\w+\.png", saved.value.suggested_filename)
+        picture = image.open(io.BytesIO(saved.value.path().read_bytes()))
+        assert picture.format == "PNG"
+        assert picture.width == 1200
+        assert len(set(picture.convert("RGB").resize((60, 30)).getdata())) > 20  # boards, not an empty sheet
+
+
+def test_the_link_opens_the_position(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        opened(web)
+        web.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        web.page.click("#link")
+        expect(web.page.locator("#notice")).to_have_text("Link copied.")
+        link = web.page.evaluate("navigator.clipboard.readText()")
+    with tab(browser, web_address) as other:
+        other.page.goto(link)
+        other.wait_moves(*LABELS)
+
+
+@pytest.mark.parametrize("look", SIZES.values(), ids=SIZES)
+def test_nothing_is_out_of_place(browser: Any, web_address: str, look: Any) -> None:
+    with tab(browser, web_address, look) as web:
+        evaluated(web, [0.5, 0.52, 0.5, 0.55, 0.2, 0.25, 0.3])
+        opened(web)
+        web.page.click("#evaluate")
+        expect(web.page.locator("#graph-note")).to_contain_text("at last")
+        assert web.fits()
+        web.shoot(f"chess-moves-{look['viewport']['width']}")
+        accessible(web.page)
+        web.page.click("#new")
+        accessible(web.page)
