@@ -162,7 +162,7 @@ class RulesModel(SearchModel):
     Embeddings are states, so a repetition inside the tree, or one that began before the root, is seen by the rules. The
     end of the game is never evaluated: its reward is the outcome for the player who made the last move. A root that is
     drawn by rule but has legal moves is searched as any other. Where chance decides the priors are its probabilities,
-    the value is 0 and the evaluator is not asked.
+    and the value is the mean over its outcomes, which the evaluator judges.
 
     Args:
         game: The rules.
@@ -240,7 +240,19 @@ class RulesModel(SearchModel):
         rows = [row for row, is_chance in enumerate(chance) if not is_chance]
         for row, prior, value in zip(rows, *self._asked([states[row] for row in rows]), strict=True):
             priors[row], values[row] = prior, value
-        return priors, values, chance
+        thrown = [
+            (row, move, share)
+            for row, shares in enumerate(priors)
+            if chance[row] and shares is not None
+            for move, share in zip(self.game.legal(states[row]).tolist(), shares.tolist(), strict=True)
+        ]
+        if thrown:
+            after = self.expand([states[row] for row, _, _ in thrown], [move for _, move, _ in thrown])
+            for (row, _, share), reward, discount, value in zip(
+                thrown, after.rewards, after.discounts, after.values, strict=True
+            ):
+                values[row] += share * (reward + discount * value)
+        return priors, [min(1.0, max(-1.0, value)) for value in values], chance
 
     def _asked(self, states: Sequence[Any]) -> tuple[list[NDArray[np.float64] | None], list[float]]:
         """The evaluator's priors and values, checked."""

@@ -115,6 +115,23 @@ def test_visits_of_a_die_are_even() -> None:
         assert all(abs(visits - (tree.visits[node] - 1) / 6) <= 1 for visits in drawn_visits)
 
 
+@pytest.mark.parametrize("spec", [PIGLET, "pig:goal=20", "pig:goal=12,faces=3,bust=2"])
+def test_a_die_is_worth_the_mean_of_its_outcomes(spec: str) -> None:
+    """With exact values of all other positions, those of the dice are exact."""
+    game = genpolicy.load_game(spec)
+    oracle = PigOracle(game)
+
+    def exact(states: Sequence[Any]) -> tuple[list[Prior], list[float]]:
+        return [None] * len(states), [2 * oracle.win_probability(state) - 1 for state in states]
+
+    tree = Mcts(RulesModel(game, exact), MctsConfig(simulations=200)).search([game.parse()])[0].tree
+    dice = [node for node in range(len(tree)) if tree.chance[node]]
+    assert len(dice) > 5
+    for node in dice:
+        expected = 2 * oracle.win_probability(tree.embeddings[node]) - 1
+        assert tree.values[node] == pytest.approx(expected, abs=1e-9)
+
+
 def test_chance_is_not_evaluated() -> None:
     game = genpolicy.load_game("pig:goal=20")
     asked: list[Any] = []
