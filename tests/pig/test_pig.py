@@ -81,6 +81,24 @@ def test_goal_20_and_its_equations() -> None:
         assert oracle.win_probability(state) == pytest.approx(expected, abs=1e-9)
 
 
+@pytest.mark.parametrize(("spec", "holds", "choices"), [("pig:goal=20,faces=3", 1320, 3800), ("pig:goal=20", 0, 3800)])
+def test_where_holding_is_best(spec: str, holds: int, choices: int) -> None:
+    """The equations at every position with a choice. With six faces and so small a goal rolling is always best."""
+    game = PigGame(**dict(part.split("=") for part in spec.removeprefix("pig:").split(",")))
+    oracle, found = PigOracle(game), 0
+    for own in range(game.goal):
+        for other in range(game.goal):
+            for turn in range(1, game.goal - own):
+                state = game.parse(f"{own} {other} {turn} A choose")
+                thrown = [game.play(game.play(state, 0), face) for face in range(2, 2 + game.faces)]
+                busted, *others = (oracle.win_probability(after) for after in thrown)
+                roll = (1 - busted + sum(others)) / game.faces
+                hold = 1 - oracle.win_probability(game.parse(f"{own + turn} {other} 0 B choose"))
+                assert oracle.win_probability(state) == pytest.approx(max(roll, hold), abs=1e-9)
+                found += hold > roll + 1e-9
+    assert (found, game.goal * game.goal * (game.goal - 1) // 2) == (holds, choices)
+
+
 def test_labels_end_before_the_die_falls() -> None:
     game = genpolicy.load_game("pig:goal=20")
     hold, rolling, over = make_oracle("pig", game).analyse(
