@@ -209,6 +209,13 @@ def test_an_answer_is_that_of_the_policy_however_it_is_spelled() -> None:
         assert (line.moves[0], line.policy, line.value) == (decision.move, decision.policy, decision.value)
 
 
+def test_every_call_begins_with_the_same_seed() -> None:
+    with make_oracle("policy:random", GAME) as oracle:
+        first, again = (oracle.analyse([GAME.parse()] * 6, 1) for _ in range(2))
+    assert first == again
+    assert len({line.moves for line in first}) > 1, "one position six times in a call is six draws"
+
+
 def test_a_moved_folder_is_the_same_policy_and_a_changed_one_is_not(tmp_path: Path) -> None:
     shipped = policy_folder("tic-tac-toe")
     assert shipped is not None

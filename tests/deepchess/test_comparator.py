@@ -139,6 +139,18 @@ def test_pairs_differ_by_the_gap_are_drawn_anew_and_depend_on_seed_epoch_and_ind
     assert set(drawn.tolist()) == set(range(10, 41))  # every partner at the gap or beyond it
 
 
+def test_scores_are_those_of_the_player_to_move_and_values_player_0s(tmp_path: Path) -> None:
+    x, o = ".../.../... X", "X../.../... O"
+    records = [
+        Record(state=x, line="b2", game_id="g", ply=0, scores=("value:0.5",), split="test"),
+        Record(state=o, line="b2", game_id="g", ply=1, scores=("value:0.25",), split="test"),
+        Record(state=o, line="b2", game_id="h", ply=1, scores=("value:-1",), split="test"),
+    ]
+    data = write_dataset(tmp_path, CONNECT, records)
+    positions = Positions.read(data, "test", genpolicy.load_game(CONNECT), replace(SMALL, min_gap=0.1))
+    assert positions.value.tolist() == [0.5, -0.25, 1.0]
+
+
 def test_pairs_of_results_are_a_won_and_a_lost_game() -> None:
     pairs = Pairs(positions([1, 1, -1, 1]), 2.0, seed=0)
     first, second = pairs.pairs(np.arange(len(pairs)), 5)

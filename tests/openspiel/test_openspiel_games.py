@@ -266,6 +266,16 @@ def test_outcomes_are_openspiels_returns() -> None:
         assert game.outcome(last) == expected
 
 
+def test_the_mated_side_has_lost_though_openspiel_counts_it_as_the_second_player() -> None:
+    game = load_game("openspiel:chess")
+    state = game.parse()
+    assert game.rules.new_initial_state().current_player() == 1  # type: ignore[attr-defined]
+    for move in ("f3", "e5", "g4", "Qh4#"):
+        assert game.player(state) == (0 if move in ("f3", "g4") else 1)
+        state = game.play(state, game.move_from_text(state, move))
+    assert (game.player(state), game.outcome(state)) == (0, -1.0)
+
+
 def test_openspiels_own_player_is_an_opponent() -> None:
     """Its tree search with 100 simulations of one rollout takes the win that is there."""
     mcts = pytest.importorskip("open_spiel.python.algorithms.mcts")

@@ -14,7 +14,7 @@ from genpolicy.game import Game
 from genpolicy.policies.base import load_policy
 from genpolicy_arena.adjudication import Adjudication
 from genpolicy_arena.match import GameResult, GameTask, Match
-from genpolicy_arena.openings import draw_random
+from genpolicy_arena.openings import Opening, draw_random
 from genpolicy_common.labelled import labelled_positions
 from genpolicy_play.terminal import TerminalGame, self_play
 from genpolicy_play.web.positions import ReplayCache, described
@@ -54,6 +54,13 @@ def test_a_tournament_throws_the_dice(game: Game[Any]) -> None:
     assert all(each.ended == "rules" for each in first)
     faces = [face for each in first for face in dice_of(game, each.start, each.moves)]
     assert set(faces) == set("123456")
+    # Games of one opening have dice of their own.
+    start = Opening(game.format(game.parse()), (), "start")
+    results: list[GameResult] = []
+    Match(game, players, Adjudication(), None, 1).play(
+        [GameTask(i, i, f"{i}", "a", "a", start) for i in range(8)], results.append
+    )
+    assert len({dice_of(game, each.start, each.moves)[0] for each in results}) > 1
 
 
 def test_selfplay_keeps_natures_rows_without_a_label(game: Game[Any], tmp_path: Path) -> None:
