@@ -30,7 +30,7 @@ class Line:
     ended: bool = False
     """The game ends after the last move. False with fewer moves than the horizon: the line was merely cut."""
     move_values: dict[int, str] = field(default_factory=dict)
-    """Optional: score text of every legal move, for the player who makes it."""
+    """Optional: score text of every legal move, or of an engine's best few, for the player who makes it."""
     error: str | None = None
     """Why this position could not be labelled (then ``moves`` is empty); None when it could."""
     num_nodes: int = field(default=0, compare=False)

@@ -66,7 +66,7 @@ class Record:
     scores: tuple[str | None, ...] = ()
     """Score text (``genpolicy.values``) of each position of the line that was searched, for its player to move."""
     move_values: str | None = None
-    """Every legal move with its score for the player who makes it: ``"e2e4=cp:31 d2d4=cp:28"``."""
+    """Every legal move, or the best few, with its score for the player who makes it: ``"e2e4=cp:31 d2d4=cp:28"``."""
     played: str | None = None
     """The move that was played in the game."""
     result: float | None = None
@@ -85,7 +85,7 @@ class Record:
 
     @property
     def scored_moves(self) -> dict[str, str]:
-        """Score text of every legal move, from ``move_values``; empty where there are none."""
+        """Score text of each move that has one, from ``move_values``; empty where there are none."""
         pairs = (entry.partition("=") for entry in (self.move_values or "").split())
         return {move: score for move, _, score in pairs}
 

@@ -34,6 +34,7 @@ OWN_OPTIONS = (
     "threads",
     "hash_mb",
     "line",
+    "multipv",
     "timeout_s",
     "scale",
     "engine",
@@ -66,6 +67,8 @@ class EngineOracle(Oracle):
         hash_mb: Hash table of each, in MB (default 16). Or by the engine's name, ``Hash``.
         line: ``"pv"``: one search, its principal variation, searched on from its end where it is shorter than the
             horizon. ``"searched"``: a search at every step, which gives every step a score.
+        multipv: Where moves get values (``--move-values``), so many of the best get them, from one search with as many
+            variations; None: all, by a search each.
         timeout_s: An engine that needs longer for one search hangs: it is killed and the position tried again.
         options: Options of the engine by name, e.g. ``{"Skill Level": 5}``.
         scale: Scale of centipawns as win probability (``genpolicy.values``), for whoever reads the scores.
@@ -90,6 +93,7 @@ class EngineOracle(Oracle):
         threads: int | str | None = None,
         hash_mb: int | str | None = None,
         line: Literal["pv", "searched"] = "pv",
+        multipv: int | str | None = None,
         timeout_s: float | str = 60.0,
         options: Mapping[str, Any] | None = None,
         scale: float | str = CENTIPAWN_SCALE,
@@ -125,6 +129,11 @@ class EngineOracle(Oracle):
             timeout += self._limits["movetime_ms"] / 1000
         self.path = path = find_engine(engine)
         settings = {dialect.hash_option: str(self._hash_mb), **self._options}
+        self._num_valued = None if multipv is None else _at_least_1("multipv", multipv)
+        if self._num_valued is not None:
+            if "multipv" in map(str.lower, self._options):
+                raise ValueError("multipv and MultiPV are one option; give multipv, with --move-values")
+            settings, spelt["MultiPV"] = {**settings, "MultiPV": str(self._num_valued)}, "multipv"
         if self._threads > 1:
             settings = {"Threads": str(self._threads), **settings}
         words = {"nodes": "nodes {}", "depth": "depth {}", "movetime_ms": dialect.movetime}
@@ -148,6 +157,7 @@ class EngineOracle(Oracle):
             "line": self.line,
             "threads": self._threads,
             "hash_mb": self._hash_mb,
+            **({} if self._num_valued is None else {"multipv": self._num_valued}),
             "options": dict(self._options),
             "score_scale": "centipawns",
             "centipawn_scale": self.scale,
@@ -186,6 +196,10 @@ class EngineOracle(Oracle):
         """Drive blocks of tasks, one on each process (see ``Oracle.run``)."""
         if horizon < 1:
             raise ValueError(f"horizon must be at least 1, got {horizon}")
+        if self._num_valued is not None and not move_values:
+            raise ValueError(
+                f"multipv={self._num_valued} is for the values of moves: add --move-values, or take it out"
+            )
         return self._pool.run(
             None if block is None else [self._searches(task, horizon, move_values) for task in block]
             for block in blocks
@@ -217,7 +231,9 @@ class EngineOracle(Oracle):
         while len(moves) < horizon and not ended:
             num_wanted = 1 if self.line == "searched" else horizon - len(moves)
             # The moves, not the position after them: it saves a text, and the engine sees repetitions of the line.
-            result, found, after, ended = yield from self._search(self._text(root, [*past, *moves]), at, num_wanted)
+            number = self._num_valued and (self._num_valued if move_values and not moves else 1)
+            text = self._text(root, [*past, *moves])
+            result, found, after, ended = yield from self._search(text, at, num_wanted, num_variations=number)
             first = first or result
             if result.error is not None:
                 if not moves:
@@ -226,15 +242,22 @@ class EngineOracle(Oracle):
             scores += [None] * (len(moves) - len(scores)) + [result.score]
             moves += found
             at = after
+        assert first is not None
         by_move: dict[int, str] = {}
-        if move_values:
+        if move_values and self._num_valued is not None:
+            texts = first.by_move or {first.move: first.score or ""}
+            by_move = {
+                m: texts[self.game.moves[m]] for m in self.game.legal(state).tolist() if texts.get(self.game.moves[m])
+            }
+            if not by_move:
+                return Line((), error="the engine gives no move a score")
+        elif move_values:
             for move in self.game.legal(state).tolist():
                 asked = self._text(root, past)
                 result, _, _, _ = yield from self._search(asked, state, 1, self.game.moves[move])
                 if result.error is not None or result.score is None:
                     return Line((), error=result.error or f"the engine gives {self.game.moves[move]} no score")
                 by_move[move] = result.score
-        assert first is not None
         return Line(tuple(moves), tuple(scores), ended, by_move, None, first.num_nodes, first.line)
 
     def _text(self, root: str, moves: Sequence[int]) -> str:
@@ -242,7 +265,7 @@ class EngineOracle(Oracle):
         return " ".join([root, *(["moves"] if moves else []), *(self.game.moves[move] for move in moves)])
 
     def _search(
-        self, text: str, state: Any, num_moves: int, only: str | None = None
+        self, text: str, state: Any, num_moves: int, only: str | None = None, *, num_variations: int | None = None
     ) -> Generator[Search, SearchResult, tuple[SearchResult, list[int], Any, bool]]:
         """A search whose move is legal (tried again where it is not), and its line as far as that is legal.
 
@@ -251,13 +274,14 @@ class EngineOracle(Oracle):
             state: The same.
             num_moves: Most moves of the line.
             only: The one move to consider.
+            num_variations: Moves that get a score; None leaves it to the engine's options.
 
         Returns:
             The result; the moves of its line; the state after them; whether the game ends there.
         """
         answers = []
         for _ in range(min(MAX_ILLEGAL, self._attempts)):
-            result = yield Search(text, only)
+            result = yield Search(text, only, num_variations)
             if result.error is not None:
                 return SearchResult(error=f"{text!r}: {result.error}"), [], state, False
             if only in (None, result.move):

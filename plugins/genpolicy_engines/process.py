@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from genpolicy.errors import EngineError
@@ -70,6 +70,8 @@ class Search:
     """Text of the position, perhaps with ``moves`` and the moves played from there."""
     only: str | None = None
     """The one move that may be considered at the root; None considers all."""
+    num_variations: int | None = None
+    """So many of the best moves get a line and a score each (the engine's option MultiPV); None leaves it as it is."""
 
     @property
     def may_queue(self) -> bool:
@@ -90,6 +92,8 @@ class SearchResult:
     num_nodes: int = 0
     error: str | None = None
     """Why there is no move: the engine died or hung on every attempt."""
+    by_move: Mapping[str, str] = field(default_factory=dict)
+    """Score text of each of the best moves, where a search asked for more than one; as the engine wrote the moves."""
 
 
 class EngineDiedError(EngineError):
@@ -129,6 +133,8 @@ class EngineProcess:
         self.announced: dict[str, EngineOption] = {}
         """Options that the engine announced, by name in lower case."""
         self.stage: Stage = "greeting"
+        self.num_variations: int | None = None
+        """Of the last search that named a number."""
         self.num_sent = 0
         """Searches that were sent and have not ended: the first of them runs, the others wait in the engine."""
         self._search_s = self._spread_s = 0.0
@@ -151,7 +157,8 @@ class EngineProcess:
     def takes(self, search: Search) -> bool:
         """Whether a search may be sent: the engine is idle, or runs one and queues commands."""
         queues = self.stage == "searching" and self.num_sent < 2 and self._queues
-        return self.stage == "idle" or (queues and search.may_queue)
+        # An option is not set while a search runs.
+        return self.stage == "idle" or (queues and search.may_queue and not self._changes(search))
 
     def begin(self, search: Search, *, fresh: bool) -> None:
         """Send a search that the engine takes. Behind a running one it begins, and its time, when that has ended.
@@ -164,12 +171,19 @@ class EngineProcess:
             EngineDiedError: it is gone.
         """
         before = f"{self.dialect.new_game}\nisready\n" if fresh else ""
+        if self._changes(search):
+            before = f"setoption name MultiPV value {search.num_variations}\n{before}"
+            self.num_variations = search.num_variations
         only = f" searchmoves {search.only}" if search.only else ""
         if not self.num_sent:
             self._start_clock()
         self.stage = "searching"
         self.num_sent += 1
         self._send(f"{before}{self.dialect.position}{search.position}\ngo {self.limit}{only}")
+
+    def _changes(self, search: Search) -> bool:
+        """Whether another number of variations has to be set first."""
+        return search.num_variations not in (None, self.num_variations)
 
     def read(self) -> list[bytes]:
         """Take what the engine printed; the outputs of searches that it ended (``parse_search``), as they were sent.
@@ -371,7 +385,35 @@ def parse_search(output: bytes, dialect: Dialect = UCI) -> SearchResult:
         if True in variations:
             break
     line = variations.get(True) or variations.get(False) or ((move,) if move else ())
-    return SearchResult(line[0] if no_move and line else move, line, scores.get(True, scores.get(False)), num_nodes)
+    score = scores.get(True, scores.get(False))
+    return SearchResult(
+        line[0] if no_move and line else move, line, score, num_nodes, by_move=_scores_by_move(output, dialect)
+    )
+
+
+_VARIATION = re.compile(rb" multipv ([0-9]{1,3}) ")
+
+
+def _scores_by_move(output: bytes, dialect: Dialect) -> dict[str, str]:
+    """The last exact score of each move that has one of the variations; {} where the engine gave one variation alone.
+
+    Of a depth that was cut off in the middle only the first variations are known; the other moves keep the score of
+    the depth before.
+    """
+    by_move: dict[str, str] = {}
+    num_variations = max((_number(found.decode()) for found in _VARIATION.findall(output)), default=1)
+    if num_variations == 1:
+        return by_move
+    for words in _lines_backwards(output):
+        score, move = _score(words, dialect), _after(words, "pv")
+        if words[:1] != ["info"] or words[1:2] == ["string"] or score is None or not move:
+            continue
+        if "lowerbound" in words or "upperbound" in words:
+            continue
+        by_move.setdefault(move, score)
+        if len(by_move) == num_variations:
+            break
+    return by_move
 
 
 def _lines_backwards(output: bytes) -> Iterator[list[str]]:

@@ -183,7 +183,11 @@ def _add_oracle(parser: argparse.ArgumentParser) -> None:
         "'policy:mcts:FOLDER?simulations=50', which keeps the search's policy and value",
     )
     parser.add_argument("--horizon", type=kinds.positive, default=8, metavar="N", help="moves in a line (default 8)")
-    parser.add_argument("--move-values", action="store_true", help="also score every legal move, by one search each")
+    parser.add_argument(
+        "--move-values",
+        action="store_true",
+        help="also score every legal move, by a search each; with multipv=8 among an engine's options its best eight",
+    )
     parallel = parser.add_argument("--parallel", type=kinds.positive, metavar="N", help="engine processes at once")
     add_alias(parser, "--processes", parallel)
 

@@ -219,6 +219,49 @@ def test_move_values_search_each_legal_move_alone(fake_engine) -> None:
     assert searched.count("searchmoves") == sum(chess.Board(fen).legal_moves.count() for fen in FENS)
 
 
+def test_a_few_moves_get_values_by_one_search(stockfish) -> None:
+    states = [GAME.parse(), GAME.parse("7k/8/6K1/8/8/8/5Q2/8 w - - 0 1"), GAME.parse("k7/8/1K6/8/8/8/8/7R b - - 0 1")]
+    with make_oracle("stockfish?nodes=3000&multipv=5", GAME) as oracle:
+        lines = oracle.analyse(states, 3, move_values=True)
+        with pytest.raises(ValueError, match=r"multipv=5 is for the values of moves: add --move-values"):
+            oracle.analyse(states, 3)
+    assert [len(line.move_values) for line in lines] == [5, 5, 1]
+    for state, line in zip(states, lines, strict=True):
+        assert set(line.move_values) <= set(GAME.legal(state).tolist())
+        assert line.move_values[line.moves[0]] == line.scores[0]
+    assert {GAME.moves[move]: score for move, score in lines[1].move_values.items()}["f2f8"] == "mate:1"
+
+
+def test_values_of_a_few_moves_do_not_depend_on_processes(stockfish) -> None:
+    states = [GAME.parse()]
+    for move in ("e2e4", "e7e5", "g1f3", "b8c6") * 20:  # more than are searched from an empty hash table each
+        legal = GAME.legal(states[-1]).tolist()
+        wanted = GAME.moves.index(move)
+        states.append(GAME.play(states[-1], wanted if wanted in legal else legal[len(states) % len(legal)]))
+    found = []
+    for processes in (1, 2):
+        with make_oracle(f"stockfish?nodes=300&multipv=4&processes={processes}", GAME) as oracle:
+            found.append(oracle.analyse(states, 2, move_values=True))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("last", "values"),
+    [
+        # The deepest search was cut off behind its second move: another keeps its score of the depth before.
+        ("info depth 2 multipv 1 score cp 9 pv b\ninfo depth 2 multipv 2 score cp 8 pv d\n", "b9 c1 d8"),
+        ("info depth 2 multipv 1 score cp 9 lowerbound pv c\n", "a3 b2 c1"),
+        ("info depth 2 multipv 1 score cp 9\ninfo string multipv 7 score cp 7 pv c\n", "a3 b2 c1"),
+        ("info depth 2 score cp 9 multipv\n", "a3 b2 c1"),
+    ],
+)
+def test_values_of_a_search_that_was_cut_off(last: str, values: str) -> None:
+    whole = "".join(f"info depth 1 multipv {n} score cp {4 - n} pv {move}\n" for n, move in enumerate("abc", 1))
+    by_move = parse_search(f"{whole}{last}bestmove a\n".encode()).by_move
+    assert by_move == {each[0]: f"cp:{each[1:]}" for each in values.split()}
+    assert parse_search(b"info depth 1 multipv 1 score cp 5 pv a\nbestmove a\n").by_move == {}
+
+
 def test_a_run_that_is_given_up_leaves_usable_engines(fake_engine) -> None:
     def one(state):
         return (yield state)
