@@ -195,6 +195,12 @@ class WarmProcess:
                 pass_fds=[theirs.fileno()],
             )
 
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        self._socket.close()
+        self._process.wait(LIMIT_S)
+
     def fork(self, order: bytes, descriptors: list[int]) -> int:
         """Fork once; returns the process id of the fork, which is a child of this process."""
         assert len(order) < MAX_MESSAGE, f"an order of {len(order)} bytes"

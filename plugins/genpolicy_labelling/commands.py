@@ -244,7 +244,7 @@ def run_import(arguments: argparse.Namespace) -> int:
                 say(f"skipped: {text}")
             if (more := report.skipped["unreadable"] - len(report.shown)) > 0:
                 say(f"skipped: {more} more unreadable entries")
-            _finish(writer, game, {"skipped": dict(report.skipped)})
+            finish(writer, game, {"skipped": dict(report.skipped)})
     return _report(arguments, game)
 
 
@@ -307,7 +307,7 @@ def run_label(arguments: argparse.Namespace) -> int:
                         seed=arguments.seed,
                         progress=on_label,
                     )
-                _finish(writer, game, {"skipped": source.info.counts.get("skipped", {})})
+                finish(writer, game, {"skipped": source.info.counts.get("skipped", {})})
     return _report(arguments, game)
 
 
@@ -364,7 +364,7 @@ def run_selfplay(arguments: argparse.Namespace) -> int:
                     Selfplay(game, oracle, config, splits, openings).run(
                         writer, arguments.games, arguments.positions, on_block
                     )
-                _finish(writer, game, {})
+                finish(writer, game, {})
     return _report(arguments, game)
 
 
@@ -387,7 +387,7 @@ def run_info(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _finish(writer: DatasetWriter, game: Game[Any], counts: dict[str, Any]) -> None:
+def finish(writer: DatasetWriter, game: Game[Any], counts: dict[str, Any]) -> None:
     """Write the last shard, count what the data set holds, and mark it complete."""
     from genpolicy.data.records import Dataset
     from genpolicy_labelling.summary import count

@@ -1,0 +1,57 @@
+"""Positions after valued moves: their values, their splits, and what is said where there are none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import genpolicy
+from genpolicy.cli import main
+from genpolicy.data.records import Dataset
+from genpolicy.registry import load
+from genpolicy.values import score_to_value
+from genpolicy_labelling.afterstates import score_after
+from tests.small_datasets import CONNECT, solved_connect
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "again"),
+    [
+        ("cp:31", "cp:-31", "cp:31"),
+        ("cp:0", "cp:0", "cp:0"),
+        ("mate:3", "mate:-2", "mate:2"),  # two more of our moves mate
+        ("mate:1", "mate:0", "mate:0"),
+        ("mate:-2", "mate:2", "mate:-2"),  # they mate by their next two
+        ("value:0.5", "value:-0.5", "value:0.5"),
+    ],
+)
+def test_a_score_is_seen_from_the_other_side(before: str, after: str, again: str) -> None:
+    assert score_after(before) == after
+    assert score_after(before, same_player=True) == again
+    if before != "mate:1":
+        assert score_to_value(after) == pytest.approx(-score_to_value(before))
+
+
+def test_every_afterstate_has_the_value_that_the_solver_gives_it(tmp_path: Path) -> None:
+    solved, out = solved_connect(tmp_path / "solved").folder, tmp_path / "after"
+    command = ["data", "afterstates", "--data", str(solved), "--moves", "9", "--out", str(out)]
+    assert main(command) == 0
+    game = genpolicy.load_game(CONNECT)
+    found = list(Dataset.open(out).records())
+    states = [game.parse(record.state) for record in found]
+    lines = load("oracles", "solver")(game).analyse(states, 1)
+    assert len(found) > 9_000
+    assert all(record.line is None for record in found)
+    assert [record.scores[0] for record in found] == [line.scores[0] for line in lines]
+    splits = {game.key(game.parse(record.state)): record.split for record in Dataset.open(solved).records()}
+    assert [record.split for record in found] == [splits[game.key(state)] for state in states]
+    assert main(command) == 0, "the same command again finds it finished"
+    assert main([*command, "--moves", "0"]) == 2
+
+
+def test_a_data_set_without_values_of_moves_names_the_way_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["data", "afterstates", "sample:chess", "--out", str(tmp_path / "out")]) == 2
+    assert "label it with genpolicy data label --move-values" in capsys.readouterr().err
