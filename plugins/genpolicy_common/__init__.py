@@ -4,12 +4,10 @@ the small subcommands.
 
 from genpolicy.cli import Command
 
-COMPLETION = Command("complete what is typed in a shell", "genpolicy_common.completion:add_parser")
+COMPLETION = Command("print a completion script for your shell", "genpolicy_common.completion:add_parser")
 CONFIGS = Command("list the shipped configurations, or print one", "genpolicy_common.configs:add_parser", "train")
 DEMO = Command(
     "train small policies on a shipped sample, evaluate them, play a game", "genpolicy_common.demo:add_parser", "train"
 )
-ENV = Command("say what a report of a fault needs to know", "genpolicy_common.env:add_parser")
-NEW_GAME = Command(
-    "write the package of a new game, to be changed into your own", "genpolicy_common.new_game:add_parser", "extend"
-)
+ENV = Command("print the versions that a bug report needs", "genpolicy_common.env:add_parser")
+NEW_GAME = Command("write the package of a new game to start from", "genpolicy_common.new_game:add_parser", "extend")

@@ -13,9 +13,7 @@ if TYPE_CHECKING:
     from genpolicy_common.tables import Report
 
 GAMES = Command("list the installed games", "genpolicy_common.commands:add_games", "extend")
-POLICIES = Command(
-    "list the installed policies and how to write them", "genpolicy_common.commands:add_policies", "extend"
-)
+POLICIES = Command("list the installed policies and their syntax", "genpolicy_common.commands:add_policies", "extend")
 PERFT = Command("count the positions a game reaches in so many moves", "genpolicy_common.commands:add_perft", "extend")
 TRAIN = Command("train a policy from a configuration", "genpolicy_common.train:add_parser", "train")
 

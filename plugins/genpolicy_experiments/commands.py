@@ -36,7 +36,7 @@ def add_parser(subparsers: Any) -> None:
     """Add ``experiment`` to the command line."""
     parser = subparsers.add_parser(
         "experiment",
-        help="make the runs of a description and one table of them",
+        help="run an experiment file and tabulate it",
         description=HELP,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

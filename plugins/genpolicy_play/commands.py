@@ -31,9 +31,11 @@ def add_parser(subparsers: Any) -> None:
     add_alias(parser, "--from", position)
     parser.add_argument("--seed", type=int, default=0, help="same seed, same game; default 0")
     add_device(parser)
-    parser.add_argument("--self-play", type=int, metavar="N", help="watch N games of the policy; nothing is asked")
+    parser.add_argument("--self-play", type=int, metavar="N", help="watch N games of the policy against itself")
     parser.add_argument("--opponent", metavar="P", help="with --self-play: who plays against the policy")
-    parser.add_argument("--max-plies", type=int, metavar="N", help="with --self-play: then it is a draw; default 512")
+    parser.add_argument(
+        "--max-plies", type=int, metavar="N", help="with --self-play: longer games are draws; default 512"
+    )
     parser.add_argument("--show-lines", action="store_true", help="with --self-play: what is imagined at each move")
     parser.set_defaults(run=run)
 

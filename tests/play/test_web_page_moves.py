@@ -171,6 +171,35 @@ def test_a_picture_is_saved(browser: Any, web_address: str) -> None:
         assert len(set(picture.convert("RGB").resize((60, 30)).getdata())) > 20  # boards, not an empty sheet
 
 
+COUNTED_TONES = """
+window.tones = [];
+window.AudioContext = class extends AudioContext {
+  createOscillator() {
+    const tone = super.createOscillator();
+    const stop = tone.stop.bind(tone);
+    tone.stop = (when) => { window.tones.push(tone.frequency.value); stop(when); };
+    return tone;
+  }
+};
+"""
+
+
+def test_sounds_are_off_until_they_are_switched_on(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.page.add_init_script(COUNTED_TONES)
+        web.open("chess", "1. f3 e5")
+        web.click(chess_place("g2"), chess_place("g4"))
+        web.wait_num_moves(3)
+        assert web.page.evaluate("tones") == []
+        web.page.check("#sounds")
+        assert web.page.evaluate("tones") == [190]
+        web.click(chess_place("d8"), chess_place("h4"))
+        web.wait_status("Black wins")
+        assert web.page.evaluate("tones") == [190, 330]
+        web.page.reload()
+        expect(web.page.locator("#sounds")).to_be_checked()
+
+
 def test_the_link_opens_the_position(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         opened(web)

@@ -24,7 +24,7 @@ SAMPLING = ("sampler", "num_steps", "temperature", "horizon", "num_futures")
 def add_parser(subparsers: Any) -> None:
     """Add ``show`` to the command line."""
     parser = subparsers.add_parser("show", help="draw what a policy imagines in a position")
-    parser.add_argument("--position", metavar="TEXT", help="FEN, SFEN, ...; the initial one without it")
+    parser.add_argument("--position", metavar="TEXT", help="FEN, SFEN, ...; default: the initial one")
     parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)  # the position, as it was written before
     parser.add_argument("--policy", required=True, metavar="P", help="a policy's folder or spelling")
     parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="plan.svg, plan.png or plan.gif")

@@ -8,6 +8,7 @@ import { askNewGame, choosePromotion, fillPlayers, textName } from "./dialogs.js
 import { byId, canShow, el, percent } from "./dom.js";
 import { Graph } from "./graph.js";
 import { branch, swap, whence } from "./line.js";
+import { sound } from "./sound.js";
 import { beginner, HUMAN, keep, restore, tidy } from "./store.js";
 
 const BETWEEN_POLICIES_MS = 700; // when two policies play each other, so that a person can follow
@@ -172,6 +173,7 @@ class Page {
     const names = this.game.players;
     const { outcome, player } = this.position;
     const made = ply ? `${names[1 - player]} played ${this.write({ move: this.state.moves[ply - 1], label: this.state.labels[ply - 1] })}. ` : "";
+    if (ply && this.state.sounds) sound(outcome ? "end" : "move");
     this.say(made + (outcome ? ending(outcome, names) : `${names[player]} to move${inCheck(this.position)}.`));
   }
 

@@ -3,6 +3,7 @@
 import * as server from "./api.js";
 import { byId, el } from "./dom.js";
 import { listenToKeys } from "./keys.js";
+import { sound } from "./sound.js";
 import { HUMAN, keep } from "./store.js";
 
 /** Show the state in every control. */
@@ -13,6 +14,7 @@ export function dress(page) {
   byId("arrows").checked = state.arrows;
   byId("always").checked = state.always;
   byId("shortcuts").checked = state.shortcuts;
+  byId("sounds").checked = state.sounds;
   byId("seed").value = String(state.seed);
   byId("format").replaceChildren(...(page.game.file_suffixes ?? []).map((suffix) =>
     el("option", { value: suffix, text: suffix.slice(1).toUpperCase() })));
@@ -76,6 +78,7 @@ export function wire(page) {
   change("arrows", (event) => { page.state.arrows = event.target.checked; keep(page.state); page.showColumns(); page.drawPlan(); });
   change("always", (event) => { page.state.always = event.target.checked; keep(page.state); if (page.mover === HUMAN) page.proceed(page.turnNumber); });
   change("shortcuts", (event) => { page.state.shortcuts = event.target.checked; keep(page.state); });
+  change("sounds", (event) => { page.state.sounds = event.target.checked; keep(page.state); if (page.state.sounds) sound("move"); });
   change("seed", (event) => { if (event.target.checkValidity()) { page.state.seed = Number(event.target.value); keep(page.state); } });
   for (const button of document.querySelectorAll("[data-close]")) button.addEventListener("click", () => button.closest("dialog").close());
   addEventListener("hashchange", () => location.reload()); // another position was put into the address

@@ -23,6 +23,7 @@ export function fresh(offers) {
     arrows: true,
     codes: null, // moves in protocol notation: true, false, or null for where the browser cannot show the usual one
     shortcuts: true,
+    sounds: false,
     theme: "auto",
   };
 }
