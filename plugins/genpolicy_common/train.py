@@ -47,7 +47,8 @@ def take_settings_anywhere(parser: argparse.ArgumentParser) -> None:
 
     def parse_known_args(args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         parsed, rest = parse(args, namespace)
-        parsed.overrides += [argument for argument in rest if "=" in argument and not argument.startswith("-")]
+        more = [argument for argument in rest if "=" in argument and not argument.startswith("-")]
+        parsed.overrides = [*parsed.overrides, *more]
         return parsed, [argument for argument in rest if argument not in parsed.overrides]
 
     parser.parse_known_args = parse_known_args  # type: ignore[method-assign]

@@ -41,7 +41,7 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="YAML description, or the name of a shipped one")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="one setting, e.g. seeds=[0]")
+    parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="one setting, e.g. seeds=[0]")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="folder (default: runs/experiments/NAME)")
     parser.add_argument(
         "--runs",

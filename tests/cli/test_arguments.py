@@ -190,6 +190,12 @@ def test_wrong_verbs_are_named(words: list[str], message: str, capsys: pytest.Ca
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["experiment", "loop"])
+def test_settings_are_not_required(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([name]) == 2
+    assert capsys.readouterr().err.endswith("the following arguments are required: FILE\n")
+
+
 def test_a_verb_for_a_subcommand_without_verbs(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
