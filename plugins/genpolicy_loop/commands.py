@@ -25,7 +25,9 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="YAML description, or the name of a shipped one")
-    parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help="one setting, e.g. generations=12")
+    parser.add_argument(
+        "overrides", nargs="*", default=[], metavar="key=value", help="one setting, e.g. generations=12"
+    )
     parser.add_argument("--out", metavar="FOLDER", help="folder of the loop (also out=FOLDER)")
     parser.add_argument("--status", action="store_true", help="list the stages and what they came to, and stop")
     parser.set_defaults(run=run)

@@ -27,7 +27,15 @@ ROWS_AT_ONCE = 512
 
 
 class ComparatorLearner(Learner):
-    """First restores bits (``stage: autoencoder``), then tells positions apart (``stage: compare``)."""
+    """First restores bits (``stage: autoencoder``), then tells positions apart (``stage: compare``).
+
+    Args:
+        game: The game.
+        config: Options.
+
+    Raises:
+        ConfigError: ``mirror`` in a game whose tokens are the same for both players, or no token becomes bits.
+    """
 
     Config: ClassVar[type[Any]] = ComparatorConfig
     config: ComparatorConfig
@@ -36,6 +44,12 @@ class ComparatorLearner(Learner):
     def __init__(self, game: Game[Any], config: ComparatorConfig) -> None:
         super().__init__(game, config)
         self.layout = Layout(game, "s-a", 1)
+        turned = game.tokens.turned
+        if config.mirror and turned is not None and all(np.array_equal(t, np.arange(len(t))) for t in turned):
+            raise ConfigError(
+                f"learner.mirror=true: the tokens of {game.spec!r} are the same for both players, so every comparison "
+                "would be a tie; set learner.mirror=false"
+            )
         self.network = ComparatorNetwork(game, config)
         self._teacher: ComparatorNetwork | None = None
 
@@ -101,8 +115,8 @@ class ComparatorLearner(Learner):
         better = pairs.positions.value[first] > pairs.positions.value[second]
         answer = self.network.compare(codes[first], codes[second]).cpu().numpy()
         triples = np.random.default_rng(MEASURE_SEED).integers(len(codes), size=(3, min(num, 1000)))
-        around = [self.network.compare(codes[triples[i]], codes[triples[i - 1]]) > 0 for i in range(3)]
-        cyclic = (around[0] == around[1]) & (around[1] == around[2])
+        around = torch.stack([self.network.compare(codes[triples[i]], codes[triples[i - 1]]) for i in range(3)])
+        cyclic = (around > 0).all(0) | (around < 0).all(0)
         ordered = float(((answer > 0) == better).mean())
         return {"pairs_ordered": ordered, "intransitive_per_1000": 1000 * float(cyclic.float().mean())}
 

@@ -289,6 +289,25 @@ def test_alpha_beta_by_a_perfect_comparator_plays_perfectly_and_prepares_what_it
     assert perfect.prepared > 0
 
 
+def test_a_game_that_looks_the_same_to_both_players_is_not_mirrored() -> None:
+    """With ``mirror`` every answer was 0 there, and nothing was learned."""
+    pytest.importorskip("pyspiel", reason="open_spiel is not installed: pip install 'genpolicy[openspiel]'")
+    with pytest.raises(ConfigError, match=r"learner.mirror=true: the tokens of 'openspiel:tic_tac_toe' are the same"):
+        learner(game="openspiel:tic_tac_toe")
+    compare = NetworkComparator(learner(replace(SMALL, mirror=False), "openspiel:tic_tac_toe").eval())
+    game = genpolicy.load_game("openspiel:tic_tac_toe")
+    assert compare([(game.parse(), game.parse("4"))], 0)[0] != 0
+
+
+def test_ties_are_not_circles(tmp_path: Path) -> None:
+    made = learner(replace(SMALL, pairs="result"))
+    data = games(tmp_path, [1.0, -1.0, 1.0, -1.0])
+    with torch.no_grad():
+        for parameter in made.network.head.parameters():
+            parameter.zero_()
+    assert made.measure(data, "train", 100)["intransitive_per_1000"] == 0
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
