@@ -135,7 +135,7 @@ class LatentModel(SearchModel):
         """The same model, interrupted by ``check``; network calls are counted from 0."""
         del seed
         dynamics = self.dynamics if self._on_check is None else self._on_check(check)
-        return LatentModel(self.game, dynamics, **self._own())
+        return type(self)(self.game, dynamics, **self._own())
 
     def options(self) -> tuple[Option, ...]:
         """``terminal`` and ``top``."""
@@ -143,7 +143,7 @@ class LatentModel(SearchModel):
 
     def with_options(self, **changed: Any) -> LatentModel:
         """The same model with other options."""
-        return LatentModel(self.game, self.dynamics, on_check=self._on_check, **{**self._own(), **changed})
+        return type(self)(self.game, self.dynamics, on_check=self._on_check, **{**self._own(), **changed})
 
     def _own(self) -> dict[str, Any]:
         return {"alternates": self.alternates, "terminal": self.terminal, "top": self.top}

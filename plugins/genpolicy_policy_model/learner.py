@@ -42,7 +42,7 @@ class ModelLearner(Learner):
             DatasetError: records without what ``source``, ``targets`` or ``value_target`` ask for.
         """
         c = self.config
-        unroll = 1 if c.source == "walks" and split != "train" else c.unroll
+        unroll = self.num_moves(1 if c.source == "walks" and split != "train" else c.unroll)
         try:
             return Episodes(
                 records,
@@ -58,3 +58,7 @@ class ModelLearner(Learner):
             )
         except ConfigError as error:
             raise ConfigError(f"learner.{error}") from error
+
+    def num_moves(self, unroll: int) -> int:
+        """Moves of a window in which the model is unrolled so many times."""
+        return unroll

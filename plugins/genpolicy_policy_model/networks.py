@@ -117,7 +117,10 @@ class VectorDynamics(nn.Module):
 
     def forward(self, latent: Tensor, moves: Tensor) -> Tensor:
         """[B, 1, W] from latents [B, 1, W] and moves [B]."""
-        x = latent + self.moves(moves)[:, None]
+        return self.changed(latent + self.moves(moves)[:, None])
+
+    def changed(self, x: Tensor) -> Tensor:
+        """[B, 1, W] from what the latent and the move make together."""
         for norm, inner, out in zip(self.norms, self.inner, self.out, strict=True):
             x = x + out(F.gelu(inner(norm(x))))
         return F.layer_norm(x, x.shape[-1:])

@@ -25,6 +25,7 @@ from genpolicy_policy_model.declared import MODES, options
 from genpolicy_policy_model.latent import Dynamics, Floats, LatentModel
 from genpolicy_policy_model.learner import ModelLearner
 from genpolicy_policy_model.muzero import MuZeroLearner
+from genpolicy_policy_model.networks import ModelNetwork
 
 
 class ModelPolicy(WeightsPolicy):
@@ -157,19 +158,20 @@ class MuZeroPolicy(ModelPolicy):
 
     def dynamics(self, control: Control) -> NetworkDynamics:
         """Representation, dynamics and heads."""
-        return NetworkDynamics(self, control)
+        return NetworkDynamics(self, self.learner.network, control)
 
 
 class NetworkDynamics:
     """The functions of a learned model as its network computes them.
 
     Args:
-        policy: Holds the weights.
+        policy: Says where the weights are, and how positions are read.
+        network: The weights.
         control: Checked on the way.
     """
 
-    def __init__(self, policy: MuZeroPolicy, control: Control) -> None:
-        self._policy, self._control = policy, control
+    def __init__(self, policy: ModelPolicy, network: ModelNetwork, control: Control) -> None:
+        self._policy, self._network, self._control = policy, network, control
 
     @torch.no_grad()
     def represent(self, states: Sequence[Any]) -> list[Tensor]:
@@ -178,7 +180,7 @@ class NetworkDynamics:
         players = np.array([game.player(state) for state in states], np.int64)
         rows = policy.learner.layout.tokenizer.encode(states, players).astype(np.int64)
         with policy._evaluating(self._control):
-            return list(policy.learner.network.represent(torch.from_numpy(rows).to(policy.device)))
+            return list(self._network.represent(torch.from_numpy(rows).to(policy.device)))
 
     @torch.no_grad()
     def step(self, latents: Sequence[Tensor], moves: NDArray[np.int64]) -> tuple[list[Tensor], Floats, Floats]:
@@ -187,12 +189,17 @@ class NetworkDynamics:
         Raises:
             ValueError: a head's numbers are not finite.
         """
-        policy, network = self._policy, self._policy.learner.network
+        policy, network = self._policy, self._network
         with policy._evaluating(self._control):
             after = network.step(torch.stack(list(latents)), torch.from_numpy(moves).to(policy.device))
-            rewards = finite(network.mean(network.reward, network.reward(after)), "reward")
-            ends = torch.zeros_like(rewards) if network.end is None else finite(network.end(after), "end").sigmoid()
-        return list(after), rewards.double().cpu().numpy(), ends.double().cpu().numpy()
+            return list(after), *self._judged(after)
+
+    def _judged(self, after: Tensor) -> tuple[Floats, Floats]:
+        """Rewards that led to latents, and probabilities that the game is over."""
+        network = self._network
+        rewards = finite(network.mean(network.reward, network.reward(after)), "reward")
+        ends = torch.zeros_like(rewards) if network.end is None else finite(network.end(after), "end").sigmoid()
+        return rewards.double().cpu().numpy(), ends.double().cpu().numpy()
 
     @torch.no_grad()
     def predict(self, latents: Sequence[Tensor]) -> tuple[Floats, Floats]:
@@ -201,8 +208,8 @@ class NetworkDynamics:
         Raises:
             ValueError: a head's numbers are not finite.
         """
-        policy, network = self._policy, self._policy.learner.network
-        with policy._evaluating(self._control):
+        network = self._network
+        with self._policy._evaluating(self._control):
             stacked = torch.stack(list(latents))
             logits = finite(network.policy(stacked), "policy")
             values = finite(network.mean(network.value, network.value(stacked)), "value")

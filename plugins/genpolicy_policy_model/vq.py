@@ -1,0 +1,228 @@
+"""The learner of a model with codes: an autoencoder of transitions, and a model that tells its codes.
+
+Ozair et al. 2021 (arXiv:2106.04615) train the two one after the other; here both begin together, and from ``settle`` on
+the autoencoder is left as it is. The model is unrolled along K own moves a and the codes k of what followed each:
+
+    L = sum_t w_t (CE(policy_t) + c_v CE(value_t)) + (1/K) sum_t (c_k CE(code_t) + c_v CE(worth_t) + c_r CE(reward_t) +
+        c_e BCE(end_t)),    w_0 = 1, w_t = 1/K
+
+where worth_t, read after the move and before the code, is learned from reward_t + value_(t+1), and with the gradient of
+a latent halved in front of every move, as in MuZero.
+
+Axes: B batch, K codes along a window, L tokens of a position, M moves of the vocabulary, G codebooks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from genpolicy.data.episodes import EpisodeBatch
+from genpolicy.errors import ConfigError
+from genpolicy.game import Game
+from genpolicy.networks.value_heads import CategoricalHead, Readout
+from genpolicy.sequence import Layout
+from genpolicy_policy_model.learner import ModelLearner
+from genpolicy_policy_model.muzero import halved
+from genpolicy_policy_model.networks import ModelNetwork, VectorDynamics
+from genpolicy_policy_model.quantise import perplexity
+from genpolicy_policy_model.vq_autoencoder import Rebuilt, TransitionAutoencoder
+from genpolicy_policy_model.vq_config import VQConfig
+
+if TYPE_CHECKING:
+    from genpolicy_policy_model.vq_policy import VQPolicy
+
+_log = logging.getLogger(__name__)
+LEAST_PERPLEXITY = 2.0
+
+
+class AnswerDynamics(VectorDynamics):
+    """The vectors of a code of each book added to the latent, then residual layers."""
+
+    def __init__(self, num_books: int, num_codes: int, width: int, num_layers: int) -> None:
+        super().__init__(num_books * num_codes, width, num_layers)
+        self.num_books, self.num_codes = num_books, num_codes
+
+    def forward(self, latent: Tensor, codes: Tensor) -> Tensor:
+        """[B, 1, W] from latents [B, 1, W] and codes [B, G]."""
+        first = self.num_codes * torch.arange(self.num_books, device=codes.device)
+        return self.changed(latent + self.moves(codes + first).sum(1)[:, None])
+
+
+class VQNetwork(ModelNetwork):
+    """All weights of a model with codes, its autoencoder among them.
+
+    Args:
+        layout: As in ``ModelNetwork``.
+        config: Shapes and heads.
+    """
+
+    def __init__(self, layout: Layout, config: VQConfig) -> None:
+        super().__init__(layout, config)
+        width, self.shape = config.latent_width, (config.num_books, config.num_codes)
+        self.answered = AnswerDynamics(*self.shape, width, config.dynamics_layers)
+        self.code = Readout(1, width, config.readout, num_out=config.num_books * config.num_codes)
+        self.worth = CategoricalHead(1, width, config.readout, self.value.support.tolist())
+        self.autoencoder = TransitionAutoencoder(layout, config)
+
+    def codes(self, latent: Tensor) -> Tensor:
+        """[B, G, K] logits of the codes after a move."""
+        logits: Tensor = self.code(latent)
+        return logits.view(-1, *self.shape)
+
+
+class VQLearner(ModelLearner):
+    """A learned model whose other side is told by codes.
+
+    Args:
+        game: The game; its sides take turns.
+        config: Options.
+
+    Raises:
+        ConfigError: a player may move twice in the game.
+    """
+
+    Config: ClassVar[type[Any]] = VQConfig
+    config: VQConfig
+    network: VQNetwork
+
+    def __init__(self, game: Game[Any], config: VQConfig) -> None:
+        if not game.alternates:
+            raise ConfigError(
+                f"learner.kind=vq: in {game.spec!r} a player may move twice, and a code stands for the answer to one "
+                "move; search the rules (mcts:FOLDER of policy_value)"
+            )
+        super().__init__(game, config)
+        self.network = VQNetwork(self.layout, config)
+        self._settled = False
+
+    def num_moves(self, unroll: int) -> int:
+        """``span`` moves for each code."""
+        return unroll * self.config.span
+
+    def at(self, progress: float) -> None:
+        """From ``settle`` on the autoencoder stays as it is; a codebook that has collapsed by then is named."""
+        settled = progress >= self.config.settle
+        if settled and not self._settled:
+            in_use = self.network.autoencoder.codebooks.perplexity()
+            if bool((in_use < LEAST_PERPLEXITY).any()):
+                _log.warning(
+                    "a codebook has collapsed: %s of %s codes are in use (perplexity), so codes tell almost nothing of "
+                    "the answers. Raise learner.revive_below or learner.settle, lower learner.commitment, or look "
+                    "whether the data set has more than one answer to a move",
+                    ", ".join(f"{each:.2f}" for each in in_use.tolist()),
+                    self.config.num_codes,
+                )
+        self._settled = settled
+
+    def loss(self, batch: EpisodeBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss of the model, and that of the autoencoder until it is settled. Metrics: their parts."""
+        batch = every(batch, self.config.span)
+        known, rebuilt = self._rebuilt(batch, learns=self.training and not self._settled, generator=generator)
+        shape = (*batch.moves.shape, self.network.shape[0])
+        # What follows no move of a game, or is not known, has codes without a meaning, as its moves are random.
+        high = self.network.shape[1]
+        codes = torch.randint(high, shape, generator=generator, device=batch.moves.device)
+        codes[known] = rebuilt.codes
+        loss, parts = self._model_loss(batch, codes, known)
+        parts["rebuilt"] = rebuilt.losses.mean() if len(rebuilt.losses) else loss.new_zeros(())
+        if not self._settled:
+            loss = loss + parts["rebuilt"]
+        return loss, {name: part.detach() for name, part in parts.items()}
+
+    def _rebuilt(self, batch: EpisodeBatch, *, learns: bool, generator: torch.Generator) -> tuple[Tensor, Rebuilt]:
+        """[B, K] which transitions are those of a game and known, and what the autoencoder makes of them."""
+        autoencoder, known = self.network.autoencoder, transitions(batch, self.layout.mask)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self._settled):
+            rebuilt: Rebuilt = autoencoder(batch.states[:, :-1][known], batch.moves[known], batch.states[:, 1:][known])
+        if learns:
+            autoencoder.codebooks.update(rebuilt.vectors, rebuilt.codes, generator)
+        return known, rebuilt
+
+    def _model_loss(self, batch: EpisodeBatch, codes: Tensor, known: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        c, network, num = self.config, self.network, batch.moves.shape[1]
+        latent = network.represent(batch.states[:, 0])
+        before, after = [latent], []
+        for k in range(num):
+            after.append(network.step(halved(before[-1]), batch.moves[:, k]))
+            before.append(network.answered(after[-1], codes[:, k]))
+        whole, answered, moved = torch.cat(before), torch.cat(before[1:]), torch.cat(after)
+        told = F.cross_entropy(network.codes(moved).flatten(0, 1), _by_code(codes).flatten(), reduction="none")
+        worth = batch.reward + batch.value[:, 1:]  # the value after the end is 0
+        parts = {
+            "policy": -(_by_code(batch.policy) * network.policy(whole).log_softmax(-1)).sum(-1),
+            "value": self._losses(network.value, whole, batch.value),
+            "code": told.view(len(moved), -1).sum(-1) * _by_code(known),
+            "worth": self._losses(network.worth, moved, worth.clamp(-1, 1)),
+            "reward": self._losses(network.reward, answered, batch.reward),
+        }
+        if network.end is not None:
+            over = (~batch.live[:, 1:]).float().masked_fill(~known, torch.nan)
+            parts["end"] = network.end.losses(network.end(answered), _by_code(over))
+        weights = {"policy": 1.0, "code": c.code_weight, "reward": c.reward_weight, "end": c.end_weight}
+        scale = torch.full((num + 1, 1), 1.0 / max(1, num), device=whole.device)
+        scale[0] = 1.0
+        means = {}
+        for name, losses in parts.items():
+            rows = losses.view(-1, len(batch))
+            means[name] = (rows * scale[-len(rows) :]).sum() / len(batch)
+        loss = torch.stack([weights.get(name, c.value_weight) * mean for name, mean in means.items()]).sum()
+        return loss, means
+
+    def _losses(self, head: CategoricalHead, latent: Tensor, values: Tensor) -> Tensor:
+        return head.losses(head(latent), self.network.targets(head, _by_code(values)))
+
+    @torch.no_grad()
+    def metrics(self, batch: EpisodeBatch, generator: torch.Generator) -> dict[str, Tensor]:
+        """``whole``: share of next positions rebuilt in every token; ``perplexity``: of codes, in the worst book."""
+        _, rebuilt = self._rebuilt(every(batch, self.config.span), learns=False, generator=generator)
+        in_use = perplexity(rebuilt.codes, self.network.shape[1])
+        return {"whole": rebuilt.whole.float().mean(), "perplexity": in_use.min()}
+
+    def policy(self) -> VQPolicy:
+        """A policy that plays with these weights (shared, not copied)."""
+        from genpolicy_policy_model.vq_policy import VQPolicy
+
+        return VQPolicy(self)
+
+
+def transitions(batch: EpisodeBatch, mask: int) -> Tensor:
+    """[B, K] whether a game goes on before a move and what follows it is known."""
+    return batch.live[:, :-1] & (batch.states[:, 1:] != mask).all(-1)
+
+
+def every(batch: EpisodeBatch, span: int) -> EpisodeBatch:
+    """The same windows, with ``span`` moves as one: the first of them, and what all of them earn.
+
+    Where a game ends on the way the position in which it ended is what follows.
+    """
+    if span == 1:
+        return batch
+    rows, num = len(batch), batch.moves.shape[1] // span
+    states, live = batch.states[:, ::span].clone(), batch.live[:, ::span]
+    ended_on_way = live[:, :-1] & ~live[:, 1:]
+    alive = batch.live[:, : num * span].view(rows, num, span)
+    last = span * torch.arange(num, device=states.device) + alive.sum(-1)  # the state after the last move of the game
+    at = last.clamp(max=num * span)[..., None].expand(-1, -1, states.shape[-1])
+    final = batch.states.gather(1, at)
+    states[:, 1:] = torch.where(ended_on_way[..., None], final, states[:, 1:])
+    reward = batch.reward[:, : num * span].view(rows, num, span).sum(-1)
+    return dataclasses.replace(
+        batch,
+        states=states,
+        moves=batch.moves[:, ::span][:, :num],
+        policy=batch.policy[:, ::span],
+        value=batch.value[:, ::span],
+        reward=reward,
+        live=live,
+    )
+
+
+def _by_code(rows: Tensor) -> Tensor:
+    """[K * B, ...] from [B, K, ...]: all rows of the first code, then all of the second."""
+    return rows.transpose(0, 1).flatten(0, 1)

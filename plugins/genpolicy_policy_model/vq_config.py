@@ -1,0 +1,70 @@
+"""Options of the learner ``vq``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from genpolicy.errors import ConfigError
+from genpolicy_policy_model.config import MuZeroConfig
+
+
+@dataclass
+class VQConfig(MuZeroConfig):
+    """Options of ``VQLearner``: those of ``MuZeroConfig``, the codes and the autoencoder that makes them."""
+
+    latent: str = "vector"
+    """``vector`` alone."""
+    side: str = "own"
+    """``own`` alone: the other side is part of what the codes say."""
+    span: int = 1
+    """Own moves that one code spans, at least 1. 1 is VQHybrid; more is VQJumpy, whose search chooses every span-th own
+    move."""
+    num_books: int = 1
+    """Codebooks G; a transition has one code of each."""
+    num_codes: int = 16
+    """Codes K of a book, at least 2. More than there are different answers to a move are never used."""
+    code_width: int = 16
+    """Width of a code."""
+    codebook: str = "ema"
+    """How codes are learned: ``ema``, moving averages; ``gradient``."""
+    decay: float = 0.97
+    """Of the moving averages, in [0, 1)."""
+    revive_below: float = 1.0
+    """A code that fewer transitions of a batch choose, on average, begins anew at one of the batch; above 0."""
+    commitment: float = 0.25
+    """Weight beta of the squared distance between a transition and its code."""
+    token_width: int = 16
+    """Features of each token that the autoencoder reads."""
+    autoencoder_width: int = 256
+    """Width of its layers."""
+    autoencoder_layers: int = 2
+    """Layers of its encoder, and of its decoder."""
+    settle: float = 0.4
+    """Part of the run, in [0, 1], after which the autoencoder is not trained any more, so that codes keep their
+    meaning; 1 trains it to the end."""
+    code_weight: float = 1.0
+    """Weight of the loss of the codes' probabilities."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, only in (("latent", "vector"), ("side", "own")):
+            if getattr(self, name) != only:
+                raise ConfigError(f"learner.{name} of a model with codes is {only!r}, got {getattr(self, name)!r}")
+        if self.consistency:
+            raise ConfigError("learner.consistency is of muzero; codes are held to true positions by the autoencoder")
+        self.check_choices({"codebook": ("ema", "gradient")})
+        self.check_counts("span", "num_books", "num_codes", "code_width")
+        self.check_counts("token_width", "autoencoder_width", "autoencoder_layers")
+        self.check_weights("commitment", "code_weight")
+        if self.num_codes < 2:
+            raise ConfigError("learner.num_codes must be at least 2: a single code says nothing; muzero with side=own")
+        if self.num_codes**self.num_books >= 1 << 62:
+            raise ConfigError(
+                f"learner.num_codes={self.num_codes} and num_books={self.num_books} have more combinations than a "
+                "search can count; take fewer books"
+            )
+        if not (0 <= self.decay < 1 and 0 <= self.settle <= 1 and 1e-6 <= self.revive_below < 1e6):
+            raise ConfigError(
+                "learner.decay lies in [0, 1), settle in [0, 1] and revive_below in [1e-6, 1e6); got "
+                f"{self.decay}, {self.settle}, {self.revive_below}"
+            )

@@ -1,0 +1,114 @@
+"""Plays by a model with codes: its likeliest move, the best by the model's worth of moves, or by a search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from genpolicy.control import FREE, Control
+from genpolicy.networks.value_heads import finite
+from genpolicy.options import Option, PolicySpec
+from genpolicy.policies.learner import Learner
+from genpolicy_policy_model.code_model import Acted, CodeModel
+from genpolicy_policy_model.declared import code_options
+from genpolicy_policy_model.latent import Floats
+from genpolicy_policy_model.policy import ModelPolicy, NetworkDynamics
+from genpolicy_policy_model.vq import VQLearner, VQNetwork
+
+
+class VQPolicy(ModelPolicy):
+    """A policy over a model with codes; see ``ModelPolicy``.
+
+    Args:
+        learner: The learner; its weights are shared.
+        answers: As in ``CodeModel``.
+        least: As in ``CodeModel``.
+        options: Arguments of ``ModelPolicy``.
+    """
+
+    kind: ClassVar[str] = "vq"
+    learner_class: ClassVar[type[Learner]] = VQLearner
+    learner: VQLearner
+
+    def __init__(self, learner: VQLearner, *, answers: int = 32, least: float = 0.01, **options: Any) -> None:
+        super().__init__(learner, **options)
+        self.answers, self.least = int(answers), float(least)
+
+    @classmethod
+    def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
+        """See ``Policy.options``."""
+        return code_options(spec)
+
+    def own_options(self) -> dict[str, Any]:
+        """The constructor's options as they are."""
+        return {**super().own_options(), "answers": self.answers, "least": self.least}
+
+    def dynamics(self, control: Control) -> CodedNetwork:
+        """The network's functions."""
+        return CodedNetwork(self, self.learner.network, control)
+
+    def search_model(self, name: str | None = None) -> CodeModel | None:
+        """The learned model, also by the name ``latent``."""
+        if name not in (None, "latent"):
+            return None
+
+        def checked(check: Callable[[], None]) -> CodedNetwork:
+            return self.dynamics(Control(check))
+
+        return CodeModel(
+            self.game,
+            checked(FREE.check),
+            terminal=self.terminal,
+            top=self.top,
+            answers=self.answers,
+            least=self.least,
+            on_check=checked,
+        )
+
+
+class CodedNetwork(NetworkDynamics):
+    """The functions of a model with codes as its network computes them; see ``CodedDynamics``.
+
+    A move alone earns nothing and ends no game: the code after it does, also where no answer was possible.
+
+    Args:
+        policy: As in ``NetworkDynamics``.
+        network: The weights.
+        control: Checked on the way.
+    """
+
+    def __init__(self, policy: VQPolicy, network: VQNetwork, control: Control) -> None:
+        super().__init__(policy, network, control)
+        self._coded = network
+
+    @torch.no_grad()
+    def act(self, latents: Sequence[Tensor], moves: NDArray[np.int64]) -> Acted:
+        """See ``CodedDynamics``.
+
+        Raises:
+            ValueError: a head's numbers are not finite.
+        """
+        network, policy = self._coded, self._policy
+        with policy._evaluating(self._control):
+            after = network.step(torch.stack(list(latents)), torch.from_numpy(moves).to(policy.device))
+            codes = finite(network.codes(after), "code").double().softmax(-1)
+            worth = finite(network.mean(network.worth, network.worth(after)), "worth")
+        nothing = np.zeros(len(moves))
+        return Acted(list(after), nothing, nothing, codes.cpu().numpy(), worth.double().cpu().numpy())
+
+    @torch.no_grad()
+    def answer(self, latents: Sequence[Tensor], codes: NDArray[np.int64]) -> tuple[list[Tensor], Floats, Floats]:
+        """See ``CodedDynamics``; without an end head no game is over.
+
+        Raises:
+            ValueError: a head's numbers are not finite.
+        """
+        network, policy = self._coded, self._policy
+        with policy._evaluating(self._control):
+            after = network.answered(torch.stack(list(latents)), torch.from_numpy(codes).to(policy.device))
+            return list(after), *self._judged(after)

@@ -1,0 +1,262 @@
+"""Codebooks, the autoencoder of transitions, the learner of a model with codes and its policy."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from genpolicy import load_game, load_policy
+from genpolicy.data.episodes import EpisodeBatch
+from genpolicy.data.records import Dataset
+from genpolicy.errors import CheckpointError, ConfigError
+from genpolicy.game import Game
+from genpolicy.networks.config import NetworkConfig
+from genpolicy.testing.policies import check_learner, check_policy
+from genpolicy.testing.search import check_search_model
+from genpolicy_policy_model.quantise import Codebooks, perplexity
+from genpolicy_policy_model.vq import VQLearner, every, transitions
+from genpolicy_policy_model.vq_config import VQConfig
+from genpolicy_policy_model.vq_policy import VQPolicy
+from tests.small_datasets import CONNECT, solved_connect
+
+GAME: Game[Any] = load_game(CONNECT)
+
+
+def config(**changed: Any) -> VQConfig:
+    shape = {"geometry": "board", "head": "typed", "num_layers": 1, "width": 16, "num_heads": 2, "move_rank": 8}
+    network = NetworkConfig(**{**shape, **changed.pop("network", {})})
+    given = {"latent_width": 32, "dynamics_layers": 1, "unroll": 2, "source": "walks", "autoencoder_width": 64}
+    return VQConfig(network=network, **{**given, "num_codes": 8, **changed})
+
+
+def learner_of(seed: int = 0, game: Game[Any] = GAME, **changed: Any) -> VQLearner:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return VQLearner(game, config(**changed))
+
+
+@pytest.fixture(scope="module")
+def solved(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return solved_connect(tmp_path_factory.mktemp("solved"), horizon=1, every=3)
+
+
+def batch_of(learner: VQLearner, data: Dataset, num: int = 64) -> EpisodeBatch:
+    batch = learner.windows(data, "train", seed=1).batch(np.arange(0, 4 * num, 4), 0)
+    assert isinstance(batch, EpisodeBatch)
+    return batch
+
+
+def states() -> list[Any]:
+    made = [GAME.parse()]
+    for move in (4, 0, 8, 2):
+        made.append(GAME.play(made[-1], move))
+    return made
+
+
+# Codebooks.
+
+
+def test_the_nearest_code_is_chosen_and_its_gradient_goes_through() -> None:
+    """The encoder's gradient is the decoder's and 2 beta (z - e); moving averages leave codes without any."""
+    torch.manual_seed(0)
+    books = Codebooks(2, 5, 3)
+    vectors = torch.randn(7, 2, 3, requires_grad=True)
+    quantised = books(vectors)
+    for row in range(7):
+        for book in range(2):
+            far = [float((vectors[row, book] - e).detach().square().sum()) for e in books.embeddings[book]]
+            assert int(quantised.codes[row, book]) == int(np.argmin(far))
+    chosen = books.vectors_of(quantised.codes)
+    torch.testing.assert_close(quantised.vectors, chosen)
+    of_decoder, beta = torch.randn(7, 2, 3), 0.25
+    ((quantised.vectors * of_decoder).sum() + beta * quantised.commitment.sum()).backward()
+    torch.testing.assert_close(vectors.grad, of_decoder + 2 * beta * (vectors - chosen).detach())
+    assert books.embeddings.grad is None
+    learned = Codebooks(1, 4, 3, by="gradient")
+    z = torch.randn(6, 1, 3, requires_grad=True)
+    learned(z).codebook.sum().backward()
+    assert z.grad is None
+    assert learned.embeddings.grad is not None
+
+
+def test_moving_averages_are_those_of_the_formula() -> None:
+    torch.manual_seed(1)
+    books, generator = Codebooks(1, 3, 2, decay=0.9, revive_below=1e-6), torch.Generator().manual_seed(0)
+    books.counts.fill_(2.0)
+    books.sums.copy_(2 * books.embeddings)
+    before = books.embeddings.clone()
+    vectors, codes = torch.randn(4, 1, 2), torch.tensor([[0], [2], [2], [2]])
+    books.update(vectors, codes, generator)
+    for code, rows in ((0, [0]), (1, []), (2, [1, 2, 3])):
+        count = 0.9 * 2 + 0.1 * len(rows)
+        total = 0.9 * 2 * before[0, code] + 0.1 * vectors[rows, 0].sum(0)
+        torch.testing.assert_close(books.embeddings[0, code], total / count)
+
+
+def test_dead_codes_begin_anew_at_vectors_of_the_batch() -> None:
+    books, generator = Codebooks(1, 6, 2), torch.Generator().manual_seed(0)
+    vectors = torch.randn(40, 1, 2, generator=generator) + 30
+    books.update(vectors, books.nearest(vectors), generator)
+    at_one = [bool((vectors[:, 0] == e).all(-1).any()) for e in books.embeddings[0]]
+    assert sum(at_one) == 5  # all but the one that every vector chose, which lies at their mean
+    for _ in range(300):
+        books.update(vectors, books.nearest(vectors), generator)
+    assert float(books.perplexity()) > 4
+    unchanged = books.embeddings.clone()
+    books.update(vectors[:0], torch.zeros(0, 1, dtype=torch.int64), generator)
+    torch.testing.assert_close(books.embeddings, unchanged)
+
+
+def test_codes_in_use_are_at_most_all_and_one_for_one_transition() -> None:
+    books, generator = Codebooks(2, 6, 3), torch.Generator().manual_seed(0)
+    vectors = torch.randn(100, 2, 3, generator=generator)
+    for _ in range(20):
+        books.update(vectors, books.nearest(vectors), generator)
+    assert bool((books.perplexity() <= 6 + 1e-4).all())
+    one = books.nearest(vectors[:1].expand(50, -1, -1))
+    torch.testing.assert_close(perplexity(one, 6), torch.ones(2))
+
+
+# The learner.
+
+
+def test_codes_are_of_transitions_of_the_game_alone(solved: Dataset) -> None:
+    learner = learner_of()
+    batch = batch_of(learner, solved)
+    known = transitions(batch, learner.layout.mask)
+    assert 0 < int(known.sum()) < known.numel()
+    for row, k in known.nonzero().tolist():
+        assert batch.live[row, k]
+        assert int(batch.states[row, k + 1].max()) < learner.layout.move_offset
+    stones = (batch.states[known.nonzero(as_tuple=True)] != batch.states[:, 1:][known]).sum(-1)
+    assert set(stones.tolist()) <= {1, 2}  # a move, and its answer unless the move ended the game
+
+
+def test_a_settled_autoencoder_stays_as_it_is(solved: Dataset) -> None:
+    learner, generator = learner_of(settle=0.5), torch.Generator().manual_seed(0)
+    batch = batch_of(learner, solved)
+    own = learner.network.autoencoder
+    for progress, moves in ((0.0, True), (0.5, False)):
+        learner.at(progress)
+        before = {name: value.clone() for name, value in own.state_dict().items()}
+        learner.zero_grad()
+        loss, parts = learner.loss(batch, generator)
+        loss.backward()  # type: ignore[no-untyped-call]
+        assert "rebuilt" in parts
+        assert any(p.grad is not None for p in own.parameters()) == moves
+        assert any(not torch.equal(before[n], v) for n, v in own.state_dict().items()) == moves
+    learner.eval()
+    learner.at(0.0)
+    before = {name: value.clone() for name, value in own.state_dict().items()}
+    learner.loss(batch, generator)
+    assert all(torch.equal(before[n], v) for n, v in own.state_dict().items())  # what is measured teaches nothing
+
+
+def test_codes_beside_the_games_carry_no_loss(solved: Dataset) -> None:
+    """Where nothing is known of what follows, other random codes change no loss of codes."""
+    learner = learner_of()
+    learner.at(1.0)
+    batch = batch_of(learner, solved)
+    nowhere = dataclasses.replace(batch, live=torch.zeros_like(batch.live))
+    _, parts = learner.loss(nowhere, torch.Generator().manual_seed(0))
+    assert float(parts["code"]) == 0
+    assert float(parts["end"]) == 0
+
+
+def test_a_span_of_one_is_the_plain_window_and_two_join_moves(solved: Dataset) -> None:
+    learner = learner_of(unroll=1, span=2)
+    batch = batch_of(learner, solved, 200)
+    assert batch.moves.shape[1] == 2
+    assert every(batch, 1) is batch
+    joined = every(batch, 2)
+    assert joined.moves.shape[1] == 1
+    for row in range(200):
+        over_first = bool(batch.live[row, 0]) and not bool(batch.live[row, 1])
+        follows = batch.states[row, 1 if over_first else 2]
+        known = not batch.reward[row].isnan().any()
+        if known:
+            assert torch.equal(joined.states[row, 1], follows)
+            assert float(joined.reward[row, 0]) == float(batch.reward[row].sum())
+    learner.loss(batch, torch.Generator())[0].backward()  # type: ignore[no-untyped-call]
+
+
+def test_a_collapsed_codebook_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    learner = learner_of()
+    learner.network.autoencoder.codebooks.counts[:, 0] = 5.0
+    with caplog.at_level(logging.WARNING):
+        learner.at(0.1)
+        assert not caplog.records
+        learner.at(0.5)
+        learner.at(0.6)
+    assert len(caplog.records) == 1
+    assert "a codebook has collapsed: 1.00 of 8 codes" in caplog.text
+
+
+@pytest.mark.slow
+def test_laws_of_learners(solved: Dataset) -> None:
+    check_learner(learner_of, solved)
+
+
+# The policy and its model.
+
+
+@pytest.mark.parametrize(("mode", "books"), [("prior", 1), ("one_step", 2)])
+def test_laws_of_policies_and_models(mode: str, books: int) -> None:
+    policy = VQPolicy(learner_of(num_books=books), mode=mode)
+    check_policy(policy, states(), max_plies=4)
+    model = policy.search_model()
+    assert model is not None
+    check_search_model(model, states(), max_nodes=30)
+
+
+def test_a_search_takes_the_codes_of_a_folder(tmp_path: Path) -> None:
+    folder = learner_of().policy().save_pretrained(tmp_path / "policy")
+    for more in ("", "&chance=adversarial", "&chance=cooperative", "&answers=2&least=0.2", "&root=gumbel"):
+        decision = load_policy(f"mcts:{folder}?simulations=12{more}").decide([GAME.parse()])[0]
+        assert decision.move in GAME.legal(GAME.parse())
+    with pytest.raises(CheckpointError, match="this policy plays 'connect:rows=3"):
+        load_policy(f"mcts:{folder}?simulations=2", game="connect:rows=4,cols=4,k=3,gravity=false")
+
+
+@pytest.mark.parametrize("name", ["code", "worth"])
+def test_a_head_that_gives_nan_is_named(name: str) -> None:
+    learner = learner_of()
+    head = {"code": learner.network.code, "worth": learner.network.worth}[name]
+    with torch.no_grad():
+        head.out.bias.fill_(torch.nan)
+    with pytest.raises(ValueError, match=f"the network's {name} head gives numbers that are not finite"):
+        VQPolicy(learner, mode="one_step").decide([GAME.parse()])
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"latent": "squares"}, "latent of a model with codes is 'vector'"),
+        ({"side": "both"}, "side of a model with codes is 'own'"),
+        ({"codebook": "emma"}, "codebook must be one of ema, gradient.*Did you mean"),
+        ({"num_codes": 1}, "num_codes must be at least 2"),
+        ({"num_codes": 1 << 20, "num_books": 4}, "take fewer books"),
+        ({"span": 0}, "span must be at least 1"),
+        ({"decay": 1.0}, "decay lies in"),
+        ({"consistency": 1.0}, "consistency is of muzero"),
+    ],
+)
+def test_settings_that_cannot_be(changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        config(**changed)
+
+
+def test_longer_windows_than_the_games_and_games_without_turns_are_named(solved: Dataset) -> None:
+    with pytest.raises(ConfigError, match=r"learner\.unroll=8: no run of moves"):
+        learner_of(unroll=4, span=2).windows(solved, "train", seed=0)
+    with pytest.raises(ConfigError, match=r"learner\.kind=vq: in 'pig.*may move twice"):
+        learner_of(game=load_game("pig"))
