@@ -18,7 +18,7 @@ from genpolicy.networks.biases import make_bias
 from genpolicy.networks.cpu import Linear
 from genpolicy.networks.embedding import index_buffer
 from genpolicy.networks.moves import MoveHead
-from genpolicy.networks.transformer import Block, Trunk, draw_weights
+from genpolicy.networks.transformer import Block, Trunk, draw_deepnorm, draw_weights
 from genpolicy.networks.value_heads import WIN_DRAW_LOSS, CategoricalHead, EndHead, Readout
 from genpolicy.sequence import Layout
 from genpolicy_policy_model.config import MuZeroConfig
@@ -59,15 +59,19 @@ class ModelNetwork(nn.Module):
 
     @torch.no_grad()
     def _initialise(self) -> None:
-        """Transformers as GPT-2; the rest as torch draws it."""
-        std = self.config.network.init_std
+        """Transformers as GPT-2, post-norm blocks as DeepNorm's; the rest as torch draws it."""
+        shape, std = self.config.network, self.config.network.init_std
         drawn = [self.trunk, self.by_squares, self.dynamics if isinstance(self.dynamics, SquaresDynamics) else None]
         for module in drawn:
             if module is not None:
                 draw_weights(module, std, None)
+        if shape.norm == "post":
+            draw_deepnorm(self.trunk, shape.num_layers, None)
+            draw_deepnorm(self.dynamics, self.config.dynamics_layers, None)
+            return
         for block in self.modules():
             if isinstance(block, Block):
-                scale = 1.0 / math.sqrt(2 * self.config.network.num_layers)
+                scale = 1.0 / math.sqrt(2 * shape.num_layers)
                 block.attention.out.weight.mul_(scale)
                 block.mlp.out.weight.mul_(scale)
 

@@ -107,6 +107,17 @@ def test_the_last_move_reaches_the_representation_with_two_to_the_minus_k(solved
     torch.testing.assert_close(mine, whole / 2**3, rtol=1e-3, atol=1e-9)
 
 
+def test_post_norm_blocks_are_drawn_as_deepnorms() -> None:
+    network = learner_of(
+        latent="squares", dynamics_layers=2, network={"norm": "post", "width": 64, "num_layers": 3}
+    ).network
+    parts: list[tuple[Any, int]] = [(network.trunk.blocks, 3), (network.dynamics.blocks, 2)]
+    for blocks, layers in parts:
+        for block in blocks:  # Xavier's rule times (8 layers)^-1/4; 4,096 draws, whose spread is known to 1.1 %
+            expected = (8 * layers) ** -0.25 * (2 / (64 + 64)) ** 0.5
+            assert block.attention.out.weight.std().item() == pytest.approx(expected, rel=0.06)
+
+
 def test_the_loss_is_the_sum_over_the_moves(solved: Dataset) -> None:
     """Row by row and move by move, with labels that are not known left out."""
     learner = learner_of(value_weight=0.5, reward_weight=2.0, end_weight=3.0)
