@@ -149,6 +149,19 @@ def test_the_evaluation_along_the_game(browser: Any, web_address: str) -> None:
         expect(web.page.locator("#graph")).to_be_hidden()  # another game than the one that was evaluated
 
 
+def test_a_finished_game_ends_with_its_result(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        said: list[str] = []
+        web.page.on("console", lambda message: said.append(message.text))
+        evaluated(web, [0.5, 0.5, 0.4, 0.3])
+        opened(web, "1. f3 e5 2. g4")
+        web.click(chess_place("d8"), chess_place("h4"))
+        web.wait_status("Black wins")
+        web.page.click("#evaluate")
+        expect(web.page.locator("#graph-note")).to_contain_text("0 % at last")
+        assert said == []  # nothing was asked that the server had to refuse
+
+
 def test_a_policy_without_values_says_so(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         opened(web, "1. e4 e5")
@@ -168,6 +181,7 @@ def test_a_picture_is_saved(browser: Any, web_address: str) -> None:
         picture = image.open(io.BytesIO(saved.value.path().read_bytes()))
         assert picture.format == "PNG"
         assert picture.width == 1200
+        assert 600 <= picture.height <= 720  # one board beside the position
         assert len(set(picture.convert("RGB").resize((60, 30)).getdata())) > 20  # boards, not an empty sheet
 
 

@@ -1,6 +1,6 @@
 /** The evaluation along the game: what a policy thinks of each position, as a line that leads to the moves. */
 
-import { decide, Trouble } from "./api.js";
+import { decide, position, Trouble } from "./api.js";
 import { byId, percent } from "./dom.js";
 import { shape } from "./svg.js";
 
@@ -52,13 +52,12 @@ export class Graph {
 
   async #chance(column, moves, ply, signal) {
     const question = { ...this.page.question(moves), policy: column.policy.id, options: this.page.state.options[column.policy.id] ?? {}, dream: false, seed: this.page.state.seed };
-    let win = null;
-    try {
-      for await (const { decision } of decide(question, signal)) if (decision) win = decision.win_probability;
-    } catch (error) {
-      if (error.kind !== "refused" || ply < this.line.moves.length) throw error;
-      return this.#result(); // the game is over in the last position
+    if (ply === this.line.moves.length) { // where the game may be over, so that there is nothing to decide
+      const { outcome } = await position(this.page.question(moves), signal);
+      if (outcome) return { 0: 1, 1: 0 }[outcome.winner] ?? 0.5;
     }
+    let win = null;
+    for await (const { decision } of decide(question, signal)) if (decision) win = decision.win_probability;
     return typeof win !== "number" ? null : (this.page.firstPlayer + ply) % 2 === 0 ? win : 1 - win;
   }
 
@@ -66,11 +65,6 @@ export class Graph {
   #fits() {
     const { line, page: { state } } = this;
     return line !== null && line.game === state.game && line.start === state.start && line.moves.join() === state.moves.join();
-  }
-
-  #result() {
-    const outcome = this.page.state.ply === this.line.moves.length ? this.page.position.outcome : null;
-    return outcome ? { 0: 1, 1: 0 }[outcome.winner] ?? 0.5 : null;
   }
 
   /** Show the line as far as it belongs to the moves on the page, with the position on the board marked. */

@@ -4,7 +4,8 @@ import { el } from "./dom.js";
 
 const [WIDTH, MARGIN, GAP, HEAD] = [1200, 32, 24, 96]; // pixels
 const ROOT = 520; // width of the position
-const FUTURE = 300; // of an imagined board
+const CAPTION = 34; // height below an imagined board
+const MOST_BESIDE = 4; // imagined boards in a row
 const DARK = "#23262d";
 const FAINT = "#5c6069";
 
@@ -18,18 +19,15 @@ export async function savePicture(shown, name) {
   const root = await image(shown.root);
   const boards = await Promise.all(shown.boards.map(async ({ svg, caption }) => ({ caption, drawn: await image(svg) })));
   const rootHeight = (ROOT * root.height) / root.width;
-  const room = WIDTH - 2 * MARGIN;
-  const beside = Math.max(1, Math.floor((room - ROOT) / (FUTURE + GAP))); // columns of boards beside the position
-  const boardHeight = boards.length ? Math.max(...boards.map(({ drawn }) => (FUTURE * drawn.height) / drawn.width)) + 34 : 0;
-  const rows = Math.ceil(boards.length / beside);
-  const height = HEAD + Math.max(rootHeight, rows * boardHeight) + MARGIN;
+  const { beside, future, boardHeight } = grid(boards.map(({ drawn }) => drawn.height / drawn.width), rootHeight);
+  const height = HEAD + Math.max(rootHeight, Math.ceil(boards.length / beside) * boardHeight) + MARGIN;
   const canvas = el("canvas", { width: WIDTH, height: Math.ceil(height) });
   const pen = canvas.getContext("2d");
   const font = getComputedStyle(document.documentElement).fontFamily;
-  const write = (text, x, y, size, colour, weight = "") => {
+  const write = (text, x, y, size, colour, weight = "", room = WIDTH - x - MARGIN) => {
     pen.font = `${weight} ${size}px ${font}`;
     pen.fillStyle = colour;
-    pen.fillText(text, x, y, WIDTH - x - MARGIN);
+    pen.fillText(text, x, y, room);
   };
   pen.fillStyle = "#fffefb";
   pen.fillRect(0, 0, canvas.width, canvas.height);
@@ -37,15 +35,26 @@ export async function savePicture(shown, name) {
   write(shown.under, MARGIN, 74, 17, FAINT);
   pen.drawImage(root, MARGIN, HEAD, ROOT, rootHeight);
   boards.forEach(({ drawn, caption }, index) => {
-    const x = MARGIN + ROOT + GAP + (index % beside) * (FUTURE + GAP);
+    const x = MARGIN + ROOT + GAP + (index % beside) * (future + GAP);
     const y = HEAD + Math.floor(index / beside) * boardHeight;
-    pen.drawImage(drawn, x, y, FUTURE, (FUTURE * drawn.height) / drawn.width);
-    write(caption, x, y + boardHeight - 14, 15, FAINT);
+    pen.drawImage(drawn, x, y, future, (future * drawn.height) / drawn.width);
+    write(caption, x, y + boardHeight - 14, 15, FAINT, "", future);
   });
   const blob = await new Promise((done) => canvas.toBlob(done, "image/png"));
   const link = el("a", { href: URL.createObjectURL(blob), download: `${name}.png` });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+/** The fewest imagined boards in a row, and so the largest, that are no higher than the position beside them. */
+function grid(ratios, rootHeight) {
+  const ratio = Math.max(1, ...ratios);
+  for (let beside = 1; ; beside += 1) {
+    const future = Math.min(ROOT, (WIDTH - 2 * MARGIN - ROOT) / beside - GAP);
+    const boardHeight = future * ratio + CAPTION;
+    const fits = Math.ceil(ratios.length / beside) * boardHeight <= rootHeight + 2 * CAPTION;
+    if (fits || beside === MOST_BESIDE) return { beside, future, boardHeight };
+  }
 }
 
 /** A drawing as an image with its size, which not every browser reads off a viewBox. */
