@@ -15,14 +15,17 @@ Axes: B batch, K codes along a window, L tokens of a position, M moves of the vo
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from genpolicy.data.episodes import EpisodeBatch
+from genpolicy.data.records import Dataset
 from genpolicy.errors import ConfigError
 from genpolicy.game import Game
 from genpolicy.networks.value_heads import CategoricalHead, Readout
@@ -183,6 +186,31 @@ class VQLearner(ModelLearner):
         _, rebuilt = self._rebuilt(every(batch, self.config.span), learns=False, generator=generator)
         in_use = perplexity(rebuilt.codes, self.network.shape[1])
         return {"whole": rebuilt.whole.float().mean(), "perplexity": in_use.min()}
+
+    @torch.no_grad()
+    def measure(self, records: Dataset, split: str, num: int) -> dict[str, float]:
+        """Of all moves from some positions and all answers to them: ``rebuilt``, the share of next positions rebuilt in
+        every token, and ``codes``, the perplexity of their codes in the worst book."""
+        game, states, moves, after = self.game, [], [], []
+        for record in itertools.islice(records.records(split), num):
+            state = game.parse(record.state)
+            me = game.player(state)
+            row = game.tokens.encode([state], np.array([me]))[0]
+            for move in game.legal(state).tolist():
+                child = game.play(state, move)
+                over = game.outcome(child) is not None
+                ends = [child] if over else [game.play(child, answer) for answer in game.legal(child).tolist()]
+                after += [*game.tokens.encode(ends, np.full(len(ends), me))]
+                states += [row] * len(ends)
+                moves += [int(game.moves.seen_by(np.array(move), me))] * len(ends)
+        device = self.network.autoencoder.stays.device
+        rows = [torch.from_numpy(np.array(each, np.int64)).to(device) for each in (states, moves, after)]
+        parts = [
+            self.network.autoencoder(*part) for part in zip(*(torch.split(each, 1024) for each in rows), strict=True)
+        ]
+        in_use = perplexity(torch.cat([part.codes for part in parts]), self.network.shape[1])
+        whole = torch.cat([part.whole for part in parts]).float().mean()
+        return {"rebuilt": float(whole), "codes": float(in_use.min())}
 
     def policy(self) -> VQPolicy:
         """A policy that plays with these weights (shared, not copied)."""

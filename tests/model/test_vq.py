@@ -203,6 +203,18 @@ def test_laws_of_learners(solved: Dataset) -> None:
     check_learner(learner_of, solved)
 
 
+def test_what_is_rebuilt_is_measured_over_all_moves_and_answers(solved: Dataset) -> None:
+    """An autoencoder that leaves every square as it is rebuilds nothing; a code for all has a perplexity of 1."""
+    learner = learner_of().eval()
+    own = learner.network.autoencoder
+    with torch.no_grad():
+        own.stays.fill_(1e4)
+        own.codebooks.embeddings.fill_(0.0)
+    measured = learner.measure(solved, "test", 5)
+    assert measured["rebuilt"] == 0
+    assert measured["codes"] == pytest.approx(1.0)
+
+
 # The policy and its model.
 
 
