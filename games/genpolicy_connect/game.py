@@ -158,7 +158,8 @@ class ConnectGame(Game[Board]):
             if mine & line == line:
                 won = True
                 break
-        return Board((x, mine), 0, won) if state.player else Board((mine, o), 1, won)
+        moves = (*state.moves, int(move_id))
+        return Board((x, mine), 0, won, moves) if state.player else Board((mine, o), 1, won, moves)
 
     def player(self, state: Board) -> int:
         """0 when X is to move, 1 when O is."""
@@ -173,6 +174,15 @@ class ConnectGame(Game[Board]):
     def key(self, state: Board) -> int:
         """Both stone sets in one number; no position repeats."""
         return state.stones[0] << self.num_squares | state.stones[1]
+
+    def history(self, state: Board) -> tuple[str, tuple[int, ...]]:
+        """The first position that is known, found by taking the stones off again, and the moves since."""
+        stones, player = list(state.stones), state.player
+        for move in reversed(state.moves):
+            player = 1 - player
+            column = (stones[0] | stones[1]) & self._column[move] if self.gravity else 1 << move
+            stones[player] ^= column & -column  # the last stone of a column is its highest, the lowest bit
+        return self.format(Board((stones[0], stones[1]), player, False)), state.moves
 
     # What a game may add.
 

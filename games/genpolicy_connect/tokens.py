@@ -26,6 +26,14 @@ class Board(NamedTuple):
     """Player to move: 0 for X, 1 for O."""
     won: bool
     """The player who has just moved has k in a row, so the game is over."""
+    moves: tuple[int, ...] = ()
+    """The moves since the first position that is known; they are no part of what the position is."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Board) and self[:3] == other[:3]
+
+    def __hash__(self) -> int:
+        return hash(self[:3])
 
 
 class ConnectTokens(StateTokenizer[Board]):
