@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         "oracle_fallbacks",
         "samplers",
         "biases",
+        "clusters",
         "commands",
         "options",
     ]
@@ -53,6 +54,7 @@ ONE_OF: Mapping[str, str] = {
     "oracle_fallbacks": "fallback for oracles",
     "samplers": "sampler",
     "biases": "attention bias",
+    "clusters": "kind of cluster",
     "commands": "subcommand",
     "options": "list of options of",
 }

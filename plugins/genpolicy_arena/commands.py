@@ -6,11 +6,11 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from genpolicy_common.arguments import add_alias, add_device, add_json, say_device, settle_device
+from genpolicy_common.arguments import add_alias, add_cluster, add_device, add_json, say_device, settle_device
 
 if TYPE_CHECKING:
     from genpolicy.game import Game
@@ -90,6 +90,7 @@ def add_parser(subparsers: Any) -> None:
         "--threads", type=_positive, default=1, metavar="N", help="threads for the networks of each process; default 1"
     )
     add_alias(parser, "--workers", parallel)
+    add_cluster(speed)
     add_rating_arguments(parser)
     add_output_arguments(parser)
     parser.set_defaults(run=run)
@@ -183,6 +184,7 @@ def run(arguments: argparse.Namespace) -> int:
     """``genpolicy tournament``: play or resume, then show the tables."""
     from genpolicy.machine import num_cores
     from genpolicy_arena.tournament import run_tournament
+    from genpolicy_common.cluster import open_cluster
     from genpolicy_evaluation.players import find_game
 
     players = players_of([spec for group in arguments.policy for spec in group])
@@ -192,13 +194,17 @@ def run(arguments: argparse.Namespace) -> int:
     game = find_game(arguments.game, list(players.values()))
     settle_device(arguments, players.values())
     config = _config(arguments, game, players)
-    _check_players(config, game)
+    if arguments.cluster is None:
+        _check_players(config, game)  # on a cluster, engines are on its workers
     say_device(arguments)
     workers = arguments.parallel or (num_cores() if arguments.device == "cpu" else 1)
-    with _progress() as show:
-        outcome = run_tournament(
-            config, game, arguments.out, workers=workers, threads=arguments.threads, progress=show, note=_say
-        )
+    with ExitStack() as stack:
+        cluster = None
+        if arguments.cluster is not None:
+            cluster = stack.enter_context(open_cluster(arguments.cluster, arguments.parallel))
+        show = stack.enter_context(_progress())
+        speed: dict[str, Any] = {"workers": workers, "threads": arguments.threads, "cluster": cluster}
+        outcome = run_tournament(config, game, arguments.out, **speed, progress=show, note=_say)
     _report(arguments, config, outcome)
     return 0
 

@@ -22,6 +22,7 @@ from genpolicy_arena.ratings import RatedGame
 from genpolicy_arena.results import TournamentFolder
 from genpolicy_arena.sprt import SprtConfig, SprtState, state_of
 from genpolicy_arena.workers import Setup, run_groups
+from genpolicy_common.cluster import Cluster
 
 FORMATS = ("round-robin", "gauntlet")
 Note = Callable[[str], None]
@@ -180,6 +181,7 @@ def run_tournament(
     threads: int = 1,
     progress: Callable[[int, int, SprtState | None], None] = lambda done, planned, sprt: None,
     note: Note = lambda text: None,
+    cluster: Cluster | None = None,
 ) -> TournamentOutcome:
     """Play the missing games of a tournament.
 
@@ -191,11 +193,13 @@ def run_tournament(
         threads: Threads for a network in each process. Another number may change the last digits of its outputs.
         progress: Called with the number of finished games, of planned games, and the state of the test, at the
             beginning and after each game.
-        note: Called with texts for the user: forfeits, a judge that fails.
+        note: Called with texts for the user: forfeits, a judge that fails, workers of a cluster.
+        cluster: Where the workers run, in place of processes of this machine; it is closed in the end.
 
     Raises:
         ValueError: the folder holds something else; a policy cannot be loaded or plays another game.
         LockedError: another process plays there.
+        ClusterError: the cluster's workers cannot be used.
         EngineError: an engine cannot be started, or a worker process died.
     """
     tasks = config.tasks()
@@ -229,7 +233,7 @@ def run_tournament(
 
         if missing and (watch is None or watch.state.verdict is None):
             setup = Setup(config.game, config.players, config.rules, config.seed, config.device, threads)
-            run_groups(setup, game, missing, workers=workers, finished=finished, warn=warn)
+            run_groups(setup, game, missing, workers=workers, finished=finished, warn=warn, cluster=cluster, note=note)
         results = [played.results[number] for number in sorted(played.results)]
     counted = [text if times == 1 else f"{text} ({times} times)" for text, times in warnings.items()]
     return TournamentOutcome(results, len(tasks), None if watch is None else watch.state, counted)

@@ -10,9 +10,10 @@ import multiprocessing
 import os
 import signal
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -23,6 +24,8 @@ from genpolicy.policies.base import Policy, load_policy, spelled_options
 from genpolicy.registry import load_game
 from genpolicy_arena.adjudication import Adjudication
 from genpolicy_arena.match import GameResult, GameTask, Match, Warn
+from genpolicy_common.cluster import Cluster, Crew, Lost, Worker, sendable
+from genpolicy_common.shipping import fetch, folders_of, packed, replaced
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,8 @@ def run_groups(
     workers: int,
     finished: Callable[[GameResult], bool],
     warn: Warn,
+    cluster: Cluster | None = None,
+    note: Warn = lambda text: None,
 ) -> None:
     """Play groups of games in order.
 
@@ -98,13 +103,20 @@ def run_groups(
         workers: Number of processes.
         finished: Called with each finished game; returns whether to continue.
         warn: Called with texts on problems that cost no game.
+        cluster: Where the workers run, in place of this machine; it is closed in the end. The group of a worker that
+            is lost is played by another.
+        note: Told which workers join and which are lost.
 
     Raises:
-        EngineError: a worker died.
+        EngineError: a worker of this machine died.
+        ClusterError: workers of a cluster die one after the other.
         ValueError: a policy could not be loaded in a worker.
     """
     if workers < 1:
         raise ValueError(f"workers must be at least 1, got {workers}")
+    if cluster is not None:
+        _run_cluster(setup, groups, cluster, finished, warn, note)
+        return
 
     def keep(result: GameResult) -> None:
         if not finished(result):
@@ -181,33 +193,79 @@ def _run_processes(
             pipe.close()
 
 
+def _run_cluster(
+    setup: Setup,
+    groups: Sequence[Sequence[GameTask]],
+    cluster: Cluster,
+    finished: Callable[[GameResult], bool],
+    warn: Warn,
+    note: Warn,
+) -> None:
+    waiting = deque(groups)
+    judge = [setup.rules.judge] if setup.rules.judge else []
+    folders = folders_of([*setup.players.values(), *judge])
+    at_work: dict[Worker, Sequence[GameTask]] = {}
+    idle: deque[Worker] = deque()
+    with closing(Crew(cluster, play_on_cluster, setup, folders, say=note, most=len(groups))) as crew:
+        while waiting or at_work:
+            worker, message = crew.event()
+            if isinstance(message, Lost):
+                if worker in at_work:
+                    waiting.appendleft(at_work.pop(worker))
+                idle = deque(each for each in idle if each is not worker)
+            elif message[0] == "folder":
+                worker.send(packed(message[1]))
+            elif message[0] == "game":
+                crew.credit(worker)
+                if not finished(message[1]):
+                    return
+            elif message[0] == "warning":
+                warn(message[1])
+            else:
+                at_work.pop(worker, None)
+                idle.append(worker)
+            while idle and waiting:
+                worker = idle.popleft()
+                at_work[worker] = waiting.popleft()
+                worker.send(at_work[worker])
+        note(crew.report())
+
+
+def play_on_cluster(pipe: Connection, setup: Setup, folders: dict[str, str]) -> None:
+    """What a worker of a cluster does: plays groups until the command is gone.
+
+    Args:
+        pipe: To the command.
+        setup: What it needs.
+        folders: Folders of policies among the players, with their checksums.
+    """
+    places = fetch(pipe, folders)
+    players = {name: replaced(spec, places) for name, spec in setup.players.items()}
+    judge = setup.rules.judge and replaced(setup.rules.judge, places)
+    _play_groups(replace(setup, players=players, rules=replace(setup.rules, judge=judge)), pipe)
+
+
+def _play_groups(setup: Setup, pipe: Connection) -> None:
+    """Play what comes by the pipe, until that is None."""
+    import torch
+
+    torch.set_num_threads(setup.threads)
+    with open_match(setup, load_game(setup.game), lambda text: pipe.send(("warning", text))) as match:
+        while True:
+            pipe.send(("ready", None))
+            group = pipe.recv()
+            if group is None:
+                return
+            match.play(group, lambda result: pipe.send(("game", result)))
+
+
 def _work(setup: Setup, pipe: Connection) -> None:
     """Run a worker: play groups until there are no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers
     try:
-        import torch
-
-        torch.set_num_threads(setup.threads)
-        with open_match(setup, load_game(setup.game), lambda text: pipe.send(("warning", text))) as match:
-            while True:
-                pipe.send(("ready", None))
-                group = pipe.recv()
-                if group is None:
-                    return
-                match.play(group, lambda result: pipe.send(("game", result)))
+        _play_groups(setup, pipe)
     except (EOFError, BrokenPipeError):
         return  # the parent is gone, and the match has closed the engines
     except Exception as error:
         traceback.print_exc() if not isinstance(error, ValueError | OSError | LookupError | EngineError) else None
-        pipe.send(("error", _sendable(error)))
-
-
-def _sendable(error: Exception) -> Exception:
-    """The error if it can be pickled, else an error with its text."""
-    import pickle
-
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:  # an exception may hold anything
-        return EngineError(f"a worker failed: {type(error).__name__}: {error}")
-    return error
+        pipe.send(("error", sendable(error)))

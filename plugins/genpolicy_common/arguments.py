@@ -63,6 +63,23 @@ def add_json(parser: Any, what: str = "the figures") -> None:
     )
 
 
+def add_cluster(parser: Any) -> None:
+    """Add ``--cluster``."""
+    parser.add_argument(
+        "--cluster",
+        type=_address,
+        metavar="ADDRESS",
+        help="run on the workers of a cluster: its address, or local for one of this machine (default: processes of "
+        "this command); --parallel is then the number of workers",
+    )
+
+
+def _address(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("takes local, or the address of a cluster")
+    return text
+
+
 def add_device(parser: Any) -> None:
     """Add ``--device``; ``settle_device`` makes a device of it."""
     parser.add_argument(

@@ -12,7 +12,9 @@ remaining labels may differ in the last digits from those of a run without a kil
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Generator
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from genpolicy.data.oracle import Line
@@ -26,23 +28,33 @@ MAX_UNLABELLED = 8
 """An oracle that labels none of this many first positions is given up."""
 
 
+@dataclass
+class _Call:
+    """The calls of the oracle that are about one unit."""
+
+    asked: int = 0
+    """Questions of the coming call."""
+    left: int = 0
+    """Questions of the last one whose answers have not come yet."""
+    held: list[tuple[int, int, int, Any]] = field(default_factory=list)
+
+
 class Answers:
     """The answers that an unfinished data set keeps.
 
     Args:
         writer: Writer of the data set; its journal holds the answers until their units are finished.
         game: Game of the positions.
-        together: Keep the answers of one call of the oracle together or not at all, where it is asked about one block
-            at a time (``Oracle.num_together``). A resumed block then makes the calls that it would have made.
+        together: Keep the answers of one call of the oracle together or not at all, where each call is about one unit
+            (``Oracle.num_together``). A resumed block then makes the calls that it would have made.
     """
 
     def __init__(self, writer: DatasetWriter, game: Game[Any], *, together: bool = False) -> None:
         self._writer = writer
         self._game = game
         self._together = together
-        self._asked = self._left = 0
-        """Questions of the coming call, and those of the last one whose answers have not come yet."""
-        self._held: list[tuple[int, int, int, Any]] = []
+        self._calls: dict[int, _Call] = defaultdict(_Call)
+        """By unit, for those that have begun."""
         self._any_label = False
         self._num_failed = 0
 
@@ -71,7 +83,7 @@ class Answers:
                 mark = self._mark(state)
                 kept = self._writer.answer(unit, index, question)
                 if kept is None:
-                    self._asked += 1
+                    self._calls[unit].asked += 1
                     line = yield state
                     self._keep(unit, index, question, self._to_json(mark, line))
                     self._give_up_if_useless(line)
@@ -91,13 +103,14 @@ class Answers:
 
     def _keep(self, unit: int, index: int, question: int, answer: Any) -> None:
         """Keep an answer at once, or with the last one of its call."""
-        if self._left == 0:  # the first answer of a call: what is asked from here on belongs to the next one
-            self._left, self._asked = self._asked, 0
-        self._left -= 1
-        self._held.append((unit, index, question, answer))
-        if self._left == 0 or not self._together:
-            self._writer.add_answers(self._held)
-            self._held = []
+        call = self._calls[unit]
+        if call.left == 0:  # the first answer of a call: what is asked from here on belongs to the next one
+            call.left, call.asked = call.asked, 0
+        call.left -= 1
+        call.held.append((unit, index, question, answer))
+        if call.left == 0 or not self._together:
+            self._writer.add_answers(call.held)
+            call.held = []
 
     def _give_up_if_useless(self, line: Line) -> None:
         self._any_label = self._any_label or line.error is None

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from genpolicy.cli import add_verbs
-from genpolicy_common.arguments import add_alias, add_data, add_json, require
+from genpolicy_common.arguments import add_alias, add_cluster, add_data, add_json, require
 from genpolicy_labelling import arguments as kinds
 from genpolicy_labelling.terminal import command_line, facts, progress, say, show, stoppable, write_json
 
 if TYPE_CHECKING:
+    from genpolicy.data.oracle import Oracle
     from genpolicy.game import Game
     from genpolicy_labelling.writer import DatasetWriter
 
@@ -190,6 +192,7 @@ def _add_oracle(parser: argparse.ArgumentParser) -> None:
     )
     parallel = parser.add_argument("--parallel", type=kinds.positive, metavar="N", help="engine processes at once")
     add_alias(parser, "--processes", parallel)
+    add_cluster(parser)
 
 
 def _add_split(parser: argparse.ArgumentParser) -> None:
@@ -250,7 +253,6 @@ def run_import(arguments: argparse.Namespace) -> int:
 
 def run_label(arguments: argparse.Namespace) -> int:
     """``genpolicy data label``."""
-    from genpolicy.data.oracle import make_oracle
     from genpolicy.data.records import Dataset, DatasetInfo
     from genpolicy.registry import load_game
     from genpolicy_labelling.label import LabelResult, label
@@ -266,7 +268,7 @@ def run_label(arguments: argparse.Namespace) -> int:
         say(f"{arguments.folder} is unfinished; labelling would miss the rest. Resume it with: {source.info.command}")
         return 2
     game = load_game(source.game_spec)
-    with stoppable(), make_oracle(arguments.oracle, game, processes=arguments.parallel) as oracle:
+    with stoppable(), _open_oracle(arguments, game, single=True) as oracle:
         info = DatasetInfo(
             game=game.spec,
             made_by="label",
@@ -313,7 +315,6 @@ def run_label(arguments: argparse.Namespace) -> int:
 
 def run_selfplay(arguments: argparse.Namespace) -> int:
     """``genpolicy data selfplay``."""
-    from genpolicy.data.oracle import make_oracle
     from genpolicy.data.records import DatasetInfo
     from genpolicy.registry import load_game
     from genpolicy_labelling.importing import describe_sources, read_openings
@@ -335,7 +336,7 @@ def run_selfplay(arguments: argparse.Namespace) -> int:
     )
     openings = read_openings(game, arguments.openings) if arguments.openings else ()
     sources = describe_sources([arguments.openings]) if arguments.openings else []
-    with stoppable(), make_oracle(arguments.oracle, game, processes=arguments.parallel) as oracle:
+    with stoppable(), _open_oracle(arguments, game) as oracle:
         amount = {"games": arguments.games, "positions": arguments.positions}
         info = DatasetInfo(
             game=game.spec,
@@ -385,6 +386,30 @@ def run_info(arguments: argparse.Namespace) -> int:
                 console.print(f"  {name}: {value}", markup=False, highlight=False)
     write_json(arguments.json, facts(dataset))
     return 0
+
+
+@contextmanager
+def _open_oracle(arguments: argparse.Namespace, game: Game[Any], *, single: bool = False) -> Iterator[Oracle]:
+    """The oracle of this process, or that of a cluster's workers, which are reported in the end.
+
+    Args:
+        arguments: Of ``label`` or ``selfplay``.
+        game: The game.
+        single: Every task asks one question.
+    """
+    from genpolicy.data.oracle import make_oracle
+
+    if arguments.cluster is None:
+        with make_oracle(arguments.oracle, game, processes=arguments.parallel) as oracle:
+            yield oracle
+        return
+    from genpolicy_common.cluster import open_cluster
+    from genpolicy_labelling.cluster_oracle import ClusterOracle
+
+    cluster = open_cluster(arguments.cluster, arguments.parallel)
+    with ClusterOracle(arguments.oracle, game, cluster, single=single, say=say) as workers:
+        yield workers
+        say(workers.report())
 
 
 def finish(writer: DatasetWriter, game: Game[Any], counts: dict[str, Any]) -> None:

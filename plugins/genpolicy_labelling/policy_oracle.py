@@ -7,10 +7,7 @@ what AlphaZero-like learners train on, and labelling old records with a newer po
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -18,7 +15,8 @@ from genpolicy.data.oracle import Line, Oracle
 from genpolicy.errors import EngineError
 from genpolicy.game import Game
 from genpolicy.policies.decision import Decision
-from genpolicy.shipped import policy_folder
+from genpolicy_common.shipping import checksum as checksum_of
+from genpolicy_common.shipping import folders_in
 
 PREFIX = "policy:"
 MAX_TOGETHER = 4096
@@ -68,7 +66,7 @@ class PolicyOracle(Oracle):
         """The policy; a folder in its spelling stands as the checksum of what it holds, so it may be moved."""
         text, weights = self.text, {}
         for folder in folders_in(self.text):
-            checksum = _checksum(folder)
+            checksum = checksum_of(folder)
             if checksum is not None:
                 weights[checksum[:12]] = checksum
                 text = text.replace(folder, f"weights-{checksum[:12]}")
@@ -124,22 +122,6 @@ def policy_as_oracle(name: str, query: str, game: Game[Any]) -> tuple[str, dict[
     """The oracle and options that ``policy:SPELLING`` stands for; None for another name."""
     del query, game
     return ("policy", {"policy": name.removeprefix(PREFIX)}) if name.startswith(PREFIX) else None
-
-
-def folders_in(spelling: str) -> list[str]:
-    """The folders of policies that a spelling names, however deep, longest first; decoded parts of it are looked at."""
-    found, seen = set(), ""
-    while seen != spelling:
-        found |= {part for part in re.split(r"[:?&=,\[\]]", spelling) if part and policy_folder(part) is not None}
-        seen, spelling = spelling, unquote(spelling)
-    return sorted(found, key=lambda name: (-len(name), name))
-
-
-def _checksum(folder: str) -> str | None:
-    """SHA-256 of a policy's ``config.yaml``, which holds the one of its weights; None where there is none."""
-    path = policy_folder(folder)
-    file = None if path is None else Path(path) / "config.yaml"
-    return hashlib.sha256(file.read_bytes()).hexdigest() if file is not None and file.is_file() else None
 
 
 def _whole(name: str, value: int | str, least: int) -> int:

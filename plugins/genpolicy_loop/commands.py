@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from genpolicy_common.arguments import add_cluster
 from genpolicy_common.train import take_settings_anywhere
 
 HELP = """\
@@ -30,6 +31,8 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--out", metavar="FOLDER", help="folder of the loop (also out=FOLDER)")
     parser.add_argument("--status", action="store_true", help="list the stages and what they came to, and stop")
+    add_cluster(parser)
+    parser.add_argument("--parallel", type=int, metavar="N", help="number of workers on the cluster")
     parser.set_defaults(run=run)
     take_settings_anywhere(parser)
 
@@ -43,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = Settings([arguments.file], arguments.overrides)
     settings.data["out"] = arguments.out or settings.data.get("out") or str(Path("runs") / arguments.file.stem)
     with settings.locating():
-        loop = Loop(settings.fill(LoopConfig))
+        loop = Loop(settings.fill(LoopConfig), where(arguments))
     if arguments.status:
         show_status(loop)
         return 0
@@ -54,6 +57,19 @@ def run(arguments: argparse.Namespace) -> int:
         return failure.status
     print(loop.policy(loop.accepted(loop.config.generations)))
     return 0
+
+
+def where(arguments: argparse.Namespace) -> list[str]:
+    """The words that tell the loop's commands which cluster they run on.
+
+    Raises:
+        ValueError: a number of workers without a cluster, or none.
+    """
+    if arguments.parallel is None:
+        return [] if arguments.cluster is None else ["--cluster", arguments.cluster]
+    if arguments.cluster is None or arguments.parallel < 1:
+        raise ValueError(f"--parallel {arguments.parallel}: is the number of workers, at least 1, of a --cluster")
+    return ["--cluster", arguments.cluster, "--parallel", str(arguments.parallel)]
 
 
 def show_status(loop: Any) -> None:

@@ -19,7 +19,7 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,13 +64,15 @@ class Loop:
 
     Args:
         config: What is run.
+        where: Words that its commands of games and labels take, besides: which cluster they run on. They decide nothing
+            of what these come to.
 
     Raises:
         ConfigError, RegistryError: a game or a learner's configuration that cannot be read.
     """
 
-    def __init__(self, config: LoopConfig) -> None:
-        self.config, self.out = config, Path(config.out)
+    def __init__(self, config: LoopConfig, where: Sequence[str] = ()) -> None:
+        self.config, self.out, self._where = config, Path(config.out), list(where)
         self.game = load_game(config.game).spec
         self.learners: dict[str, dict[str, Any]] = {}
         for name, given in config.learners.items():
@@ -125,7 +127,7 @@ class Loop:
         words = [w for name in options for w in (f"--{name.replace('_', '-')}", str(getattr(config, name)))]
         games = folder / "games"
         seeds = ["--seed", str(self._seed(generation))]
-        command = ["data", "selfplay", "--game", self.game, *oracle, *words, *seeds, "--out", str(games)]
+        command = ["data", "selfplay", "--game", self.game, *oracle, *words, *seeds, "--out", str(games), *self._where]
         yield Stage(generation, "games", command, lambda: self._games(generation))
         window = [games]
         newest = self.accepted(generation - 1)
@@ -135,7 +137,9 @@ class Loop:
             if again.parent == folder:
                 words = [str(self._records(old, generation - 1)), "--share", f"{config.reanalyse:g}", *seeds]
                 oracle = ["--oracle", self._oracle(self.policy(newest), generation), "--horizon", str(config.horizon)]
-                yield Stage(generation, again.name, ["data", "label", *words, *oracle, "--out", str(again)])
+                yield Stage(
+                    generation, again.name, ["data", "label", *words, *oracle, "--out", str(again), *self._where]
+                )
         for name in self.learners:
             yield Stage(generation, name, self._train(name, generation, newest, window))
         if config.gate is not None and newest:
@@ -239,7 +243,7 @@ class Loop:
         players = [f"new={self.policy(generation)}", f"old={self.policy(newest)}"]
         words = ["tournament", "--game", self.game, "--policy", *players, "--rounds", str(gate.rounds)]
         words += ["--random-plies", str(gate.random_plies), "--sprt", f"elo0={gate.elo0:g}", f"elo1={gate.elo1:g}"]
-        words += ["--seed", str(self._seed(generation)), "--workers", "1", "--reuse-openings"]
+        words += ["--seed", str(self._seed(generation)), *(self._where or ["--workers", "1"]), "--reuse-openings"]
         return [*words, "--out", str(folder / "gate"), "--json", str(folder / "gate.json")]
 
     def _verdict(self, generation: int) -> dict[str, Any]:

@@ -32,6 +32,7 @@ ORDER = [
     "experiments",
     "loop",
     "play",
+    "ray",
 ]
 """Plugins that may import those before them, without the prefix ``genpolicy_``; every other plugin imports none."""
 GAMES = {p.name for p in (ROOT / "games").iterdir() if (p / "__init__.py").exists()}

@@ -1,0 +1,94 @@
+"""Sends the folders of policies to workers that do not have them; a folder travels, and is kept, by its checksum."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterable, Mapping
+from multiprocessing.connection import Connection
+from pathlib import Path
+from urllib.parse import unquote
+
+from genpolicy.shipped import policy_folder
+
+
+def folders_in(spelling: str) -> list[str]:
+    """The folders of policies that a spelling names, however deep, longest first; decoded parts of it are looked at."""
+    found, seen = set(), ""
+    while seen != spelling:
+        found |= {part for part in re.split(r"[:?&=,\[\]]", spelling) if part and policy_folder(part) is not None}
+        seen, spelling = spelling, unquote(spelling)
+    return sorted(found, key=lambda name: (-len(name), name))
+
+
+def checksum(folder: str) -> str | None:
+    """SHA-256 of a policy's ``config.yaml``, which holds the one of its weights; None where there is none."""
+    path = policy_folder(folder)
+    file = None if path is None else Path(path) / "config.yaml"
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file is not None and file.is_file() else None
+
+
+def folders_of(spellings: Iterable[str]) -> dict[str, str]:
+    """Checksums of the folders that spellings name."""
+    names = {folder for spelling in spellings for folder in folders_in(spelling)}
+    return {name: known for name in sorted(names) if (known := checksum(name)) is not None}
+
+
+def packed(folder: str) -> bytes:
+    """The files of a policy's folder as a tar archive."""
+    path, stream = policy_folder(folder), io.BytesIO()
+    assert path is not None
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        for file in sorted(Path(path).iterdir()):
+            if file.is_file():
+                archive.add(file, arcname=file.name)
+    return stream.getvalue()
+
+
+def fetch(pipe: Connection, folders: Mapping[str, str]) -> dict[str, str]:
+    """On a worker: where it has the folders; what it lacks it asks for by ``("folder", NAME)`` and keeps.
+
+    Args:
+        pipe: To the command.
+        folders: Checksums by name, as ``folders_of`` gives them.
+
+    Raises:
+        ValueError: what came is something else, as when the folder was written to meanwhile.
+    """
+    places: dict[str, str] = {}
+    for name, wanted in folders.items():
+        if checksum(name) == wanted:
+            places[name] = name
+            continue
+        kept = cache() / wanted
+        if checksum(str(kept)) != wanted:
+            pipe.send(("folder", name))
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=kept.parent) as scratch:
+                with tarfile.open(fileobj=io.BytesIO(pipe.recv())) as archive:
+                    archive.extractall(scratch, filter="data")
+                if checksum(scratch) != wanted:
+                    raise ValueError(f"policy {name}: has changed since the command began; run the command again")
+                if checksum(str(kept)) != wanted:  # another worker of this machine may have been faster
+                    shutil.rmtree(kept, ignore_errors=True)
+                    shutil.copytree(scratch, kept, dirs_exist_ok=True)
+        places[name] = str(kept)
+    return places
+
+
+def replaced(spelling: str, places: Mapping[str, str]) -> str:
+    """A spelling with its folders where a worker has them."""
+    for name in sorted(places, key=len, reverse=True):
+        if places[name] != name:
+            spelling = spelling.replace(name, places[name])
+    return spelling
+
+
+def cache() -> Path:
+    """Where a worker keeps the policies that it was sent: ``genpolicy/policies`` in the user's folder of caches."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "genpolicy" / "policies"

@@ -1,0 +1,125 @@
+"""A cluster of Ray: it finds room for workers, starts their processes and says why one has ended.
+
+Everything else goes over the pipes of ``genpolicy_common.cluster``, past Ray: a message costs a tenth of a millisecond.
+Each worker is a task of Ray that holds one processor, in a fresh process, and that Ray does not try again by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import threading
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+
+from genpolicy.machine import num_cores
+from genpolicy_common.cluster import CONNECT_S, Cluster, ClusterError, work_for
+
+LOCAL, AUTO = "local", "auto"
+OBJECT_STORE_BYTES = 100_000_000
+"""Of a cluster that is started here; workers put nothing there."""
+CLOSE_S = 5.0
+"""So long may workers take to end by themselves, so that they end their engines."""
+
+
+class RayCluster(Cluster):
+    """Workers on Ray.
+
+    Args:
+        address: ``local`` starts Ray on this machine and ends it with the cluster. ``HOST:PORT`` joins a cluster that
+            this machine is a node of, as ``auto`` does with the one that runs here; ``ray://HOST:PORT`` joins any.
+        num_workers: Workers at once; None means one for each processor of the cluster.
+
+    Raises:
+        ClusterError: it cannot be reached, or it has another version of Ray or Python.
+    """
+
+    def __init__(self, address: str = LOCAL, num_workers: int | None = None) -> None:
+        self._owner = not ray.is_initialized()
+        if self._owner:
+            _join(address, num_workers)
+        elif address not in (LOCAL, AUTO):
+            raise ClusterError(f"--cluster {address}: this process has joined a cluster of Ray; call ray.shutdown()")
+        self._places = num_workers or int(ray.cluster_resources().get("CPU", 1))
+        task: Any = ray.remote(max_calls=1, max_retries=0, num_cpus=1, scheduling_strategy="SPREAD")
+        self._task = task(work_for)
+        super().__init__("127.0.0.1" if address == LOCAL else ray.util.get_node_ip_address())
+
+    @property
+    def num_places(self) -> int:
+        """Workers that run at once."""
+        return self._places
+
+    def close(self) -> None:
+        """End all workers, and Ray where it was started or joined here."""
+        if not ray.is_initialized():
+            return
+        super().close()
+        if self._owner:
+            ray.shutdown()
+
+    def _launch(self, *arguments: Any) -> Any:
+        return self._task.remote(*arguments)
+
+    def _end_of(self, handle: Any) -> str | None:
+        if not ray.wait([handle], timeout=0)[0]:
+            return None
+        try:
+            ray.get(handle)
+        except RayError as error:
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            # Ray prints the traceback of what a task raised: the error itself is its last line.
+            return lines[-1] if "Traceback" in str(error) else lines[0]
+        return "its process has ended"
+
+    def _kill(self, handle: Any) -> None:
+        if not ray.wait([handle], timeout=CLOSE_S)[0]:
+            ray.cancel(handle, force=True)
+
+
+def _join(address: str, num_workers: int | None) -> None:
+    """Start Ray here, or join a cluster, and leave the handlers of signals as they are."""
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        if address == LOCAL:
+            places = max(num_workers or 0, num_cores())
+            ray.init("local", num_cpus=places, include_dashboard=False, object_store_memory=OBJECT_STORE_BYTES, **quiet)
+        else:
+            _require_answer(address)
+            ray.init(address, **quiet)
+    except (RuntimeError, ValueError, OSError) as error:
+        if isinstance(error, ClusterError):
+            raise
+        said = " ".join(str(error).split())
+        raise ClusterError(f"--cluster {address}: {said}") from error
+    finally:
+        if main:
+            signal.signal(signal.SIGTERM, before)  # Ray sets its own
+
+
+def _require_answer(address: str) -> None:
+    """See that something listens there; Ray itself would try for long.
+
+    Raises:
+        ClusterError: nothing does, or it is not an address.
+    """
+    if address == AUTO:
+        return
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not (colon and host and port.isdigit()):
+        raise ClusterError(
+            f"--cluster {address!r} is not an address: give HOST:PORT as ray start --head prints it, "
+            "ray://HOST:PORT, auto, or local for workers on this machine"
+        )
+    try:
+        socket.create_connection((host, int(port)), timeout=CONNECT_S / 3).close()
+    except (OSError, OverflowError) as error:
+        raise ClusterError(
+            f"--cluster {address}: nothing answers there ({error}); is the head running (ray start --head), and may "
+            "this machine reach it?"
+        ) from error

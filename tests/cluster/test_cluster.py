@@ -1,0 +1,253 @@
+"""Work on clusters: the same records and games as on one machine, whoever is killed, and nothing answered twice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+from collections.abc import Iterator
+from multiprocessing import Pipe
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from genpolicy import cli, registry
+from genpolicy.data.records import Dataset
+from genpolicy.errors import EngineError
+from genpolicy_common.cluster import ClusterError, Crew, Hello, Lost, Versions, open_cluster
+from genpolicy_common.shipping import fetch, folders_of, packed, replaced
+from genpolicy_labelling.cluster_oracle import ClusterOracle
+from tests.cluster.forks import CONTEXT, Broken, Forks, Logged
+from tests.data.journal_files import entries_of
+from tests.small_datasets import CONNECT
+
+GAME = registry.load_game(CONNECT)
+
+
+@pytest.fixture(autouse=True)
+def _registered() -> Iterator[None]:
+    registry.register("clusters", "forks")(Forks)
+    registry.register("oracles", "logged")(Logged)
+    registry.register("oracles", "broken")(Broken)
+    Forks.started.clear()
+    yield
+    for process in Forks.started:
+        process.kill()
+        process.join()
+    for group, name in (("clusters", "forks"), ("oracles", "logged"), ("oracles", "broken")):
+        registry.unregister(group, name)
+
+
+@pytest.fixture(scope="module")
+def positions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("positions") / "all"
+    words = ["data", "import", "all", "--game", CONNECT, "--max-positions", "120", "--out", str(folder)]
+    assert cli.main(words) == 0
+    return folder
+
+
+def label(positions: Path, out: Path, oracle: str, *more: str) -> int:
+    return cli.main(["data", "label", "--data", str(positions), "--oracle", oracle, "--out", str(out), *more])
+
+
+def selfplay(out: Path, oracle: str, *more: str) -> int:
+    words = ["data", "selfplay", "--game", CONNECT, "--oracle", oracle, "--games", "24", "--random-plies", "0:2"]
+    return cli.main([*words, "--out", str(out), *more])
+
+
+def asked(log: Path) -> list[str]:
+    return log.read_text().splitlines()
+
+
+NO_PIPE: Any = None
+FORKS = ("--cluster", "forks:here", "--parallel", "2")
+
+
+def test_labels_are_those_of_one_machine_and_lost_workers_cost_only_what_was_unanswered(
+    positions: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, log = f"logged?log={tmp_path / 'one'}", tmp_path / "log"
+    assert label(positions, tmp_path / "a", one) == 0
+    assert label(positions, tmp_path / "b", f"logged?log={log}&kill=1+17+40+60+90", *FORKS) == 0
+    assert Dataset.open(tmp_path / "a").checksum == Dataset.open(tmp_path / "b").checksum
+    # A worker is killed at a question, before the answer: that question alone is asked twice. Two workers that ask at
+    # the same moment count alike, so the number of kills is not always that of the questions named.
+    said = capsys.readouterr().err
+    kills = said.count("is lost (")
+    assert kills >= 3
+    assert f"; {kills} lost" in said
+    assert len(asked(log)) == len(asked(tmp_path / "one")) + kills
+    assert sorted(set(asked(log))) == sorted(asked(tmp_path / "one"))
+
+
+def test_games_are_those_of_one_machine_whoever_is_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, log = f"logged?log={tmp_path / 'one'}", tmp_path / "log"
+    assert selfplay(tmp_path / "a", one) == 0
+    assert selfplay(tmp_path / "b", f"logged?log={log}&kill=2+30+50+77", *FORKS) == 0
+    assert Dataset.open(tmp_path / "a").checksum == Dataset.open(tmp_path / "b").checksum
+    kills = capsys.readouterr().err.count("is lost (")
+    assert kills >= 2
+    assert len(asked(log)) == len(asked(tmp_path / "one")) + kills
+
+
+@pytest.mark.parametrize("verb", ["label", "selfplay"])
+def test_a_call_of_many_positions_is_answered_whole_or_not_at_all(positions: Path, tmp_path: Path, verb: str) -> None:
+    def run(out: str, oracle: str, *more: str) -> str:
+        data = tmp_path / out
+        assert (label(positions, data, oracle, *more) if verb == "label" else selfplay(data, oracle, *more)) == 0
+        return Dataset.open(data).checksum
+
+    one = run("a", f"logged?log={tmp_path / 'one'}&together=8")
+    assert one == run("b", f"logged?log={tmp_path / 'log'}&together=8&kill=5+33+60", *FORKS)
+    # The answers depend on the whole call, so the same records mean that the same calls were made again.
+    assert len(asked(tmp_path / "log")) <= len(asked(tmp_path / "one")) + 3 * 16  # label has 16 in a block
+
+
+@pytest.mark.parametrize("together", [1, 8])
+def test_a_killed_command_resumes_and_asks_nothing_that_it_had_kept(
+    positions: Path, tmp_path: Path, together: int
+) -> None:
+    log = tmp_path / "log"
+    oracle = f"logged?log={log}&whom=driver&together={together}&kill=50+100"
+    for _ in range(2):
+        driver = CONTEXT.Process(target=label, args=(positions, tmp_path / "b", oracle, *FORKS))
+        driver.start()
+        driver.join(60)
+        assert driver.exitcode == -9
+    seen, kept = len(asked(log)), answered_in(tmp_path / "b")
+    assert kept
+    assert label(positions, tmp_path / "b", oracle, *FORKS) == 0
+    assert not {mark(text) for text in asked(log)[seen:]} & kept
+    assert label(positions, tmp_path / "a", f"logged?log={tmp_path / 'one'}&together={together}") == 0
+    assert Dataset.open(tmp_path / "a").checksum == Dataset.open(tmp_path / "b").checksum
+
+
+def mark(text: str) -> str:
+    """By which the journal knows the position that it has an answer to."""
+    key = GAME.key(GAME.parse(text))
+    return hashlib.blake2b(key if isinstance(key, bytes) else str(key).encode(), digest_size=4).hexdigest()
+
+
+def answered_in(folder: Path) -> set[str]:
+    entries = list(entries_of(folder))
+    answers = {value["position"] for table, _, value in entries if table == "answers"}
+    return answers | {mark(row["state"]) for table, _, unit in entries if table == "units" for row in unit["rows"]}
+
+
+def test_a_policy_travels_by_its_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder, away = tmp_path / "runs", tmp_path / "away"
+    folder.mkdir()
+    (folder / "config.yaml").write_text("kind: none\n")
+    (folder / "model.safetensors").write_bytes(bytes(range(256)) * 40)
+    spelling = f"policy:mcts:{folder}%3Fsimulations=5"
+    folders, archive = folders_of([spelling]), packed(str(folder))
+    assert list(folders) == [str(folder)]
+    assert replaced(spelling, fetch(NO_PIPE, folders)) == spelling  # it is there: nothing is sent
+    folder.rename(away)
+    for round_ in range(2):
+        ours, theirs = Pipe()
+        if round_ == 0:
+            ours.send(archive)
+        places = fetch(theirs, folders)
+        assert ours.poll() == (round_ == 0)  # the second time it is in the cache
+        kept = Path(places[str(folder)])
+        assert {file.name: file.read_bytes() for file in kept.iterdir()} == {
+            file.name: file.read_bytes() for file in away.iterdir()
+        }
+        assert replaced(spelling, places) == f"policy:mcts:{kept}%3Fsimulations=5"
+    ours.send(archive)
+    with pytest.raises(ValueError, match="has changed since the command began"):
+        fetch(theirs, {str(folder): "0" * 64})
+
+
+def test_tournaments_play_the_same_games(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["tournament", "--game", CONNECT, "--policy", "random", "greedy", "--rounds", "6", "--random-plies", "2"]
+    words += ["--reuse-openings"]
+    assert cli.main([*words, "--out", str(tmp_path / "a"), "--parallel", "1"]) == 0
+    assert cli.main([*words, "--out", str(tmp_path / "b"), *FORKS]) == 0
+    games = []
+    for name in "ab":
+        rows = map(json.loads, (tmp_path / name / "games.jsonl").read_text().splitlines())
+        games.append(sorted((row["number"], row["start"], row["moves"], row["result"]) for row in rows))
+    assert games[0] == games[1]
+    assert "workers answered" in capsys.readouterr().err
+
+
+def test_a_worker_without_the_engine_is_named(
+    positions: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert label(positions, tmp_path / "b", f"broken?here={os.getpid()}", *FORKS) == 2
+    said = capsys.readouterr().err
+    assert f"worker {socket.gethostname()}:" in said
+    assert "engine 'stockfish' not found in PATH; install it" in said
+
+
+def _say_what_i_am(pipe: Any, what: str) -> None:
+    pipe.send(("ready", {"about": {"name": what, "pid": os.getpid()}, "scale": 1.0, "together": 1}))
+    pipe.recv()
+
+
+def _end(pipe: Any) -> None:
+    os._exit(3)
+
+
+def test_workers_with_another_engine_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("genpolicy_labelling.cluster_oracle.serve", lambda pipe, *rest: _say_what_i_am(pipe, "engine"))
+    oracle = ClusterOracle("logged?log=x", GAME, Forks("here", 2))
+    with pytest.raises(EngineError, match=r"worker \S+: its oracle is another one .* worker \S+: pid \d+, not"):
+        list(oracle.run(_one_block(), 4))
+    oracle.close()
+
+
+def _one_block() -> Iterator[Any]:
+    def task() -> Any:
+        yield GAME.parse()
+
+    yield [task()]
+
+
+def test_workers_that_end_at_once_are_given_up() -> None:
+    crew = Crew(Forks("here", 2), _end)
+    for _ in range(4):
+        assert isinstance(crew.event()[1], Lost)
+    with pytest.raises(ClusterError, match="5 workers were lost in a row with nothing answered"):
+        crew.event()
+    crew.close()
+
+
+def test_other_versions_are_named() -> None:
+    ours = Versions.here()
+    ours.require(Versions.here(), "here:1")
+    with pytest.raises(ClusterError, match=r"worker far:7 has Python 3\.9, this machine .*same version"):
+        ours.require(Versions(ours.genpolicy, "3.9"), "far:7")
+    with pytest.raises(ClusterError, match=r"worker far:7 has genpolicy 0\.0\.1"):
+        ours.require(Versions("0.0.1", ours.python), "far:7")
+
+
+def _wait(pipe: Any) -> None:
+    pipe.recv()
+
+
+def test_nobody_joins_without_a_token() -> None:
+    with Forks("here", 1) as cluster:
+        address = cluster._listener.getsockname()
+        for first in (b"\0\0\0\x20" + b"x" * 32, b"\0\0\0\x04\x80\x04N.", b"GET / HTTP/1.0\r\n\r\n" + b" " * 99, b""):
+            with socket.create_connection(address) as stranger:
+                stranger.sendall(first)
+                stranger.shutdown(socket.SHUT_WR)
+                list(cluster.events(0.2))
+        worker = cluster.start(_wait)
+        met, hello = next(cluster.events(20))
+        assert (met is worker, isinstance(hello, Hello), len(cluster.workers)) == (True, True, 1)
+        Forks.started[-1].kill()
+        lost, event = next(cluster.events(20))
+        assert (lost is worker, isinstance(event, Lost)) == (True, True)
+
+
+@pytest.mark.parametrize("text", ["", " ", "forks:"])
+def test_an_empty_address_is_refused(text: str) -> None:
+    with pytest.raises((ValueError, ClusterError), match="must be local or the address"):
+        open_cluster(text)

@@ -1,0 +1,139 @@
+"""Ray: two workers on this machine label with a real engine, and lose nothing when they are killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from genpolicy import cli, registry
+from genpolicy.data.oracle import make_oracle
+from genpolicy.data.records import Dataset, DatasetInfo
+from genpolicy.errors import EngineError
+from genpolicy_common.cluster import open_cluster
+from genpolicy_engines.oracle import find_engine
+from genpolicy_labelling.cluster_oracle import ClusterOracle
+from genpolicy_labelling.label import label
+from genpolicy_labelling.writer import DatasetWriter
+
+ray = pytest.importorskip("ray", reason="needs the extra [ray]")
+pytest.importorskip("chess", reason="needs the extra [chess]")
+
+GAME = registry.load_game("chess")
+NODES = "nodes=300"
+
+
+@pytest.fixture(scope="module")
+def started() -> Iterator[None]:
+    """Ray for all tests of this module: it takes seconds to start."""
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100_000_000)
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def stockfish() -> str:
+    try:
+        return find_engine("stockfish")
+    except EngineError as error:
+        pytest.skip(f"needs Stockfish: {error}")
+
+
+@pytest.fixture(scope="module")
+def positions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A hundred positions of one random game after the other."""
+    folder, draw, texts = tmp_path_factory.mktemp("positions"), random.Random(0), set[str]()
+    while len(texts) < 100:
+        state = GAME.parse()
+        for _ in range(draw.randint(4, 40)):
+            if GAME.outcome(state) is None:
+                state = GAME.play(state, draw.choice(GAME.legal(state).tolist()))
+        if GAME.outcome(state) is None:
+            texts.add(GAME.format(state))
+    (folder / "positions.epd").write_text("\n".join(sorted(texts)))
+    words = ["data", "import", str(folder / "positions.epd"), "--game", "chess", "--out", str(folder / "data")]
+    assert cli.main(words) == 0
+    return folder / "data"
+
+
+def labelled(folder: Path, oracle: object, source: Dataset, progress: Callable[..., None] = lambda done: None) -> str:
+    info = DatasetInfo(game=GAME.spec, made_by="label", oracle=oracle.describe(), command="test")
+    with DatasetWriter(folder, info) as writer:
+        label(source, writer, GAME, oracle, 4, progress=progress)
+        writer.commit_all()
+        return ",".join(str(shard["sha256"]) for shard in writer.info.shards)
+
+
+def test_two_workers_give_the_records_of_one_machine(
+    started: None, stockfish: str, positions: Path, tmp_path: Path
+) -> None:
+    source = Dataset.open(positions)
+    with make_oracle(f"{stockfish}?{NODES}", GAME) as oracle:
+        here = labelled(tmp_path / "here", oracle, source)
+    said: list[str] = []
+    with ClusterOracle(f"{stockfish}?{NODES}", GAME, open_cluster("local", 2), single=True, say=said.append) as oracle:
+        assert labelled(tmp_path / "there", oracle, source) == here
+        assert "answered" in oracle.report()
+    assert any("joins" in text for text in said)
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(50, marks=pytest.mark.slow)])
+def test_killed_workers_lose_nothing(
+    started: None, stockfish: str, positions: Path, tmp_path: Path, kills: int
+) -> None:
+    source = Dataset.open(positions)
+    left, wait = kills, 100 // (kills + 1)
+
+    class Killing(ClusterOracle):
+        num_answers = 0
+
+        def _take(self, worker, block, answers):  # type: ignore[no-untyped-def]
+            nonlocal left
+            super()._take(worker, block, answers)
+            self.num_answers += len(answers)
+            if left and self.num_answers >= wait:
+                left, self.num_answers = left - 1, 0
+                os.kill(int(worker.name.split(":")[1]), signal.SIGKILL)
+
+    done: list[int] = []
+    with Killing(f"{stockfish}?{NODES}", GAME, open_cluster("local", 2), single=True) as oracle:
+        labelled(tmp_path / "there", oracle, source, lambda result: done.append(result.number))
+        assert oracle._crew.num_lost == kills
+    assert sorted(done) == list(range(source.num_records))
+    table = Dataset(tmp_path / "there", DatasetInfo.read(tmp_path / "there"))
+    assert [record.state for record in table.records()] == [record.state for record in source.records()]
+    assert all(record.line for record in table.records())
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("somewhere", "is not an address: give HOST:PORT"),
+        ("127.0.0.1:1", "nothing answers there"),
+        ("ray://127.0.0.1:1", "nothing answers there"),
+    ],
+)
+def test_a_cluster_that_cannot_be_reached_is_named(address: str, says: str) -> None:
+    call = (
+        "import sys; from genpolicy_common.cluster import open_cluster, ClusterError\n"
+        "try: open_cluster(sys.argv[1])\nexcept ClusterError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", call, address], capture_output=True, text=True, timeout=60)
+    assert address in done.stdout
+    assert says in done.stdout
+
+
+def test_without_ray_the_extra_is_named() -> None:
+    call = (
+        "import sys; sys.modules['ray'] = None\nfrom genpolicy_common.cluster import open_cluster\n"
+        "from genpolicy.errors import RegistryError\n"
+        "try: open_cluster('local')\nexcept RegistryError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", call], capture_output=True, text=True, timeout=60)
+    assert "pip install 'genpolicy[ray]'" in done.stdout, done
