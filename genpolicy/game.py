@@ -175,9 +175,14 @@ class Game(ABC, Generic[StateT]):
     def history(self, state: StateT) -> tuple[str, tuple[int, ...]]:
         """Text of the first position that the state knows of and the moves (absolute ids) from there to it.
 
-        An engine that receives both sees repetitions. By default a state has no history.
+        An engine that receives both sees repetitions, and a search takes up its tree only where they agree. By default
+        a state has no history.
         """
         return self.format(state), ()
+
+    def past(self, state: StateT) -> tuple[str, tuple[int, ...]]:
+        """As ``history``, for learners: moves that states remember although the rules never ask how they came about."""
+        return self.history(state)
 
     def positions(self) -> Iterator[StateT]:
         """Every reachable position of a small game, each once.

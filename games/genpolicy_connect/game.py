@@ -175,7 +175,7 @@ class ConnectGame(Game[Board]):
         """Both stone sets in one number; no position repeats."""
         return state.stones[0] << self.num_squares | state.stones[1]
 
-    def history(self, state: Board) -> tuple[str, tuple[int, ...]]:
+    def past(self, state: Board) -> tuple[str, tuple[int, ...]]:
         """The first position that is known, found by taking the stones off again, and the moves since."""
         stones, player = list(state.stones), state.player
         for move in reversed(state.moves):

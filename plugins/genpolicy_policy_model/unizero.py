@@ -153,4 +153,4 @@ class _Some(WindowSource):
 def has_history(game: Game[Any]) -> bool:
     """Whether the game's states remember the moves that led to them."""
     start = game.parse()
-    return bool(game.history(game.play(start, int(game.legal(start)[0])))[1])
+    return bool(game.past(game.play(start, int(game.legal(start)[0])))[1])

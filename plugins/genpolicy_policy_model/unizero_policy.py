@@ -28,7 +28,7 @@ from genpolicy_policy_model.unizero_transformer import BEFORE_ALL, Node, gathere
 class UniZeroPolicy(ModelPolicy):
     """A policy over UniZero's model; see ``ModelPolicy``.
 
-    It reads as much of a position's history (``Game.history``) as its layers can reach; where a game keeps none, it
+    It reads as much of a position's history (``Game.past``) as its layers can reach; where a game keeps none, it
     sees the position alone.
     """
 
@@ -143,7 +143,7 @@ class TransformerDynamics:
 
 def _replayed(game: Game[Any], state: Any) -> tuple[list[Any], list[int]]:
     """The positions of a state's history, itself the last, and the moves between them."""
-    start, moves = game.history(state)
+    start, moves = game.past(state)
     line = [game.parse(start)]
     for move in moves:
         line.append(game.play(line[-1], move))

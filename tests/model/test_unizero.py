@@ -443,7 +443,7 @@ def test_settings_that_cannot_be(changed: dict[str, Any], said: str) -> None:
 
 
 def test_a_game_without_history_is_noted(solved: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(GAME), "history", Game.history)
+    monkeypatch.setattr(type(GAME), "past", Game.past)
     with pytest.warns(UserWarning, match="keeps no history: .*as with context=1"):
         learner_of().windows(solved, "train", seed=0)
     (node,) = TransformerDynamics(UniZeroPolicy(learner_of()), FREE).represent([STATES[-1]])

@@ -296,3 +296,9 @@ def test_the_imagined_boards_take_the_room_that_there_is(browser: Any, web_addre
         right = max(box["x"] + box["width"] for box in boxes)
         whole = futures.bounding_box()
         assert right > whole["x"] + 0.95 * whole["width"]
+
+
+def test_the_tests_of_the_page_share_a_worker(browser: Any, request: pytest.FixtureRequest) -> None:
+    if not request.config.getoption("loadgroup", False):
+        pytest.skip("tests run in one process, or are not grouped (--dist loadgroup)")
+    assert request.node.nodeid.endswith("@browser")
