@@ -8,7 +8,7 @@ overrides, so a game that wraps another may pass its facets on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
@@ -193,6 +193,11 @@ class View(Generic[StateT]):
     def drawing(self) -> Drawing:
         """Pictures of the pieces and names of the squares; by default a grid with its symbols as text."""
         return Drawing()
+
+    @property
+    def words(self) -> Mapping[str, Mapping[str, str]]:
+        """By language (``ja``), what the game says in English and the same in it: title, players, endings, pieces."""
+        return {}
 
     def board_text(self, state: StateT) -> str:
         """A board for the terminal, several lines; by default the state's text."""

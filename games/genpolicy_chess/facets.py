@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +16,7 @@ from genpolicy_chess.evaluation import forcing_moves, is_quiet, static_value
 from genpolicy_chess.files import ACCEPTED, find_files
 from genpolicy_chess.moves import MOVES, square_token
 from genpolicy_chess.state import FIFTY_MOVES_PLIES, ChessState, has_legal_move
+from genpolicy_chess.words import JAPANESE
 
 
 class ChessFiles(Files):
@@ -135,6 +136,11 @@ class ChessView(View[ChessState]):
         from genpolicy_chess.drawing import drawing
 
         return drawing()
+
+    @property
+    def words(self) -> Mapping[str, Mapping[str, str]]:
+        """Japanese (``genpolicy_chess.words``)."""
+        return {"ja": JAPANESE}
 
     def board_text(self, state: ChessState) -> str:
         """Eight ranks of letters with their names, White below, and the side to move."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -93,6 +93,15 @@ class ConnectView(View[Board]):
     def drawing(self) -> Drawing:
         """Pieces and squares (``genpolicy_connect.drawing``)."""
         return drawing(self.game.rows, self.game.cols, self.game.gravity)
+
+    @property
+    def words(self) -> Mapping[str, Mapping[str, str]]:
+        """Japanese."""
+        game = self.game
+        usual = {"Tic-tac-toe": "三目並べ", "Connect Four": "四目並べ（重力付き）", "Gomoku": "五目並べ"}
+        shape = f"{game.k}目並べ（{game.cols}×{game.rows}）" + "重力付き" * game.gravity
+        board = {f"{game.k} in a row": f"{game.k}目が並んだ", "the board is full": "盤面が埋まった", "empty": "空き"}
+        return {"ja": {self.title: usual.get(self.title, shape), "X": "X（先手）", "O": "O（後手）", **board}}
 
     def board_text(self, state: Board) -> str:
         """The board with its column letters and row numbers."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -17,6 +17,7 @@ from genpolicy_shogi.evaluation import forcing_moves, is_quiet, static_value
 from genpolicy_shogi.files import Source
 from genpolicy_shogi.state import ShogiState
 from genpolicy_shogi.tsume import MateSearch
+from genpolicy_shogi.words import JAPANESE
 
 if TYPE_CHECKING:
     from genpolicy_shogi.game import ShogiGame
@@ -155,6 +156,11 @@ class ShogiView(View[ShogiState]):
         from genpolicy_shogi.drawing import drawing
 
         return drawing()
+
+    @property
+    def words(self) -> Mapping[str, Mapping[str, str]]:
+        """Japanese (``genpolicy_shogi.words``)."""
+        return {"ja": {**JAPANESE, f"{self.game.max_plies} plies without mate": f"{self.game.max_plies}手まで詰みなし"}}
 
     def board_text(self, state: ShogiState) -> str:
         """Nine ranks with Black below, both hands and the side to move."""

@@ -101,6 +101,7 @@ def _game(game: Game[Any]) -> dict[str, Any]:
         "spec": game.spec,
         "name": game.name,
         "title": game.view.title,
+        "words": {language: dict(words) for language, words in game.view.words.items()},
         "players": list(game.players),
         "protocol": game.protocol,
         "file_suffixes": list(game.files.suffixes) if game.files is not None else [],

@@ -1,5 +1,7 @@
 /** Talks to the server: three requests with one answer each, and one that is answered line by line. */
 
+import { t } from "./words.js";
+
 /** What went wrong, for people. */
 export class Trouble extends Error {
   /**
@@ -16,10 +18,6 @@ export class Trouble extends Error {
   }
 }
 
-const OFFLINE = "The server does not answer. Is “genpolicy web” still running?";
-const BUSY = "The server is busy with other boards. Try again in a moment.";
-const CUT = "The answer broke off before the decision.";
-
 async function ask(path, body, signal) {
   const question = body === undefined ? {} : {
     method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
@@ -29,7 +27,7 @@ async function ask(path, body, signal) {
     response = await fetch(path, { ...question, signal });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Trouble(OFFLINE, "offline");
+    throw new Trouble(t("offline"), "offline");
   }
   if (!response.ok) throw await refusal(response);
   return response;
@@ -37,9 +35,9 @@ async function ask(path, body, signal) {
 
 async function refusal(response) {
   const reason = await response.json().then((answer) => String(answer.error ?? ""), () => "");
-  if (response.status === 503 || response.status === 429) return new Trouble(reason || BUSY, "busy");
-  if (response.status >= 500) return new Trouble(reason || `The server failed (status ${response.status}).`, "broken");
-  return new Trouble(reason || `The server refused this (status ${response.status}).`, "refused");
+  if (response.status === 503 || response.status === 429) return new Trouble(reason || t("busy"), "busy");
+  if (response.status >= 500) return new Trouble(reason || t("failed", { status: response.status }), "broken");
+  return new Trouble(reason || t("refused", { status: response.status }), "refused");
 }
 
 /** The games and policies on offer. */
@@ -75,7 +73,7 @@ export async function* decide(question, signal) {
       part = await reader.read();
     } catch (error) {
       if (error.name === "AbortError") throw error;
-      throw new Trouble(CUT, "offline");
+      throw new Trouble(t("cut"), "offline");
     }
     if (part.done) break;
     const lines = (rest + part.value).split("\n");
@@ -87,5 +85,5 @@ export async function* decide(question, signal) {
       yield parsed;
     }
   }
-  if (!decided) throw new Trouble(CUT, "offline");
+  if (!decided) throw new Trouble(t("cut"), "offline");
 }

@@ -10,6 +10,7 @@ import { Graph } from "./graph.js";
 import { branch, swap, whence } from "./line.js";
 import { sound } from "./sound.js";
 import { beginner, HUMAN, keep, restore, tidy } from "./store.js";
+import { GameWords, t, translate } from "./words.js";
 
 const BETWEEN_POLICIES_MS = 700; // when two policies play each other, so that a person can follow
 const COLUMNS = 4;
@@ -25,6 +26,7 @@ class Page {
       choose: (moves) => choosePromotion(moves.map((move) => ({ ...move, label: this.write(move) })), (move) => server.position(this.question([...this.played, move.move]))),
       move: (move) => this.play(move.move),
       say: (text) => this.say(text),
+      words: () => this.words,
     });
     this.graph = new Graph(this);
     wire(this);
@@ -34,6 +36,16 @@ class Page {
 
   get game() {
     return this.offers.games.find((game) => game.spec === this.state.game);
+  }
+
+  /** What the game says, in the page's language. */
+  get words() {
+    return new GameWords(this.game);
+  }
+
+  /** The sides as people read them. */
+  get sideNames() {
+    return this.game.players.map((name) => this.words.of(name));
   }
 
   /** Who made the first move of the list. */
@@ -63,12 +75,12 @@ class Page {
 
   playerName(player) {
     const id = this.state.sides[player];
-    return id === HUMAN ? "you" : this.policy(id).label;
+    return id === HUMAN ? t("you") : this.policy(id).label;
   }
 
   /** A move as the list and the columns write it. */
   write({ move, label }) {
-    return (this.codes ? move : label ?? move) ?? "end";
+    return (this.codes ? move : label ?? move) ?? t("end");
   }
 
   /** Whether moves are written in protocol notation. */
@@ -113,11 +125,11 @@ class Page {
     const { position } = this;
     const mine = this.mover === HUMAN || this.state.held;
     this.board.show(position, { playable: !position.outcome && mine, fallsDown: this.fallsDown });
-    const names = this.game.players;
-    byId("game-title").textContent = this.game.title ?? this.game.spec;
-    byId("status").textContent = position.outcome ? ending(position.outcome, names) : `${names[position.player]} to move${inCheck(position)}`;
+    const names = this.sideNames;
+    byId("game-title").textContent = this.words.of(this.game.title ?? this.game.spec);
+    byId("status").textContent = this.standing();
     byId("status").classList.toggle("over", Boolean(position.outcome));
-    document.body.dataset.first = names[0].toLowerCase();
+    document.body.dataset.first = this.game.players[0].toLowerCase();
     for (const [id, player] of [["near", this.state.flip ? 1 : 0], ["far", this.state.flip ? 0 : 1]]) {
       const side = byId(id);
       side.dataset.player = String(player);
@@ -135,8 +147,8 @@ class Page {
     const waits = this.mover !== null && this.mover !== HUMAN;
     byId("go").hidden = !(waits && this.state.held);
     byId("hold").hidden = !(waits && !this.state.held && this.state.sides.every((side) => side !== HUMAN));
-    byId("move").placeholder = position.legal[0] ? `e.g. ${this.write(position.legal[0])}` : "";
-    byId("copy").textContent = `Copy ${textName(this.game)}`;
+    byId("move").placeholder = position.legal[0] ? t("move.example", { move: this.write(position.legal[0]) }) : "";
+    byId("copy").textContent = t("copy", { text: textName(this.game) });
     byId("codes").parentNode.hidden = this.game.protocol === "none"; // people write its moves as the protocol does
     this.showMoves();
     this.showColumns();
@@ -161,7 +173,7 @@ class Page {
       const label = this.write({ move, label: this.state.labels[index] });
       const current = index === this.state.ply - 1;
       const button = el("button", { type: "button", text: label, "aria-current": current ? "true" : null,
-        "aria-label": `Move ${index + 1}: ${label}`, on: { click: () => this.goTo(index + 1) } });
+        "aria-label": t("moves.one", { number: index + 1, move: label }), on: { click: () => this.goTo(index + 1) } });
       const number = this.number(index).endsWith(".") || index === 0 ? this.number(index) : null;
       return el("li", { class: index >= this.state.ply ? "later" : "" }, number && el("span", { class: "number", text: number }), button);
     }));
@@ -170,11 +182,19 @@ class Page {
 
   announce() {
     const { ply } = this.state;
-    const names = this.game.players;
     const { outcome, player } = this.position;
-    const made = ply ? `${names[1 - player]} played ${this.write({ move: this.state.moves[ply - 1], label: this.state.labels[ply - 1] })}. ` : "";
+    const move = this.write({ move: this.state.moves[ply - 1], label: this.state.labels[ply - 1] });
     if (ply && this.state.sounds) sound(outcome ? "end" : "move");
-    this.say(made + (outcome ? ending(outcome, names) : `${names[player]} to move${inCheck(this.position)}.`));
+    this.say(ply ? t("say.played", { player: this.sideNames[1 - player], move, then: this.standing() }) : this.standing());
+  }
+
+  /** Who is to move, or how the game ended, in words. */
+  standing() {
+    const { outcome, player, check } = this.position;
+    const names = this.sideNames;
+    if (!outcome) return t(typeof check === "number" ? "status.check" : "status.to-move", { player: names[player] });
+    const who = outcome.winner === null ? t("status.draw") : t("status.wins", { player: names[outcome.winner] });
+    return outcome.reason ? t("status.why", { who, reason: this.words.of(outcome.reason) }) : who;
   }
 
   say(text) {
@@ -226,8 +246,8 @@ class Page {
     const decision = await this.settled(column.look(question, position));
     if (decision && position === this.position) { // else there is newer news
       const win = decision.win_probability;
-      const hopes = typeof win === "number" ? `, ${percent(win)} for ${this.game.players[column.position.player]}` : "";
-      this.say(`${this.policy(id).label} chooses ${this.write(decision)}${hopes}.`);
+      this.say(t(typeof win === "number" ? "say.chooses-with" : "say.chooses", { policy: this.policy(id).label, move: this.write(decision),
+        percent: percent(win), player: this.sideNames[column.position.player] }));
     }
     return decision;
   }
@@ -359,12 +379,13 @@ class Page {
     if (!watched.includes(this.pointing)) this.pointing = watched[0];
     const name = (index) => this.moveName(index);
     for (const [id, column] of this.columns) {
-      const sides = this.state.sides.flatMap((side, player) => (side === id ? [this.game.players[player]] : []));
-      column.mark({ pointing: id === this.pointing && this.state.arrows, plays: sides.length ? `plays ${sides.join(" and ")}` : "",
+      const sides = this.state.sides.flatMap((side, player) => (side === id ? [this.sideNames[player]] : []));
+      const plays = sides.length ? t(sides.length > 1 ? "column.plays-both" : "column.plays", { player: sides[0], other: sides[1] }) : "";
+      column.mark({ pointing: id === this.pointing && this.state.arrows, plays,
         ...whence(column.question, this.state, name) });
     }
     const free = this.offers.policies.filter((policy) => policy.game === this.state.game && !watched.includes(policy.id));
-    byId("add").replaceChildren(el("option", { value: "", text: free.length ? "another policy …" : "all policies are shown" }),
+    byId("add").replaceChildren(el("option", { value: "", text: t(free.length ? "compare.another" : "compare.all") }),
       ...free.map((policy) => el("option", { value: policy.id, text: policy.label })));
     byId("add").disabled = !free.length;
     byId("look").disabled = !watched.length || Boolean(this.position?.outcome);
@@ -379,7 +400,7 @@ class Page {
         if (value === undefined) delete this.state.options[id][name];
         keep(this.state);
       },
-      players: () => this.game.players,
+      players: () => this.sideNames,
       changed: () => { if (id === this.pointing) this.drawPlan(); },
       close: () => this.watch(this.state.watched.filter((other) => other !== id)),
       touched: () => { this.touched = id; },
@@ -404,7 +425,7 @@ class Page {
 
   /** Go through the steps of that column, and announce what happened. */
   turnSteps(act) {
-    this.say(this.attended ? act(this.attended) : "No policy is shown.");
+    this.say(this.attended ? act(this.attended) : t("columns.none"));
   }
 
   watch(ids) {
@@ -439,7 +460,7 @@ class Page {
   async flip() {
     if (this.fallsDown) return;
     this.state.flip = !this.state.flip;
-    this.say(`${this.game.players[this.state.flip ? 1 : 0]} is below.`);
+    this.say(t("flip.done", { player: this.sideNames[this.state.flip ? 1 : 0] }));
     await this.refresh({ quiet: true, still: true });
     if (this.mover !== null && this.mover !== HUMAN && !this.state.held) return;
     await Promise.all([...this.columns].map(([id, column]) =>
@@ -452,14 +473,6 @@ function showWithin(list, line) {
   if (!line) return;
   const [frame, box] = [list.getBoundingClientRect(), line.getBoundingClientRect()];
   list.scrollTop += Math.min(0, box.top - frame.top) + Math.max(0, box.bottom - frame.bottom);
-}
-
-const inCheck = ({ check }) => (check === null || check === undefined || check === false ? "" : ", in check");
-
-/** How a game ended, in words. */
-function ending({ winner, reason }, players) {
-  const who = winner === null ? "Draw" : `${players[winner]} wins`;
-  return reason ? `${who}: ${reason}` : who;
 }
 
 async function begin() {
@@ -476,4 +489,5 @@ async function begin() {
   }
 }
 
+translate();
 begin();

@@ -1,6 +1,7 @@
 /** The board: moves by mouse, finger, pen or keys; markers and arrows. */
 
 import { parseSvg, placeName, places, shape, spot, stackHands } from "./svg.js";
+import { t } from "./words.js";
 
 const DRAG_PIXELS = 6; // below, it is a click of an unsteady hand
 const NARROW_PIXELS = 520; // width of the board; below, the hands are drawn above and below it
@@ -10,7 +11,7 @@ export class Board {
   /**
    * @param {HTMLElement} root Where the drawing goes.
    * @param {Object} page `choose(moves, anchor) -> Promise<move|null>` asks which of several moves is meant;
-   *   `move(move)` receives the move that was made, `say(text)` what to announce.
+   *   `move(move)` receives the move that was made, `say(text)` what to announce, `words()` what the game says, in the page's language.
    */
   constructor(root, page) {
     this.root = root;
@@ -91,11 +92,13 @@ export class Board {
   }
 
   #label() {
+    const words = this.page.words();
+    for (const label of this.svg.querySelectorAll("text.gp-label")) label.textContent = words.of(label.textContent);
     const sources = new Set(this.moves.map((move) => (move.source < 0 ? move.target : move.source)));
     if (!this.places.has(this.focused)) this.focused = [...sources][0] ?? [...this.places.keys()][0] ?? null;
     for (const [number, place] of this.places) {
       place.setAttribute("role", "button");
-      place.setAttribute("aria-label", placeName(place));
+      place.setAttribute("aria-label", words.place(placeName(place)));
       place.setAttribute("tabindex", number === this.focused ? "0" : "-1");
       place.classList.toggle("can-move", sources.has(number));
     }
@@ -261,14 +264,13 @@ export class Board {
     }
     const placed = this.#onto(number);
     if (placed.length) return this.#play(placed, number);
-    if (this.picked !== null) this.page.say("Put back.");
-    else if (this.moves.length) this.page.say(`Nothing can move from ${placeName(this.places.get(number))}.`);
+    if (this.picked !== null) this.page.say(t("board.back"));
+    else if (this.moves.length) this.page.say(t("board.nothing", { place: placeName(this.places.get(number)) }));
     this.pick(null);
   }
 
   #hold(number) {
-    const count = this.#targets().length;
-    this.page.say(`${placeName(this.places.get(number))} picked up, ${count} ${count === 1 ? "place" : "places"} to go.`);
+    this.page.say(t("board.picked", { place: placeName(this.places.get(number)), count: this.#targets().length }));
   }
 
   async #play(moves, number) {

@@ -5,6 +5,7 @@ import { calm, el, percent } from "./dom.js";
 import { optionFields } from "./options.js";
 import { savePicture } from "./picture.js";
 import { parseSvg, places, trim } from "./svg.js";
+import { t } from "./words.js";
 
 const STEP_MS = 380; // slow enough for the eye to follow
 
@@ -91,7 +92,7 @@ export class Column {
       this.abort.abort();
       this.#idle();
       this.slider.max = Math.max(0, this.steps.length - 1);
-      if (!this.decision) this.note.replaceChildren(this.steps.length ? `Stopped after step ${this.steps.length} of ${this.steps[0].of}.` : "Stopped before a decision.");
+      if (!this.decision) this.note.replaceChildren(this.steps.length ? t("column.stopped-at", { at: this.steps.length, of: this.steps[0].of }) : t("column.stopped"));
     }
     if (this.frame) cancelAnimationFrame(this.frame);
     this.frame = null;
@@ -113,7 +114,7 @@ export class Column {
    */
   mark({ pointing, plays, about, next }) {
     this.pointer.setAttribute("aria-pressed", String(pointing));
-    this.about.textContent = about ? `Analysis ${about}` : "";
+    this.about.textContent = about ? t("about", { where: about }) : "";
     this.next = next;
     this.#markPlayed();
     this.badge.textContent = plays;
@@ -138,7 +139,7 @@ export class Column {
   replay() {
     if (this.playing) {
       this.#pause();
-      return "Paused.";
+      return t("column.paused");
     }
     if (this.steps.length < 2) return this.#nothing();
     if (this.at >= this.steps.length - 1) this.#show(0, true);
@@ -147,14 +148,14 @@ export class Column {
       else this.#show(this.at + 1, true);
     }, STEP_MS);
     this.#playLabel();
-    return "Replaying.";
+    return t("column.replaying");
   }
 
   /** Show that there are no steps to go through. */
   #nothing() {
-    const text = this.question ? "There are no denoising steps to go through." : "Not analysed yet, so there are no steps.";
+    const text = t(this.question ? "column.no-steps" : "column.no-steps-yet");
     this.hint.textContent = text;
-    return `${this.policy.label}: ${text}`;
+    return t("column.says", { policy: this.policy.label, text });
   }
 
   // ---- building ------------------------------------------------------------------------------------------------
@@ -163,32 +164,32 @@ export class Column {
     const { policy } = this;
     const name = `${policy.label}`;
     const tool = (text, label, click, more = {}) =>
-      el("button", { type: "button", class: "tool", text, title: label, "aria-label": `${text.length > 2 ? text : label}: ${name}`, on: { click }, ...more });
+      el("button", { type: "button", class: "tool", text, title: label, "aria-label": t("column.of", { what: text.length > 1 ? text : label, policy: name }), on: { click }, ...more });
     this.badge = el("span", { class: "badge", hidden: true });
-    this.pointer = tool("⇗", "Show its plan on the board", () => this.page.point(), { "aria-pressed": "false" });
-    this.closer = tool("×", "Remove this policy", () => this.page.close());
+    this.pointer = tool("⇗", t("column.point"), () => this.page.point(), { "aria-pressed": "false" });
+    this.closer = tool("×", t("column.remove"), () => this.page.close());
     this.about = el("p", { class: "hint about" });
     this.note = el("p", { class: "note" });
     this.hint = el("p", { class: "hint" });
     this.why = el("p", { class: "hint why" });
     this.value = el("div", { class: "value", hidden: true });
-    this.slider = el("input", { type: "range", min: 0, max: 0, value: 0, step: 1, disabled: true, "aria-label": `Denoising step of ${name}`,
+    this.slider = el("input", { type: "range", min: 0, max: 0, value: 0, step: 1, disabled: true, "aria-label": t("column.slider", { policy: name }),
       on: { input: () => this.#show(Number(this.slider.value), true) } });
-    this.player = tool("▶", "Replay the denoising", () => this.replay(), { disabled: true });
+    this.player = tool("▶", t("column.replay"), () => this.replay(), { disabled: true });
     this.count = el("span", { class: "count" });
     this.steprow = el("div", { class: "steps", hidden: !policy.dreams }, this.player, this.slider, this.count);
-    this.line = el("ol", { class: "line", "aria-label": `Imagined moves of ${name}` });
+    this.line = el("ol", { class: "line", "aria-label": t("column.moves", { policy: name }) });
     this.futures = el("div", { class: "futures" });
-    this.bars = el("ol", { class: "bars", "aria-label": `Alternatives of ${name}` });
+    this.bars = el("ol", { class: "bars", "aria-label": t("column.bars", { policy: name }) });
     this.facts = el("p", { class: "facts" });
-    const again = tool("Analyse", "Analyse the position", () => this.page.again());
-    this.another = tool("Another dream", "Dream again with the next seed", () => this.page.again(true), { hidden: true });
-    this.saver = tool("Save picture", "Save what is shown as a PNG", () => this.#save(), { hidden: true });
-    this.strength = el("details", { class: "strength" }, el("summary", { text: "Strength and settings" }),
-      el("p", { class: "hint", text: "Takes effect from the next move." }),
+    const again = tool(t("column.analyse"), t("column.analyse-hint"), () => this.page.again());
+    this.another = tool(t("column.another"), t("column.another-hint"), () => this.page.again(true), { hidden: true });
+    this.saver = tool(t("column.save"), t("column.save-hint"), () => this.#save(), { hidden: true });
+    this.strength = el("details", { class: "strength" }, el("summary", { text: t("column.strength") }),
+      el("p", { class: "hint", text: t("column.strength-when") }),
       optionFields(policy, this.page.options(), this.page.setOption));
     this.body = el("div", { class: "body", hidden: true }, this.value, this.steprow, this.line, this.futures,
-      el("section", { class: "choices-by-share" }, el("h4", { text: "Alternatives" }), this.bars, this.why), this.facts);
+      el("section", { class: "choices-by-share" }, el("h4", { text: t("column.alternatives") }), this.bars, this.why), this.facts);
     const touched = () => this.page.touched();
     this.node = el("article", { class: `column hue-${this.hue}`, "aria-label": name, "aria-busy": "false", "data-policy": policy.id, tabIndex: -1, on: { pointerdown: touched, focusin: touched } },
       el("header", {}, el("h3", { text: policy.label }), this.badge, el("span", { class: "spring" }), this.pointer, this.closer),
@@ -200,7 +201,7 @@ export class Column {
   clear() {
     this.stop();
     Object.assign(this, { steps: [], at: -1, decision: null, question: null });
-    this.note.replaceChildren("Not analysed yet.");
+    this.note.replaceChildren(t("column.not-yet"));
     this.note.classList.remove("bad");
     this.another.hidden = this.saver.hidden = true;
     this.#empty();
@@ -226,7 +227,7 @@ export class Column {
     this.node.style.minHeight = `${this.node.offsetHeight}px`; // a page that shrinks for a moment scrolls away
     this.node.classList.add("busy");
     this.node.setAttribute("aria-busy", "true");
-    this.note.replaceChildren(this.policy.dreams ? "Dreaming …" : "Thinking …");
+    this.note.replaceChildren(t(this.policy.dreams ? "column.dreaming" : "column.thinking"));
     this.note.classList.remove("bad");
     if (this.body.contains(document.activeElement)) this.node.focus({ preventScroll: true }); // the focused element goes
     this.#empty();
@@ -235,7 +236,7 @@ export class Column {
 
   #failed(error) {
     this.failed = true;
-    const retry = el("button", { type: "button", text: "Try again", on: { click: () => this.page.again() } });
+    const retry = el("button", { type: "button", text: t("retry"), on: { click: () => this.page.again() } });
     this.note.replaceChildren(el("span", { text: error.message }), ...(error.retryable === false ? [] : [" ", retry]));
     this.note.classList.add("bad");
   }
@@ -245,7 +246,7 @@ export class Column {
   #step(step) {
     this.steps.push(step);
     this.body.hidden = false;
-    this.note.replaceChildren(step.of > 1 ? `Dreaming: step ${this.steps.length} of ${step.of}` : "Thinking …");
+    this.note.replaceChildren(step.of > 1 ? t("column.dreaming-at", { at: this.steps.length, of: step.of }) : t("column.thinking"));
     this.slider.max = Math.max(this.steps.length, step.of ?? 0) - 1;
     this.slider.disabled = this.player.disabled = false;
     this.steprow.hidden = this.slider.max < 1;
@@ -264,8 +265,8 @@ export class Column {
   #decided(decision) {
     this.decision = decision;
     this.body.hidden = false;
-    this.note.replaceChildren(el("span", { text: "Chooses " }), el("strong", { text: this.page.write(decision) }), " ",
-      el("button", { type: "button", class: "play", text: "Play it", on: { click: () => this.page.play(decision.move, this.question) } }));
+    this.note.replaceChildren(el("span", { text: t("column.chooses") }), " ", el("strong", { text: this.page.write(decision) }), " ",
+      el("button", { type: "button", class: "play", text: t("column.play"), on: { click: () => this.page.play(decision.move, this.question) } }));
     this.#markPlayed();
     this.slider.max = Math.max(0, this.steps.length - 1);
     this.slider.disabled = this.player.disabled = this.steps.length < 2;
@@ -280,11 +281,11 @@ export class Column {
     const legality = decision.legality ?? [];
     const sound = legality.findIndex((legal) => legal !== true);
     this.facts.textContent = [
-      calls ? `${Math.round(calls)} network ${Math.round(calls) === 1 ? "call" : "calls"}` : "",
-      decision.ms ? `${Math.round(decision.ms)} ms` : "",
-      decision.wdl ? `draw ${percent(decision.wdl[1])}` : "",
-      typeof decision.plies_left === "number" ? `about ${Math.max(1, Math.round(decision.plies_left))} plies left` : "",
-      legality.length > 1 ? `imagined line: ${legalWords(sound < 0 ? legality.length : sound, legality.length)}` : "",
+      calls ? t("column.calls", { count: Math.round(calls) }) : "",
+      decision.ms ? t("column.ms", { ms: Math.round(decision.ms) }) : "",
+      decision.wdl ? t("column.draw", { percent: percent(decision.wdl[1]) }) : "",
+      typeof decision.plies_left === "number" ? t("column.left", { count: Math.max(1, Math.round(decision.plies_left)) }) : "",
+      legality.length > 1 ? legalWords(sound < 0 ? legality.length : sound, legality.length) : "",
     ].filter(Boolean).join(" · ");
     this.saver.hidden = !decision.svg;
     this.page.changed();
@@ -301,7 +302,7 @@ export class Column {
     this.slider.value = this.at;
     const of = this.decision ? this.steps.length : Math.max(this.steps.length, step.of ?? 0);
     this.count.textContent = `${this.at + 1} / ${of}`;
-    this.slider.setAttribute("aria-valuetext", `step ${this.at + 1} of ${of}`);
+    this.slider.setAttribute("aria-valuetext", t("column.step", { at: this.at + 1, of }));
     this.node.dataset.step = String(this.at);
     this.#showLine();
     this.#showFutures(step.boards ?? [], before?.boards ?? []);
@@ -316,12 +317,12 @@ export class Column {
     const [won, drawn, lost] = decision.wdl ?? [win, null, 1 - win];
     const [first, second] = this.position.player === 0 ? [won, lost] : [lost, won];
     const [white, black] = this.page.players();
-    const draws = drawn === null ? "" : `draw ${percent(drawn)}`;
+    const draws = drawn === null ? "" : t("column.draw", { percent: percent(drawn) });
     this.value.replaceChildren(
-      el("span", { text: `${white} ${percent(first)}` }),
-      el("div", { class: `balance${draws && " drawn"}`, role: "img", "aria-label": `${white} wins with ${percent(first)}${draws && `, ${draws}`}`,
+      el("span", { text: t("column.win", { player: white, percent: percent(first) }) }),
+      el("div", { class: `balance${draws && " drawn"}`, role: "img", "aria-label": t(draws ? "column.wins-or-draws" : "column.wins-with", { player: white, percent: percent(first), draw: draws }),
         title: draws, vars: { "--share": String(first), "--drawn": String(drawn ?? 0) } }),
-      el("span", { text: `${black} ${percent(second)}` }));
+      el("span", { text: t("column.win", { player: black, percent: percent(second) }) }));
   }
 
   /** The imagined moves of the step shown, as people write them where that is known. */
@@ -340,16 +341,16 @@ export class Column {
       const masked = Boolean(action.masked);
       const wrong = !masked && isWrong(action);
       const share = action.probability ?? 0;
-      const sure = action.probability === undefined ? "" : `, ${percent(share)}`;
       const written = this.page.write(action);
-      const title = `${masked ? "still masked, perhaps " : ""}${written}${sure}${wrong ? ", illegal there" : ""}`;
+      const sure = action.probability === undefined ? written : t("column.chip-sure", { move: written, percent: percent(share) });
+      const title = masked ? t("column.chip-masked", { move: sure }) : wrong ? t("column.chip-illegal", { move: sure }) : sure;
       return el("li", { class: `chip${masked ? " masked" : ""}${wrong ? " illegal" : ""}`, vars: { "--share": share.toFixed(3) }, title },
         el("span", { text: masked ? `${written}?` : written }),
         action.probability === undefined ? null : el("small", { text: percent(share) }));
     }), ...(this.steps[this.at]?.values ?? []).map((value) => {
       const side = this.page.players()[(this.position.player + value.ply) % 2];
       return el("li", { class: `chip${value.masked ? " masked" : ""}`, vars: { "--share": value.probability.toFixed(3) },
-        title: `imagined value after ${value.ply} plies` }, el("span", { text: `${side} wins ${percent(value.win_probability)}` }));
+        title: t("column.value-after", { plies: value.ply }) }, el("span", { text: t("column.wins", { player: side, percent: percent(value.win_probability) }) }));
     }));
   }
 
@@ -358,13 +359,14 @@ export class Column {
     boards.forEach((board, index) => {
       let figure = this.futures.children[index];
       if (!figure) figure = this.futures.appendChild(el("figure", {}, el("div", { class: "future" }), el("figcaption")));
-      figure.lastChild.textContent = board.caption ?? "";
+      const caption = this.#caption(board);
+      figure.lastChild.textContent = caption;
       if (figure.shown === board.svg) return;
       const svg = parseSvg(board.svg);
       trim(svg);
       svg.setAttribute("role", "img"); // one picture for screen readers, not one for each square
       for (const place of places(svg).values()) place.removeAttribute("aria-label");
-      svg.setAttribute("aria-label", board.caption ?? "imagined position");
+      svg.setAttribute("aria-label", caption || t("column.position"));
       if (before[index] && !calm()) fade(figure.firstChild.firstChild, svg);
       figure.firstChild.replaceChildren(svg);
       figure.shown = board.svg;
@@ -381,7 +383,7 @@ export class Column {
     this.bars.replaceChildren(...top.map(({ move, label, probability }) => {
       const written = this.page.write({ move, label: label ?? this.names.get(move) });
       return el("li", {}, el("button", {
-        type: "button", class: `bar${move === this.decision?.move ? " chosen" : ""}`, title: "Play this move", "aria-label": `${written}, ${percent(probability)}: play it`,
+        type: "button", class: `bar${move === this.decision?.move ? " chosen" : ""}`, title: t("column.bar-hint"), "aria-label": t("column.bar", { move: written, percent: percent(probability) }),
         vars: { "--share": probability.toFixed(4) }, on: { click: () => this.page.play(move, this.question) },
       }, el("span", { class: "move", text: written }), el("span", { class: "share", text: percent(probability) })));
     }));
@@ -396,21 +398,33 @@ export class Column {
     const name = this.page.write(this.decision);
     const open = this.steps.findLastIndex(({ actions }) => !actions?.[0] || actions[0].masked || actions[0].move !== chosen);
     const settled = this.steps[open + 1];
-    if (!settled) return `The bars are p(a₀), the network's probabilities of the first move at this step; ${name} was chosen by more than these.`;
+    if (!settled) return t("column.unlikely", { move: name });
     const share = settled.policy?.find(({ move }) => move === chosen)?.probability;
-    const then = typeof share === "number" ? `, where p(a₀) gave it ${percent(share)}` : "";
-    if (this.steps.length < 2) return `The bars are p(a₀), the network's probabilities of the first move; the sampler drew ${name} from them.`;
-    return `The bars are p(a₀), the network's probabilities of the first move at this step; the sampler settled on ${name} at step ${open + 2}${then}.`;
+    if (this.steps.length < 2) return t("column.drew", { move: name });
+    return t(typeof share === "number" ? "column.settled-with" : "column.settled", { move: name, step: open + 2, percent: percent(share) });
+  }
+
+  /** What is known of an imagined board, in words: of a step of a dream, or of a move that a search judged. */
+  #caption({ ply, differs, masked, ended, line, value }) {
+    if (line) {
+      const [move, reply] = line.map((each) => this.page.write(each));
+      const judged = typeof value === "number" ? t("caption.with", { when: move, what: percent((value + 1) / 2) }) : move;
+      return reply === undefined ? judged : t("caption.then", { judged, reply });
+    }
+    const when = t("caption", { count: ply });
+    const ruled = typeof differs !== "number" ? "" : t(differs ? "caption.differs" : "caption.agrees", { count: differs });
+    const what = ended ? t("caption.ended") : masked ? t("caption.masked", { count: masked }) : ruled;
+    return what ? t("caption.with", { when, what }) : when;
   }
 
   /** Save the step shown as a picture. */
   async #save() {
     const { decision } = this;
     const boards = this.steps.length ? this.steps[this.at].boards ?? [] : (decision.candidates ?? []).filter(({ svg }) => svg);
-    const step = this.steps.length > 1 ? `step ${this.at + 1} of ${this.steps.length}, ` : "";
     const line = this.#actions().map((action) => this.page.write(action)).join(" ");
-    await savePicture({ title: `${this.policy.label}: ${this.page.write(decision)}`, under: `${step}imagines ${line}; ${this.position.text}`,
-      root: decision.svg, boards }, `${this.policy.label}-${decision.move}`.replace(/[^\w.-]+/g, "-"));
+    const told = { line, position: this.position.text, at: this.at + 1, of: this.steps.length };
+    await savePicture({ title: t("picture.title", { policy: this.policy.label, move: this.page.write(decision) }),
+      under: t(this.steps.length > 1 ? "picture.under-step" : "picture.under", told), root: decision.svg, boards: boards.map((board) => ({ ...board, caption: this.#caption(board) })) }, `${this.policy.label}-${decision.move}`.replace(/[^\w.-]+/g, "-"));
   }
 
   /** Offer to play the move, unless it was played there. */
@@ -430,8 +444,10 @@ export class Column {
   }
 }
 
-/** "both moves legal", "all 4 moves legal", "1 of 4 moves legal". */
-const legalWords = (legal, all) => `${legal < all ? `${legal} of ${all}` : all === 2 ? "both" : `all ${all}`} moves legal`;
+/** How many moves of an imagined line are legal, in words. */
+const legalWords = (legal, all) => t(`column.legal${legal < all ? "" : all === 2 ? "-both" : "-all"}`, { legal, all });
+
+
 
 /** Whether two questions are about the same position of the same game. */
 const sameMoves = (one, other) => ["game", "start", "moves"].every((part) => JSON.stringify(one[part]) === JSON.stringify(other[part]));

@@ -5,12 +5,13 @@ import { byId, el } from "./dom.js";
 import { listenToKeys } from "./keys.js";
 import { sound } from "./sound.js";
 import { HUMAN, keep } from "./store.js";
+import { language, languages, speak, t } from "./words.js";
 
 /** Show the state in every control. */
 export function dress(page) {
   const { state } = page;
   document.documentElement.dataset.theme = state.theme;
-  byId("theme").title = `Colours: ${state.theme}`;
+  byId("theme").title = t("theme.is", { theme: t(`theme.${state.theme}`) });
   byId("arrows").checked = state.arrows;
   byId("always").checked = state.always;
   byId("shortcuts").checked = state.shortcuts;
@@ -19,7 +20,7 @@ export function dress(page) {
   byId("format").replaceChildren(...(page.game.file_suffixes ?? []).map((suffix) =>
     el("option", { value: suffix, text: suffix.slice(1).toUpperCase() })));
   for (const id of ["format", "export"]) byId(id).disabled = !(page.game.file_suffixes ?? []).length;
-  byId("notes").replaceChildren(...(page.offers.notes ?? []).map((note) => el("p", { text: note })));
+  byId("notes").replaceChildren(...(page.offers.notes ?? []).map((note) => el("p", { text: note, lang: "en" })));
   page.showColumns();
 }
 
@@ -29,7 +30,7 @@ export function showTrouble(page, error) {
   if (!error) return;
   if (!(error instanceof server.Trouble)) throw error;
   byId("trouble").querySelector("span").textContent = error.message;
-  byId("trouble").querySelector("button").textContent = error.retryable ? "Try again" : "Start over";
+  byId("trouble").querySelector("button").textContent = t(error.retryable ? "retry" : "restart");
   page.refused = !error.retryable;
 }
 
@@ -44,10 +45,13 @@ export function wire(page) {
   click("flip", () => page.flip());
   click("new", () => page.newGame());
   click("theme", () => turnTheme(page));
+  const other = languages[(languages.findIndex(({ code }) => code === language) + 1) % languages.length];
+  Object.assign(byId("language"), { textContent: other.name, lang: other.code });
+  click("language", () => speak(other.code));
   click("help-open", () => byId("help").showModal());
   click("export", () => save(page));
   click("copy", () => copy(page));
-  click("link", () => copyText(location.href, "Link copied.", location.href));
+  click("link", () => copyText(location.href, t("link.done"), location.href));
   click("look", () => page.lookAll());
   click("go", () => { page.state.held = false; page.refresh({ quiet: true }); });
   click("hold", () => { page.state.held = true; page.turnNumber += 1; keep(page.state); page.show(); });
@@ -90,7 +94,7 @@ async function typeMove(page, event) {
   event.preventDefault();
   const text = byId("move").value.trim();
   if (!text) return;
-  let wrong = page.board.moves.length ? "" : "It is not your turn.";
+  let wrong = page.board.moves.length ? "" : t("move.not-yours");
   try {
     if (!wrong) {
       const typed = await server.position({ ...page.question(), typed: text });
@@ -107,10 +111,10 @@ async function typeMove(page, event) {
 /** Show what is wrong with a typed move in one sentence, with the legal moves folded away. */
 export function complain(wrong) {
   const [sentence, moves] = wrong.split("; legal: ");
-  const short = moves === undefined ? wrong
-    : `${sentence.split(" in '")[0].replace(/^move/, "Move")} here${/ambiguous/.test(sentence) ? ": it may mean several moves" : ""}.`;
+  const move = /'[^']*'/.exec(sentence)?.[0] ?? "";
+  const short = moves === undefined ? wrong : t(/ambiguous/.test(sentence) ? "move.ambiguous" : "move.illegal", { move });
   byId("move-error").replaceChildren(el("span", { text: short }),
-    moves ? el("details", {}, el("summary", { text: "Legal moves" }), el("p", { text: moves })) : "");
+    moves ? el("details", {}, el("summary", { text: t("move.legal") }), el("p", { text: moves })) : "");
   byId("move-error").hidden = !wrong;
   byId("move").setAttribute("aria-invalid", String(wrong !== ""));
 }
@@ -125,14 +129,14 @@ async function save(page) {
     const link = el("a", { href: URL.createObjectURL(blob), download: name });
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
-    byId("notice").textContent = `Saved as ${name}.`;
+    byId("notice").textContent = t("save.done", { name });
   } catch (error) {
     if (!(error instanceof server.Trouble)) throw error;
     byId("notice").textContent = error.message;
   }
 }
 
-const copy = ({ position: { text } }) => copyText(text, `Copied: ${text}`, `The position: ${text}`);
+const copy = ({ position: { text } }) => copyText(text, t("copy.done", { text }), t("copy.instead", { text }));
 
 /** Put a text into the clipboard; without one, show it, so that it can be selected. */
 async function copyText(text, done, instead) {
@@ -151,6 +155,6 @@ function turnTheme(page) {
   const themes = isDark ? ["auto", "light", "dark"] : ["auto", "dark", "light"];
   page.state.theme = themes[(themes.indexOf(page.state.theme) + 1) % themes.length];
   dress(page);
-  page.say(`Colours: ${page.state.theme}`);
+  page.say(byId("theme").title);
   keep(page.state);
 }

@@ -4,12 +4,13 @@ import { imported, position, Trouble } from "./api.js";
 import { byId, el } from "./dom.js";
 import { HUMAN } from "./store.js";
 import { parseSvg, places, spot } from "./svg.js";
+import { GameWords, t } from "./words.js";
 
-const TEXTS = { uci: "FEN", usi: "SFEN" };
-const ENDINGS = { q: "Queen", r: "Rook", b: "Bishop", n: "Knight", "+": "Promote" };
+const NAMED = ["uci", "usi"]; // protocols whose texts of positions have a name
+const ENDINGS = ["q", "r", "b", "n", "+"];
 
 /** The game's name for the text of a position. */
-export const textName = (game) => TEXTS[game?.protocol] ?? "position";
+export const textName = (game) => t(`text.${NAMED.includes(game?.protocol) ? game.protocol : "position"}`);
 
 /**
  * Ask which of several moves between the same two places is meant: the promotions.
@@ -25,7 +26,7 @@ export function choosePromotion(moves, after) {
     const picture = el("span", { class: "picture", "aria-hidden": "true" });
     after(move).catch(() => after(move)) // once more, as a connection may break
       .then((position) => crop(picture, position.svg, move.target), (error) => console.warn("no picture:", error));
-    return el("button", { type: "button", class: "choice", "data-move": move.move, "aria-label": `${name} (${move.label})`,
+    return el("button", { type: "button", class: "choice", "data-move": move.move, "aria-label": t("choose.label", { name, move: move.label }),
       on: { click: () => dialog.close(move.move) } }, picture, el("span", { text: name }), el("small", { text: move.label }));
   });
   byId("choices").replaceChildren(...buttons);
@@ -39,8 +40,8 @@ export function choosePromotion(moves, after) {
 /** What a move's protocol text says beyond its squares, in words: e7e8q is a queen, 8h2b+ a promotion. */
 function ending(moves, move) {
   const shortest = Math.min(...moves.map((other) => other.move.length));
-  if (move.move.length > 4) return ENDINGS[move.move.slice(4)] ?? move.label;
-  return shortest === 4 && moves.length === 2 ? "Do not promote" : move.label;
+  if (move.move.length > 4) return ENDINGS.includes(move.move.slice(4)) ? t(`choose.${move.move.slice(4)}`) : move.label;
+  return shortest === 4 && moves.length === 2 ? t("choose.=") : move.label;
 }
 
 /** Show one place of a drawn position. */
@@ -65,11 +66,13 @@ export function askNewGame(offers, state) {
   const wrong = byId("new-error");
   const fill = () => {
     const game = offers.games.find((offered) => offered.spec === gameField.value);
-    byId("new-start-label").textContent = `${textName(game)}${(game.file_suffixes ?? []).length ? ` or a game (${game.file_suffixes.map((suffix) => suffix.slice(1).toUpperCase()).join(", ")})` : ""}; empty: the usual start`;
+    const formats = (game.file_suffixes ?? []).map((suffix) => suffix.slice(1).toUpperCase()).join(", ");
+    const text = textName(game);
+    byId("new-start-label").textContent = t(formats ? "new.start-or-game" : "new.start", { text: text[0].toUpperCase() + text.slice(1), formats });
     textField.placeholder = game.start ?? "";
     sides.forEach((side, index) => {
       fillPlayers(side, offers, game.spec, state.game === game.spec ? state.sides[index] : HUMAN);
-      byId(["new-first-label", "new-second-label"][index]).textContent = `${game.players[index]} is played by`;
+      byId(["new-first-label", "new-second-label"][index]).textContent = t("new.side", { player: new GameWords(game).of(game.players[index]) });
     });
     complain("");
   };
@@ -77,7 +80,7 @@ export function askNewGame(offers, state) {
     wrong.textContent = text;
     textField.setAttribute("aria-invalid", String(text !== ""));
   };
-  gameField.replaceChildren(...offers.games.map((game) => el("option", { value: game.spec, text: game.title ?? game.spec })));
+  gameField.replaceChildren(...offers.games.map((game) => el("option", { value: game.spec, text: new GameWords(game).of(game.title ?? game.spec) })));
   gameField.value = state.game;
   textField.value = "";
   byId("new-file").value = "";
@@ -135,7 +138,7 @@ async function textOf(file) {
 /** Fill a select with a person and the policies of a game. */
 export function fillPlayers(select, offers, game, chosen) {
   const policies = offers.policies.filter((policy) => policy.game === game);
-  select.replaceChildren(el("option", { value: HUMAN, text: "you" }),
+  select.replaceChildren(el("option", { value: HUMAN, text: t("you") }),
     ...policies.map((policy) => el("option", { value: policy.id, text: policy.label })));
   select.value = chosen;
   if (!select.value) select.value = HUMAN;

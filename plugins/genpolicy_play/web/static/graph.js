@@ -3,6 +3,7 @@
 import { decide, position, Trouble } from "./api.js";
 import { byId, percent } from "./dom.js";
 import { shape } from "./svg.js";
+import { t } from "./words.js";
 
 const [WIDTH, HEIGHT] = [600, 90]; // units of the drawing
 const SWING = 0.2; // of the chances: a move that changes them by more is marked
@@ -26,27 +27,27 @@ export class Graph {
   async evaluate() {
     const { page } = this;
     const column = page.attended;
-    if (!column) return this.#say("No policy is shown.");
+    if (!column) return this.#say(t("columns.none"));
     const { game, start } = page.state;
     const moves = [...page.state.moves];
     const abort = new AbortController();
     Object.assign(this, { abort, line: { game, start, moves }, chances: [] });
-    byId("evaluate").textContent = "Stop";
+    byId("evaluate").textContent = t("evaluate.stop");
     try {
       for (let ply = 0; ply <= moves.length; ply += 1) {
-        this.#say(`${column.policy.label}: position ${ply + 1} of ${moves.length + 1}`);
+        this.#say(t("evaluate.at", { policy: column.policy.label, at: ply + 1, of: moves.length + 1 }));
         this.chances.push(await this.#chance(column, moves.slice(0, ply), ply, abort.signal));
-        if (!this.#fits()) return this.#say("The game has changed; evaluate it again.");
+        if (!this.#fits()) return this.#say(t("evaluate.changed"));
         this.draw();
       }
-      this.#say(this.chances.some((chance) => chance !== null) ? this.words() : `${column.policy.label} gives no value to positions. Use another policy, such as one with a search.`);
+      this.#say(this.chances.some((chance) => chance !== null) ? this.words() : t("evaluate.no-value", { policy: column.policy.label }));
     } catch (error) {
-      if (abort.signal.aborted) this.#say("Stopped.");
+      if (abort.signal.aborted) this.#say(t("evaluate.stopped"));
       else if (error instanceof Trouble) this.#say(error.message);
       else throw error;
     } finally {
       this.abort = null;
-      byId("evaluate").textContent = "Evaluate the game";
+      byId("evaluate").textContent = t("evaluate");
     }
   }
 
@@ -95,10 +96,10 @@ export class Graph {
   words() {
     const known = this.chances.map((chance, ply) => ({ chance, ply })).filter(({ chance }) => chance !== null);
     if (!known.length) return "";
-    const name = this.page.game.players[0];
     const swing = known.slice(1).map(({ chance, ply }, index) => ({ ply, by: Math.abs(chance - known[index].chance) })).sort((a, b) => b.by - a.by)[0];
-    const most = swing && swing.by >= SWING ? `; the largest change, ${percent(swing.by)}, by ${this.page.moveName(swing.ply - 1)}` : "";
-    return `${name} wins with ${percent(known[0].chance)} at first, ${percent(known.at(-1).chance)} at last${most}.`;
+    const told = { player: this.page.sideNames[0], first: percent(known[0].chance), last: percent(known.at(-1).chance) };
+    if (!swing || swing.by < SWING) return t("evaluate.words", told);
+    return t("evaluate.words-swing", { ...told, swing: percent(swing.by), move: this.page.moveName(swing.ply - 1) });
   }
 
   #say(text) {

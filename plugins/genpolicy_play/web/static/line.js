@@ -1,5 +1,7 @@
 /** The line of moves on the page: playing on from it, the line before it, and where another position stands to it. */
 
+import { t } from "./words.js";
+
 /**
  * Play a move after `moves`. If the line continues with this move, it stays as it is; otherwise the old line is kept as
  * the former line, so that a slip loses nothing.
@@ -29,10 +31,10 @@ export function swap(state) {
  */
 export function whence(question, state, name) {
   if (!question) return { about: "", next: null };
-  if (question.game !== state.game || question.start !== state.start) return { about: "of another game", next: null };
-  if (!begins(question.moves, state.moves)) return { about: "of a line that has been dropped", next: null };
+  if (question.game !== state.game || question.start !== state.start) return { about: t("about.other-game"), next: null };
+  if (!begins(question.moves, state.moves)) return { about: t("about.dropped"), next: null };
   const at = question.moves.length;
-  const about = at < state.ply ? `before ${name(at)}` : at > state.ply ? `after ${name(at - 1)}, which was taken back` : "";
+  const about = at < state.ply ? t("about.before", { move: name(at) }) : at > state.ply ? t("about.after", { move: name(at - 1) }) : "";
   return { about, next: at < state.ply ? state.moves[at] : null };
 }
 

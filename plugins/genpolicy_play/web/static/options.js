@@ -1,6 +1,7 @@
 /** Fields for a policy's options, as the server describes them. */
 
 import { el } from "./dom.js";
+import { t } from "./words.js";
 
 /**
  * A list of labelled fields. An option that nobody changed is not sent, so the policy's own setting holds.
@@ -11,11 +12,11 @@ import { el } from "./dom.js";
  */
 export function optionFields(policy, chosen, changed) {
   const offered = policy.options ?? [];
-  if (!offered.length) return el("p", { class: "hint", text: "This policy has no settings." });
+  if (!offered.length) return el("p", { class: "hint", text: t("column.no-options") });
   const fields = (options) => el("div", { class: "options" },
     ...options.map((option) => field(policy, option, chosen[option.name], changed)));
   const [usual, rare] = [offered.filter((option) => !option.advanced), offered.filter((option) => option.advanced)];
-  const more = rare.length ? el("details", {}, el("summary", { text: "More" }), fields(rare)) : null;
+  const more = rare.length ? el("details", {}, el("summary", { text: t("column.more") }), fields(rare)) : null;
   return el("div", {}, fields(usual), more);
 }
 
@@ -34,7 +35,7 @@ function field(policy, option, value, changed) {
   } else {
     input = el("input", {
       ...labels, type: "number", step: option.kind === "int" ? "1" : "any", min: option.min, max: option.max,
-      value: value ?? standard, placeholder: standard === "" ? "default" : String(standard),
+      value: value ?? standard, placeholder: standard === "" ? t("column.default") : String(standard),
     });
   }
   input.addEventListener("change", () => {
@@ -43,8 +44,8 @@ function field(policy, option, value, changed) {
     if (input.checkValidity()) changed(option.name, read(option, input));
   });
   return el("div", { class: `field kind-${option.kind}` },
-    el("label", { for: id, text: option.label ?? option.name.replaceAll("_", " ") }), input,
-    el("p", { class: "hint", id: `${id}-help`, text: option.help ?? "" }), wrong);
+    el("label", { for: id, lang: "en", text: option.label ?? option.name.replaceAll("_", " ") }), input,
+    el("p", { class: "hint", id: `${id}-help`, lang: "en", text: option.help ?? "" }), wrong);
 }
 
 function read(option, input) {

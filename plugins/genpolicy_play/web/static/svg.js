@@ -1,5 +1,7 @@
 /** SVG drawn by the server: parsing it, and where its squares are. */
 
+import { t } from "./words.js";
+
 export const SVG = "http://www.w3.org/2000/svg";
 const UNWANTED = new Set(["script", "foreignobject", "iframe", "image", "style", "animate", "set"]);
 
@@ -90,5 +92,5 @@ export function stackHands(svg) {
 /** The name of a place, for screen readers. */
 export function placeName(place) {
   const title = place.querySelector(":scope > title")?.textContent;
-  return place.getAttribute("aria-label") ?? title ?? `place ${place.dataset.place}`;
+  return place.getAttribute("aria-label") ?? title ?? t("place.number", { number: place.dataset.place });
 }
