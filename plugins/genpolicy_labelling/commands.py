@@ -66,7 +66,7 @@ def _add_import(verbs: Any) -> None:
         metavar="SOURCE",
         help="a file, folder or glob, or 'all' (every position of a small game)",
     )
-    _add_game(parser)
+    add_game(parser)
     parser.add_argument(
         "--skip-bad",
         action="store_true",
@@ -79,7 +79,7 @@ def _add_import(verbs: Any) -> None:
         help="stop after N games; positions outside games are not counted",
     )
     parser.add_argument("--max-positions", type=kinds.positive, metavar="N", help="stop after N positions")
-    _add_split(parser)
+    add_split(parser)
     _add_output(parser)
     parser.set_defaults(run=run_import)
 
@@ -112,7 +112,7 @@ def _add_selfplay(verbs: Any) -> None:
         description="Let an engine play itself, with errors, and label every position.",
         epilog=AFTER_A_KILL,
     )
-    _add_game(parser)
+    add_game(parser)
     _add_oracle(parser)
     amount = parser.add_mutually_exclusive_group(required=True)
     amount.add_argument("--games", type=kinds.positive, metavar="N", help="number of games")
@@ -154,7 +154,7 @@ def _add_selfplay(verbs: Any) -> None:
         help="end a game when the value stays beyond VALUE, in (0, 1], for PLIES plies (default: never)",
     )
     parser.add_argument("--seed", type=kinds.whole, default=0, metavar="N", help="seed of every draw (default 0)")
-    _add_split(parser)
+    add_split(parser)
     _add_output(parser)
     parser.set_defaults(run=run_selfplay)
 
@@ -169,7 +169,8 @@ def _add_info(verbs: Any) -> None:
     parser.set_defaults(run=run_info)
 
 
-def _add_game(parser: argparse.ArgumentParser) -> None:
+def add_game(parser: argparse.ArgumentParser) -> None:
+    """Add ``--game``."""
     parser.add_argument(
         "--game", type=kinds.words, required=True, metavar="SPEC", help="e.g. chess or connect:rows=3,cols=3,k=3"
     )
@@ -195,7 +196,8 @@ def _add_oracle(parser: argparse.ArgumentParser) -> None:
     add_cluster(parser)
 
 
-def _add_split(parser: argparse.ArgumentParser) -> None:
+def add_split(parser: argparse.ArgumentParser) -> None:
+    """Add ``--split`` and ``--split-seed``."""
     parser.add_argument(
         "--split",
         type=kinds.fractions,

@@ -1,0 +1,90 @@
+"""``genpolicy data playouts``: which positions are kept, their labels and splits, what is said where there are none."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+import genpolicy
+from genpolicy.cli import main
+from genpolicy.data.records import Dataset, Record
+from genpolicy.game import Game
+from genpolicy.registry import load
+from genpolicy_labelling.playouts import Wanted, drawn, is_quiet
+
+CONNECT = "connect:rows=3,cols=3,k=3,gravity=false"
+COMMAND = ["data", "playouts", "--game", CONNECT, "--oracle", "solver?distance=true", "--plies", "0:8"]
+
+
+def made(folder: Path, *more: str) -> list[Record]:
+    assert main([*COMMAND, *more, "--out", str(folder)]) == 0
+    return list(Dataset.open(folder).records())
+
+
+def wins_at_once(game: Game, state: object) -> bool:
+    return any(game.outcome(game.play(state, int(move))) == -1 for move in game.legal(state))
+
+
+def test_all_positions_up_to_symmetry_are_found_and_labelled(tmp_path: Path) -> None:
+    game = genpolicy.load_game(CONNECT)
+    records = made(tmp_path / "all", "--positions", "5000")
+    running = [state for state in game.positions() if game.outcome(state) is None]
+    assert {game.canonical_key(game.parse(record.state)) for record in records} == set(map(game.canonical_key, running))
+    assert len(records) == len({game.canonical_key(state) for state in running}), "none twice, none as a mirror image"
+    lines = load("oracles", "solver")(game, distance=True).analyse([game.parse(r.state) for r in records], 8)
+    assert [record.moves for record in records] == [tuple(game.moves[m] for m in line.moves) for line in lines]
+
+
+def test_the_quiet_ones_are_those_that_brute_force_finds(tmp_path: Path) -> None:
+    game = genpolicy.load_game(CONNECT)
+    records = made(tmp_path / "quiet", "--positions", "5000", "--quiet", "--max-best", "0.5")
+    solver = load("oracles", "solver")(game, distance=True)
+    expected = set()
+    for state in game.positions():
+        if game.outcome(state) is not None:
+            continue
+        after = [game.play(state, int(move)) for move in game.legal(state)]
+        ends_at_once = any(game.outcome(answer) is not None for answer in after)
+        lost_in_two = all(wins_at_once(game, answer) for answer in after if game.outcome(answer) is None)
+        if ends_at_once or lost_in_two:
+            continue
+        values = list(solver.analyse([state], 1, move_values=True)[0].move_values.values())
+        if values.count(max(values, key=lambda score: float(score.partition(":")[2]))) <= 0.5 * len(after):
+            expected.add(game.canonical_key(state))
+    assert {game.canonical_key(game.parse(record.state)) for record in records} == expected
+    assert 20 < len(expected) < 400
+
+
+def test_a_split_is_that_of_any_other_command(tmp_path: Path) -> None:
+    records = made(tmp_path / "some", "--positions", "200", "--split", "0.5/0/0.5")
+    assert main(["data", "import", "all", "--game", CONNECT, "--split", "0.5/0/0.5", "--out", str(tmp_path / "a")]) == 0
+    splits = {record.state: record.split for record in Dataset.open(tmp_path / "a").records()}
+    assert [record.split for record in records] == [splits[record.state] for record in records]
+    assert {record.split for record in records} == {"train", "test"}
+
+
+def test_the_same_command_gives_the_same_records_and_another_seed_others(tmp_path: Path) -> None:
+    first, again = (made(tmp_path / name, "--positions", "50") for name in "ab")
+    assert first == again
+    assert made(tmp_path / "c", "--positions", "50", "--seed", "1") != first
+    assert main([*COMMAND, "--positions", "50", "--out", str(tmp_path / "a")]) == 0, "finished already"
+
+
+def test_what_cannot_be_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lost = ["--plies", "0:0", "--quiet", "--max-best", "0.5"]  # all first moves draw
+    assert main([*COMMAND, "--positions", "5", *lost, "--out", str(tmp_path / "none")]) == 2
+    assert "hold no position that is asked for: give other --plies" in capsys.readouterr().err
+    assert main([*COMMAND, "--positions", "5", "--max-best", "0", "--out", str(tmp_path / "zero")]) == 2
+    assert "--max-best" in capsys.readouterr().err
+    assert main([*COMMAND, "--positions", "900", "--out", str(tmp_path / "few")]) == 0
+    assert "such positions; 5,000 playouts in a row found no other" in capsys.readouterr().err
+
+
+def test_dice_are_not_positions_to_move_in() -> None:
+    game = genpolicy.load_game("pig:goal=20")
+    states = list(zip(range(50), drawn(game, Wanted((0, 6), False, 1.0), random.Random(0)), strict=False))
+    assert states
+    assert all(game.chance(state) is None for _, state in states)
+    assert is_quiet(genpolicy.load_game(CONNECT), genpolicy.load_game(CONNECT).parse())
