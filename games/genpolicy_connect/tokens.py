@@ -32,6 +32,9 @@ class Board(NamedTuple):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Board) and self[:3] == other[:3]
 
+    def __ne__(self, other: object) -> bool:  # a tuple's own would compare the moves
+        return not self == other
+
     def __hash__(self) -> int:
         return hash(self[:3])
 

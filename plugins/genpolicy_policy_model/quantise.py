@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 
@@ -87,19 +88,26 @@ class Codebooks(nn.Module):
         e_i = m_i / N_i.
 
         Args:
-            vectors: [B, G, D]; with none of them nothing changes.
+            vectors: [B, G, D] of this process; where no process has any, nothing changes.
             codes: [B, G] what they chose.
             generator: Draws where dead codes begin anew.
         """
-        if not len(vectors):
+        vectors = vectors.float()  # mixed precision computes them in 16 bits, in which large counts are not exact
+        chose = nn.functional.one_hot(codes, self.num_codes).float()  # [B, G, K]
+        with torch.autocast(vectors.device.type, enabled=False):
+            counts, sums = chose.sum(0), torch.einsum("bgk,bgd->gkd", chose, vectors)
+        counts, sums = _summed(counts), _summed(sums)
+        if not bool(counts.any()):
             return
-        chose = nn.functional.one_hot(codes, self.num_codes).to(vectors.dtype)  # [B, G, K]
-        self.counts.lerp_(chose.sum(0), 1 - self.decay)
-        self.sums.lerp_(torch.einsum("bgk,bgd->gkd", chose, vectors), 1 - self.decay)
+        self.counts.lerp_(counts, 1 - self.decay)
+        self.sums.lerp_(sums, 1 - self.decay)
         dead = self.counts < self.revive_below
         if bool(dead.any()):
-            rows = torch.randint(len(vectors), dead.shape, generator=generator, device=vectors.device)
-            drawn = vectors[rows, torch.arange(self.num_books, device=rows.device)[:, None]]
+            drawn = torch.zeros_like(self.sums)
+            if len(vectors):
+                rows = torch.randint(len(vectors), dead.shape, generator=generator, device=vectors.device)
+                drawn = vectors[rows, torch.arange(self.num_books, device=rows.device)[:, None]]
+            drawn = _of_first(drawn, has=len(vectors) > 0)
             self.counts[dead] = 1.0
             self.sums[dead] = drawn[dead]
             self.embeddings[dead] = drawn[dead]
@@ -111,6 +119,23 @@ class Codebooks(nn.Module):
         shares = self.counts / self.counts.sum(-1, keepdim=True).clamp(min=1e-12)
         in_use: Tensor = torch.special.entr(shares).sum(-1).exp()
         return in_use
+
+
+def _summed(x: Tensor) -> Tensor:
+    """The sum over all processes that train together: they share a codebook, so each must move it alike."""
+    if dist.is_available() and dist.is_initialized():
+        dist.all_reduce(x)
+    return x
+
+
+def _of_first(x: Tensor, *, has: bool) -> Tensor:
+    """What the first process has of those that have anything."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return x
+    rank = dist.get_rank()
+    first = torch.full((), rank if has else dist.get_world_size(), device=x.device)
+    dist.all_reduce(first, dist.ReduceOp.MIN)
+    return _summed(x * float(rank == int(first)))
 
 
 def perplexity(codes: Tensor, num_codes: int) -> Tensor:

@@ -337,3 +337,15 @@ def test_the_heuristic_prefers_more_open_lines() -> None:
     centre, edge = (game.hints.evaluate(game.parse(text)) for text in (".../.X./... O", ".X./.../... O"))
     assert centre < edge < 0 == game.hints.evaluate(game.parse())
     assert game.hints.evaluate(game.parse("XXX/OO./... O")) == -1.0
+
+
+def test_positions_are_the_same_whichever_moves_led_there() -> None:
+    game = load_game("connect:rows=3,cols=3,k=3,gravity=false")
+    one, other = game.parse(), game.parse()
+    for a, b in zip((0, 1, 2), (2, 1, 0), strict=True):
+        one, other = game.play(one, a), game.play(other, b)
+    assert game.past(one) != game.past(other)
+    assert one == other
+    assert not one != other  # noqa: SIM202  # the operator that a tuple has of its own
+    assert hash(one) == hash(other)
+    assert one != game.parse()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import multiprocessing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
 from genpolicy import load_game, load_policy
 from genpolicy.data.episodes import EpisodeBatch
@@ -99,6 +101,54 @@ def test_moving_averages_are_those_of_the_formula() -> None:
         torch.testing.assert_close(books.embeddings[0, code], total / count)
 
 
+def _updated(rank: int, folder: str, parts: list[torch.Tensor]) -> None:
+    """One of two processes: their codebook's updates by its parts of some batches, saved to a file."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    books = _seen_by_two(parts, torch.Generator().manual_seed(rank))
+    torch.save(books.state_dict(), f"{folder}/{rank}.pt")
+    dist.destroy_process_group()
+
+
+def _seen_by_two(parts: list[torch.Tensor], generator: torch.Generator) -> Codebooks:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        books = Codebooks(2, 4, 3, decay=0.5)
+    # Dead codes, which begin anew, are drawn by one process alone; without them the averages can be told exactly.
+    books.counts.fill_(8.0)
+    books.sums.copy_(8 * books.embeddings)
+    for part in parts:
+        books.update(part, books.nearest(part), generator)
+    return books
+
+
+def test_two_processes_move_one_codebook_as_one_does(tmp_path: Path) -> None:
+    """One of them has no transition in the second batch, and in the third all codes but a few have died in both."""
+    drawn = [torch.randn(2, 6, 2, 3, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
+    parts = [[*(batch[rank] for batch in drawn[:2])] for rank in range(2)]
+    parts[0][1] = parts[0][1][:0]
+    context = multiprocessing.get_context("fork")
+    for last in (False, True):
+        if last:
+            for rank in range(2):
+                parts[rank] += [drawn[2][rank, :rank].expand(-1, -1, -1)] * 8
+        folder = tmp_path / str(last)
+        folder.mkdir()
+        processes = [context.Process(target=_updated, args=(rank, str(folder), parts[rank])) for rank in range(2)]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join(60)
+            assert process.exitcode == 0
+        first, second = (torch.load(folder / f"{rank}.pt") for rank in range(2))
+        assert all(torch.equal(first[name], second[name]) for name in first)
+        if not last:
+            both = [torch.cat(pair) for pair in zip(*parts, strict=True)]
+            one = _seen_by_two(both, torch.Generator()).state_dict()
+            for name, value in one.items():
+                torch.testing.assert_close(first[name], value)
+
+
 def test_dead_codes_begin_anew_at_vectors_of_the_batch() -> None:
     books, generator = Codebooks(1, 6, 2), torch.Generator().manual_seed(0)
     vectors = torch.randn(40, 1, 2, generator=generator) + 30
@@ -156,6 +206,21 @@ def test_a_settled_autoencoder_stays_as_it_is(solved: Dataset) -> None:
     before = {name: value.clone() for name, value in own.state_dict().items()}
     learner.loss(batch, generator)
     assert all(torch.equal(before[n], v) for n, v in own.state_dict().items())  # what is measured teaches nothing
+
+
+def test_mixed_precision_trains_codes_that_count_exactly(solved: Dataset) -> None:
+    learner = learner_of()
+    batch = batch_of(learner, solved)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss, _ = learner.loss(batch, torch.Generator().manual_seed(0))
+        loss.backward()  # type: ignore[no-untyped-call]
+        assert bool(torch.tensor([*learner.metrics(batch, torch.Generator()).values()]).isfinite().all())
+    books, generator = Codebooks(1, 2, 2, decay=0.0, revive_below=1e-6), torch.Generator().manual_seed(0)
+    vectors = torch.full((1001, 1, 2), 1.0, dtype=torch.bfloat16)
+    with torch.autocast("cpu", torch.bfloat16):
+        books.update(vectors, torch.zeros(1001, 1, dtype=torch.int64), generator)
+    assert float(books.counts[0, 0]) == 1001  # 1000 in bfloat16
+    assert books.embeddings[0, 0].tolist() == [1.0, 1.0]
 
 
 def test_codes_beside_the_games_carry_no_loss(solved: Dataset) -> None:
