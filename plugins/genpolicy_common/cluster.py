@@ -36,9 +36,9 @@ LOOK_S = 2.0
 """Workers whose pipes are silent are looked after so often: a machine without power closes no connection."""
 CONNECT_S = 30.0
 PATIENCE_S = 120.0
-"""So long may the first worker take to answer, or a worker whose process the cluster has started."""
+"""So long may there be no connected worker while one is expected."""
 MAX_LOSSES = 5
-"""So many workers may be lost in a row with nothing answered in between."""
+"""So many workers that have answered nothing may be lost with nothing answered in between."""
 
 
 class ClusterError(ConnectionError):
@@ -122,9 +122,11 @@ class Cluster(ABC):
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._expected: dict[bytes, Worker] = {}
-        self._strangers: dict[Connection, float] = {}
+        self._strangers: dict[socket.socket, tuple[float, bytearray]] = {}
+        """Since when, and what they have sent of a token."""
         self._by_pipe: dict[Connection, Worker] = {}
-        self._looked = time.monotonic()
+        self._looked = self._accompanied = time.monotonic()
+        """When workers were last looked after, and when one was last connected."""
         self._count = 0
 
     @property
@@ -213,24 +215,30 @@ class Cluster(ABC):
 
     def _accept(self) -> None:
         connected, _ = self._listener.accept()
-        pipe = _as_pipe(connected)
-        self._strangers[pipe] = time.monotonic()
-        self._selector.register(pipe, selectors.EVENT_READ, pipe)
+        connected.setblocking(False)
+        self._strangers[connected] = time.monotonic(), bytearray()
+        self._selector.register(connected, selectors.EVENT_READ, connected)
 
-    def _meet(self, pipe: Connection) -> tuple[Worker, Any] | None:
-        """Find out who has connected. Nothing of a stranger is unpickled before it has sent a worker's token."""
-        del self._strangers[pipe]
-        token = b""
-        with suppress(OSError, EOFError):
-            token = pipe.recv_bytes(TOKEN_BYTES)
-        known = next((each for each in self._expected if hmac.compare_digest(each, token)), None)
+    def _meet(self, stranger: socket.socket) -> tuple[Worker, Any] | None:
+        """Find out who has connected. Nothing of a stranger is unpickled, or waited for, before it has sent a token."""
+        _, token = self._strangers[stranger]
+        came = b""
+        with suppress(OSError):
+            came = stranger.recv(TOKEN_BYTES - len(token))
+        token += came
+        if came and len(token) < TOKEN_BYTES:
+            return None
+        self._selector.unregister(stranger)
+        del self._strangers[stranger]
+        known = next((each for each in self._expected if hmac.compare_digest(each, bytes(token))), None)
         if known is None:
-            self._selector.unregister(pipe)
-            pipe.close()
+            stranger.close()
             return None
         worker = self._expected.pop(known)
-        worker.pipe = pipe
+        stranger.setblocking(True)
+        worker.pipe = pipe = _as_pipe(stranger)
         self._by_pipe[pipe] = worker
+        self._selector.register(pipe, selectors.EVENT_READ, pipe)
         _, hello = event = self._receive(worker)
         if isinstance(hello, Hello):
             worker.name = f"{hello.host}:{hello.pid}"
@@ -248,15 +256,17 @@ class Cluster(ABC):
     def _look(self) -> Iterator[tuple[Worker, Lost]]:
         """Find workers that have ended without a word."""
         self._looked = now = time.monotonic()
-        for pipe in [pipe for pipe, since in self._strangers.items() if now - since > CONNECT_S]:
-            del self._strangers[pipe]
-            self._selector.unregister(pipe)
-            pipe.close()
+        for stranger in [each for each, (since, _) in self._strangers.items() if now - since > CONNECT_S]:
+            del self._strangers[stranger]
+            self._selector.unregister(stranger)
+            stranger.close()
+        if self._by_pipe:
+            self._accompanied = now
         for token, worker in list(self._expected.items()):
             if (why := self._end_of(worker.handle)) is not None:
                 del self._expected[token]
                 yield worker, Lost(why)
-            elif not self._by_pipe and now - worker.begun > PATIENCE_S:
+            elif now - max(worker.begun, self._accompanied) > PATIENCE_S:
                 raise ClusterError(
                     f"no worker has begun for {PATIENCE_S:.0f} s; is the cluster full, or can its machines not reach "
                     f"{':'.join(map(str, self._listener.getsockname()[:2]))}?"
@@ -315,7 +325,8 @@ class Crew:
         """The next message, or ``Lost`` for a worker in whose place another was started.
 
         Raises:
-            ClusterError: five workers in a row were lost with nothing answered in between; or as ``Cluster.events``.
+            ClusterError: five workers that had answered nothing were lost with nothing answered in between; or as
+                ``Cluster.events``.
             Exception: what a worker raised and sent.
         """
         while True:
@@ -326,11 +337,11 @@ class Crew:
                 self.say(f"worker {worker.name} joins")
                 continue
             if isinstance(message, Lost):
-                self._losses += 1
+                self._losses += worker.name not in self.answered  # a machine takes many that have worked with it
                 self.num_lost += 1
                 if self._losses >= MAX_LOSSES:
                     raise ClusterError(
-                        f"{self._losses} workers were lost in a row with nothing answered in between, the last one "
+                        f"{self._losses} workers were lost before they had answered anything, the last one "
                         f"({worker.name}): {message.why}. What is finished is kept, and the same command resumes"
                     )
                 self.say(f"worker {worker.name} is lost ({message.why}); another takes its work")
@@ -380,8 +391,8 @@ def work_for(address: tuple[str, int], token: bytes, target: Callable[..., None]
     """What a worker's process does: connect, say who it is, and call the target."""
     connected = socket.create_connection(address, timeout=CONNECT_S)
     connected.settimeout(None)
+    connected.sendall(token)
     with _as_pipe(connected) as pipe:
-        pipe.send_bytes(token)
         pipe.send(Hello(Versions.here(), socket.gethostname(), os.getpid()))
         try:
             target(pipe, *arguments)

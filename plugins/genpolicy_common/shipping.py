@@ -6,15 +6,18 @@ import hashlib
 import io
 import os
 import re
-import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from urllib.parse import unquote
 
 from genpolicy.shipped import policy_folder
+
+_MARKS = re.compile(r"([:?&=,\[\]]|%(?:25)*(?:3A|3F|26|3D|2C|5B|5D))", re.IGNORECASE)
+"""What parts a spelling, as it is or quoted, once or more often."""
 
 
 def folders_in(spelling: str) -> list[str]:
@@ -70,23 +73,27 @@ def fetch(pipe: Connection, folders: Mapping[str, str]) -> dict[str, str]:
             pipe.send(("folder", name))
             kept.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=kept.parent) as scratch:
+                whole = Path(scratch) / "policy"
                 with tarfile.open(fileobj=io.BytesIO(pipe.recv())) as archive:
-                    archive.extractall(scratch, filter="data")
-                if checksum(scratch) != wanted:
+                    archive.extractall(whole, filter="data")
+                if checksum(str(whole)) != wanted:
                     raise ValueError(f"policy {name}: has changed since the command began; run the command again")
-                if checksum(str(kept)) != wanted:  # another worker of this machine may have been faster
-                    shutil.rmtree(kept, ignore_errors=True)
-                    shutil.copytree(scratch, kept, dirs_exist_ok=True)
+                # At once, since other workers of this machine look there. Where one was faster, its folder stays.
+                with suppress(OSError):
+                    whole.rename(kept)
         places[name] = str(kept)
     return places
 
 
 def replaced(spelling: str, places: Mapping[str, str]) -> str:
-    """A spelling with its folders where a worker has them."""
-    for name in sorted(places, key=len, reverse=True):
-        if places[name] != name:
-            spelling = spelling.replace(name, places[name])
-    return spelling
+    """A spelling with its folders where a worker has them, or with other names for them."""
+    return "".join(places.get(_decoded(part), part) for part in _MARKS.split(spelling))
+
+
+def _decoded(text: str) -> str:
+    while (decoded := unquote(text)) != text:
+        text = decoded
+    return text
 
 
 def cache() -> Path:

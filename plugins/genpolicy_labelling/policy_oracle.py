@@ -7,6 +7,7 @@ what AlphaZero-like learners train on, and labelling old records with a newer po
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote
@@ -16,7 +17,7 @@ from genpolicy.errors import EngineError
 from genpolicy.game import Game
 from genpolicy.policies.decision import Decision
 from genpolicy_common.shipping import checksum as checksum_of
-from genpolicy_common.shipping import folders_in
+from genpolicy_common.shipping import folders_in, replaced
 
 PREFIX = "policy:"
 MAX_TOGETHER = 4096
@@ -25,8 +26,8 @@ MAX_TOGETHER = 4096
 class PolicyOracle(Oracle):
     """Labels positions with a policy's decisions.
 
-    Before each call the policy is seeded with the same number, so that an answer depends on the positions of its call
-    alone.
+    Before each call the policy is seeded with a digest of ``seed`` and the positions of the call, so that an answer
+    depends on these alone and draws of one call are not those of the next.
 
     Args:
         game: The game.
@@ -69,7 +70,7 @@ class PolicyOracle(Oracle):
             checksum = checksum_of(folder)
             if checksum is not None:
                 weights[checksum[:12]] = checksum
-                text = text.replace(folder, f"weights-{checksum[:12]}")
+                text = replaced(text, {folder: f"weights-{checksum[:12]}"})
         return {
             "name": "policy",
             "policy": text,
@@ -90,9 +91,15 @@ class PolicyOracle(Oracle):
 
         if move_values:
             raise EngineError("a policy gives probabilities of the moves, not their values: leave --move-values out")
-        self.policy.seed(self.seed)
+        self.policy.seed(self._seed_of(states))
         decisions = decide_with(self.policy, states, FREE)
         return [self._line(*pair, horizon) for pair in zip(states, decisions, strict=True)]
+
+    def _seed_of(self, states: Sequence[Any]) -> int:
+        digest = hashlib.blake2b(str(self.seed).encode(), digest_size=4)
+        for state in states:
+            digest.update(b"\n" + self.game.format(state).encode())
+        return int.from_bytes(digest.digest(), "little") >> 1
 
     def _line(self, state: Any, decision: Decision, horizon: int) -> Line:
         """The decision's move and what was imagined after it, as far as that is legal."""

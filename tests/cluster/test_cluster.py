@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import socket
 from collections.abc import Iterator
 from multiprocessing import Pipe
@@ -163,6 +164,52 @@ def test_a_policy_travels_by_its_checksum(tmp_path: Path, monkeypatch: pytest.Mo
         fetch(theirs, {str(folder): "0" * 64})
 
 
+@pytest.mark.parametrize(
+    ("spelling", "places", "said"),
+    [
+        ("mcts:a?simulations=9", {"a": "/c/1"}, "mcts:/c/1?simulations=9"),  # simulations has the letter, too
+        ("mix:runs/a,runs/ab", {"runs/a": "/c/1", "runs/ab": "runs/ab"}, "mix:/c/1,runs/ab"),
+        ("mix:c,d", {"c": "/c/d", "d": "/c/c"}, "mix:/c/d,/c/c"),
+        ("policy:mcts:my%20runs/a%253Fx=1", {"my runs/a": "/c/1"}, "policy:mcts:/c/1%253Fx=1"),
+        ("policy:mcts:a%3Fprior=b", {"a": "/c/1", "b": "/c/2"}, "policy:mcts:/c/1%3Fprior=/c/2"),
+    ],
+)
+def test_only_whole_names_of_folders_are_replaced(spelling: str, places: dict[str, str], said: str) -> None:
+    assert replaced(spelling, places) == said
+
+
+def test_a_policy_in_the_cache_is_whole_whenever_another_worker_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checksum is that of a folder's ``config.yaml``, so that file must not be there before all others."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    for name in ("a.bin", "config.yaml", "model.safetensors"):
+        (folder / name).write_bytes(name.encode() * 100)
+    folders, archive = folders_of([str(folder)]), packed(str(folder))
+    folder.rename(tmp_path / "away")
+    (wanted,) = folders.values()
+    kept, looked = tmp_path / "cache" / "genpolicy" / "policies" / wanted, []
+    written = Path.rename, shutil.copy2
+
+    def look(do: Any) -> Any:
+        def doing(*given: Any, **more: Any) -> Any:
+            done = do(*given, **more)
+            looked.append(sorted(file.name for file in kept.iterdir()) if kept.exists() else [])
+            return done
+
+        return doing
+
+    monkeypatch.setattr(Path, "rename", look(written[0]))
+    monkeypatch.setattr(shutil, "copy2", look(written[1]))
+    ours, theirs = Pipe()
+    ours.send(archive)
+    fetch(theirs, folders)
+    assert looked
+    assert all(names in ([], ["a.bin", "config.yaml", "model.safetensors"]) for names in looked)
+
+
 def test_tournaments_play_the_same_games(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["tournament", "--game", CONNECT, "--policy", "random", "greedy", "--rounds", "6", "--random-plies", "2"]
     words += ["--reuse-openings"]
@@ -213,9 +260,40 @@ def test_workers_that_end_at_once_are_given_up() -> None:
     crew = Crew(Forks("here", 2), _end)
     for _ in range(4):
         assert isinstance(crew.event()[1], Lost)
-    with pytest.raises(ClusterError, match="5 workers were lost in a row with nothing answered"):
+    with pytest.raises(ClusterError, match="5 workers were lost before they had answered anything"):
         crew.event()
     crew.close()
+
+
+def _answer_once(pipe: Any) -> None:
+    pipe.send(("answer", None))
+    pipe.recv()
+
+
+def test_a_machine_that_takes_many_workers_with_it_does_not_end_the_work() -> None:
+    crew = Crew(Forks("here", 7), _answer_once)
+    for _ in range(7):
+        crew.credit(crew.event()[0])
+    for process in list(Forks.started):
+        process.kill()
+    events = [crew.event() for _ in range(14)]
+    assert sum(isinstance(message, Lost) for _, message in events) == 7
+    assert sum(message == ("answer", None) for _, message in events) == 7
+    crew.close()
+
+
+def test_a_worker_that_waited_long_for_room_has_its_time_when_it_is_alone() -> None:
+    """Its time to connect begins when the last other worker ends, not when it was asked for."""
+    with Forks("here", 2) as cluster:
+        cluster.start(_wait)
+        assert isinstance(next(cluster.events(20))[1], Hello)
+        late = cluster.start(_wait)
+        late.begun -= 1000
+        Forks.started[0].kill()
+        kinds = set()
+        while len(kinds) < 2:
+            kinds |= {type(event) for _, event in cluster.events(20)}
+        assert kinds == {Lost, Hello}
 
 
 def test_other_versions_are_named() -> None:
@@ -239,12 +317,16 @@ def test_nobody_joins_without_a_token() -> None:
                 stranger.sendall(first)
                 stranger.shutdown(socket.SHUT_WR)
                 list(cluster.events(0.2))
+        slow = socket.create_connection(address)
+        slow.sendall(b"x" * 7)  # and nothing more: nobody waits for it
+        list(cluster.events(0.2))
         worker = cluster.start(_wait)
         met, hello = next(cluster.events(20))
         assert (met is worker, isinstance(hello, Hello), len(cluster.workers)) == (True, True, 1)
         Forks.started[-1].kill()
         lost, event = next(cluster.events(20))
         assert (lost is worker, isinstance(event, Lost)) == (True, True)
+        slow.close()
 
 
 @pytest.mark.parametrize("text", ["", " ", "forks:"])
