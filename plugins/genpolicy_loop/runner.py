@@ -33,6 +33,7 @@ from genpolicy.files import write_atomic
 from genpolicy.registry import load_game
 from genpolicy_common.store import FolderLock
 from genpolicy_loop.config import LoopConfig
+from genpolicy_loop.possible import require_policies
 
 LOOP_FILE, LOG_FILE = "loop.json", "log.txt"
 FREE = ("generations", "out")
@@ -153,10 +154,13 @@ class Loop:
 
         Raises:
             StageFailedError: a command failed, was interrupted or stopped; it has said why.
-            ConfigError: the folder holds a loop of other settings.
+            ConfigError: the folder holds a loop of other settings, or a policy that it spells cannot be opened.
             LockedError: another process runs it.
             DatasetError: no game of the window was won by anybody.
         """
+        if not (self.out / LOOP_FILE).exists():
+            spelled = {key: getattr(self.config, key) for key in ("start", "search", "imagine")}
+            require_policies({key: text for key, text in spelled.items() if text}, self.game, self.learners)
         self.out.mkdir(parents=True, exist_ok=True)
         with FolderLock(self.out, "runs a loop", "name another folder in out"):
             self._begin()

@@ -218,6 +218,24 @@ def test_settings_of_selfplay_are_read_before_anything_begins(
     assert not (tmp_path / "loop").exists()
 
 
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"search": "mcts:{prior}?simulation=2&value=even"}, r"search: .*simulation.*simulations"),
+        ({"start": "mcts:rolout"}, r"start: .*rolout"),
+        ({"imagine": "{prior}?tempreature=1", "alpha": [0.0, 1.0]}, r"imagine: .*tempreature"),
+    ],
+)
+def test_a_typo_in_a_spelling_is_named_before_the_first_game(
+    changed: dict[str, Any], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The search plays from the second generation on, hours later."""
+    out = tmp_path / "loop"
+    assert cli.main(["loop", str(described(tmp_path, **changed)), "--out", str(out)]) == 2
+    assert re.search(said, capsys.readouterr().err)
+    assert not out.exists()
+
+
 def test_a_folder_of_another_loop_or_of_something_else_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

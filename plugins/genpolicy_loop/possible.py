@@ -1,0 +1,47 @@
+"""What can be told of a loop's spellings before its first generation, which may take hours."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from genpolicy.config import structured
+from genpolicy.errors import ConfigError, RegistryError
+from genpolicy.policies.base import load_policy
+from genpolicy.registry import load_game
+from genpolicy.training.config import RunConfig
+from genpolicy.training.setup import make_learner
+
+
+def require_policies(spellings: Mapping[str, str], game: str, learners: Mapping[str, Mapping[str, Any]]) -> None:
+    """Open the policies of a loop, with weights that are not trained yet.
+
+    Args:
+        spellings: By the key of the loop; ``{NAME}`` stands for a learner's folder.
+        game: Specification of the game.
+        learners: Their training configurations.
+
+    Raises:
+        ConfigError: a learner that cannot be made, or a spelling that cannot be opened.
+    """
+    rules = load_game(game)
+    with tempfile.TemporaryDirectory() as scratch:
+        folders = {name: Path(scratch) / name for name in learners}
+        for name, settings in learners.items():
+            with _named(f"learners.{name}"):
+                learner = make_learner(rules, structured(RunConfig, dict(settings)).learner)
+                learner.policy().save_pretrained(folders[name])
+        for key, spelling in spellings.items():
+            with _named(key):
+                load_policy(spelling.format_map(folders), game=rules).close()
+
+
+@contextmanager
+def _named(key: str) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, RegistryError) as error:
+        raise ConfigError(f"{key}: {error}") from error
