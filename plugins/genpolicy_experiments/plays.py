@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from genpolicy.policies.base import Policy, load_policy
 
@@ -12,7 +13,7 @@ SPELLING, FOLDER = "policy", "{policy}"
 
 
 def as_played(policy: Policy, folder: Path, play: Mapping[str, Any]) -> Policy:
-    """The policy with a cell's ``play`` settings.
+    """The policy with a cell's ``play`` settings; whoever asks for it closes it.
 
     Args:
         policy: Of the run.
@@ -30,4 +31,5 @@ def as_played(policy: Policy, folder: Path, play: Mapping[str, Any]) -> Policy:
         raise ValueError(f"play.policy is a policy's spelling with {FOLDER} for the run's folder, got {spelling!r}")
     if others := ", ".join(f"play.{key}" for key in play if key != SPELLING):
         raise ValueError(f"play.policy spells all options: write {others} into it")
-    return load_policy(str(spelling).replace(FOLDER, str(folder)))
+    head, mark, query = str(spelling).partition("?")
+    return load_policy(head.replace(FOLDER, str(folder)) + mark + query.replace(FOLDER, quote(str(folder))))

@@ -69,7 +69,8 @@ def _work(job: dict[str, Any]) -> int:
     stored.require_version(evaluate["folder"], versions.get("measured_on"))  # shards were read after it was opened
     for name, play in job["plays"].items():
         if not _is_measured(results, name):
-            figures, hits = measure(as_played(policy, folder / POLICY_FOLDER, play), positions, evaluate)
+            with contextlib.closing(as_played(policy, folder / POLICY_FOLDER, play)) as played:
+                figures, hits = measure(played, positions, evaluate)
             write_atomic(results / f"{name}.npz", _packed(hits, positions, game))
             # The JSON is written last: if it exists, the measurement is whole.
             write_atomic(results / f"{name}.json", json.dumps({**figures, **trained}, indent=2).encode())

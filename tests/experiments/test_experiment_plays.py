@@ -36,6 +36,14 @@ def test_a_spelling_is_of_the_runs_folder(saved: tuple[Policy, Path]) -> None:
     assert decision.stats["simulations"] == 7
 
 
+def test_a_folder_may_have_any_name(saved: tuple[Policy, Path], tmp_path: Path) -> None:
+    """Before the ? of a spelling it stands as it is, behind it quoted as values of options are."""
+    policy, folder = saved
+    odd = folder.rename(tmp_path / "a&b=1, 50%41")
+    played = as_played(policy, odd, {"policy": "mcts:{policy}?simulations=5&value=even&prior={policy}"})
+    assert played.decide([policy.game.parse()])[0].stats["simulations"] == 5
+
+
 @pytest.mark.parametrize(
     ("play", "said"),
     [
