@@ -31,6 +31,8 @@ class NetworkComparator:
         self._codes: OrderedDict[str, Tensor] = OrderedDict()
         self.num_encoded = 0
         """Positions that went through the encoder."""
+        self.num_calls = 0
+        """Calls of the encoder and of what compares its codes."""
 
     @torch.no_grad()
     def prepare(self, states: Sequence[Any]) -> None:
@@ -43,6 +45,7 @@ class NetworkComparator:
         rows = torch.stack([torch.from_numpy(view) for view in views], dim=1)
         self._codes.update(zip(missing, self._learner.codes_of(rows.numpy()), strict=True))
         self.num_encoded += len(missing)
+        self.num_calls += 1
 
     @torch.no_grad()
     def __call__(self, pairs: Sequence[tuple[Any, Any]], player: int) -> list[float]:
@@ -50,6 +53,7 @@ class NetworkComparator:
         self.prepare([state for pair in pairs for state in pair])
         first, second = (torch.stack([self._code(pair[i]) for pair in pairs]) for i in range(2))
         answers = self._learner.network.compare(first, second)
+        self.num_calls += 1
         while len(self._codes) > self._capacity:
             self._codes.popitem(last=False)
         return [float(answer) * (1 - 2 * player) for answer in answers]
@@ -63,7 +67,8 @@ class NetworkComparator:
 class ComparatorPolicy(WeightsPolicy):
     """Plays the move whose position no later move's beats, one ply deep; a win is played at once.
 
-    Stats: ``network_calls`` and ``ms``. It gives no values and no probabilities of moves.
+    Stats: ``network_calls`` (one to read the positions after all moves, then one for each comparison) and ``ms``. It
+    gives no values and no probabilities of moves.
     """
 
     kind: ClassVar[str] = "comparator"
@@ -78,14 +83,16 @@ class ComparatorPolicy(WeightsPolicy):
     def _decide_batch(self, states: Sequence[Any], legal: list[list[int]], seeds: Sequence[int]) -> list[Decision]:
         del seeds
         began = time.perf_counter()
-        moves = [self._best(state, allowed) for state, allowed in zip(states, legal, strict=True)]
+        best = [self._best(state, allowed) for state, allowed in zip(states, legal, strict=True)]
         ms = 1e3 * (time.perf_counter() - began) / len(states)
-        stats = {"network_calls": 1.0, "raw_legal": 1.0, "ms": ms}
         names = self.game.moves.texts
-        return [Decision(move, line=(move,), stats=stats, names=names) for move in moves]
+        return [
+            Decision(move, line=(move,), stats={"network_calls": float(calls), "raw_legal": 1.0, "ms": ms}, names=names)
+            for move, calls in best
+        ]
 
-    def _best(self, state: Any, legal: list[int]) -> int:
-        """The move after which the player stands best; wins first, losses last."""
+    def _best(self, state: Any, legal: list[int]) -> tuple[int, int]:
+        """The move after which the player stands best, wins first, losses last; and the network's calls."""
         game, player = self.game, self.game.player(state)
         after = {move: game.play(state, move) for move in legal}
         own: dict[int, float | None] = {}
@@ -93,7 +100,7 @@ class ComparatorPolicy(WeightsPolicy):
             result = game.outcome(child)
             own[move] = result if result is None or game.player(child) == player else -result
             if own[move] == 1:
-                return move
+                return move, 0
         open_moves = [move for move in legal if own[move] != -1] or legal
         compare = NetworkComparator(self.learner)
         compare.prepare([after[move] for move in open_moves])
@@ -101,4 +108,4 @@ class ComparatorPolicy(WeightsPolicy):
         for move in open_moves[1:]:
             if compare([(after[move], after[best])], player)[0] > 0:
                 best = move
-        return best
+        return best, compare.num_calls

@@ -231,6 +231,12 @@ def test_it_plays_and_is_saved(tmp_path: Path) -> None:
     loaded = genpolicy.load_policy(str(tmp_path / "policy"))
     assert isinstance(loaded, ComparatorPolicy)
     assert [d.move for d in loaded.decide(running)] == [d.move for d in policy.decide(running)]
+    # The positions after all moves are read in one call; then the best so far meets each of the others.
+    game = policy.game
+    for state, decision in zip(running, policy.decide(running), strict=True):
+        legal = game.legal(state).tolist()
+        if not any(game.outcome(game.play(state, move)) for move in legal):
+            assert decision.stats["network_calls"] == len(legal)
     check_policy(loaded, running)
 
 
