@@ -1,6 +1,6 @@
 # Every target sets up what it needs in a virtual environment of its own; nothing has to be installed before.
 #   make demo    genpolicy demo: train, evaluate and play small policies (minutes, no engine, no GPU); GAME=shogi
-#   make test    the default tests
+#   make test    the default tests; make test-thorough: those of seconds with a quicker sibling; make test-slow: of minutes
 #   make torture kill, tear, fill, mutate for MINUTES=60 and print a table of failures
 #   make lint    ruff, mypy --strict, pyright, and the documentation without a broken link
 #   make docs    the documentation as a site, in build/site
@@ -16,7 +16,7 @@ MKDOCS = NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 TORCH = $(shell sed -n 's/^torch==//p' constraints.txt)
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo docs test test-slow torture lint setup setup-dev clean help
+.PHONY: demo docs test test-thorough test-slow torture lint setup setup-dev clean help
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -52,8 +52,15 @@ setup: $(VENV)/.test
 setup-dev: $(VENV)/.dev
 
 # Tests run side by side, one thread each: torch's threads would fight each other. Those of the page share one browser.
+# They start many Python programs, each of which would compile every module anew where no bytecode is written.
+TESTS_ENV = env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1
+SIDE_BY_SIDE = -n logical --maxprocesses 4 --dist loadgroup
+
 test: $(VENV)/.test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadgroup $(PYTEST_ARGS)
+	$(TESTS_ENV) $(BIN)/python -m pytest $(SIDE_BY_SIDE) $(PYTEST_ARGS)
+
+test-thorough: $(VENV)/.test
+	$(TESTS_ENV) $(BIN)/python -m pytest -m 'thorough and not gpu' $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 
 test-slow: $(VENV)/.test
 	$(BIN)/python -m pytest -m 'slow and not gpu' $(PYTEST_ARGS)

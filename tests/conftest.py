@@ -1,5 +1,6 @@
 """For all tests."""
 
+import gc
 import signal
 from collections.abc import Iterator
 
@@ -14,6 +15,18 @@ def pytest_configure() -> None:
         number = getattr(signal, name, None)  # there is no SIGHUP on Windows
         if number is not None and signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Keep what lives until the end, half a million objects, out of every search for garbage: a tenth of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture

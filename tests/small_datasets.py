@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,6 +33,12 @@ def write_dataset(folder: Path, game: str, records: Sequence[Record]) -> Dataset
 
 def solved_connect(folder: Path, horizon: int = 4, every: int = 1) -> Dataset:
     """Positions of 3x3x3 with the solver's lines and values; a fifth, symmetric copies with it, is the test set."""
+    return write_dataset(folder, load_game(CONNECT).spec, _solved(horizon, every))
+
+
+@functools.cache
+def _solved(horizon: int, every: int) -> list[Record]:
+    """Solved once by each process that runs tests: many modules want the same."""
     game: Game[Any] = load_game(CONNECT)
     solver = load("oracles", "solver")(game)
     states = [s for s in game.positions() if game.outcome(s) is None and len(game.legal(s))][::every]
@@ -48,4 +55,4 @@ def solved_connect(folder: Path, horizon: int = 4, every: int = 1) -> Dataset:
                 split="test" if group < 51 else "train",
             )
         )
-    return write_dataset(folder, game.spec, records)
+    return records

@@ -19,8 +19,7 @@ SIZES = {"desk": DESK, "laptop": {"viewport": {"width": 1366, "height": 768}}, "
 
 def opened(web: WebPage, text: str = PGN, game: str = "chess") -> WebPage:
     """The page after a game was pasted into the dialogue."""
-    web.open(game, text)
-    return web
+    return web.load().new_game(game, text)
 
 
 def at_ply(web: WebPage, ply: int) -> None:
@@ -201,7 +200,7 @@ window.AudioContext = class extends AudioContext {
 def test_sounds_are_off_until_they_are_switched_on(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         web.page.add_init_script(COUNTED_TONES)
-        web.open("chess", "1. f3 e5")
+        web.load().new_game("chess", "1. f3 e5")
         web.click(chess_place("g2"), chess_place("g4"))
         web.wait_num_moves(3)
         assert web.page.evaluate("tones") == []
@@ -226,7 +225,7 @@ def test_the_link_opens_the_position(browser: Any, web_address: str) -> None:
         other.wait_moves(*LABELS)
 
 
-@pytest.mark.parametrize("look", SIZES.values(), ids=SIZES)
+@pytest.mark.parametrize("look", [DESK, pytest.param(SIZES["laptop"], marks=pytest.mark.thorough), PHONE], ids=SIZES)
 def test_nothing_is_out_of_place(browser: Any, web_address: str, look: Any) -> None:
     with tab(browser, web_address, look) as web:
         evaluated(web, [0.5, 0.52, 0.5, 0.55, 0.2, 0.25, 0.3])

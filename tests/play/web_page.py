@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -94,10 +95,21 @@ class WebPage:
             self.foreign.append(request.url)
 
     def open(self, game: str, start: str = "", *, first: str = "human", second: str = "human") -> WebPage:
-        """Load the page and begin a game by its dialogue; sides are "human" or labels of policies."""
-        self.page.goto(self.address)
+        """Load the page with a game; sides are "human" or labels of policies.
+
+        Two people's game is opened by its link: the dialogue would draw the page's own first game before it.
+        """
+        if not first == second == "human":
+            return self.load().new_game(game, start, first=first, second=second)
+        self.load(urlencode({"game": game, "start": start} if start else {"game": game}))
+        expect(self.page.locator(".column")).not_to_have_count(0)
+        return self.wait_looks()
+
+    def load(self, position: str = "") -> WebPage:
+        """Load the page, with a position that a link names or with its own first game."""
+        self.page.goto(f"{self.address}#{position}" if position else self.address)
         self.page.wait_for_selector("#board [data-place]")
-        return self.new_game(game, start, first=first, second=second)
+        return self
 
     def new_game(self, game: str, start: str = "", *, first: str = "human", second: str = "human") -> WebPage:
         self.page.click("#new")
@@ -111,8 +123,11 @@ class WebPage:
         self.mark_board()
         self.page.click("#new-form button[type=submit]")
         self.wait_new_board()
-        if first == second == "human":  # then what stands beside the board looks at once
-            expect(self.page.locator(".column:not(:has(.note strong))")).to_have_count(0)
+        return self.wait_looks() if first == second == "human" else self
+
+    def wait_looks(self) -> WebPage:
+        """Wait until everything beside the board has looked, as it does at once where a person is to move."""
+        expect(self.page.locator(".column:not(:has(.note strong))")).to_have_count(0)
         return self
 
     def mark_board(self) -> None:
