@@ -83,7 +83,9 @@ def test_two_workers_give_the_records_of_one_machine(
     assert any("joins" in text for text in said)
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kills", [pytest.param(2, marks=pytest.mark.thorough), pytest.param(50, marks=pytest.mark.slow)]
+)
 def test_killed_workers_lose_nothing(
     started: None, stockfish: str, positions: Path, tmp_path: Path, kills: int
 ) -> None:
@@ -119,7 +121,7 @@ def test_killed_workers_lose_nothing(
         ("ray://127.0.0.1:1", "nothing answers there"),
     ],
 )
-def test_a_cluster_that_cannot_be_reached_is_named(address: str, says: str) -> None:
+def test_a_cluster_that_cannot_be_reached_is_named(address: str, says: str, warm_start: None) -> None:
     call = (
         "import sys; from genpolicy_common.cluster import open_cluster, ClusterError\n"
         "try: open_cluster(sys.argv[1])\nexcept ClusterError as error: print(error)"
@@ -129,7 +131,7 @@ def test_a_cluster_that_cannot_be_reached_is_named(address: str, says: str) -> N
     assert says in done.stdout
 
 
-def test_without_ray_the_extra_is_named() -> None:
+def test_without_ray_the_extra_is_named(warm_start: None) -> None:
     call = (
         "import sys; sys.modules['ray'] = None\nfrom genpolicy_common.cluster import open_cluster\n"
         "from genpolicy.errors import RegistryError\n"

@@ -259,6 +259,7 @@ def test_a_finished_experiment_is_finished(here: Path, capsys: pytest.CaptureFix
     assert now == was
 
 
+@pytest.mark.thorough
 def test_an_experiment_that_was_killed_makes_what_is_missing_alone(here: Path) -> None:
     """Three of four runs are finished, the last has a checkpoint; it comes to the figures of the one not killed."""
     unpack("experiment", Path("experiment"))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 POSIX_MODULES = ["fcntl", "grp", "pwd", "pty", "readline", "resource", "syslog", "termios", "tty"]
@@ -51,6 +54,24 @@ def modules() -> list[str]:
     return sorted(name.removesuffix(".__init__") for name in names)
 
 
+def begins_with(source: str) -> set[str]:
+    """The modules that a module imports as it is imported itself, whatever happens."""
+    plain = [node for node in ast.parse(source).body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    names = {alias.name for node in plain if isinstance(node, ast.Import) for alias in node.names}
+    return names | {node.module or "" for node in plain if isinstance(node, ast.ImportFrom)}
+
+
+def test_no_module_begins_with_one_of_posix() -> None:
+    assert begins_with(
+        "import os, fcntl\nfrom pwd import x\ntry:\n    import tty\nexcept ImportError:\n    pass\n"
+    ) == {*("os", "fcntl", "pwd")}
+    files = [path for top in ("genpolicy", "games", "plugins") for path in (ROOT / top).rglob("*.py")]
+    assert len(files) > 150
+    found = {path: begins_with(path.read_text(encoding="utf-8")) & set(POSIX_MODULES) for path in files}
+    assert {path: names for path, names in found.items() if names} == {}
+
+
+@pytest.mark.thorough
 def test_every_module_can_be_imported_without_posix() -> None:
     names = modules()
     assert {"genpolicy_common.store", "genpolicy_labelling.writer", "genpolicy_experiments.worker"} <= set(names)

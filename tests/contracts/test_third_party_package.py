@@ -30,7 +30,8 @@ from genpolicy.testing import check_game, check_learner, check_policy, check_sam
 from tests.play.engine_session import Session, best
 from tests.small_datasets import write_dataset
 
-pytestmark = pytest.mark.usefixtures("warm_start")
+# On one worker, so that what the module trains is trained once.
+pytestmark = [pytest.mark.usefixtures("warm_start"), pytest.mark.xdist_group("third-party")]
 
 HERE = Path(__file__).parent / "third_party"
 PROJECT = tomllib.loads((HERE / "pyproject.toml").read_text())["project"]

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("warm_start")
+
 PAGE = Path(__file__).parents[2] / "docs/your-own-sampler.md"
 
 PLAY = """

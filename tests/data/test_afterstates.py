@@ -8,11 +8,11 @@ import pytest
 
 import genpolicy
 from genpolicy.cli import main
-from genpolicy.data.records import Dataset
+from genpolicy.data.records import Dataset, Record
 from genpolicy.registry import load
 from genpolicy.values import score_to_value
 from genpolicy_labelling.afterstates import score_after
-from tests.small_datasets import CONNECT, solved_connect
+from tests.small_datasets import CONNECT, solved_connect, write_dataset
 
 
 @pytest.mark.parametrize(
@@ -53,5 +53,7 @@ def test_every_afterstate_has_the_value_that_the_solver_gives_it(tmp_path: Path)
 def test_a_data_set_without_values_of_moves_names_the_way_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["data", "afterstates", "sample:chess", "--out", str(tmp_path / "out")]) == 2
+    record = Record(state="X../.O./... X", line="c1", split="train")
+    data = write_dataset(tmp_path / "lines", CONNECT, [record]).folder
+    assert main(["data", "afterstates", str(data), "--out", str(tmp_path / "out")]) == 2
     assert "label it with genpolicy data label --move-values" in capsys.readouterr().err

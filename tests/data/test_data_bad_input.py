@@ -214,8 +214,14 @@ def pgn(num_games: int, first: int = 0) -> bytes:
     return out.getvalue().encode()
 
 
-@pytest.mark.parametrize("as_folder", [True, False])
-@pytest.mark.parametrize("packing", ["gz", "zst"])
+@pytest.mark.parametrize(
+    ("packing", "as_folder"),
+    [
+        ("gz", True),
+        ("zst", False),
+        *(pytest.param(*each, marks=pytest.mark.thorough) for each in (("gz", False), ("zst", True))),
+    ],
+)
 def test_a_cut_archive_among_several_is_skipped_from_there_on(tmp_path, capsys, packing, as_folder) -> None:
     pack = {"gz": gzip.compress, "zst": zstandard.ZstdCompressor().compress}[packing]
     folder = tmp_path / "games"
@@ -305,8 +311,15 @@ def test_an_interrupted_import_tells_what_is_kept(tmp_path, capsys, monkeypatch)
 # Signals.
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)])
-@pytest.mark.parametrize("verb", ["selfplay", "label"])
+@pytest.mark.parametrize(
+    ("verb", "number", "status"),
+    [
+        *(("selfplay", signal.SIGTERM, 143), ("label", signal.SIGHUP, 129), ("label", signal.SIGINT, 130)),
+        pytest.param("label", signal.SIGTERM, 143, marks=pytest.mark.thorough),
+        pytest.param("selfplay", signal.SIGHUP, 129, marks=pytest.mark.thorough),
+        pytest.param("selfplay", signal.SIGINT, 130, marks=pytest.mark.thorough),
+    ],
+)
 def test_a_signal_ends_the_work_and_says_how_to_go_on(tmp_path, fake_engine, number, status, verb) -> None:
     engine = fake_engine(sleep_s=0.05)
     source = tmp_path / "p.epd"

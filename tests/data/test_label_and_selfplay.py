@@ -146,9 +146,15 @@ def logged_stockfish(tmp_path, stockfish) -> Path:
     return path
 
 
-@pytest.mark.parametrize("verb", ["label", pytest.param("selfplay", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "verb",
+    [
+        pytest.param("label", marks=pytest.mark.thorough),  # tests/faults kills it by default, with a quicker oracle
+        pytest.param("selfplay", marks=pytest.mark.slow),
+    ],
+)
 def test_stockfish_killed_at_random_moments_answers_nothing_twice(tmp_path, positions, logged_stockfish, verb) -> None:
-    oracle = ["--oracle", f"{logged_stockfish}?nodes=20000&processes=2", "--horizon", 6, "--out", tmp_path / "d"]
+    oracle = ["--oracle", f"{logged_stockfish}?nodes=8000&processes=2", "--horizon", 6, "--out", tmp_path / "d"]
     if verb == "label":
         words = ["data", "label", positions, *oracle]
     else:
@@ -158,7 +164,7 @@ def test_stockfish_killed_at_random_moments_answers_nothing_twice(tmp_path, posi
         process = subprocess.Popen(command(*words), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         before, wanted = num_answered(tmp_path / "d"), draw.randint(0, 30)
         while process.poll() is None and number < 8 and num_answered(tmp_path / "d") < before + wanted:
-            time.sleep(0.002)
+            time.sleep(0.01)
         time.sleep(draw.random() * 0.05)
         if number == 8 or process.poll() is not None:
             assert process.wait(60) == 0, process.stderr.read()

@@ -74,7 +74,7 @@ def test_a_union_reads_as_the_whole(whole: Dataset, halves: list[Dataset]) -> No
     assert Dataset.open([whole.folder]).checksum == whole.checksum
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.thorough)])
 def test_windows_of_a_union_are_those_of_the_whole(
     whole: Dataset, halves: list[Dataset], workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,8 @@ from genpolicy.game import Game
 from genpolicy.sequence import Layout
 from tests.small_datasets import CONNECT, solved_connect, write_dataset
 
+pytestmark = pytest.mark.usefixtures("warm_start")
+
 
 @pytest.fixture(scope="module")
 def game() -> Game[Any]:

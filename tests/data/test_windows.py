@@ -142,8 +142,13 @@ def best_of(dataset: Dataset) -> dict[str, dict[str, set[str]]]:
     return found
 
 
-@pytest.mark.parametrize("viewer", ["mover", "absolute"])
-@pytest.mark.parametrize("augment", [False, True])
+@pytest.mark.parametrize(
+    ("viewer", "augment"),
+    [
+        *(("mover", True), ("absolute", False)),
+        *(pytest.param(*each, marks=pytest.mark.thorough) for each in (("mover", False), ("absolute", True))),
+    ],
+)
 def test_redrawn_windows_are_best_play_and_stay_in_their_split(
     dataset: Dataset, game: Game[Any], viewer: str, augment: bool
 ) -> None:

@@ -17,9 +17,10 @@ import yaml
 
 from genpolicy.cli import main
 
-pytestmark = pytest.mark.usefixtures("warm_start")
+# On one worker, so that what the module trains is trained once.
+pytestmark = [pytest.mark.usefixtures("warm_start"), pytest.mark.xdist_group("experiment-command")]
 
-GAME = "connect:rows=3,cols=3,k=3,gravity=false"
+GAME = "connect:rows=3,cols=3,k=3"
 NETWORK = {"geometry": "board", "head": "typed", "num_layers": 1, "width": 16, "num_heads": 2, "move_rank": 8}
 
 
@@ -135,7 +136,7 @@ def test_a_killed_experiment_goes_on(tmp_path: Path, data: Path) -> None:
         },
     }
     options: dict[str, Any] = {"axes": {}, "run": run, "seeds": [0], "compare": [], "published": {}, "plots": []}
-    path = describe(tmp_path, data, budget={"records": 4_800}, **options)
+    path = describe(tmp_path, data, budget={"records": 1_920}, **options)
     call = [
         sys.executable,
         "-c",

@@ -25,9 +25,10 @@ from genpolicy_experiments import runner as runners
 from genpolicy_experiments.description import Experiment
 from tests import warm
 
-pytestmark = pytest.mark.usefixtures("warm_start")
+# On one worker, so that what the module trains is trained once.
+pytestmark = [pytest.mark.usefixtures("warm_start"), pytest.mark.xdist_group("experiment-runs")]
 
-GAME = "connect:rows=3,cols=3,k=3,gravity=false"
+GAME = "connect:rows=3,cols=3,k=3"
 NETWORK = {"geometry": "board", "head": "typed", "num_layers": 1, "width": 16, "num_heads": 2, "move_rank": 8}
 TRAINER = {"batch_size": 32, "eval_records": 0, "accuracy_records": 0, "tensorboard": False, "checkpoint_every": 2}
 COMMAND = [sys.executable, "-c", "import sys; from genpolicy.cli import main; sys.exit(main())", "experiment"]

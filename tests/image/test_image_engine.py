@@ -26,7 +26,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return ImageLearner(load_game("shogi"), config).policy().save_pretrained(tmp_path_factory.mktemp("image") / "tiny")
 
 
-@pytest.mark.parametrize("spelling", ["{}", "mcts?prior={}&value=heuristic&simulations=4"])
+@pytest.mark.parametrize(
+    "spelling", ["{}", pytest.param("mcts?prior={}&value=heuristic&simulations=4", marks=pytest.mark.thorough)]
+)
 def test_is_served_by_itself_and_inside_a_search(spelling: str, folder: Path) -> None:
     with Session("--policy", spelling.format(folder)) as session:
         session.ask("usi", until="usiok")

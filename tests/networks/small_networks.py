@@ -87,5 +87,11 @@ FORMS = [
     {"geometry": "board", "head": "typed", "positions": "rotary"},
     {"geometry": "board", "head": "typed", "tied": True, "time_conditioning": True},
 ]
-every_form = pytest.mark.parametrize("options", FORMS, ids=lambda o: "-".join(str(v) for v in o.values()))
+
+
+def name_of(options: dict[str, Any]) -> str:
+    return "-".join(str(value) for value in options.values())
+
+
+every_form = pytest.mark.parametrize("options", FORMS, ids=name_of)
 TIMES = torch.tensor([1, 7, 20])

@@ -9,10 +9,24 @@ import torch
 from torch import Tensor
 
 from genpolicy.networks import DenoisingTransformer, NetworkConfig
-from tests.networks.small_networks import TIMES, clean_tokens, every_form, layout_of, network, noised, num_weights
+from tests.networks.small_networks import (
+    FORMS,
+    TIMES,
+    clean_tokens,
+    every_form,
+    layout_of,
+    name_of,
+    network,
+    noised,
+    num_weights,
+)
 
 
-@every_form
+@pytest.mark.parametrize(
+    "options",
+    [FORMS[0], FORMS[-1], *(pytest.param(each, marks=pytest.mark.thorough) for each in FORMS[1:-1])],
+    ids=name_of,
+)
 def test_overfits_a_few_rows(options: dict[str, Any]) -> None:
     layout = layout_of(horizon=2)
     net = DenoisingTransformer(

@@ -124,7 +124,7 @@ def test_what_was_planned_is_played_where_there_is_no_time() -> None:
     assert played("e2e4", "e7e5") == "g1f3"
 
 
-@pytest.mark.parametrize("game", ["chess", "shogi"])
+@pytest.mark.parametrize("game", ["chess", pytest.param("shogi", marks=pytest.mark.thorough)])
 def test_the_first_network_call_is_played_where_there_is_time_for_no_more(tmp_path: Path, game: str) -> None:
     # Two slow blocks make a call, which thus takes half a second; a whole decision has eight. What is played after a
     # second is the marginal of the first call, never a move that nobody chose.

@@ -64,7 +64,7 @@ def test_a_first_call_ends_when_pondering_does(tmp_path: Path) -> None:
         "    return original(self, *arguments)\n"
         "original, transformer.Block.forward = transformer.Block.forward, slow\n"
     )
-    folder = save_diffusion(tmp_path, "chess")
+    folder = save_diffusion(tmp_path, "chess", num_steps=2)
     with Session(command=patched(code, "--policy", str(folder))) as session:
         session.ask("uci", "isready", until="readyok", timeout_s=120)
         before = session.complaints.count(b"block")

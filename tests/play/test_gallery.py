@@ -104,7 +104,11 @@ def test_a_finished_game_and_a_wrong_name_are_refused(tmp_path: Path, capsys: py
     assert "give the name the end .html" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("size", [(1366, 768), (820, 1180), (390, 844)], ids=str)
+@pytest.mark.parametrize(
+    "size",
+    [*(pytest.param(size, marks=pytest.mark.thorough) for size in [(1366, 768), (820, 1180)]), (390, 844)],
+    ids=str,
+)
 def test_the_page_in_a_browser(browser: Any, page: Path, size: tuple[int, int]) -> None:
     tab = browser.new_page(viewport={"width": size[0], "height": size[1]})
     said: list[str] = []

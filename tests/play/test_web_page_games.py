@@ -287,7 +287,9 @@ def test_policies_play_each_other_until_they_are_held(browser: Any, web_address:
         expect(web.page.locator("#status.over")).to_be_visible()
 
 
-@pytest.mark.parametrize(("game", "suffix"), [("chess", "PGN"), ("shogi", "KIF"), ("shogi", "CSA")])
+@pytest.mark.parametrize(
+    ("game", "suffix"), [("chess", "PGN"), ("shogi", "KIF"), pytest.param("shogi", "CSA", marks=pytest.mark.thorough)]
+)
 def test_a_game_is_saved(browser: Any, web_address: str, game: str, suffix: str) -> None:
     with tab(browser, web_address) as web:
         web.open(game)

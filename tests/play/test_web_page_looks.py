@@ -88,7 +88,9 @@ def test_a_long_list_of_moves_shows_the_last_one(browser: Any, web_address: str)
         assert scrolled(web) == 0
 
 
-@pytest.mark.parametrize("how", ["key", "button", "again", "seed", "always"])
+@pytest.mark.parametrize(
+    "how", ["key", *(pytest.param(how, marks=pytest.mark.thorough) for how in ("button", "again", "seed", "always"))]
+)
 def test_a_look_does_not_stop_the_opponent(browser: Any, web_address: str, how: str) -> None:
     with tab(browser, web_address) as web:
         asked: list[str] = []

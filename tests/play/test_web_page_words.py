@@ -118,7 +118,7 @@ def declared(offers: dict[str, Any]) -> set[str]:
 def test_no_visible_word_is_outside_the_tables(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         web.page.route("**/static/words-en.js", marked_words)
-        web.open("chess", "1. e4 e5 2. Nf3")
+        web.load().new_game("chess", "1. e4 e5 2. Nf3")
         web.settle()
         web.page.click(".strength summary")
         known = declared(web.page.evaluate("fetch('/api/offers').then((answer) => answer.json())"))

@@ -126,6 +126,7 @@ def test_the_bound_of_a_model_that_looks_at_nothing_is_its_likelihood(kind: str)
     assert layout.blocks.max() == 2
 
 
+@pytest.mark.thorough  # as test_learners does for diffusion; the order of the plies has its own tests above
 def test_it_fits_32_records(connect_data: Dataset) -> None:
     check_learner(
         lambda: learner(paradigm="s-asa", redraw=False, sampler=SamplerConfig("by_ply", 3)),

@@ -227,7 +227,10 @@ def test_32_records_are_learnt_perfectly(kind: type[ValueLearner], game: Game[An
 
 @pytest.mark.parametrize(
     ("kind", "updates"),
-    [(StateValueLearner, 120), pytest.param(ActionValueLearner, 300, marks=pytest.mark.slow)],
+    [
+        pytest.param(StateValueLearner, 120, marks=pytest.mark.thorough),
+        pytest.param(ActionValueLearner, 300, marks=pytest.mark.slow),
+    ],
 )
 def test_seconds_of_training_beat_a_random_mover(kind: type[ValueLearner], updates: int, connect_data: Dataset) -> None:
     """On held-out positions of 3x3x3 whose symmetric copies were held out too, by both ways of reading."""

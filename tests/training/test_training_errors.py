@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -154,21 +153,22 @@ def test_folders_that_cannot_hold_a_run(
     assert f"{finished / 'checkpoints'}: may not be written to; change that, or name another folder" in message
 
 
-def test_a_disk_that_takes_no_more_costs_one_checkpoint(data: Dataset, finished: Path, tmp_path: Path) -> None:
-    """A limit on the size of files, set from outside, stops the write in the middle as a full disk does."""
+def test_a_disk_that_takes_no_more_costs_one_checkpoint(
+    data: Dataset, finished: Path, tmp_path: Path, warm_start: None
+) -> None:
+    """A limit on the size of files, set at the start, stops the write in the middle as a full disk does."""
     arguments = ["train", *SMALL, f"data.folder={data.folder}", "trainer.max_steps=6", "--resume", "--out"]
-    start = [sys.executable, "-c", "from genpolicy.cli import main; raise SystemExit(main())"]
+    code = (
+        "import resource, sys\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, 2 * (int(sys.argv.pop(1)),))\n"
+        "from genpolicy.cli import main\n"
+        "raise SystemExit(main())"
+    )
     whole = Path(shutil.copytree(finished, tmp_path / "whole"))
     model = finished / "checkpoints" / "step-00000004" / "model.safetensors"
-
-    def limit() -> None:
-        most = model.stat().st_size // 2
-        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
-
+    start = [sys.executable, "-c", code, str(model.stat().st_size // 2)]
     before = contents(model.parent)
-    done = subprocess.run(
-        [*start, *arguments, str(finished)], preexec_fn=limit, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*start, *arguments, str(finished)], capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
     final = finished / "checkpoints" / "step-00000006"
     assert f"genpolicy: error: {final}: the checkpoint cannot be written (File too large)" in done.stderr

@@ -396,7 +396,7 @@ def test_a_killed_run_ends_with_the_same_bits(data: Dataset, tmp_path: Path, toy
 
 @pytest.mark.parametrize(
     "number",
-    [signal.SIGINT, signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)],
+    [signal.SIGINT, *(pytest.param(each, marks=pytest.mark.thorough) for each in (signal.SIGTERM, signal.SIGHUP))],
     ids=lambda number: number.name,
 )
 def test_a_signal_saves_and_says_how_to_go_on(
