@@ -51,7 +51,10 @@ class AttentionBias(nn.Module):
         return None
 
     def of_layer(self, i: int, x: Tensor) -> Tensor | None:
-        """[B, H, N, N] the part of layer ``i`` (from 0) that depends on the features ``x`` [B, N, W] that enter it."""
+        """[B, H, N, N] the part of layer ``i`` (from 0) that depends on the features ``x`` [B, N, W] that enter it.
+
+        Where not every token attends to every token (``NetworkConfig.attention``) it may depend on given tokens alone.
+        """
         del i, x
         return None
 
@@ -67,6 +70,13 @@ class AttentionBias(nn.Module):
         """
         del i
         return attend(qkv, bias, dropout)
+
+    def attend_last(self, i: int, qkv: Tensor, bias: Tensor | None, dropout: float, first: int) -> Tensor:
+        """[B, N - first, H, D] as ``attend``, of the tokens from ``first`` on; ``bias`` has their rows alone."""
+        if type(self).attend is AttentionBias.attend:
+            return attend(qkv, bias, dropout, first)
+        whole = None if bias is None else F.pad(bias, (0, 0, first, 0))
+        return self.attend(i, qkv, whole, dropout)[:, first:]
 
     def hidden_matrices(self) -> list[nn.Parameter]:
         """The matrices between hidden layers, which Muon moves where a run sets it; AdamW moves the others."""

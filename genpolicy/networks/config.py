@@ -13,6 +13,7 @@ POSITIONS = ("learned", "rotary")
 HEADS = ("unified", "typed")
 ACTIVATIONS = ("gelu", "mish", "relu2")
 NORMS = ("pre", "post")
+ATTENTION = ("full", "prefix", "block_causal")
 MAX_SIZE = 1 << 40  # torch does not count much further, and says so without a name
 
 
@@ -42,6 +43,10 @@ class NetworkConfig:
     positions: str = "learned"
     """``learned`` or ``rotary`` (Su et al. 2021, arXiv:2104.09864): by the token's place in the sequence, in ``board``
     geometry by its ply. A model with rotary positions accepts horizons that it was not trained on."""
+    attention: str = "full"
+    """Which tokens a token attends to. ``full``: all, as in the paper. ``prefix``: a given token to given ones, an
+    imagined one to all. ``block_causal``: its own block and earlier ones, in the order: what is given, the first move,
+    the state after it, and so on. With the last two a position is encoded once for all network calls of a decision."""
     bias: str = "auto"
     """What is added to the scores of attention: an entry point in group ``genpolicy.biases``, of which ``relative`` and
     ``none`` come with genpolicy. ``auto`` is ``relative`` in ``board`` geometry and ``none`` in ``sequence``."""
@@ -84,6 +89,7 @@ class NetworkConfig:
         _one_of("head", self.head, HEADS)
         _one_of("activation", self.activation, ACTIVATIONS)
         _one_of("norm", self.norm, NORMS)
+        _one_of("attention", self.attention, ATTENTION)
         for key, least in (("num_layers", 1), ("width", 1), ("num_heads", 1), ("move_rank", 0), ("board_code", 0)):
             if not least <= getattr(self, key) <= MAX_SIZE:
                 raise ConfigError(f"{key} must be at least {least} and at most {MAX_SIZE:,}, got {getattr(self, key)}")

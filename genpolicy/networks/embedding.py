@@ -5,6 +5,8 @@ Axes: B batch, N tokens, W width, V input symbols, L tokens of a state, A action
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -13,6 +15,8 @@ from torch.nn import functional as F
 
 from genpolicy.networks.cpu import Linear
 from genpolicy.sequence import KINDS, Layout
+
+TIME_FEATURES = 64
 
 
 def index_buffer(array: NDArray[np.generic]) -> Tensor:
@@ -119,6 +123,24 @@ class BoardEmbedding(nn.Module):
             + F.embedding(self.move_kind[ids], self.move_kinds)
         )
         return x.index_add(1, action_tokens, moves)
+
+
+class TimeEmbedding(nn.Module):
+    """A vector for each timestep, which is added to every token: sines of t through two projections."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.inner = Linear(TIME_FEATURES, width)
+        self.out = Linear(width, width)
+
+    def forward(self, t: Tensor) -> Tensor:
+        """[B, 1, W] from times [B]."""
+        half = TIME_FEATURES // 2
+        frequencies = torch.exp(-math.log(10000.0) * torch.arange(half, device=t.device) / half)
+        angles = t[:, None].to(frequencies.dtype) * frequencies
+        features = torch.cat([angles.cos(), angles.sin()], dim=-1).to(self.inner.weight.dtype)
+        out: Tensor = self.out(F.gelu(self.inner(features)))
+        return out[:, None]
 
 
 def _lookup(table: Tensor, index: Tensor) -> Tensor:

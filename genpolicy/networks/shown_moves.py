@@ -42,6 +42,7 @@ class ShownMoves(nn.Module):
         num_input_symbols: Of the input, for the tables by symbol.
         causal: Whether the features of a token predict the next one, and it may show nothing later than itself: then
             only the state after a move is marked, one token to the left.
+        levels: [N] a token may know of its own and lower levels: of a later move a state shows nothing; None: no limit.
     """
 
     state_tokens: Tensor
@@ -55,7 +56,15 @@ class ShownMoves(nn.Module):
     told: Tensor
     carried_rows: Tensor
 
-    def __init__(self, layout: Layout, width: int, num_input_symbols: int, *, causal: bool = False) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        width: int,
+        num_input_symbols: int,
+        *,
+        causal: bool = False,
+        levels: NDArray[np.int64] | None = None,
+    ) -> None:
         super().__init__()
         self.length, self.num_symbols = layout.state_length, layout.move_offset
         states = [slot for slot in layout.slots if slot.kind == "state"]
@@ -66,7 +75,9 @@ class ShownMoves(nn.Module):
         starts = np.zeros((len(actions), 4), np.int64)
         is_marked = np.zeros((len(actions), 4), np.bool_)
         for row, slot in enumerate(actions):
-            starts[row, :2], is_marked[row, :2] = states[by_ply[slot.ply]].start, not causal
+            before = states[by_ply[slot.ply]].start
+            shows = not causal and (levels is None or levels[slot.start] <= levels[before])
+            starts[row, :2], is_marked[row, :2] = before, shows
             if slot.ply + 1 in by_ply:
                 starts[row, 2:], is_marked[row, 2:] = states[by_ply[slot.ply + 1]].start - causal, True
         after = [states[by_ply[slot.ply + 1]] for slot in actions if slot.ply + 1 in by_ply]

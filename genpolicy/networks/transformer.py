@@ -4,7 +4,7 @@ Pre-norm blocks with GELU, with biases and dropout where GPT-2 has them (Radford
 activations and post-norm by ``NetworkConfig``.
 ``genpolicy.networks.cpu`` has faster forms of torch's attention, linear layer and dropout for CPUs.
 
-Axes: B batch, N tokens, W width, H heads.
+Axes: B batch, N tokens, G given tokens, W width, H heads, D features of a head.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from genpolicy.errors import ConfigError
 from genpolicy.networks.biases import make_bias
 from genpolicy.networks.config import NetworkConfig
 from genpolicy.networks.cpu import Dropout, Linear, attend
-from genpolicy.networks.embedding import BoardEmbedding, SequenceEmbedding, index_buffer
+from genpolicy.networks.embedding import BoardEmbedding, SequenceEmbedding, TimeEmbedding, index_buffer
 from genpolicy.networks.heads import TypedHead, UnifiedHead
+from genpolicy.networks.prefix import Encoded, attention_levels, hiding_bias
 from genpolicy.networks.shown_moves import ShownMoves
 from genpolicy.networks.whole_board import BoardCode, Gates
 from genpolicy.sequence import Layout
 
-TIME_FEATURES = 64
 Attend = Callable[[Tensor, Tensor | None, float], Tensor]
 """``attend`` or what an attention bias puts in its place."""
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -58,11 +58,11 @@ class Rotary(nn.Module):
         self.register_buffer("cos", angles.cos().float(), persistent=False)
         self.register_buffer("sin", angles.sin().float(), persistent=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[B, N, ..., H, D] in, the same shape out; features i and i + D/2 form a pair."""
+    def forward(self, x: Tensor, start: int = 0) -> Tensor:
+        """[B, N, ..., H, D] of the tokens from ``start`` on, the same shape out; features i and i + D/2 form a pair."""
         first, second = x.chunk(2, dim=-1)
         shape = (x.shape[1],) + (1,) * (x.ndim - 3) + (-1,)
-        cos, sin = (table[: x.shape[1]].to(x.dtype).view(shape) for table in (self.cos, self.sin))
+        cos, sin = (table[start : start + x.shape[1]].to(x.dtype).view(shape) for table in (self.cos, self.sin))
         return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
 
@@ -79,12 +79,12 @@ class SelfAttention(nn.Module):
         self.out = Linear(width, width)
         self.rotary = rotary
 
-    def forward(self, x: Tensor, bias: Tensor | None, attend: Attend = attend) -> Tensor:
-        """[B, N, W] in and out; ``bias`` [H, N, N], [B, H, N, N] or None."""
+    def forward(self, x: Tensor, bias: Tensor | None, attend: Attend = attend, start: int = 0) -> Tensor:
+        """[B, N, W] of the tokens from ``start`` on in and out; ``bias`` [H, N, N], [B, H, N, N] or None."""
         b, n, w = x.shape
         qkv = self.qkv(x).view(b, n, 3, self.num_heads, -1)  # einops would add 1 % to a small network's call
         if self.rotary is not None:
-            qkv = torch.cat([self.rotary(qkv[:, :, :2]), qkv[:, :, 2:]], dim=2)
+            qkv = torch.cat([self.rotary(qkv[:, :, :2], start), qkv[:, :, 2:]], dim=2)
         mixed = attend(qkv, bias, self.dropout if self.training else 0.0)
         out: Tensor = self.out(mixed.reshape(b, n, w))
         return out
@@ -146,37 +146,21 @@ class Block(nn.Module):
         self.norm_mlp = self.residual.make_norm()
         self.mlp = FeedForward(config.width, config.mlp_width, config.activation)
 
-    def forward(self, x: Tensor, bias: Tensor | None, attend: Attend = attend) -> Tensor:
-        """[B, N, W] in and out; ``bias`` [H, N, N], [B, H, N, N] or None."""
-        x = self.residual(x, self.norm_attention, lambda y: self.attention(y, bias, attend))
+    def forward(self, x: Tensor, bias: Tensor | None, attend: Attend = attend, start: int = 0) -> Tensor:
+        """[B, N, W] of the tokens from ``start`` on in and out; ``bias`` [H, N, N], [B, H, N, N] or None."""
+        x = self.residual(x, self.norm_attention, lambda y: self.attention(y, bias, attend, start))
         out: Tensor = self.residual(x, self.norm_mlp, self.mlp)
         return out
-
-
-class TimeEmbedding(nn.Module):
-    """A vector for each timestep, which is added to every token: sines of t through two projections."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.inner = Linear(TIME_FEATURES, width)
-        self.out = Linear(width, width)
-
-    def forward(self, t: Tensor) -> Tensor:
-        """[B, 1, W] from times [B]."""
-        half = TIME_FEATURES // 2
-        frequencies = torch.exp(-math.log(10000.0) * torch.arange(half, device=t.device) / half)
-        angles = t[:, None].to(frequencies.dtype) * frequencies
-        features = torch.cat([angles.cos(), angles.sin()], dim=-1).to(self.inner.weight.dtype)
-        out: Tensor = self.out(F.gelu(self.inner(features)))
-        return out[:, None]
 
 
 class Trunk(nn.Module):
     """Embedding, blocks and final norm: ids [B, N] to features [B, N, W]."""
 
+    visible: Tensor | None  # [N, N] bool, as ``forward``'s; None where ``num_apart`` says it all
+
     def __init__(self, layout: Layout, config: NetworkConfig, num_input_symbols: int, *, causal: bool = False) -> None:
         super().__init__()
-        self.num_heads = config.num_heads
+        self.num_heads, self.length = config.num_heads, layout.length
         self.embedding: SequenceEmbedding | BoardEmbedding
         learned = config.positions == "learned"
         if config.geometry == "board":
@@ -185,8 +169,14 @@ class Trunk(nn.Module):
         else:
             positions = torch.arange(layout.length)
             self.embedding = SequenceEmbedding(layout, num_input_symbols, config.width, learned)
-        shows = config.shows_moves and ShownMoves.applies(layout)
-        self.shown = ShownMoves(layout, config.width, num_input_symbols, causal=causal) if shows else None
+        levels = attention_levels(layout, config.attention)
+        self.num_apart = 0 if config.attention == "full" else int(layout.given.sum())
+        """G, or 0 where what is given attends to what is imagined."""
+        visible = index_buffer(levels[None, :] <= levels[:, None]) if levels.max() > 1 else None
+        self.register_buffer("visible", visible, persistent=False)
+        self.shown = None
+        if config.shows_moves and ShownMoves.applies(layout):
+            self.shown = ShownMoves(layout, config.width, num_input_symbols, causal=causal, levels=levels)
         self.bias = make_bias(layout, config)
         rotary = None if learned else Rotary(positions, config.width // config.num_heads)
         self.time = TimeEmbedding(config.width) if config.time_conditioning else None
@@ -202,7 +192,13 @@ class Trunk(nn.Module):
         self.norm = self.residual.make_norm()  # post-norm blocks end with one; theirs follows the embedding
 
     def forward(
-        self, tokens: Tensor, t: Tensor | None, visible: Tensor | None = None, added: Tensor | None = None
+        self,
+        tokens: Tensor,
+        t: Tensor | None,
+        visible: Tensor | None = None,
+        added: Tensor | None = None,
+        encoded: Encoded | None = None,
+        kept: Encoded | None = None,
     ) -> Tensor:
         """Features [B, n, W] of ids [B, n] at times [B], where n is N or where an earlier slot of the layout ends.
 
@@ -211,6 +207,8 @@ class Trunk(nn.Module):
             t: Times; needed only with time conditioning.
             visible: [N, N] bool, the tokens (columns) that each token (row) attends to; None for all.
             added: [B, N, W] features added to the embedding; None for none.
+            encoded: What ``encode`` made of the given tokens; None computes them, too.
+            kept: Takes the inputs and keys of every layer; for ``encode``.
 
         Raises:
             ConfigError: the network is conditioned on time and got none.
@@ -220,23 +218,54 @@ class Trunk(nn.Module):
             x = self.shown(x, tokens)
         if added is not None:
             x = x + added
-        if self.time is not None:
+        n, apart, start = tokens.shape[1], self.num_apart, 0 if encoded is None else self.num_apart
+        if self.time is not None and n > apart:
             if t is None:
                 raise ConfigError("this network has time_conditioning: true, so it needs the timesteps t")
-            x = x + self.time(t)
-        x = self._prepared(x, tokens)
-        static, n = self.bias.static(), tokens.shape[1]
-        if static is not None and n < static.shape[-1]:
-            static = static[:, :, :n, :n].contiguous()
-        hidden = None if visible is None else self._hidden_bias(visible, x.dtype)
+            x = x + self.time(t) if apart == 0 else torch.cat([x[:, :apart], x[:, apart:] + self.time(t)], 1)
+        x = self._prepared(x, tokens, start)
+        static = self.bias.static()
+        if static is not None:
+            static = static.expand(-1, -1, self.length, self.length)[:, :, start:n, :n]
+            static = static.contiguous() if n < self.length else static
+        if self.visible is not None:
+            visible = self.visible if visible is None else self.visible & visible
+        hidden = None if visible is None else hiding_bias(visible[start:n, :n], x.dtype).expand(self.num_heads, -1, -1)
         for i, block in enumerate(self.blocks):
-            bias = _total(None if static is None else static[i], self.bias.of_layer(i, x), hidden)
-            x = block(x, bias, functools.partial(self.bias.attend, i))
+            if kept is not None:
+                kept.inputs.append(x)
+            own = self.bias.of_layer(i, x if encoded is None else torch.cat([encoded.inputs[i], x], 1))
+            own = own if own is None else own[:, :, start:]
+            bias = _total(None if static is None else static[i], own, hidden)
+            x = block(x, bias, functools.partial(self._attend, i, encoded, kept), start)
         out: Tensor = x if self.residual.is_post else self.norm(x)
-        return out
+        return out if encoded is None else torch.cat([encoded.features, out], 1)
 
-    def _prepared(self, x: Tensor, tokens: Tensor) -> Tensor:
-        """[B, n, W] what enters the blocks, of embeddings of this shape."""
+    def encode(self, tokens: Tensor, copies: int = 1) -> Encoded | None:
+        """The given tokens of ids [B, n], for ``copies`` rows each; None where they attend to what is imagined."""
+        if not self.num_apart:
+            return None
+        kept = Encoded()
+        kept.features = self.forward(tokens[:, : self.num_apart], None, kept=kept)
+        return kept.repeated(copies)
+
+    def _attend(
+        self, i: int, encoded: Encoded | None, kept: Encoded | None, qkv: Tensor, bias: Tensor | None, dropout: float
+    ) -> Tensor:
+        """[B, m, H, D] the attention of layer ``i``; with ``encoded`` of the imagined tokens alone."""
+        first = self.num_apart
+        if encoded is not None:
+            return self.bias.attend_last(i, torch.cat([encoded.qkv[i], qkv], 1), bias, dropout, first)
+        if kept is not None:
+            kept.qkv.append(qkv)
+        if not 0 < first < qkv.shape[1]:
+            return self.bias.attend(i, qkv, bias, dropout)
+        above, below = (None, None) if bias is None else (bias[..., :first, :first], bias[..., first:, :])
+        given = self.bias.attend(i, qkv[:, :first], above, dropout)
+        return torch.cat([given, self.bias.attend_last(i, qkv, below, dropout, first)], 1)
+
+    def _prepared(self, x: Tensor, tokens: Tensor, start: int = 0) -> Tensor:
+        """[B, n - start, W] what enters the blocks, of embeddings [B, n, W]."""
         if self.code is not None:
             x = self.code(x, tokens)
         x = self.dropout(x)
@@ -244,15 +273,10 @@ class Trunk(nn.Module):
             x = self.norm(x)
         if self.gates is not None:
             x = self.gates(x)
+        x = x[:, start:]
         if self.embedding_mlp is not None and self.embedding_norm is not None:
             x = self.residual(x, self.embedding_norm, self.embedding_mlp)
         return x
-
-    def _hidden_bias(self, visible: Tensor, dtype: torch.dtype) -> Tensor:
-        """[H, N, N] minus infinity where a token must not look, zero elsewhere."""
-        hidden = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
-        hidden = hidden.masked_fill(~visible, float("-inf"))
-        return hidden.expand(self.num_heads, *visible.shape)
 
 
 class DenoisingTransformer(nn.Module):
@@ -321,6 +345,18 @@ class DenoisingTransformer(nn.Module):
             visible: [N, N] bool, the tokens (columns) that each token (row) attends to; None for all.
         """
         return self.head(self.trunk(tokens, t, visible))  # type: ignore[no-any-return]
+
+    def encode(self, tokens: Tensor, copies: int = 1) -> Encoded | None:
+        """See ``Trunk.encode``; for ``denoise``."""
+        return self.trunk.encode(tokens, copies)
+
+    def denoise(
+        self, tokens: Tensor, t: Tensor | None, encoded: Encoded | None, visible: Tensor | None = None
+    ) -> TypedLogits:
+        """The call, computing the imagined tokens alone where the given ones are ``encoded``."""
+        if encoded is None:
+            return self(tokens, t) if visible is None else self(tokens, t, visible)  # type: ignore[no-any-return]
+        return self.head(self.trunk(tokens, t, visible, encoded=encoded))  # type: ignore[no-any-return]
 
     def token_nll(
         self, tokens: Tensor, t: Tensor | None, targets: Tensor, where: Tensor, visible: Tensor | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from genpolicy.diffusion.random import uniforms
 from genpolicy.diffusion.ranking import usable_logits
 from genpolicy.errors import ConfigError, RegistryError
 from genpolicy.game import Game
+from genpolicy.networks.prefix import Encoded
 from genpolicy.options import Option, PolicySpec
 from genpolicy.policies import declared
 from genpolicy.policies.base import Policy
@@ -329,17 +331,16 @@ class DiffusionPolicy(NetworkPolicy):
             now["num_futures"] = self.sampling.num_futures
         return {**self.own_options(), **now, **changed}
 
-    def _predict(self, tokens: Tensor, t: Tensor) -> TypedLogits:
+    def _predict(self, tokens: Tensor, t: Tensor, encoded: Encoded | None = None) -> TypedLogits:
         by_ply, network, length = self.learner.by_ply, self.learner.network, self.layout.length
         if by_ply is None and self._end < length:  # as such a network has always played, to the bit
-            return TypedLogits.of(
-                network(tokens, t, (torch.arange(length, device=tokens.device) < self._end).expand(length, length))
-            )
+            visible = (torch.arange(length, device=tokens.device) < self._end).expand(length, length)
+            return TypedLogits.of(network.denoise(tokens, t, encoded, visible))
         end, first = self._end, -1
         if by_ply is not None and self._sampler.orders_blocks:
             first, last = self._sampler.blocks_at(int(t[0]))
             end = min(end, by_ply.ends[last])
-        logits = TypedLogits.of(network(tokens[:, :end], t))
+        logits = TypedLogits.of(network.denoise(tokens[:, :end], t, encoded))
         # The tokens after it are frozen or left as noise, so nothing reads a prediction of them.
         logits = dataclasses.replace(logits, num_tokens=self.layout.length)
         return logits if self._replies is None else self._replies.put(logits, tokens, first)
@@ -365,7 +366,7 @@ class DiffusionPolicy(NetworkPolicy):
             return self._sampled(tokens, seeds, first_action, recorder)
         each = [seed + copy for seed in seeds for copy in range(number)]
         repeated = tokens.repeat_interleave(number, dim=0)
-        many = self._sampled(repeated, each, first_action.repeated(number), recorder)
+        many = self._sampled(repeated, each, first_action.repeated(number), recorder, number)
         chances = many.latest.exp().view(len(tokens), number, -1)
         move = chances.mean(1).argmax(-1)
         rows = torch.arange(len(tokens), device=tokens.device)
@@ -390,9 +391,9 @@ class DiffusionPolicy(NetworkPolicy):
         return Imagined(filled, first, latest.log_softmax(-1), self.num_calls, found)
 
     def _sampled(
-        self, tokens: Tensor, seeds: Sequence[int], first_action: FirstAction, recorder: Recorder | None
+        self, tokens: Tensor, seeds: Sequence[int], first_action: FirstAction, recorder: Recorder | None, same: int = 1
     ) -> Imagined:
-        """As ``_imagine``, one future for each row."""
+        """As ``_imagine``, one future for each row, of which each ``same`` have one root."""
         from genpolicy.diffusion.samplers import sample_steps
 
         process, admitted = self.learner.process, self.learner.admitted
@@ -401,9 +402,9 @@ class DiffusionPolicy(NetworkPolicy):
         given = torch.from_numpy(self.layout.given.copy()).to(tokens.device)
         frozen = (given | beyond).expand_as(tokens)
         noise = process.prior_sample(tokens, given.expand_as(tokens), admitted=admitted, generator=generators)
-        first_call, step = None, None
+        first_call, step, encoded = None, None, self.learner.network.encode(tokens[::same], same)
         for step in sample_steps(
-            self._predict,
+            functools.partial(self._predict, encoded=encoded),
             process,
             self._sampler,
             noise,

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from genpolicy.diffusion.logits import NEGATIVE_INFINITY, LogitGroup, TypedLogits
 from genpolicy.errors import ConfigError
+from genpolicy.networks.prefix import Encoded
 from genpolicy.search.model import Choices, Nodes, SearchModel
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Roots:
         layout = self.layout
         return _at(logits, layout.first_action, layout.move_offset, layout.value_offset).log_softmax(-1)
 
-    def _call(self, roots: Tensor, moves: Tensor | None, end: int) -> TypedLogits:
+    def _call(self, roots: Tensor, moves: Tensor | None, end: int, encoded: Encoded | None = None) -> TypedLogits:
         learner, layout = self.learner, self.layout
         tokens = torch.zeros((len(roots), end), dtype=torch.int64, device=roots.device)
         tokens[:, : layout.state_length] = roots
@@ -86,7 +87,7 @@ class Roots:
         generators = [torch.Generator().manual_seed(0) for _ in roots]
         noised = learner.process.prior_sample(tokens, frozen, admitted=learner.admitted[:end], generator=generators)
         times = torch.full((len(roots),), learner.process.num_timesteps, device=roots.device)
-        return TypedLogits.of(learner.network(noised, times))
+        return TypedLogits.of(learner.network.denoise(noised, times, encoded))
 
 
 class Replies(Roots):
@@ -171,16 +172,16 @@ class Imagination(Roots):
         super().__init__(learner)
         self._value, self._state = value.start, slice(state.start, state.stop)
 
-    def judge(self, roots: Tensor) -> tuple[Tensor, Tensor]:
+    def judge(self, roots: Tensor, encoded: Encoded | None = None) -> tuple[Tensor, Tensor]:
         """[R, M] float64 log-probabilities of the moves, and [R] win probability of the player to move, of [R, L]."""
-        logits = self._call(roots, None, self._ends[0])
+        logits = self._call(roots, None, self._ends[0], encoded)
         bins = _at(logits, self._value, self.layout.value_offset, self.layout.pad).softmax(-1)
         centres = (torch.arange(bins.shape[-1], dtype=bins.dtype, device=bins.device) + 0.5) / bins.shape[-1]
         return self._policy(logits), bins @ centres
 
-    def after(self, roots: Tensor, moves: Tensor) -> Tensor:
+    def after(self, roots: Tensor, moves: Tensor, encoded: Encoded | None = None) -> Tensor:
         """[R, L] the likeliest board after a move [R] from [R, L], as the player who made it sees it."""
-        logits = self._call(roots, moves, self._ends[1])
+        logits = self._call(roots, moves, self._ends[1], encoded)
         admitted = self.learner.admitted[: logits.num_tokens].clone()
         admitted[:, self.layout.pad] = False
         likeliest = logits.restrict(admitted).per_token(lambda g: g.symbols[g.logits.argmax(-1)])
@@ -229,7 +230,9 @@ def search(
         depth: Boards of a line, at least 1.
         weight: Of the worth, in nats.
     """
-    log_policy, _ = model.judge(roots)
+    encode = model.learner.network.encode  # what all calls about a position share
+    encoded = encode(roots)
+    log_policy, _ = model.judge(roots, encoded)
     allowed = log_policy if legal is None else log_policy.masked_fill(~legal, NEGATIVE_INFINITY)
     log_prior, moves = allowed.topk(min(num, allowed.shape[1]), dim=1)
     (b, k), length = moves.shape, roots.shape[1]
@@ -237,9 +240,11 @@ def search(
     state, move = roots.repeat_interleave(k, dim=0), torch.where(there, moves, moves[:, :1]).flatten()
     mirrored = model.mirrored.to(roots.device)
     worths, boards, line = [], [], [move]
+    encoded = None if encoded is None else encoded.repeated(k)
     for ply in range(1, depth + 1):
-        state = model.turned(model.after(state, move))
-        chances, win = model.judge(state)
+        state = model.turned(model.after(state, move, encoded))
+        encoded = encode(state) if ply < depth else None
+        chances, win = model.judge(state, encoded)
         move = chances.argmax(-1)
         worths.append(1 - win if ply % 2 else win)
         boards.append(model.turned(state) if ply % 2 else state)

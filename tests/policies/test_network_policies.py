@@ -44,6 +44,12 @@ class Fixed(nn.Module):
     def forward(self, tokens: Tensor, t: Tensor | None = None) -> TypedLogits:
         return TypedLogits.of(self.row.expand(*tokens.shape, -1))
 
+    def encode(self, *_: object) -> None:
+        """What is given is not encoded apart."""
+
+    def denoise(self, tokens: Tensor, t: Tensor, *_: object) -> TypedLogits:
+        return self(tokens, t)  # type: ignore[no-any-return]
+
 
 @pytest.fixture(scope="module")
 def connect() -> Game[Any]:

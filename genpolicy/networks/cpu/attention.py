@@ -1,6 +1,6 @@
 """Attention with an additive bias: torch's, or in training on a CPU a form that keeps its scores in the cache.
 
-Axes: B batch, b some rows of it, H heads, N tokens, D features of a head.
+Axes: B batch, b some rows of it, H heads, N tokens, M of them that attend, D features of a head.
 """
 
 from __future__ import annotations
@@ -19,30 +19,33 @@ _SCRATCH_SCORES = 400_000
 """Scores that one piece of work holds at a time: 1.6 MB in float32, about what a core has for itself."""
 
 
-def attend(qkv: Tensor, bias: Tensor | None, dropout: float) -> Tensor:
+def attend(qkv: Tensor, bias: Tensor | None, dropout: float, first: int = 0) -> Tensor:
     """softmax(query key^T / sqrt(D) + bias) value, every token seeing every token.
 
     Args:
         qkv: Queries, keys and values, [B, N, 3, H, D].
-        bias: Added to the scores: [H, N, N] for every row of the batch, or [B, H, N, N]; None for no bias.
+        bias: Added to the scores: [H, M, N] for every row of the batch, or [B, H, M, N]; None for no bias.
         dropout: Probability of dropping an attention probability; 0 outside training.
+        first: The M = N - first tokens from this one on attend; queries before it are not read.
 
     Returns:
-        [B, N, H, D].
+        [B, M, H, D].
 
     Raises:
         ValueError: a bias of another shape.
     """
     if bias is not None:
         b, n, _, h, _ = qkv.shape
-        if tuple(bias.shape) not in ((h, n, n), (b, h, n, n)):
-            raise ValueError(f"an attention bias is [{h}, {n}, {n}] or [{b}, {h}, {n}, {n}], got {list(bias.shape)}")
+        m = n - first
+        if tuple(bias.shape) not in ((h, m, n), (b, h, m, n)):
+            raise ValueError(f"an attention bias is [{h}, {m}, {n}] or [{b}, {h}, {m}, {n}], got {list(bias.shape)}")
         bias = bias.to(qkv.dtype)
     if torch.is_grad_enabled() and qkv.requires_grad and uses_own_kernels(qkv):
-        out: Tensor = _CachedAttention.apply(qkv, bias, dropout)  # type: ignore[no-untyped-call]
+        out: Tensor = _CachedAttention.apply(qkv, bias, dropout, first)  # type: ignore[no-untyped-call]
         return out
     query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # [B, H, N, D] each
     mask = bias[None] if bias is not None and bias.ndim == 3 else bias
+    query = query[:, :, first:]
     return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout).transpose(1, 2)
 
 
@@ -56,18 +59,19 @@ class _CachedAttention(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, qkv: Tensor, bias: Tensor | None, p: float) -> Tensor:
+    def forward(ctx: Any, qkv: Tensor, bias: Tensor | None, p: float, first: int) -> Tensor:
         b, n, _, h, d = qkv.shape
-        out = qkv.new_empty(b, n, h, d)
-        kept = torch.empty((b, h, n, n) if p > 0.0 else (0,), dtype=torch.uint8)
+        m = n - first
+        out = qkv.new_empty(b, m, h, d)
+        kept = torch.empty((b, h, m, n) if p > 0.0 else (0,), dtype=torch.uint8)
         seeds = draw_seeds(b) if p > 0.0 else [0] * b
         keep = keep_probability(p)
-        bias_of = _bias_of_rows(bias, n)
+        bias_of = _bias_of_rows(bias)
 
         def work(rows: range) -> None:
-            for start, stop in _pieces(rows, h * n * n):
+            for start, stop in _pieces(rows, h * m * n):
                 count = stop - start
-                query, key, value = _heads(qkv[start:stop])
+                query, key, value = _heads(qkv[start:stop], first)
                 probabilities = _probabilities(query, key, bias_of(start, stop))
                 if p > 0.0:
                     for i, row in enumerate(range(start, stop)):
@@ -75,20 +79,22 @@ class _CachedAttention(torch.autograd.Function):
                         probabilities[i * h : (i + 1) * h].mul_(bits.to(qkv.dtype))
                     value = value / keep
                 mixed = torch.bmm(probabilities, value)
-                out[start:stop].copy_(mixed.view(count, h, n, d).transpose(1, 2))
+                out[start:stop].copy_(mixed.view(count, h, m, d).transpose(1, 2))
 
         in_parallel(work, b)
         ctx.save_for_backward(qkv, bias, kept)
-        ctx.p = p
+        ctx.p, ctx.first = p, first
         return out
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
         qkv, bias, kept = ctx.saved_tensors
         b, n, _, h, d = qkv.shape
+        first, m = ctx.first, n - ctx.first
         grad_out, keep, scale = grads[0], keep_probability(ctx.p), d**-0.5
         grad_qkv = torch.empty_like(qkv, memory_format=torch.contiguous_format)
-        bias_of = _bias_of_rows(bias, n)
+        grad_qkv[:, :first, 0] = 0
+        bias_of = _bias_of_rows(bias)
         wants_bias = ctx.needs_input_grad[1]
         is_shared = wants_bias and bias.ndim == 3
         # The gradient of a bias for each row is that of its scores; one that the rows share is summed thread by thread.
@@ -96,14 +102,14 @@ class _CachedAttention(torch.autograd.Function):
 
         def work(rows: range) -> Tensor | None:
             of_bias = torch.zeros_like(bias) if is_shared else None
-            for start, stop in _pieces(rows, h * n * n):
+            for start, stop in _pieces(rows, h * m * n):
                 count = stop - start
-                query, key, value = _heads(qkv[start:stop])
-                of_out = grad_out[start:stop].transpose(1, 2).reshape(count * h, n, d)
+                query, key, value = _heads(qkv[start:stop], first)
+                of_out = grad_out[start:stop].transpose(1, 2).reshape(count * h, m, d)
                 probabilities = _probabilities(query, key, bias_of(start, stop))
                 of_scores = torch.bmm(of_out, value.mT)
                 if ctx.p > 0.0:
-                    mask = kept[start:stop].view(count * h, n, n).to(qkv.dtype)
+                    mask = kept[start:stop].view(count * h, m, n).to(qkv.dtype)
                     mask.mul_(1.0 / keep)
                     of_scores.mul_(mask)
                     of_value = torch.bmm(mask.mul_(probabilities).mT, of_out)
@@ -114,25 +120,26 @@ class _CachedAttention(torch.autograd.Function):
                     for i in range(count):
                         of_bias.add_(of_scores[i * h : (i + 1) * h])
                 if grad_bias is not None:
-                    grad_bias[start:stop].copy_(of_scores.view(count, h, n, n))
+                    grad_bias[start:stop].copy_(of_scores.view(count, h, m, n))
                 of_query = torch.baddbmm(query, of_scores, key, beta=0, alpha=scale)
                 of_key = torch.baddbmm(key, of_scores.mT, query, beta=0, alpha=scale)
                 for part, grad in enumerate((of_query, of_key, of_value)):
-                    grad_qkv[start:stop, :, part].copy_(grad.view(count, h, n, d).transpose(1, 2))
+                    at = first if part == 0 else 0
+                    grad_qkv[start:stop, at:, part].copy_(grad.view(count, h, n - at, d).transpose(1, 2))
             return of_bias
 
         parts = [part for part in in_parallel(work, b) if part is not None]
-        return grad_qkv, sum(parts[1:], start=parts[0]) if parts else grad_bias, None
+        return grad_qkv, sum(parts[1:], start=parts[0]) if parts else grad_bias, None, None
 
 
-def _bias_of_rows(bias: Tensor | None, n: int) -> Callable[[int, int], Tensor | None]:
-    """A function of ``start`` and ``stop`` that gives the bias of these rows of the batch, [b H, N, N]."""
+def _bias_of_rows(bias: Tensor | None) -> Callable[[int, int], Tensor | None]:
+    """A function of ``start`` and ``stop`` that gives the bias of these rows of the batch, [b H, M, N]."""
     if bias is None:
         return lambda start, stop: None
     if bias.ndim == 4:
         return lambda start, stop: bias[start:stop].flatten(0, 1)
     h = len(bias)
-    repeated = bias.repeat(max(1, _SCRATCH_SCORES // (h * n * n)), 1, 1)  # once for each row of the largest piece
+    repeated = bias.repeat(max(1, _SCRATCH_SCORES // bias.numel()), 1, 1)  # once for each row of the largest piece
     return lambda start, stop: repeated[: (stop - start) * h]
 
 
@@ -143,15 +150,15 @@ def _pieces(rows: range, scores: int) -> Iterator[tuple[int, int]]:
         yield start, min(start + size, rows.stop)
 
 
-def _heads(qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values [b H, N, D] of [b, N, 3, H, D]."""
+def _heads(qkv: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries [b H, M, D], keys and values [b H, N, D] of [b, N, 3, H, D]."""
     b, n, _, h, d = qkv.shape
     query, key, value = qkv.permute(2, 0, 3, 1, 4).reshape(3, b * h, n, d).unbind(0)
-    return query, key, value
+    return query[:, first:], key, value
 
 
 def _probabilities(query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
-    """softmax(query key^T / sqrt(D) + bias), shape [b H, N, N], of queries, keys [b H, N, D] and bias [b H, N, N]."""
+    """softmax(query key^T / sqrt(D) + bias), [b H, M, N], of queries [b H, M, D], keys [b H, N, D] and that bias."""
     scale = query.shape[-1] ** -0.5
     if bias is None:
         scores = torch.baddbmm(query.new_zeros(()).expand(1, 1, 1), query, key.mT, beta=0, alpha=scale)
