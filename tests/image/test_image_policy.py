@@ -69,7 +69,9 @@ def test_keeps_the_laws_of_policies_and_survives_saving(name: str, shogi_data: D
     check_policy(policy.with_options(legal_mask=False), states, max_plies=2)
 
 
-@pytest.mark.parametrize("name", ["published", "repaired", "classifier"])
+@pytest.mark.parametrize(
+    "name", ["repaired", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("published", "classifier"))]
+)
 def test_plays_chess_by_the_same_laws(name: str, chess_data: Dataset) -> None:
     check_policy(learner(CHESS, **VARIANTS[name]).policy(), some_states(CHESS, chess_data), max_plies=2)
 

@@ -7,10 +7,11 @@ import sys
 
 import pytest
 
-POLICIES = ["random", "greedy", "mcts:heuristic", "mcts:rollout", "alphabeta?depth=1", "engine:stockfish?nodes=50"]
+POLICIES = ["random", "mcts:heuristic"]
+MORE = ["greedy", "mcts:rollout", "alphabeta?depth=1", "engine:stockfish?nodes=50"]
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", [*POLICIES, *(pytest.param(policy, marks=pytest.mark.thorough) for policy in MORE)])
 def test_an_engine_without_a_network_needs_no_torch(policy: str) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "genpolicy", "engine", "--policy", policy, "--game", "chess"]
     lines = b"uci\nisready\nposition startpos\ngo nodes 5\n"
