@@ -39,3 +39,6 @@ class Drawing:
     """Pieces turn with the board: on a flipped one they are drawn upside down."""
     hands: tuple[HandSlot, ...] = ()
     """What each hand slot holds."""
+    facts: Mapping[int, str] = field(default_factory=dict)
+    """What other tokens say that a person sets up with a position, by their index: ``{64: "to move"}``; ``names`` has
+    the names of their symbols."""

@@ -23,6 +23,8 @@ def drawing() -> Drawing:
     for symbol in chess.svg.PIECES:
         piece = chess.Piece.from_symbol(symbol)
         names[symbol] = f"{chess.COLOR_NAMES[piece.color]} {chess.piece_name(piece.piece_type)}"
+    castles = [f"{colour} may castle {side}" for colour in ("White", "Black") for side in ("short", "long")]
+    names |= {"white": "White", "black": "Black", "-": "no", **{f"castling:{letter}": "yes" for letter in "KQkq"}}
     return Drawing(
         pieces=pieces,
         names=names,
@@ -30,6 +32,7 @@ def drawing() -> Drawing:
         rows=tuple("87654321"),
         squares=("#e9edf2", "#a7b8ca"),
         lines="",
+        facts={64: "to move", **dict(enumerate(castles, 65))},  # as ``genpolicy_chess.tokens`` orders them
     )
 
 

@@ -153,7 +153,7 @@ def _decode_absolute(ids: NDArray[np.int64]) -> ChessState:
     if problem is None and board.ep_square is not None and not board.has_legal_en_passant():
         problem = "an en-passant square without a legal capture"
     if problem is not None:
-        raise ValueError(f"the tokens do not stand for a legal position:  {problem} ({board.fen(en_passant='fen')!r})")
+        raise ValueError(f"{board.fen(en_passant='fen')!r} is not a legal position: {problem}")
     return new_state(board)
 
 

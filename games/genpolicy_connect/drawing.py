@@ -19,10 +19,11 @@ def _disc(fill: str, edge: str) -> str:
 def drawing(rows: int, cols: int, gravity: bool) -> Drawing:
     """The look of a board; a column of a board with gravity is a move, so that rows need no name there."""
     letters = tuple(chr(ord("a") + col) for col in range(cols))
-    names = {".": "empty", "X": "X", "O": "O"}
+    names = {".": "empty", "X": "X", "O": "O", "x": "X", "o": "O"}
+    facts = {rows * cols: "to move"}
     if gravity:
         pieces = {".": _HOLE, "X": _disc("#e3b322", "#a37c0b"), "O": _disc("#cf3d36", "#8c211c")}
-        return Drawing(pieces, names, columns=letters, squares=("#3c74bd", "#3c74bd"), lines="")
+        return Drawing(pieces, names, columns=letters, squares=("#3c74bd", "#3c74bd"), lines="", facts=facts)
     pieces = {".": "", "X": _CROSS, "O": _RING}
     numbers = tuple(str(rows - row) for row in range(rows))
-    return Drawing(pieces, names, columns=letters, rows=numbers)
+    return Drawing(pieces, names, columns=letters, rows=numbers, facts=facts)

@@ -100,7 +100,12 @@ class ConnectView(View[Board]):
         game = self.game
         usual = {"Tic-tac-toe": "三目並べ", "Connect Four": "四目並べ（重力付き）", "Gomoku": "五目並べ"}
         shape = f"{game.k}目並べ（{game.cols}×{game.rows}）" + "重力付き" * game.gravity
-        board = {f"{game.k} in a row": f"{game.k}目が並んだ", "the board is full": "盤面が埋まった", "empty": "空き"}
+        board = {
+            f"{game.k} in a row": f"{game.k}目が並んだ",
+            "the board is full": "盤面が埋まった",
+            "empty": "空き",
+            "to move": "手番",
+        }
         return {"ja": {self.title: usual.get(self.title, shape), "X": "X（先手）", "O": "O（後手）", **board}}
 
     def board_text(self, state: Board) -> str:

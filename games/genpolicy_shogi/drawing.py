@@ -6,6 +6,7 @@ from functools import cache
 
 from genpolicy.drawing import Drawing, HandSlot
 from genpolicy_shogi.glyphs import PATHS
+from genpolicy_shogi.moves import SIDE_TOKEN
 from genpolicy_shogi.sfen import HAND_LETTERS
 
 _KANJI = {
@@ -32,6 +33,7 @@ def drawing() -> Drawing:
         upper = _piece(letters, "王" if kanji == "玉" else kanji)
         pieces[letters.lower()] = f'<g transform="rotate(180 50 50)">{upper}</g>'
         names[letters], names[letters.lower()] = f"black {_NAMES[letters]}", f"white {_NAMES[letters]}"
+    names |= {"black": "Black", "white": "White"}
     mine = [HandSlot(0, letter) for letter in HAND_LETTERS]
     other = [HandSlot(1, letter.lower()) for letter in HAND_LETTERS]
     return Drawing(
@@ -44,6 +46,7 @@ def drawing() -> Drawing:
         dots=((3, 3), (3, 6), (6, 3), (6, 6)),
         turns=True,
         hands=(*mine, *other),
+        facts={SIDE_TOKEN: "to move"},
     )
 
 

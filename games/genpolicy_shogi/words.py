@@ -18,6 +18,10 @@ JAPANESE = {
     "fourfold repetition": "千日手",
     "declaration of the entered king": "入玉宣言",
     "empty": "空き",
+    "to move": "手番",
+    "a side has more than one king": "玉が二枚以上あります",
+    "there is no king (a mate problem may lack one, not both)": "玉がありません（詰将棋では片方だけ省けます）",
+    "the kings stand next to each other": "玉どうしが隣り合っています",
     **dict(zip("abcdefghi", "一二三四五六七八九", strict=True)),  # the ranks
     **{f"black {name}": f"先手の{kanji}" for name, kanji in _PIECES.items()},
     **{f"white {name}": f"後手の{kanji}" for name, kanji in _PIECES.items()},

@@ -6,6 +6,7 @@ from genpolicy_play.drawing.boards import Cell as Cell
 from genpolicy_play.drawing.boards import Frame as Frame
 from genpolicy_play.drawing.boards import Value as Value
 from genpolicy_play.drawing.boards import board_of as board_of
+from genpolicy_play.drawing.boards import board_of_symbols as board_of_symbols
 from genpolicy_play.drawing.boards import frame_of_step as frame_of_step
 from genpolicy_play.drawing.boards import frames as frames
 from genpolicy_play.drawing.boards import move_places as move_places

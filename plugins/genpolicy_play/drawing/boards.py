@@ -118,9 +118,13 @@ class Frame:
 
 def board_of(game: Game[Any], state: Any, ply: int = 0) -> Board:
     """A position as its cells."""
-    row = game.tokens.encode([state])[0]
-    cells = tuple(_cell(game, place, game.tokens.symbols[symbol]) for place, symbol in enumerate(row.tolist()))
-    return Board(cells, ply, game.format(state))
+    symbols = [game.tokens.symbols[symbol] for symbol in game.tokens.encode([state])[0].tolist()]
+    return dataclasses.replace(board_of_symbols(game, symbols), ply=ply, text=game.format(state))
+
+
+def board_of_symbols(game: Game[Any], symbols: Sequence[str]) -> Board:
+    """A board with a symbol on each place, whether the rules allow it or not."""
+    return Board(tuple(_cell(game, place, symbol) for place, symbol in enumerate(symbols)))
 
 
 def frames(game: Game[Any], dream: Dream) -> list[Frame]:

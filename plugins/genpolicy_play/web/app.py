@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from genpolicy_play.drawing import board_of, board_svg
 from genpolicy_play.web.catalog import Catalog
 from genpolicy_play.web.deciding import DECIDE_FIELDS, DecisionRequest
+from genpolicy_play.web.editing import EDIT_FIELDS, edited
 from genpolicy_play.web.exporting import EXPORT_FIELDS, exported
 from genpolicy_play.web.importing import IMPORT_FIELDS, imported
 from genpolicy_play.web.middleware import FAILED, Guard, Hosts, error_response
@@ -87,6 +88,7 @@ class Application:
             Route("/api/decide", Decide(self), methods=["POST"]),
             Route("/api/export", self.export, methods=["POST"]),
             Route("/api/import", self.import_game, methods=["POST"]),
+            Route("/api/edit", self.edit, methods=["POST"]),
         ]
 
     async def work(self, call: Callable[[], ResultT], *, long: bool = False) -> ResultT:
@@ -171,6 +173,12 @@ class Application:
         fields = Fields(read_object(await request.body()), IMPORT_FIELDS)
         cache = require_game(self.catalog.games, fields.text("game"))
         return JSONResponse(await self.work(partial(imported, cache.game, fields), long=True))
+
+    async def edit(self, request: Request) -> Response:
+        """A position that somebody sets up."""
+        fields = Fields(read_object(await request.body()), EDIT_FIELDS)
+        cache = require_game(self.catalog.games, fields.text("game"))
+        return JSONResponse(await self.work(partial(edited, cache.game, fields)))
 
     def decision_request(self, fields: Fields) -> DecisionRequest:
         """The decision that a client requests.

@@ -13,6 +13,7 @@ from genpolicy.game import Game
 from genpolicy.options import PolicySpec, declaration_of, options_of
 from genpolicy.policies.base import Policy, load_policy, policy_spec
 from genpolicy.shipped import shipped_policies
+from genpolicy_play.web.editing import is_editable
 from genpolicy_play.web.positions import ReplayCache
 from genpolicy_play.web.requests import MAX_MOVES, MAX_NAME, MAX_TEXT, RequestError, quoted
 from genpolicy_play.web.settings import Settings
@@ -106,6 +107,7 @@ def _game(game: Game[Any]) -> dict[str, Any]:
         "protocol": game.protocol,
         "file_suffixes": list(game.files.suffixes) if game.files is not None else [],
         "start": game.format(game.parse()),
+        "editable": is_editable(game),
     }
 
 

@@ -56,6 +56,9 @@ export async function exported(question) {
 /** The moves of a pasted game: `{start, moves, players}`. */
 export const imported = async (game, text) => (await ask("/api/import", { game, text })).json();
 
+/** A position that is set up: `{cells, text, wrong, svg}`, and what may be put where if it is asked for by its text. */
+export const edited = async (question) => (await ask("/api/edit", question)).json();
+
 /**
  * A policy's answer, line by line as the server sends it: each denoising step, then the decision.
  *

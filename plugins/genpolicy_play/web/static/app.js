@@ -6,6 +6,7 @@ import { Column } from "./column.js";
 import { complain, dress, showTrouble, wire } from "./controls.js";
 import { askNewGame, choosePromotion, fillPlayers, textName } from "./dialogs.js";
 import { byId, canShow, el, percent } from "./dom.js";
+import { Editor } from "./editor.js";
 import { Graph } from "./graph.js";
 import { branch, swap, whence } from "./line.js";
 import { sound } from "./sound.js";
@@ -29,6 +30,7 @@ class Page {
       words: () => this.words,
     });
     this.graph = new Graph(this);
+    this.editor = new Editor((start) => this.start({ game: this.state.game, start, sides: this.state.sides }));
     wire(this);
     dress(this);
     this.refresh({ first: true });
@@ -141,6 +143,7 @@ class Page {
     complain("");
     byId("codes").checked = this.codes;
     byId("flip").hidden = this.fallsDown; // stones do not fall upwards
+    byId("edit-open").hidden = !this.game.editable;
     byId("undo").disabled = this.state.ply === 0;
     byId("redo").disabled = this.state.ply >= this.state.moves.length;
     byId("former").hidden = !this.state.former;
@@ -455,6 +458,11 @@ class Page {
   async newGame() {
     const made = await askNewGame(this.offers, this.state);
     if (made) await this.start(made);
+  }
+
+  /** Set up a position, from the one on the board. */
+  edit() {
+    return this.game.editable && this.position ? this.settled(this.editor.open(this.game, this.position.text, this.state.flip)) : undefined;
   }
 
   async flip() {

@@ -1,11 +1,11 @@
 /** The board: moves by mouse, finger, pen or keys; markers and arrows. */
 
-import { parseSvg, placeName, places, shape, spot, stackHands } from "./svg.js";
+import { lift, neighbour, parseSvg, placeName, places, shape, spot, stackHands } from "./svg.js";
 import { t } from "./words.js";
 
-const DRAG_PIXELS = 6; // below, it is a click of an unsteady hand
-const NARROW_PIXELS = 520; // width of the board; below, the hands are drawn above and below it
-const DIRECTIONS = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };
+export const DRAG_PIXELS = 6; // below, it is a click of an unsteady hand
+export const NARROW_PIXELS = 520; // width of the board; below, the hands are drawn above and below it
+export const DIRECTIONS = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };
 
 export class Board {
   /**
@@ -209,22 +209,9 @@ export class Board {
     if (!drag || event.pointerId !== drag.id || this.picked !== drag.number) return;
     const [dx, dy] = [event.clientX - drag.x, event.clientY - drag.y];
     if (!drag.ghost && Math.hypot(dx, dy) < DRAG_PIXELS) return;
-    drag.ghost ??= this.#lift(drag.number);
+    drag.ghost ??= lift(this.svg, this.places.get(drag.number));
     const scale = this.svg.getScreenCTM().a;
     drag.ghost.setAttribute("transform", `translate(${dx / scale} ${dy / scale})`);
-  }
-
-  /** A copy of the piece that follows the pointer, above everything else. */
-  #lift(number) {
-    const place = this.places.get(number);
-    const matrix = this.svg.getScreenCTM().inverse().multiply(place.parentNode.getScreenCTM());
-    const copy = place.cloneNode(true);
-    for (const name of ["data-place", "tabindex", "role", "aria-label"]) copy.removeAttribute(name);
-    for (const ground of copy.querySelectorAll("rect, circle.gp-check, .gp-label")) if (!ground.closest("use")) ground.remove();
-    const frame = shape("g", { transform: `matrix(${matrix.a} ${matrix.b} ${matrix.c} ${matrix.d} ${matrix.e} ${matrix.f})` }, copy);
-    const ghost = shape("g", { class: "ghost", "pointer-events": "none", "aria-hidden": "true" }, frame);
-    place.classList.add("lifted");
-    return this.svg.appendChild(ghost);
   }
 
   #release(event) {
@@ -301,26 +288,12 @@ export class Board {
     if (event.key in DIRECTIONS) {
       if (this.pointed && /Left|Right/.test(event.key)) return; // they go through the moves
       this.pointed = false;
-      const next = this.#neighbour(number, DIRECTIONS[event.key]);
+      const next = neighbour(this.spots, number, DIRECTIONS[event.key]);
       if (next !== null) this.places.get(next).focus({ preventScroll: true });
     } else if (event.key === "Enter" || event.key === " ") this.#choose(number);
     else if (event.key === "Escape" && this.picked !== null) this.#choose(this.picked);
     else return;
     event.preventDefault();
     event.stopPropagation();
-  }
-
-  /** The nearest place in a direction; hands are reached like squares, as they lie beside the board. */
-  #neighbour(number, [dx, dy]) {
-    const here = this.spots.get(number);
-    let best = null;
-    let least = Infinity;
-    for (const [other, there] of this.spots) {
-      const along = (there.x - here.x) * dx + (there.y - here.y) * dy;
-      const across = Math.abs((there.x - here.x) * dy) + Math.abs((there.y - here.y) * dx);
-      const cost = along + 3 * across;
-      if (along > here.width * 0.3 && across <= along * 1.5 && cost < least) [best, least] = [other, cost];
-    }
-    return best;
   }
 }

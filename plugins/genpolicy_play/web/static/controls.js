@@ -44,6 +44,7 @@ export function wire(page) {
   click("former", () => page.former());
   click("flip", () => page.flip());
   click("new", () => page.newGame());
+  click("edit-open", () => page.edit());
   click("theme", () => turnTheme(page));
   const other = languages[(languages.findIndex(({ code }) => code === language) + 1) % languages.length];
   Object.assign(byId("language"), { textContent: other.name, lang: other.code });

@@ -11,6 +11,7 @@ export function listenToKeys(page) {
     r: () => page.redo(),
     f: () => page.flip(),
     n: () => page.newGame(),
+    e: () => page.edit(),
     l: () => page.lookAll(),
     m: () => byId("move").focus(),
     b: () => page.board.focus(),

@@ -89,6 +89,32 @@ export function stackHands(svg) {
   svg.setAttribute("viewBox", `${board.left - 4} ${board.top - name - size} ${width} ${height}`);
 }
 
+/** A copy of a place's piece that follows the pointer, above everything else. */
+export function lift(svg, place) {
+  const matrix = svg.getScreenCTM().inverse().multiply(place.parentNode.getScreenCTM());
+  const copy = place.cloneNode(true);
+  for (const name of ["data-place", "tabindex", "role", "aria-label"]) copy.removeAttribute(name);
+  for (const ground of copy.querySelectorAll("rect, circle.gp-check, .gp-label")) if (!ground.closest("use")) ground.remove();
+  const frame = shape("g", { transform: `matrix(${matrix.a} ${matrix.b} ${matrix.c} ${matrix.d} ${matrix.e} ${matrix.f})` }, copy);
+  const ghost = shape("g", { class: "ghost", "pointer-events": "none", "aria-hidden": "true" }, frame);
+  place.classList.add("lifted");
+  return svg.appendChild(ghost);
+}
+
+/** The nearest place in a direction; hands are reached like squares, as they lie beside the board. */
+export function neighbour(spots, number, [dx, dy]) {
+  const here = spots.get(number);
+  let best = null;
+  let least = Infinity;
+  for (const [other, there] of spots) {
+    const along = (there.x - here.x) * dx + (there.y - here.y) * dy;
+    const across = Math.abs((there.x - here.x) * dy) + Math.abs((there.y - here.y) * dx);
+    const cost = along + 3 * across;
+    if (along > here.width * 0.3 && across <= along * 1.5 && cost < least) [best, least] = [other, cost];
+  }
+  return best;
+}
+
 /** The name of a place, for screen readers. */
 export function placeName(place) {
   const title = place.querySelector(":scope > title")?.textContent;
