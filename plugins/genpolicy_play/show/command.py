@@ -135,12 +135,17 @@ def _chosen(policy: Policy, dream: Dream, told: list[Frame], arguments: argparse
             + (", and leave --step out" if suffix != ".gif" else "")
         )
     if suffix == ".gif":
-        num = min(len(told), MOST_PICTURES)
-        return [told[i * (len(told) - 1) // max(num - 1, 1)] for i in range(num)]
+        return evenly(told, MOST_PICTURES)
     step = len(told) if arguments.step is None else arguments.step
     if not 1 <= step <= len(told):
         raise ValueError(f"--step must be 1 to {len(told)}, the steps of this dream; got {arguments.step}")
     return [told[step - 1]]
+
+
+def evenly(told: list[Frame], most: int) -> list[Frame]:
+    """At most so many of the frames, the first and the last among them."""
+    num = min(len(told), most)
+    return [told[i * (len(told) - 1) // max(num - 1, 1)] for i in range(num)]
 
 
 def _write(

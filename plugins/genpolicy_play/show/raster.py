@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +49,7 @@ def png(svg: str, width: int) -> bytes:
         )
 
 
-def gif(svgs: Sequence[str], width: int, frame_ms: int, hold_ms: int) -> bytes:
+def gif(svgs: Iterable[str], width: int, frame_ms: int, hold_ms: int) -> bytes:
     """An animation that fades from picture to picture, holds the last one, and begins again.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from genpolicy_play.drawing import board_of, board_svg
 from genpolicy_play.web.catalog import Catalog
-from genpolicy_play.web.deciding import DECIDE_FIELDS, DecisionRequest
+from genpolicy_play.web.deciding import ANIMATE_FIELDS, DECIDE_FIELDS, DecisionRequest, Emit
 from genpolicy_play.web.editing import EDIT_FIELDS, edited
 from genpolicy_play.web.exporting import EXPORT_FIELDS, exported
 from genpolicy_play.web.importing import IMPORT_FIELDS, imported
@@ -85,7 +85,8 @@ class Application:
             Route("/static/{name}", self.static),
             Route("/api/offers", self.list_offers),
             Route("/api/position", self.position, methods=["POST"]),
-            Route("/api/decide", Decide(self), methods=["POST"]),
+            Route("/api/decide", Decide(self, DECIDE_FIELDS, DecisionRequest.answer), methods=["POST"]),
+            Route("/api/animate", Decide(self, ANIMATE_FIELDS, DecisionRequest.animate), methods=["POST"]),
             Route("/api/export", self.export, methods=["POST"]),
             Route("/api/import", self.import_game, methods=["POST"]),
             Route("/api/edit", self.edit, methods=["POST"]),
@@ -192,25 +193,29 @@ class Application:
 
 
 class Decide:
-    """``POST /api/decide``, an ASGI application of its own: it sends each line at once and sees the client go.
+    """``POST /api/decide`` and the like, an ASGI application: it sends each line at once and sees the client go.
 
     Args:
         application: The application that it is a part of.
+        known: Fields of a request.
+        make: Makes the lines of the answer, in a thread of the queue.
     """
 
-    def __init__(self, application: Application) -> None:
-        self._application = application
+    def __init__(
+        self, application: Application, known: Sequence[str], make: Callable[[DecisionRequest, Job, Emit], None]
+    ) -> None:
+        self._application, self._known, self._make = application, known, make
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         application, queue = self._application, self._application.queue
-        fields = Fields(read_object(await Request(scope, receive).body()), DECIDE_FIELDS)
+        fields = Fields(read_object(await Request(scope, receive).body()), self._known)
         request = await application.work(
             partial(application.decision_request, fields), long=application.is_long(fields)
         )
         lines = Lines(asyncio.get_running_loop())
         # One key for all settings of a policy: they share its network.
-        job = queue.submit(id(request.offer.policy), partial(_answer, request, lines))
+        job = queue.submit(id(request.offer.policy), partial(_answer, partial(self._make, request), lines))
         try:
             await _send_lines(lines, receive, send)
         finally:
@@ -252,11 +257,11 @@ class Lines:
         return line
 
 
-def _answer(request: DecisionRequest, lines: Lines, job: Job) -> None:
+def _answer(make: Callable[[Job, Emit], None], lines: Lines, job: Job) -> None:
     """Make the lines of a decision; runs in a thread of the queue."""
     last: RequestError | None = None
     try:
-        request.answer(job, lambda values: lines.put(_line(values)))
+        make(job, lambda values: lines.put(_line(values)))
     except RequestError as error:
         last = error
     except Cancelled:

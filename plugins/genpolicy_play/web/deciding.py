@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import os
+import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from genpolicy.control import Control
@@ -26,6 +28,10 @@ from genpolicy_play.drawing import (
     move_places,
     plan_arrows,
 )
+from genpolicy_play.drawing.svg import DARK, LIGHT
+from genpolicy_play.show.command import evenly
+from genpolicy_play.show.picture import draw_dream
+from genpolicy_play.show.raster import gif, require_libraries
 from genpolicy_play.web.catalog import Offer
 from genpolicy_play.web.positions import POSITION_FIELDS, Replay
 from genpolicy_play.web.queue import MAX_SECONDS, Job, TookTooLong
@@ -33,6 +39,14 @@ from genpolicy_play.web.requests import MAX_SEED, Fields, RequestError
 from genpolicy_play.web.settings import drawn_seed
 
 DECIDE_FIELDS = (*POSITION_FIELDS, "policy", "options", "dream", "seed")
+ANIMATE_FIELDS = (*POSITION_FIELDS, "policy", "options", "dark", "seed")
+GIF_WIDTH = 800
+"""Pixels."""
+GIF_PICTURES = 40
+"""Most pictures of an animation; those of a longer dream are spread evenly."""
+GIF_FRAME_MS = 450
+GIF_TOP = 6
+"""Alternatives that a picture lists."""
 NUM_LIKELIEST = 8
 """Moves whose probabilities are sent."""
 NUM_ALTERNATIVES = 3
@@ -56,7 +70,7 @@ class DecisionRequest:
     def __init__(self, fields: Fields, offer: Offer, replay: Replay) -> None:
         self.offer, self.state = offer, replay.state
         self.options = offer.settings.read(fields.mapping("options"))
-        self.dream, self.flip = fields.flag("dream"), fields.flag("flip")
+        self.dream, self.flip, self.dark = (fields.flag(name) for name in ("dream", "flip", "dark"))
         seed = fields.whole("seed", 0, MAX_SEED)
         self.seed = drawn_seed(os.urandom(4)) if seed is None else seed
         if len(offer.game.legal(self.state)) == 0:
@@ -73,9 +87,6 @@ class DecisionRequest:
             RequestError: the policy refuses the options together, or has no move here.
             Cancelled: the client has gone.
         """
-        job.check()
-        policy = self.offer.settings.policy(self.options)
-        policy.seed(self.seed)
         began, game = time.perf_counter(), self.offer.game
 
         def on_step(step: DreamStep) -> None:
@@ -83,8 +94,55 @@ class DecisionRequest:
             if self.dream:
                 emit(step_line(game, self.state, frame_of_step(game, self.state, step), flip=self.flip))
 
+        policy, dream = self._dreamt(job, on_step)
+        ms = 1e3 * (time.perf_counter() - began)
+        emit({"decision": {**self._decision(policy, dream.decision), "ms": round(ms, 1), "seed": self.seed}})
+
+    def animate(self, job: Job, emit: Emit) -> None:
+        """Decide, and draw the steps as an animation, as ``genpolicy show`` does; runs in a thread of the queue.
+
+        Args:
+            job: Says whether to continue.
+            emit: Receives the file, in one line.
+
+        Raises:
+            RequestError: the policy refuses, does not imagine by steps, or the libraries are missing.
+            Cancelled: the client has gone.
+        """
         try:
-            decision = policy.dream(self.state, on_step, control=Control(job.check)).decision
+            require_libraries()
+        except ValueError as error:
+            raise RequestError(str(error)) from error
+        game = self.offer.game
+        policy, dream = self._dreamt(job, lambda step: job.check())
+        if len(dream.steps) < 2:
+            raise RequestError(f"{policy.label} does not imagine by steps, so there is nothing to animate")
+        told = frames(game, dream)
+        title = f"{policy.label}: {game.players[game.player(self.state)]} to move"
+        picture = draw_dream(
+            game, dream, told, title, flipped=self.flip, palette=DARK if self.dark else LIGHT, num_top=GIF_TOP
+        )
+
+        def pictures() -> Iterator[str]:
+            for frame in evenly(told, GIF_PICTURES):
+                job.check()  # drawing takes longer than dreaming
+                yield picture.svg(frame, told[0], listed=told[-1], width=GIF_WIDTH)
+
+        data = gif(pictures(), GIF_WIDTH, GIF_FRAME_MS, 6 * GIF_FRAME_MS)
+        name = re.sub(r"[^\w.-]+", "-", f"{policy.label}-{game.moves[dream.decision.move]}", flags=re.ASCII)
+        emit({"gif": base64.b64encode(data).decode(), "name": f"{name}.gif"})
+
+    def _dreamt(self, job: Job, on_step: Callable[[DreamStep], None]) -> tuple[Policy, Dream]:
+        """The policy and its dream.
+
+        Raises:
+            RequestError, Cancelled: as ``answer``.
+        """
+        job.check()
+        policy = self.offer.settings.policy(self.options)
+        policy.seed(self.seed)
+        try:
+            return policy, policy.dream(self.state, on_step, control=Control(job.check))
         except TookTooLong:
             raise RequestError(
                 f"{policy.label} took more than {MAX_SECONDS:g} seconds and was stopped; choose fewer steps or "
@@ -95,8 +153,6 @@ class DecisionRequest:
             raise RequestError(f"{policy.label} has no move here: {error}", 502) from error
         except (ValueError, LookupError) as error:
             raise RequestError(f"{policy.label} has no move here: {error}") from error
-        ms = 1e3 * (time.perf_counter() - began)
-        emit({"decision": {**self._decision(policy, decision), "ms": round(ms, 1), "seed": self.seed}})
 
     def _decision(self, policy: Policy, decision: Decision) -> dict[str, Any]:
         game, state = self.offer.game, self.state

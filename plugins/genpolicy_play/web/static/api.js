@@ -66,10 +66,26 @@ export const edited = async (question) => (await ask("/api/edit", question)).jso
  * @throws {Trouble} refused, busy, offline, or broken off before the decision
  */
 export async function* decide(question, signal) {
-  const response = await ask("/api/decide", question, signal);
+  let decided = false;
+  for await (const line of lines("/api/decide", question, signal)) {
+    decided ||= line.decision !== undefined;
+    yield line;
+  }
+  if (!decided) throw new Trouble(t("cut"), "offline");
+}
+
+/** The dream that answers a question, as an animation: its bytes and a name. */
+export async function animated(question) {
+  for await (const { gif, name } of lines("/api/animate", question)) {
+    return { blob: new Blob([Uint8Array.from(atob(gif), (letter) => letter.charCodeAt(0))], { type: "image/gif" }), name };
+  }
+  throw new Trouble(t("cut"), "offline");
+}
+
+async function* lines(path, question, signal) {
+  const response = await ask(path, question, signal);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
-  let decided = false;
   for (;;) {
     let part;
     try {
@@ -79,14 +95,12 @@ export async function* decide(question, signal) {
       throw new Trouble(t("cut"), "offline");
     }
     if (part.done) break;
-    const lines = (rest + part.value).split("\n");
-    rest = lines.pop();
-    for (const line of lines.filter((text) => text.trim())) {
+    const whole = (rest + part.value).split("\n");
+    rest = whole.pop();
+    for (const line of whole.filter((text) => text.trim())) {
       const parsed = JSON.parse(line);
       if (parsed.error !== undefined) throw new Trouble(String(parsed.error), "broken");
-      decided ||= parsed.decision !== undefined;
       yield parsed;
     }
   }
-  if (!decided) throw new Trouble(t("cut"), "offline");
 }

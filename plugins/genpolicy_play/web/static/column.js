@@ -1,7 +1,7 @@
 /** One policy analysing one position: its dream step by step, its alternatives, its value. */
 
-import { decide } from "./api.js";
-import { calm, el, percent } from "./dom.js";
+import { animated, decide, Trouble } from "./api.js";
+import { calm, download, el, isDark, percent } from "./dom.js";
 import { optionFields } from "./options.js";
 import { savePicture } from "./picture.js";
 import { parseSvg, places, trim } from "./svg.js";
@@ -185,6 +185,7 @@ export class Column {
     const again = tool(t("column.analyse"), t("column.analyse-hint"), () => this.page.again());
     this.another = tool(t("column.another"), t("column.another-hint"), () => this.page.again(true), { hidden: true });
     this.saver = tool(t("column.save"), t("column.save-hint"), () => this.#save(), { hidden: true });
+    this.gif = tool(t("column.gif"), t("column.gif-hint"), () => this.#animate(), { hidden: true });
     this.strength = el("details", { class: "strength" }, el("summary", { text: t("column.strength") }),
       el("p", { class: "hint", text: t("column.strength-when") }),
       optionFields(policy, this.page.options(), this.page.setOption));
@@ -193,7 +194,7 @@ export class Column {
     const touched = () => this.page.touched();
     this.node = el("article", { class: `column hue-${this.hue}`, "aria-label": name, "aria-busy": "false", "data-policy": policy.id, tabIndex: -1, on: { pointerdown: touched, focusin: touched } },
       el("header", {}, el("h3", { text: policy.label }), this.badge, el("span", { class: "spring" }), this.pointer, this.closer),
-      this.about, this.note, this.hint, this.body, el("footer", {}, again, this.another, this.saver), this.strength);
+      this.about, this.note, this.hint, this.body, el("footer", {}, again, this.another, this.saver, this.gif), this.strength);
     this.clear();
   }
 
@@ -203,7 +204,7 @@ export class Column {
     Object.assign(this, { steps: [], at: -1, decision: null, question: null });
     this.note.replaceChildren(t("column.not-yet"));
     this.note.classList.remove("bad");
-    this.another.hidden = this.saver.hidden = true;
+    this.another.hidden = this.saver.hidden = this.gif.hidden = true;
     this.#empty();
   }
 
@@ -270,7 +271,7 @@ export class Column {
     this.#markPlayed();
     this.slider.max = Math.max(0, this.steps.length - 1);
     this.slider.disabled = this.player.disabled = this.steps.length < 2;
-    this.steprow.hidden = this.another.hidden = this.steps.length < 2;
+    this.steprow.hidden = this.another.hidden = this.gif.hidden = this.steps.length < 2;
     this.#showValue(decision);
     if (!this.frame) {
       this.#showLine();
@@ -425,6 +426,23 @@ export class Column {
     const told = { line, position: this.position.text, at: this.at + 1, of: this.steps.length };
     await savePicture({ title: t("picture.title", { policy: this.policy.label, move: this.page.write(decision) }),
       under: t(this.steps.length > 1 ? "picture.under-step" : "picture.under", told), root: decision.svg, boards: boards.map((board) => ({ ...board, caption: this.#caption(board) })) }, `${this.policy.label}-${decision.move}`.replace(/[^\w.-]+/g, "-"));
+  }
+
+  /** Save all steps as an animation; the server dreams the same dream again, and draws it. */
+  async #animate() {
+    const { dream, ...question } = this.question;
+    this.gif.disabled = true;
+    this.hint.textContent = t("column.gif-drawn");
+    try {
+      const { blob, name } = await animated({ ...question, ...this.used, dark: isDark() });
+      download(blob, name);
+      this.hint.textContent = t("save.done", { name });
+    } catch (error) {
+      if (!(error instanceof Trouble)) throw error;
+      this.hint.textContent = error.message;
+    } finally {
+      this.gif.disabled = false;
+    }
   }
 
   /** Offer to play the move, unless it was played there. */

@@ -1,7 +1,7 @@
 /** Buttons, fields and switches of the page: showing the state in them, and listening to them. */
 
 import * as server from "./api.js";
-import { byId, el } from "./dom.js";
+import { byId, download, el } from "./dom.js";
 import { listenToKeys } from "./keys.js";
 import { sound } from "./sound.js";
 import { HUMAN, keep } from "./store.js";
@@ -127,9 +127,7 @@ async function save(page) {
   const players = [0, 1].map((player) => page.playerName(player));
   try {
     const { blob, name } = await server.exported({ ...page.question(), format: byId("format").value, players, result });
-    const link = el("a", { href: URL.createObjectURL(blob), download: name });
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+    download(blob, name);
     byId("notice").textContent = t("save.done", { name });
   } catch (error) {
     if (!(error instanceof server.Trouble)) throw error;

@@ -23,6 +23,13 @@ export function el(tag, props = {}, ...children) {
   return node;
 }
 
+/** Save bytes as a file of this name. */
+export function download(blob, name) {
+  const link = el("a", { href: URL.createObjectURL(blob), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
 /** The element with this id; a missing one is a bug of the page. */
 export function byId(id) {
   const found = document.getElementById(id);
@@ -54,6 +61,10 @@ function picture(letter) {
   pen.fillText(letter, 2, 20);
   return canvas.toDataURL();
 }
+
+/** Whether the page is dark, by its own switch or by the system's. */
+export const isDark = () => (document.documentElement.dataset.theme === "auto"
+  ? matchMedia("(prefers-color-scheme: dark)").matches : document.documentElement.dataset.theme === "dark");
 
 /** Whether the system is set to less motion. */
 export const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;

@@ -1,6 +1,6 @@
 /** A picture of what a column shows, drawn here: the browser makes a PNG of the drawings that the server sent. */
 
-import { el } from "./dom.js";
+import { download, el } from "./dom.js";
 
 const [WIDTH, MARGIN, GAP, HEAD] = [1200, 32, 24, 96]; // pixels
 const ROOT = 520; // width of the position
@@ -41,9 +41,7 @@ export async function savePicture(shown, name) {
     write(caption, x, y + boardHeight - 14, 15, FAINT, "", future);
   });
   const blob = await new Promise((done) => canvas.toBlob(done, "image/png"));
-  const link = el("a", { href: URL.createObjectURL(blob), download: `${name}.png` });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+  download(blob, `${name}.png`);
 }
 
 /** The fewest imagined boards in a row, and so the largest, that are no higher than the position beside them. */
