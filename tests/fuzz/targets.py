@@ -204,8 +204,8 @@ def engine_target(name: str) -> Target:
     return Target(name, encoded(name), session, ())
 
 
-def web_target() -> Target:
-    """Requests to the web board's application, behind its guard, without a socket."""
+def web_targets() -> Iterator[Target]:
+    """Requests to the web board's application, behind its guard, without a socket; games that are imported there."""
     from genpolicy_play.web.app import make_app
     from genpolicy_play.web.catalog import make_catalog
     from genpolicy_play.web.middleware import Hosts
@@ -214,9 +214,7 @@ def web_target() -> Target:
     app = make_app(make_catalog(["random"], ["chess", "shogi", CONNECT]), DecisionQueue(), Hosts("127.0.0.1"))
     loop = asyncio.new_event_loop()
 
-    def post(data: bytes) -> None:
-        line, _, body = data.partition(b"\n")
-        path = re.sub(r"[^ -~]", "", line.decode(errors="replace")) or "/"
+    def ask(path: str, body: bytes) -> tuple[int, bytes]:
         headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
         headers.append((b"content-length", b"%d" % len(body)))
         scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b""}
@@ -237,11 +235,33 @@ def web_target() -> Target:
         loop.run_until_complete(app(scope, receive, send))  # type: ignore[arg-type]
         status = said[0]["status"]
         assert status < 500, f"status {status}: {said[1:2]}"
-        if status >= 400:
-            content = json.loads(b"".join(message.get("body", b"") for message in said))
-            assert list(content) == ["error"], content
+        content = b"".join(message.get("body", b"") for message in said)
+        assert status < 400 or list(json.loads(content)) == ["error"], content
+        return status, content
 
-    return Target("http", encoded("http"), post, ())
+    def post(data: bytes) -> None:
+        line, _, body = data.partition(b"\n")
+        ask(re.sub(r"[^ -~]", "", line.decode(errors="replace")) or "/", body)
+
+    def read(game: Game[Any], data: bytes) -> None:
+        body = json.dumps({"game": game.spec, "text": data.decode(errors="replace")}).encode()
+        status, content = ask("/api/import", body)
+        if status != 200:
+            return
+        found = json.loads(content)
+        state = game.parse(found["start"])
+        for move in found["moves"]:
+            state = game.play(state, game.moves.index(move))
+        _use(game, state)
+
+    yield Target("http", encoded("http"), post, ())
+    for name, spec, formats in (
+        ("import-chess", "chess", ("pgn",)),
+        ("import-shogi", "shogi", ("kif", "ki2", "csa")),
+        ("import-connect", CONNECT, ("connect-games",)),
+    ):
+        texts = tuple(text for form in formats for text in encoded(form))
+        yield Target(name, texts, partial(read, load_game(spec)), ())
 
 
 def targets(scratch: Path) -> dict[str, Callable[[], Sequence[Target]]]:
@@ -254,5 +274,5 @@ def targets(scratch: Path) -> dict[str, Callable[[], Sequence[Target]]]:
         "yaml": lambda: list(yaml_targets(scratch)),
         "spellings": lambda: list(spelling_targets()),
         "engine": lambda: [engine_target("uci"), engine_target("usi")],
-        "web": lambda: [web_target()],
+        "web": lambda: list(web_targets()),
     }

@@ -73,8 +73,8 @@ def choices_of(game: Game[Any]) -> dict[str, Any]:
     """
     tokens, drawing, empty = game.tokens, game.view.drawing, empty_symbol(game)
     assert empty is not None
-    on_board = tokens.admitted[tokens.rows >= 0].any(axis=0)
-    pieces = [symbol for symbol, admitted in zip(tokens.symbols, on_board, strict=True) if admitted]
+    on_board = np.flatnonzero(tokens.admitted[tokens.rows >= 0].any(axis=0))
+    pieces = [tokens.symbols[int(i)] for i in on_board]
     admitted = [[tokens.symbols[int(i)] for i in np.flatnonzero(of_place)] for of_place in tokens.admitted]
     free = [place for place in range(tokens.length) if tokens.hands[place] >= 0 or place in drawing.facts]
     clear = symbols_of(game, None)
