@@ -8,7 +8,7 @@ overrides, so a game that wraps another may pass its facets on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
@@ -211,6 +211,10 @@ class View(Generic[StateT]):
             move_id: Absolute id of a move that is legal in it.
         """
         return self.game.moves[move_id]
+
+    def opening(self, moves: Sequence[int]) -> str | None:
+        """Name of the opening of a game from the initial position, by its moves (absolute ids); None for none."""
+        return None
 
     def ending(self, state: StateT) -> str:
         """Why the game is over in a position in which it is, in a few words: ``checkmate``, ``repetition``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +15,7 @@ from genpolicy.game import Files, Game, Hints, OnBad, PlayedGame, Position, Puzz
 from genpolicy_chess.evaluation import forcing_moves, is_quiet, static_value
 from genpolicy_chess.files import ACCEPTED, find_files
 from genpolicy_chess.moves import MOVES, square_token
+from genpolicy_chess.openings import opening
 from genpolicy_chess.state import FIFTY_MOVES_PLIES, ChessState, has_legal_move
 from genpolicy_chess.words import JAPANESE
 
@@ -153,6 +154,10 @@ class ChessView(View[ChessState]):
         """The move in SAN (``Nf3``, ``exd8=Q+``)."""
         # A copy: python-chess plays the move on the board and takes it back, and other threads may read the board.
         return state.board.copy(stack=False).san(MOVES[move_id])
+
+    def opening(self, moves: Sequence[int]) -> str | None:
+        """The name in a table of some 170 lines (``genpolicy_chess.openings``)."""
+        return opening(moves)
 
     def ending(self, state: ChessState) -> str:
         """The rule that ended the game, in the order of ``ChessGame.outcome``."""

@@ -122,7 +122,7 @@ def test_no_visible_word_is_outside_the_tables(browser: Any, web_address: str) -
         web.settle()
         web.page.click(".strength summary")
         known = declared(web.page.evaluate("fetch('/api/offers').then((answer) => answer.json())"))
-        known |= {"e4", "e5", "Nf3"}
+        known |= {"e4", "e5", "Nf3", "King's Knight Opening"}
 
         def check() -> None:
             left = {line.strip(" \n.:·…?") for line in unmarked(web.page.evaluate(SHOWN)).split("\n")}
@@ -143,6 +143,14 @@ def test_no_visible_word_is_outside_the_tables(browser: Any, web_address: str) -
         check()
         web.page.keyboard.press("Escape")
         web.page.click("#new")
+        check()
+        web.page.keyboard.press("Escape")
+        with web.page.expect_response("**/api/edit") as offered:
+            web.page.click("#edit-open")
+        offer = offered.value.json()
+        known |= {piece["name"] for piece in offer["pieces"]} | {fact["label"] for fact in offer["facts"]}
+        known |= {choice["name"] for fact in offer["facts"] for choice in fact["choices"]}
+        expect(web.page.locator("#edit-board svg")).to_be_visible()
         check()
 
 

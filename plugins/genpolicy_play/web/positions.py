@@ -203,6 +203,7 @@ def described(game: Game[Any], found: Replay, drawing: str, *, flip: bool) -> di
         "start": found.start,
         "moves": [game.moves[move] for move in found.moves],
         "labels": list(found.labels),
+        "opening": game.view.opening(found.moves) if found.start == game.format(game.parse()) else None,
         "legal": legal,
         "outcome": outcome_of(game, state),
         "last": None if found.last is None else {"source": found.last[0], "target": found.last[1]},

@@ -130,6 +130,7 @@ class Page {
     const names = this.sideNames;
     byId("game-title").textContent = this.words.of(this.game.title ?? this.game.spec);
     byId("status").textContent = this.standing();
+    byId("opening").textContent = position.opening ?? "";
     byId("status").classList.toggle("over", Boolean(position.outcome));
     document.body.dataset.first = this.game.players[0].toLowerCase();
     for (const [id, player] of [["near", this.state.flip ? 1 : 0], ["far", this.state.flip ? 0 : 1]]) {
