@@ -1,5 +1,6 @@
 /** The page: a game on the board, the policies that play or analyse it, and how they act on each other. */
 
+import { Ahead } from "./ahead.js";
 import * as server from "./api.js";
 import { Board } from "./board.js";
 import { Column } from "./column.js";
@@ -9,6 +10,7 @@ import { byId, canShow, el, percent } from "./dom.js";
 import { Editor } from "./editor.js";
 import { Graph } from "./graph.js";
 import { branch, swap, whence } from "./line.js";
+import { showMoves } from "./moves.js";
 import { sound } from "./sound.js";
 import { beginner, HUMAN, keep, restore, tidy } from "./store.js";
 import { GameWords, t, translate } from "./words.js";
@@ -25,10 +27,12 @@ class Page {
     this.turnNumber = 0; // raised by every change of the position, so that a late answer can be recognised
     this.board = new Board(byId("board"), {
       choose: (moves) => choosePromotion(moves.map((move) => ({ ...move, label: this.write(move) })), (move) => server.position(this.question([...this.played, move.move]))),
-      move: (move) => this.play(move.move),
+      move: (move) => (move.ahead ? this.ahead.enter(move) : this.play(move.move)),
+      cancel: () => this.ahead.cancel(),
       say: (text) => this.say(text),
       words: () => this.words,
     });
+    this.ahead = new Ahead(this);
     this.graph = new Graph(this);
     this.editor = new Editor((start) => this.start({ game: this.state.game, start, sides: this.state.sides }));
     wire(this);
@@ -111,6 +115,7 @@ class Page {
     for (const { move, source, target } of position.legal) this.aims.set(move, { source, target });
     this.show();
     if (!quiet) this.announce();
+    if (this.ahead.follow()) return;
     if (!still || this.mover !== HUMAN || this.position.drawn) await this.proceed(turn, first);
   }
 
@@ -126,7 +131,8 @@ class Page {
   show() {
     const { position } = this;
     const mine = this.mover === HUMAN || this.state.held;
-    this.board.show(position, { playable: !position.outcome && mine, fallsDown: this.fallsDown });
+    const early = !mine && !position.outcome && this.state.sides.includes(HUMAN);
+    this.board.show(position, { playable: !position.outcome && mine, early, fallsDown: this.fallsDown });
     const names = this.sideNames;
     byId("game-title").textContent = this.words.of(this.game.title ?? this.game.spec);
     byId("status").textContent = this.standing();
@@ -154,7 +160,7 @@ class Page {
     byId("move").placeholder = position.legal[0] ? t("move.example", { move: this.write(position.legal[0]) }) : "";
     byId("copy").textContent = t("copy", { text: textName(this.game) });
     byId("codes").parentNode.hidden = this.game.protocol === "none"; // people write its moves as the protocol does
-    this.showMoves();
+    showMoves(this);
     this.showColumns();
     this.drawPlan();
     this.graph.draw();
@@ -170,18 +176,6 @@ class Page {
   /** A move of the list with its number, as people write it. */
   moveName(index) {
     return `${this.number(index)} ${this.write({ move: this.state.moves[index], label: this.state.labels[index] })}`;
-  }
-
-  showMoves() {
-    byId("moves").replaceChildren(...this.state.moves.map((move, index) => {
-      const label = this.write({ move, label: this.state.labels[index] });
-      const current = index === this.state.ply - 1;
-      const button = el("button", { type: "button", text: label, "aria-current": current ? "true" : null,
-        "aria-label": t("moves.one", { number: index + 1, move: label }), on: { click: () => this.goTo(index + 1) } });
-      const number = this.number(index).endsWith(".") || index === 0 ? this.number(index) : null;
-      return el("li", { class: index >= this.state.ply ? "later" : "" }, number && el("span", { class: "number", text: number }), button);
-    }));
-    showWithin(byId("moves"), byId("moves").querySelector("[aria-current]"));
   }
 
   announce() {
@@ -333,6 +327,7 @@ class Page {
   }
 
   start({ game, start, sides, moves = [] }) {
+    this.ahead.cancel();
     for (const column of this.columns.values()) column.clear();
     const other = game !== this.state.game;
     const held = moves.length > 0 && sides.some((side) => side !== HUMAN); // first, a person looks at a game that was opened
@@ -475,13 +470,6 @@ class Page {
     await Promise.all([...this.columns].map(([id, column]) =>
       (column.abort ? this.look(id) : this.settled(column.turnRound(this.state.flip)))));
   }
-}
-
-/** Scroll a list, and nothing around it, until one of its lines is visible. */
-function showWithin(list, line) {
-  if (!line) return;
-  const [frame, box] = [list.getBoundingClientRect(), line.getBoundingClientRect()];
-  list.scrollTop += Math.min(0, box.top - frame.top) + Math.max(0, box.bottom - frame.bottom);
 }
 
 async function begin() {

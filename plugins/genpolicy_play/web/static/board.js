@@ -11,7 +11,7 @@ export class Board {
   /**
    * @param {HTMLElement} root Where the drawing goes.
    * @param {Object} page `choose(moves, anchor) -> Promise<move|null>` asks which of several moves is meant;
-   *   `move(move)` receives the move that was made, `say(text)` what to announce, `words()` what the game says, in the page's language.
+   *   `cancel()` takes back the move that waits; `move(move)` receives the move that was made, `say(text)` what to announce, `words()` what the game says, in the page's language.
    */
   constructor(root, page) {
     this.root = root;
@@ -41,14 +41,17 @@ export class Board {
     });
   }
 
-  /** Show a position of `/api/position`; `playable` says whether its moves may be made here. */
-  show(position, { playable, fallsDown }) {
+  /**
+   * Show a position of `/api/position`; `playable` says whether its moves may be made here, `early` whether a move may be
+   * entered before its turn: then any piece goes anywhere, and the move that is made is `{ahead: true, source, target}`.
+   */
+  show(position, { playable, early = false, fallsDown }) {
     const held = this.root.contains(document.activeElement);
     this.#drop();
     if (this.position?.text !== position.text) this.notes = new Map();
     this.position = position;
     this.fallsDown = fallsDown;
-    this.moves = playable ? position.legal : [];
+    this.playable = playable;
     this.svg = parseSvg(position.svg);
     this.svg.setAttribute("role", "presentation"); // screen readers skip the content of an image
     if (this.root.clientWidth < NARROW_PIXELS) stackHands(this.svg);
@@ -57,6 +60,7 @@ export class Board {
     this.spots = new Map([...this.places].map(([number, place]) => [number, spot(this.svg, place)]));
     this.below = this.svg.appendChild(shape("g", { class: "markers", "pointer-events": "none", "aria-hidden": "true" }));
     this.above = this.svg.appendChild(shape("g", { class: "arrows", "pointer-events": "none", "aria-hidden": "true" }));
+    this.moves = playable ? position.legal : early ? this.#anyMoves() : [];
     this.#label();
     this.pick(null);
     this.arrows(this.lines);
@@ -70,6 +74,27 @@ export class Board {
     const unit = this.#unit();
     const notes = [...this.notes.values()].map((note) => ({ ...note, strength: 0.7, hue: "note" }));
     this.above.replaceChildren(...[...lines, ...notes].flatMap((line) => this.#arrow(line, unit)));
+  }
+
+  /** Mark the places of a move that waits for its turn; null for none. */
+  wait(ahead) {
+    this.ahead = ahead;
+    this.#mark();
+  }
+
+  /** Make the move of two places, if it is legal; whether it is. Where several are meant, the page asks. */
+  make({ source, target }) {
+    const found = source < 0 ? this.#onto(target) : this.#from(source).filter((move) => move.target === target);
+    if (found.length) this.#play(found, target);
+    return found.length > 0;
+  }
+
+  /** Every way to move a piece, or to put a stone where the game has nothing else, whatever the rules say. */
+  #anyMoves() {
+    const all = [...this.places.keys()];
+    const stones = this.position.legal.every(({ source }) => source < 0);
+    const sources = stones ? [-1] : all.filter((number) => this.places.get(number).querySelector(".gp-piece"));
+    return sources.flatMap((source) => all.filter((target) => target !== source).map((target) => ({ ahead: true, source, target })));
   }
 
   /** Pick up the piece at a place (null puts it back) and show where it can go. */
@@ -130,7 +155,10 @@ export class Board {
       return shape("rect", { class: name, x: x - w / 2, y: y - h / 2, width: w, height: h, rx: width * 0.06 });
     };
     if (this.picked !== null) marks.push(box(this.picked, "mark-picked"));
-    for (const number of this.#targets()) {
+    for (const number of this.ahead ? [this.ahead.source, this.ahead.target] : []) {
+      if (this.spots.has(number)) marks.push(box(number, "mark-ahead"));
+    }
+    for (const number of this.playable ? this.#targets() : []) {
       const { x, y, width } = this.spots.get(number);
       marks.push(shape("circle", { class: "mark-target", cx: x, cy: y, r: width * 0.17 }));
     }
@@ -188,13 +216,14 @@ export class Board {
   #press(event) {
     this.pointed = true;
     const number = this.#under(event);
+    if (event.button === 2 && this.ahead) return this.page.cancel();
     if (event.button === 2 && !this.drag) this.noted = number;
-    if (event.button !== 0 || this.drag) return;
+    if (event.button !== 0 || this.drag) return undefined;
     if (this.notes.size) {
       this.notes.clear();
       this.arrows(this.lines);
     }
-    if (number === null) return;
+    if (number === null) return undefined;
     const fresh = this.picked !== number && this.#from(number).length > 0 && !this.#targets().includes(number);
     this.drag = { number, fresh, x: event.clientX, y: event.clientY, ghost: null, id: event.pointerId };
     this.#turnTo(number);
@@ -202,6 +231,7 @@ export class Board {
       this.pick(number);
       this.root.setPointerCapture(event.pointerId);
     }
+    return undefined;
   }
 
   #pull(event) {
@@ -257,7 +287,7 @@ export class Board {
   }
 
   #hold(number) {
-    this.page.say(t("board.picked", { place: placeName(this.places.get(number)), count: this.#targets().length }));
+    if (this.playable) this.page.say(t("board.picked", { place: placeName(this.places.get(number)), count: this.#targets().length }));
   }
 
   async #play(moves, number) {

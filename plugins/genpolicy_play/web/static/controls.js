@@ -3,6 +3,7 @@
 import * as server from "./api.js";
 import { byId, download, el } from "./dom.js";
 import { listenToKeys } from "./keys.js";
+import { showMoves } from "./moves.js";
 import { sound } from "./sound.js";
 import { HUMAN, keep } from "./store.js";
 import { language, languages, speak, t } from "./words.js";
@@ -76,7 +77,7 @@ export function wire(page) {
   change("codes", (event) => {
     page.state.codes = event.target.checked;
     keep(page.state);
-    page.showMoves();
+    showMoves(page);
     page.showColumns();
     for (const column of page.columns.values()) column.rewrite();
   });
@@ -95,7 +96,7 @@ async function typeMove(page, event) {
   event.preventDefault();
   const text = byId("move").value.trim();
   if (!text) return;
-  let wrong = page.board.moves.length ? "" : t("move.not-yours");
+  let wrong = page.board.playable ? "" : t("move.not-yours");
   try {
     if (!wrong) {
       const typed = await server.position({ ...page.question(), typed: text });

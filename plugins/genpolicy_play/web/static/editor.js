@@ -24,6 +24,7 @@ export class Editor {
     this.root.addEventListener("pointercancel", () => this.#drop());
     this.root.addEventListener("touchstart", (event) => { if (event.target.closest(".can-move")) event.preventDefault(); }, { passive: false });
     this.root.addEventListener("keydown", (event) => this.#key(event));
+    this.root.addEventListener("focusin", (event) => { this.focused = Number(event.target.closest("[data-place]")?.dataset.place ?? this.focused); });
   }
 
   /** Begin with a position of a game. */
@@ -163,7 +164,6 @@ export class Editor {
     if (event.key in DIRECTIONS) {
       const next = neighbour(this.spots, number, DIRECTIONS[event.key]);
       if (next !== null) {
-        this.focused = next;
         on.setAttribute("tabindex", "-1");
         this.places.get(next).setAttribute("tabindex", "0");
         this.places.get(next).focus({ preventScroll: true });

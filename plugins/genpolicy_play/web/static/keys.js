@@ -29,6 +29,7 @@ export function listenToKeys(page) {
   });
   document.addEventListener("keydown", (event) => {
     const key = event.key.toLowerCase();
+    if (key === "escape") page.ahead.cancel();
     const typing = event.target.closest("input:not([type=checkbox], [type=range]), textarea")
       ?? (FROM_SELECTS.includes(key) ? null : event.target.closest("select"));
     if (typing && event.key === "Escape") return page.board.focus();
