@@ -126,6 +126,8 @@ class DiffusionLearner(NetworkLearner):
             raise ConfigError(
                 "learner.horizons: with learner.process.order=ply all shorter horizons are trained already"
             )
+        if order == "ply":
+            options.setdefault("weighting", "constant")  # linear weighs pure noise, as most blocks are, by 1/T
         process = make_process(options, layout.num_symbols)
         if process.needs_time and not config.network.time_conditioning and timeless is not True:
             raise ConfigError(

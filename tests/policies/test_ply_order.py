@@ -233,6 +233,14 @@ def test_values_have_a_weight_of_their_own() -> None:
         learner(value_weight=-1.0)
 
 
+def test_pure_noise_is_not_weighed_down() -> None:
+    """Linear weights would give the first move, pure noise in most records, 1/T of what a half shown one has."""
+    assert learner().process.weighting == "constant"
+    asked = {"kind": "absorbing", "num_timesteps": 4, "order": "ply", "weighting": "linear"}
+    assert learner(process=asked).process.weighting == "linear"
+    assert learner(process={"kind": "absorbing", "num_timesteps": 4}).process.weighting == "linear"
+
+
 def test_the_paper_s_sampler_is_compared_where_it_was_trained_for() -> None:
     process = {"kind": "absorbing", "num_timesteps": 4, "order": "ply", "joint_share": 0.2}
     made = learner(process=process, sampler=SamplerConfig("by_ply", 3, candidates=2))
