@@ -21,6 +21,7 @@ from genpolicy.data.windows import WindowOptions
 from genpolicy.policies.base import Decision, Policy, load_policy, resolve_game
 from genpolicy.sequence import Layout
 from genpolicy.shipped import policy_folder
+from genpolicy_labelling.policy_oracle import PolicyOracle
 from tests.small_datasets import CONNECT
 
 GAME = load_game(CONNECT)
@@ -261,3 +262,19 @@ def test_bad_share_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     words = ["data", "label", "runs/none", "--oracle", "policy:random", "--out", str(tmp_path / "out")]
     assert cli.main([*words, "--share", "1.5"]) != 0
     assert "above 0 and at most 1" in capsys.readouterr().err
+
+
+def test_each_call_draws_numbers_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They depend on the seed and on the positions of the call, so a call that is made again gets the same answer."""
+    game, seeds = load_game("connect:rows=3,cols=3,k=3,gravity=false"), []
+    first = game.parse()
+    second = game.play(first, 4)
+    for seed in (3, 4):
+        with make_oracle(f"policy:random?seed={seed}", game) as oracle:
+            assert isinstance(oracle, PolicyOracle)
+            monkeypatch.setattr(oracle.policy, "seed", seeds.append)
+            for states in ([first], [second], [first], [first, second]):
+                oracle.analyse(states, 1)
+    assert seeds[0] == seeds[2]
+    assert seeds[4] == seeds[6]
+    assert len(set(seeds)) == 6
