@@ -89,6 +89,7 @@ export class Editor {
   async #set(cells) {
     this.cells = [...cells];
     const asked = this.asked = Symbol("question");
+    byId("edit-use").disabled = true; // until the answer says that this is a position
     try {
       const answer = await edited({ game: this.game.spec, cells: this.cells, flip: this.flip });
       if (asked === this.asked) this.#show(answer);
