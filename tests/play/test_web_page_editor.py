@@ -73,6 +73,7 @@ def test_a_chess_position_is_set_up_with_the_mouse(browser: Any, web_address: st
         expect(web.place(chess_place("a2"))).to_have_attribute("aria-label", "a2 white pawn")
         assert "4k3%2F8" in web.page.url
         web.page.keyboard.press("e")  # the editor begins with the position on the board
+        expect(square(web, chess_place("e8"))).to_be_visible()
         expect(square(web, chess_place("e8"))).to_have_attribute("aria-label", "e8 black king")
         drag(web, chess_place("a2"), (5, 5))
         expect(square(web, chess_place("a2"))).to_have_attribute("aria-label", "a2 empty")
