@@ -177,6 +177,7 @@ def _undoes(state: Any, move: int) -> bool:
     return bool(GAME.moves[move] == before[2:4] + before[:2])
 
 
+@pytest.mark.thorough
 def test_the_table_changes_nothing_whatever_the_past() -> None:
     """Endgames after moves back and forth, repetitions and the 50-move rule within reach, any value at the leaves."""
     rng = random.Random(11)

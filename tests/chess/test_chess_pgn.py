@@ -338,6 +338,7 @@ def test_kind_and_folders(tmp_path: Path) -> None:
         GAME.files.source_kind(tmp_path)
 
 
+@pytest.mark.thorough
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     """1,000 games in 4 MB of text, most of it noise that does not pack."""
     rng = random.Random(6)

@@ -92,6 +92,7 @@ def test_runs_skips_what_is_finished_and_adds_what_is_new(
         assert cell["means"]["best"]["value"] == pytest.approx(sum(best) / 2)
 
 
+@pytest.mark.thorough
 def test_ways_of_playing_share_a_run(tmp_path: Path, data: Path) -> None:
     sampler = {
         "learner.kind": "diffusion",
@@ -173,6 +174,7 @@ def _command(pid: str) -> str:
         return ""
 
 
+@pytest.mark.thorough
 def test_a_third_partys_process_takes_part_through_its_entry_point(
     tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,6 +260,7 @@ def test_a_data_set_that_nothing_makes_is_named(tmp_path: Path, capsys: pytest.C
     assert "data.make has no commands" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_every_data_set_that_cells_train_on_is_made(
     tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -349,6 +352,7 @@ def test_other_data_is_not_mixed_in(tmp_path: Path, data: Path, capsys: pytest.C
     assert "no run has finished" in said
 
 
+@pytest.mark.thorough
 def test_experiments_that_share_a_folder_share_runs(
     tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

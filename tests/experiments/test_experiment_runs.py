@@ -85,6 +85,7 @@ def replace(folder: Path, version: Path) -> None:
     shutil.copytree(version, folder)
 
 
+@pytest.mark.thorough
 def test_data_that_is_replaced_in_the_middle_is_not_mixed_in(tmp_path: Path, versions: tuple[Path, Path]) -> None:
     """Three seeds one after the other; the folder is replaced while the first of them trains."""
     data, out = tmp_path / "data", tmp_path / "out"

@@ -61,6 +61,7 @@ def test_the_slider_goes_from_all_masked_to_none(browser: Any, web_address: str)
         assert web.page.locator("#board .plan").count() == 0
 
 
+@pytest.mark.thorough
 def test_replay_runs_through_the_steps(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         web.open("chess", FEN)
@@ -75,6 +76,7 @@ def test_replay_runs_through_the_steps(browser: Any, web_address: str) -> None:
 
 
 @pytest.mark.skipif(LAG_MS > 0, reason="the answer is held back as a whole")
+@pytest.mark.thorough
 def test_the_first_steps_are_shown_before_the_last_is_there(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         web.page.add_init_script(HELD_STREAM % 3)
@@ -112,6 +114,7 @@ def test_policies_side_by_side(browser: Any, web_address: str) -> None:
         expect(web.page.locator(".column")).to_have_count(2)
 
 
+@pytest.mark.thorough
 def test_an_alternative_is_played(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         web.open("chess", FEN)
@@ -144,6 +147,7 @@ def test_settings_are_sent_and_wrong_ones_are_not(browser: Any, web_address: str
         expect(column.locator(".count")).to_have_text("3 / 3")
 
 
+@pytest.mark.thorough
 def test_flip_turns_the_board_and_the_dream(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         web.open("chess", FEN)
@@ -165,6 +169,7 @@ def test_flip_turns_the_board_and_the_dream(browser: Any, web_address: str) -> N
         web.wait_moves("Nxe5")
 
 
+@pytest.mark.thorough
 def test_a_reload_forgets_nothing(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         web.open("chess", FEN)
@@ -188,6 +193,7 @@ def test_a_reload_forgets_nothing(browser: Any, web_address: str) -> None:
         other.wait_status("Black to move")
 
 
+@pytest.mark.thorough
 def test_dark_follows_the_system_and_the_switch(browser: Any, web_address: str) -> None:
     def brightness(web: Any) -> float:
         colour = web.page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
@@ -219,6 +225,7 @@ def test_the_board_and_a_dream_are_in_sight_when_the_page_is_opened(browser: Any
             assert box["y"] + box["height"] <= look["viewport"]["height"], part
 
 
+@pytest.mark.thorough
 def test_a_phone_shows_everything_without_scrolling_sideways(browser: Any, web_address: str) -> None:
     with tab(browser, web_address, {**PHONE, "reduced_motion": "reduce"}) as web:
         for game in ("shogi", "chess"):

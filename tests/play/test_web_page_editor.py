@@ -83,6 +83,7 @@ def test_a_chess_position_is_set_up_with_the_mouse(browser: Any, web_address: st
         expect(web.place(chess_place("d8"))).to_have_attribute("aria-label", "d8 empty")
 
 
+@pytest.mark.thorough
 def test_a_shogi_position_is_set_up_by_keys(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         opened(web, "shogi", "4k4/9/9/9/9/9/9/9/4K4 b - 1")
@@ -112,7 +113,7 @@ def test_a_shogi_position_is_set_up_by_keys(browser: Any, web_address: str) -> N
         expect(web.page.locator('#board [aria-label="black gold in hand: 1"]')).to_be_visible()
 
 
-@pytest.mark.parametrize("game", [TTT, FOUR])
+@pytest.mark.parametrize("game", [TTT, pytest.param(FOUR, marks=pytest.mark.thorough)])
 def test_stones_are_set_up_with_a_finger(browser: Any, web_address: str, game: str) -> None:
     with tab(browser, web_address, PHONE) as web:
         opened(web, game)
@@ -127,7 +128,7 @@ def test_stones_are_set_up_with_a_finger(browser: Any, web_address: str, game: s
         assert web.fits()
 
 
-@pytest.mark.parametrize("size", list(SIZES))
+@pytest.mark.parametrize("size", [*(pytest.param(s, marks=pytest.mark.thorough) for s in ("desk", "laptop")), "phone"])
 def test_the_editor_is_accessible_and_fits(browser: Any, web_address: str, size: str) -> None:
     with tab(browser, web_address, SIZES[size]) as web:
         opened(web, "shogi")

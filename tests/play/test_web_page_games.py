@@ -37,6 +37,7 @@ def test_scholars_mate_with_the_mouse(browser: Any, web_address: str) -> None:
         web.shoot("chess-mate-mouse")
 
 
+@pytest.mark.thorough
 def test_a_picked_piece_shows_where_it_can_go(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         web.open("chess")
@@ -85,6 +86,7 @@ def test_fools_mate_with_the_keys_alone(browser: Any, web_address: str) -> None:
         web.shoot("chess-mate-keys", full=False)
 
 
+@pytest.mark.thorough
 def test_a_look_that_is_overtaken_says_nothing_any_more(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         web.open("chess", "rnbqkbnr/pppp1ppp/8/4p3/8/5P2/PPPPP1PP/RNBQKBNR w KQkq - 0 2")
@@ -140,6 +142,7 @@ def test_keys_put_back_undo_redo_and_type(browser: Any, web_address: str) -> Non
         assert web.page.locator("#move").get_attribute("aria-invalid") == "true"
 
 
+@pytest.mark.thorough
 def test_every_promotion_is_offered(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         web.open("chess", "7k/P7/8/8/8/8/8/K7 w - - 0 1")
@@ -194,6 +197,7 @@ def test_a_shogi_drop_a_promotion_and_a_declined_one(browser: Any, web_address: 
         expect(web.place(shogi_place("1b"))).to_have_attribute("aria-label", "1b white pawn")
 
 
+@pytest.mark.thorough
 def test_the_hand_is_reached_by_keys(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         web.open("shogi", "4k4/9/4P4/9/9/9/9/9/4K4 b G 1")
@@ -237,6 +241,7 @@ def touch_drag(web: Any, source: int, target: int) -> None:
     session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
 
 
+@pytest.mark.thorough
 def test_who_plays_black_sits_behind_the_black_pieces(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         web.open("chess")
@@ -274,6 +279,7 @@ def test_a_game_of_tic_tac_toe_against_a_policy(browser: Any, web_address: str) 
         web.wait_status("X to move")
 
 
+@pytest.mark.thorough
 def test_policies_play_each_other_until_they_are_held(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         web.open(TTT, first="dreamer", second="random")
@@ -288,7 +294,12 @@ def test_policies_play_each_other_until_they_are_held(browser: Any, web_address:
 
 
 @pytest.mark.parametrize(
-    ("game", "suffix"), [("chess", "PGN"), ("shogi", "KIF"), pytest.param("shogi", "CSA", marks=pytest.mark.thorough)]
+    ("game", "suffix"),
+    [
+        ("chess", "PGN"),
+        pytest.param("shogi", "KIF", marks=pytest.mark.thorough),
+        pytest.param("shogi", "CSA", marks=pytest.mark.thorough),
+    ],
 )
 def test_a_game_is_saved(browser: Any, web_address: str, game: str, suffix: str) -> None:
     with tab(browser, web_address) as web:

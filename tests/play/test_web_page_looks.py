@@ -55,6 +55,7 @@ def scrolled(web: Any) -> float:
     return float(web.page.evaluate("scrollY"))
 
 
+@pytest.mark.thorough
 def test_a_move_leaves_the_page_where_it_is(browser: Any, web_address: str) -> None:
     with tab(browser, web_address, PHONE) as web:
         web.open("chess")
@@ -77,6 +78,7 @@ def test_a_move_leaves_the_page_where_it_is(browser: Any, web_address: str) -> N
         assert abs(column.bounding_box()["y"] - before) < 50, "the page jumped away from what was tapped"
 
 
+@pytest.mark.thorough
 def test_a_long_list_of_moves_shows_the_last_one(browser: Any, web_address: str) -> None:
     with tab(browser, web_address, {"viewport": {"width": 900, "height": 600}}) as web:
         moves = " ".join(["g1f3 g8f6 f3g1 f6g8"] * 40)
@@ -121,6 +123,7 @@ def test_a_look_does_not_stop_the_opponent(browser: Any, web_address: str, how: 
             assert len(asked) == 1, "what was being answered was asked once more"
 
 
+@pytest.mark.thorough
 def test_undo_ends_the_thinking(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         web.open("chess", second="slow")
@@ -139,6 +142,7 @@ def test_undo_ends_the_thinking(browser: Any, web_address: str) -> None:
         web.wait_num_moves(2)
 
 
+@pytest.mark.thorough
 def test_a_dream_does_not_stand_beside_another_decision(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         web.open("chess", FEN)
@@ -161,6 +165,7 @@ def test_a_dream_does_not_stand_beside_another_decision(browser: Any, web_addres
         expect(column.locator(".future svg").first).to_be_visible()
 
 
+@pytest.mark.thorough
 def test_a_column_tells_draws_and_plies_left_where_they_are_known(browser: Any, web_address: str) -> None:
     judged = {**ONLY_A_DECISION, "value": 0.3, "win_probability": 0.65, "wdl": [0.5, 0.3, 0.2], "plies_left": 33.6}
     with tab(browser, web_address) as web:
@@ -212,6 +217,7 @@ def test_a_column_says_which_position_it_is_about_and_loses_no_move(browser: Any
         web.wait_moves(first, reply)
 
 
+@pytest.mark.thorough
 def test_a_typed_moves_error_is_short_and_goes(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         web.open("chess")
@@ -232,6 +238,7 @@ def test_a_typed_moves_error_is_short_and_goes(browser: Any, web_address: str) -
         assert field.get_attribute("aria-invalid") == "false"
 
 
+@pytest.mark.thorough
 def test_an_unlikely_choice_is_explained(browser: Any, web_address: str) -> None:
     def step(number: int, *, masked: bool, policy: dict[str, float]) -> dict[str, Any]:
         first = {"ply": 0, "move": "f1b5", "probability": 0.5, "legal": True, "known": True, "masked": masked}
@@ -258,7 +265,7 @@ def test_an_unlikely_choice_is_explained(browser: Any, web_address: str) -> None
         expect(column.locator(".why")).to_be_empty()
 
 
-@pytest.mark.parametrize("game", ["shogi", TTT])
+@pytest.mark.parametrize("game", ["shogi", pytest.param(TTT, marks=pytest.mark.thorough)])
 def test_a_game_opened_by_its_address_has_a_column(browser: Any, web_address: str, game: str) -> None:
     with tab(browser, web_address) as web:
         web.page.goto(web_address + "#" + urlencode({"game": game}))
@@ -266,6 +273,7 @@ def test_a_game_opened_by_its_address_has_a_column(browser: Any, web_address: st
         expect(web.page.locator(".column")).to_have_count(1)
 
 
+@pytest.mark.thorough
 def test_the_step_keys_know_their_column(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         web.open("chess", FEN)
@@ -289,6 +297,7 @@ def test_the_step_keys_know_their_column(browser: Any, web_address: str) -> None
         web.settle()
 
 
+@pytest.mark.thorough
 def test_the_imagined_boards_take_the_room_that_there_is(browser: Any, web_address: str) -> None:
     with tab(browser, web_address, {**DESK, "viewport": {"width": 1280, "height": 720}}) as web:
         web.open("chess", FEN)

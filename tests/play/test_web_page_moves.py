@@ -60,7 +60,9 @@ def test_arrow_keys_go_through_the_moves(browser: Any, web_address: str) -> None
         at_ply(web, 5)
 
 
-@pytest.mark.parametrize("text", ["1. e4 e5 2. Nf3 Nc6 3. Bb5 a6", PGN], ids=["moves", "pgn"])
+@pytest.mark.parametrize(
+    "text", [pytest.param("1. e4 e5 2. Nf3 Nc6 3. Bb5 a6", marks=pytest.mark.thorough), PGN], ids=["moves", "pgn"]
+)
 def test_a_game_is_pasted(browser: Any, web_address: str, text: str) -> None:
     with tab(browser, web_address) as web:
         opened(web, text)
@@ -68,6 +70,7 @@ def test_a_game_is_pasted(browser: Any, web_address: str, text: str) -> None:
         at_ply(web, 6)
 
 
+@pytest.mark.thorough
 def test_a_kif_in_shift_jis_is_opened(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         web.page.goto(web_address)
@@ -93,6 +96,7 @@ def test_a_wrong_game_is_explained_in_the_dialogue(browser: Any, web_address: st
             expect(web.page.locator("#new-error")).to_contain_text(words)
 
 
+@pytest.mark.thorough
 def test_the_right_button_draws_arrows(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         web.open("chess")
@@ -128,6 +132,7 @@ def evaluated(web: WebPage, chances: list[float]) -> None:
     web.page.route("**/api/decide", answer)
 
 
+@pytest.mark.thorough
 def test_the_evaluation_along_the_game(browser: Any, web_address: str) -> None:
     chances = [0.5, 0.52, 0.5, 0.55, 0.2, 0.25, 0.3]
     with tab(browser, web_address) as web:
@@ -148,6 +153,7 @@ def test_the_evaluation_along_the_game(browser: Any, web_address: str) -> None:
         expect(web.page.locator("#graph")).to_be_hidden()  # another game than the one that was evaluated
 
 
+@pytest.mark.thorough
 def test_a_finished_game_ends_with_its_result(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         said: list[str] = []
@@ -161,6 +167,7 @@ def test_a_finished_game_ends_with_its_result(browser: Any, web_address: str) ->
         assert said == []  # nothing was asked that the server had to refuse
 
 
+@pytest.mark.thorough
 def test_a_policy_without_values_says_so(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         opened(web, "1. e4 e5")
@@ -169,6 +176,7 @@ def test_a_policy_without_values_says_so(browser: Any, web_address: str) -> None
         expect(web.page.locator("#graph")).to_be_hidden()
 
 
+@pytest.mark.thorough
 def test_a_picture_is_saved(browser: Any, web_address: str) -> None:
     image = pytest.importorskip("PIL.Image", reason="needs the extra [show]")
     with tab(browser, web_address) as web:
@@ -197,6 +205,7 @@ window.AudioContext = class extends AudioContext {
 """
 
 
+@pytest.mark.thorough
 def test_sounds_are_off_until_they_are_switched_on(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         web.page.add_init_script(COUNTED_TONES)
@@ -225,7 +234,9 @@ def test_the_link_opens_the_position(browser: Any, web_address: str) -> None:
         other.wait_moves(*LABELS)
 
 
-@pytest.mark.parametrize("look", [DESK, pytest.param(SIZES["laptop"], marks=pytest.mark.thorough), PHONE], ids=SIZES)
+@pytest.mark.parametrize(
+    "look", [*(pytest.param(SIZES[s], marks=pytest.mark.thorough) for s in ("desk", "laptop")), PHONE], ids=SIZES
+)
 def test_nothing_is_out_of_place(browser: Any, web_address: str, look: Any) -> None:
     with tab(browser, web_address, look) as web:
         evaluated(web, [0.5, 0.52, 0.5, 0.55, 0.2, 0.25, 0.3])

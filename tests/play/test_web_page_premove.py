@@ -49,6 +49,7 @@ def test_a_legal_move_is_played_in_its_turn(browser: Any, web_address: str) -> N
         waiting(web, 0)
 
 
+@pytest.mark.thorough
 def test_an_illegal_move_is_dropped(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         thinking(web, "chess", chess_place("e2"), chess_place("e4"))
@@ -61,7 +62,7 @@ def test_an_illegal_move_is_dropped(browser: Any, web_address: str) -> None:
         assert "cannot be played" in web.live
 
 
-@pytest.mark.parametrize("how", ["escape", "right button"])
+@pytest.mark.parametrize("how", ["escape", pytest.param("right button", marks=pytest.mark.thorough)])
 def test_it_is_taken_back(browser: Any, web_address: str, how: str) -> None:
     with tab(browser, web_address) as web:
         thinking(web, "chess", chess_place("e2"), chess_place("e4"))
@@ -78,6 +79,7 @@ def test_it_is_taken_back(browser: Any, web_address: str, how: str) -> None:
         web.wait_status("White to move")
 
 
+@pytest.mark.thorough
 def test_undo_drops_it_and_a_stone_goes_where_it_was_put(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         thinking(web, "chess", chess_place("e2"), chess_place("e4"))

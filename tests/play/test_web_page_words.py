@@ -175,6 +175,7 @@ def test_the_language_is_the_browsers_until_one_is_chosen(browser: Any, web_addr
         web.wait_status("後手の手番")
 
 
+@pytest.mark.thorough
 def test_an_end_is_told_in_japanese(browser: Any, web_address: str) -> None:
     with tab(browser, web_address, {**DESK, **JAPANESE}) as web:
         web.open("chess", "rnbqkbnr/pppp1ppp/8/4p3/6P1/5P2/PPPPP2P/RNBQKBNR b KQkq - 0 2")
@@ -183,7 +184,7 @@ def test_an_end_is_told_in_japanese(browser: Any, web_address: str) -> None:
         assert "黒の勝ち" in web.live
 
 
-@pytest.mark.parametrize("size", list(SIZES))
+@pytest.mark.parametrize("size", [*(pytest.param(s, marks=pytest.mark.thorough) for s in ("desk", "laptop")), "phone"])
 def test_the_japanese_page_is_accessible_and_fits(browser: Any, web_address: str, size: str) -> None:
     with tab(browser, web_address, {**SIZES[size], **JAPANESE}) as web:
         web.open("shogi")
