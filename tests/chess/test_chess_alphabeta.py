@@ -205,6 +205,7 @@ def test_the_table_changes_nothing_whatever_the_past() -> None:
         assert with_table.score == without.score, (GAME.format(state), [m.uci() for m in state.moves])
 
 
+@pytest.mark.thorough
 def test_a_search_that_is_cut_keeps_the_last_finished_move() -> None:
     """The root comes again inside the tree, where another move is best; that once decided what was looked at first."""
 

@@ -421,6 +421,7 @@ def test_a_flipped_byte_in_a_table_is_never_a_crash(tmp_path: Path) -> None:
     assert all(path.name in message for message in messages)
 
 
+@pytest.mark.thorough
 def test_memory_does_not_grow_with_a_table(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     names = [random.Random(i).randbytes(2000).hex() for i in range(4000)]

@@ -180,7 +180,9 @@ def test_the_sampler_plays_with_saved_weights(
     assert "left_to_right" in (tmp_path / "a.json").read_text()
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.thorough] * (name == "low_rank")) for name in POLICIES]
+)
 def test_each_plays_as_an_engine(name: str, policies: dict[str, Path]) -> None:
     with Session("--policy", str(policies[name])) as engine:
         options = engine.ask("uci", until="uciok")
@@ -282,6 +284,7 @@ def test_broken_games_and_policies_are_listed_beside_the_others(site: Path, tmp_
     assert "not installed" in policies["samplers.nobody"]["error"]
 
 
+@pytest.mark.thorough
 def test_the_page_names_what_it_cannot_offer(site: Path) -> None:
     pytest.importorskip("starlette", reason="needs the extra [web]")
     from tests.play.web_server import serving

@@ -355,6 +355,7 @@ def test_a_signal_ends_the_work_and_says_how_to_go_on(tmp_path, fake_engine, num
         assert not Path(f"/proc/{pid}").exists()
 
 
+@pytest.mark.thorough
 def test_nohup_stays_in_force(tmp_path, fake_engine) -> None:
     engine = fake_engine(sleep_s=0.02)
     words = ["data", "selfplay", "--game", "chess", "--games", "1", "--max-plies", "20", "--horizon", "1"]

@@ -160,6 +160,7 @@ def test_random_openings_differ_and_run_out() -> None:
 # The same games whoever plays them.
 
 
+@pytest.mark.thorough
 def test_results_do_not_depend_on_the_number_of_processes(tmp_path: Path) -> None:
     one = run_tournament(config(), FOUR, tmp_path / "one", workers=1)
     two = run_tournament(config(), FOUR, tmp_path / "two", workers=2)

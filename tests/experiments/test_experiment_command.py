@@ -285,6 +285,7 @@ def test_every_data_set_that_cells_train_on_is_made(
     assert len(json.loads((tmp_path / "out" / "small.json").read_text())["cells"]) == 2
 
 
+@pytest.mark.thorough
 def test_published_numbers_stand_beside_their_metric_and_futures_are_drawn(tmp_path: Path, data: Path) -> None:
     pytest.importorskip("matplotlib")
     learner = {"learner.kind": "diffusion", "learner.horizon": 2, "learner.process": {"kind": "absorbing"}}
@@ -336,6 +337,7 @@ def test_a_budget_that_no_run_reached_is_said(tmp_path: Path, data: Path, capsys
     assert "no run reached the budget" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_other_data_is_not_mixed_in(tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     axes = {"method": {"S-A": {"learner.kind": "one_step"}}}
     options: dict[str, Any] = {"axes": axes, "compare": [], "plots": [], "published": {}}

@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -212,7 +213,8 @@ def web_targets() -> Iterator[Target]:
     from genpolicy_play.web.queue import DecisionQueue
 
     app = make_app(make_catalog(["random"], ["chess", "shogi", CONNECT]), DecisionQueue(), Hosts("127.0.0.1"))
-    loop = asyncio.new_event_loop()
+    # A thread of its own: browser tests leave a loop running in this one.
+    apart, loop = ThreadPoolExecutor(1), asyncio.new_event_loop()
 
     def ask(path: str, body: bytes) -> tuple[int, bytes]:
         headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
@@ -232,7 +234,7 @@ def web_targets() -> Iterator[Target]:
         async def send(message: dict[str, Any]) -> None:
             said.append(message)
 
-        loop.run_until_complete(app(scope, receive, send))  # type: ignore[arg-type]
+        apart.submit(loop.run_until_complete, app(scope, receive, send)).result()  # type: ignore[arg-type]
         status = said[0]["status"]
         assert status < 500, f"status {status}: {said[1:2]}"
         content = b"".join(message.get("body", b"") for message in said)

@@ -185,6 +185,7 @@ def test_without_a_mask_an_illegal_draw_is_no_move_of_the_line(shogi_data: Datas
     assert all(d.line == (d.move,) for d in masked)
 
 
+@pytest.mark.thorough
 def test_draws_follow_the_classifier() -> None:
     """2,000 draws at temperature 1 against the softmax: chi-square of the 30 legal moves and the rest."""
     policy = learner(preset="classifier").policy().with_options(temperature=1.0, batch_size=500)

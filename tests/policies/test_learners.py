@@ -71,6 +71,7 @@ def test_diffusion_fits_32_chess_records(chess_data: Dataset) -> None:
     check_learner(lambda: diffusion(game, **options), chess_data, max_updates=500, lr=1e-2)
 
 
+@pytest.mark.thorough
 def test_tied_labels_are_all_right_in_the_check(connect_data: Dataset) -> None:
     game = genpolicy.load_game(CONNECT)
     check_learner(lambda: one_step(game, network=TINY), connect_data, max_updates=400, lr=5e-3)

@@ -120,6 +120,7 @@ def test_the_first_action_is_decided_by_the_first_call() -> None:
     assert full.stats["network_calls"] == policy.learner.layout.length - game.tokens.length
 
 
+@pytest.mark.thorough
 def test_draws_follow_the_model() -> None:
     """20,000 first moves drawn at temperature 1 against the marginal: chi-squared of 8 degrees, 0.1 % point."""
     policy = autoregressive(horizon=1).policy().with_options(temperature=1.0, batch_size=2000)

@@ -153,7 +153,7 @@ TIC_TAC_TOE_SIMULATIONS = {"even": 1200, "heuristic": 150}
 
 
 @pytest.mark.parametrize("evaluator", TIC_TAC_TOE_SIMULATIONS)
-@pytest.mark.parametrize("leaves", [1, 8])
+@pytest.mark.parametrize("leaves", [1, pytest.param(8, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("side", [0, 1])
 def test_never_loses_at_tic_tac_toe(side: int, leaves: int, evaluator: str) -> None:
     game = genpolicy.load_game(TIC_TAC_TOE)

@@ -422,6 +422,7 @@ def test_a_signal_saves_and_says_how_to_go_on(
     assert int(found[1]) in steps(out)
 
 
+@pytest.mark.thorough
 def test_a_terminal_that_is_gone_still_leaves_a_checkpoint(data: Dataset, tmp_path: Path, toy_path: Path) -> None:
     """The window is closed: the system sends SIGHUP, and whatever is said from then on is an error of its own."""
     pty = pytest.importorskip("pty")
