@@ -68,8 +68,8 @@ def make_server(app: ASGIApp) -> uvicorn.Server:
         uvicorn.Config(
             app,
             http=LimitedProtocol,
-            # asyncio accepts as many connections at once, before one of them can be closed.
-            backlog=min(BACKLOG, max_connections()),
+            # asyncio accepts as many connections at once, and a second and a third time before it closes one of them.
+            backlog=min(BACKLOG, max_connections() // 3 + 1),
             ws="none",
             lifespan="off",
             log_level="error",
