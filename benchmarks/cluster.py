@@ -9,39 +9,29 @@ Starting Ray and the engines is not counted; it is printed.
 from __future__ import annotations
 
 import argparse
-import os
-import platform
-import random
-import statistics
 import time
 from collections.abc import Generator
 from typing import Any
 
+from positions import random_positions
+from ratios import describe, rate, ratio
+
 import genpolicy
 from genpolicy.data.oracle import Line, Oracle
-from genpolicy.machine import commit
 from genpolicy_common.cluster import open_cluster
 from genpolicy_engines.oracle import EngineOracle, find_engine
 from genpolicy_labelling.cluster_oracle import ClusterOracle
 from genpolicy_labelling.label import BLOCK_RECORDS
 
-
-def positions(number: int, seed: int = 0) -> list[Any]:
-    """Positions after 6 to 60 random moves from the initial one, all with legal moves."""
-    game, draw = genpolicy.load_game("chess"), random.Random(seed)
-    states: list[Any] = []
-    while len(states) < number:
-        state = game.parse()
-        for _ in range(draw.randint(6, 60)):
-            if game.outcome(state) is not None:
-                break
-            state = game.play(state, draw.choice(game.legal(state).tolist()))
-        if game.outcome(state) is None:
-            states.append(game.parse(game.format(state)))
-    return states
+RUN = {
+    "rounds": "--rounds",
+    "quick": ["--rounds", "2", "--nodes", "400", "--positions", "64"],
+    "packages": ["ray"],
+    "programs": ["stockfish"],
+}
 
 
-def rate(oracle: Oracle, states: list[Any], horizon: int) -> float:
+def labelled_rate(oracle: Oracle, states: list[Any], horizon: int) -> float:
     """Positions a second, in blocks as labelling has them."""
 
     def task(state: Any) -> Generator[Any, Line, None]:
@@ -63,26 +53,27 @@ def main() -> None:
     parser.add_argument("--horizon", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
-    game, states = genpolicy.load_game("chess"), positions(arguments.positions)
+    game = genpolicy.load_game("chess")
+    states = [game.parse(game.format(state)) for state in random_positions(game, arguments.positions)]
     spelling = f"{find_engine(arguments.engine)}?nodes={arguments.nodes}"
     options = {"engine": find_engine(arguments.engine), "nodes": arguments.nodes, "processes": 2}
     began = time.perf_counter()
     cluster = open_cluster("local", 2)
     with ClusterOracle(spelling, game, cluster, single=True) as there, EngineOracle(game, **options) as here:
-        print(
-            f"{here.name}, {arguments.nodes} nodes a search, {arguments.positions} positions, {os.cpu_count()} cores, "
-            f"load {os.getloadavg()[0]:.1f}, Python {platform.python_version()}, commit {commit()}; Ray and its first "
-            f"worker started in {time.perf_counter() - began:.1f} s"
+        describe(
+            f"{here.name}, {arguments.nodes} nodes a search, {arguments.positions} positions; Ray and its first worker "
+            f"started in {time.perf_counter() - began:.1f} s"
         )
         for oracle in (there, here):
-            rate(oracle, states[:64], arguments.horizon)
-        rows = []
+            labelled_rate(oracle, states[:64], arguments.horizon)
+        done: dict[str, list[float]] = {"there": [], "here": []}
         for number in range(arguments.rounds):
             pair: list[tuple[str, Oracle]] = [("there", there), ("here", here)]
-            done = {name: rate(oracle, states, arguments.horizon) for name, oracle in pair[:: 1 - 2 * (number % 2)]}
-            rows.append((done["here"], done["there"], done["there"] / done["here"]))
-    for name, values in zip(("local, positions/s", "Ray, positions/s", "ratio"), zip(*rows, strict=True), strict=True):
-        print(f"{name:20} {statistics.median(values):8.3f}  ({min(values):.3f} to {max(values):.3f})")
+            for name, oracle in pair[:: 1 - 2 * (number % 2)]:
+                done[name].append(labelled_rate(oracle, states, arguments.horizon))
+    rate("local", done["here"], "positions/s")
+    rate("Ray", done["there"], "positions/s")
+    ratio("Ray over local processes", done["there"], done["here"], rates=True)
 
 
 if __name__ == "__main__":

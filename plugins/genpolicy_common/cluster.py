@@ -11,6 +11,7 @@ is then asked of another worker; that is the caller's part.
 
 from __future__ import annotations
 
+import functools
 import hmac
 import importlib.metadata
 import os
@@ -20,8 +21,8 @@ import selectors
 import socket
 import time
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -53,6 +54,7 @@ class Versions:
     python: str
 
     @staticmethod
+    @functools.cache  # git is asked for the commit, which must not be done for each of a thousand workers
     def here() -> Versions:
         """Those of this process."""
         version = importlib.metadata.version("genpolicy")
@@ -125,6 +127,9 @@ class Cluster(ABC):
         self._strangers: dict[socket.socket, tuple[float, bytearray]] = {}
         """Since when, and what they have sent of a token."""
         self._by_pipe: dict[Connection, Worker] = {}
+        self._readable: deque[Any] = deque()
+        """What the last look at all connections found to read. To look again for each message would take time in
+        proportion to the square of the number of workers."""
         self._looked = self._accompanied = time.monotonic()
         """When workers were last looked after, and when one was last connected."""
         self._count = 0
@@ -141,6 +146,10 @@ class Cluster(ABC):
     @abstractmethod
     def _end_of(self, handle: Any) -> str | None:
         """Why a worker has ended; None while it waits or runs."""
+
+    def _ended(self, handles: Sequence[Any]) -> Collection[Any]:
+        """Those of some workers that may have ended; where to ask for each takes long, a cluster asks for all."""
+        return handles
 
     @abstractmethod
     def _kill(self, handle: Any) -> None:
@@ -175,14 +184,17 @@ class Cluster(ABC):
         limit = time.monotonic() + (float("inf") if timeout_s is None else timeout_s)
         came = False
         while not came:
-            wait_s = max(0.0, min(limit - time.monotonic(), self._looked + LOOK_S - time.monotonic()))
-            for key, _ in self._selector.select(wait_s):
-                if key.fileobj is self._listener:
+            if not self._readable:
+                wait_s = max(0.0, min(limit - time.monotonic(), self._looked + LOOK_S - time.monotonic()))
+                self._readable.extend(key.fileobj for key, _ in self._selector.select(wait_s))
+            while self._readable:
+                each = self._readable.popleft()
+                if each is self._listener:
                     self._accept()
-                elif (worker := self._by_pipe.get(key.data)) is not None:
+                elif (worker := self._by_pipe.get(each)) is not None:
                     came = True
                     yield self._receive(worker)
-                elif (known := self._meet(key.data)) is not None:
+                elif each in self._strangers and (known := self._meet(each)) is not None:
                     came = True
                     yield known
             if time.monotonic() >= self._looked + LOOK_S:
@@ -202,6 +214,7 @@ class Cluster(ABC):
         for stranger in self._strangers:
             stranger.close()
         self._strangers.clear()
+        self._readable.clear()
         self._selector.close()
         self._listener.close()
 
@@ -262,8 +275,9 @@ class Cluster(ABC):
             stranger.close()
         if self._by_pipe:
             self._accompanied = now
+        ended = self._ended([worker.handle for worker in self.workers])
         for token, worker in list(self._expected.items()):
-            if (why := self._end_of(worker.handle)) is not None:
+            if worker.handle in ended and (why := self._end_of(worker.handle)) is not None:
                 del self._expected[token]
                 yield worker, Lost(why)
             elif now - max(worker.begun, self._accompanied) > PATIENCE_S:
@@ -273,7 +287,12 @@ class Cluster(ABC):
                 )
         for worker in list(self._by_pipe.values()):
             assert worker.pipe is not None
-            if not worker.pipe.poll() and (why := self._end_of(worker.handle)) is not None and not worker.pipe.poll():
+            if (
+                worker.handle in ended
+                and not worker.pipe.poll()
+                and (why := self._end_of(worker.handle)) is not None
+                and not worker.pipe.poll()
+            ):
                 self._forget(worker)
                 yield worker, Lost(why)
 
@@ -360,8 +379,14 @@ class Crew:
 
 def named(error: Exception, who: str) -> Exception:
     """The same kind of error with the worker's name before its text."""
-    if len(error.args) == 1 and isinstance(error.args[0], str):
+    if isinstance(error, OSError) and error.filename is not None:
+        error.filename = f"worker {who}: {error.filename}"
+    elif isinstance(error, OSError) and error.strerror is not None:
+        error.strerror = f"worker {who}: {error.strerror}"
+    elif len(error.args) == 1 and isinstance(error.args[0], str):
         error.args = (f"worker {who}: {error.args[0]}",)
+    else:
+        return ClusterError(f"worker {who}: {type(error).__name__}: {error}")
     return error
 
 
@@ -393,8 +418,8 @@ def work_for(address: tuple[str, int], token: bytes, target: Callable[..., None]
     connected.settimeout(None)
     connected.sendall(token)
     with _as_pipe(connected) as pipe:
-        pipe.send(Hello(Versions.here(), socket.gethostname(), os.getpid()))
         try:
+            pipe.send(Hello(Versions.here(), socket.gethostname(), os.getpid()))
             target(pipe, *arguments)
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return  # the command is gone
@@ -417,4 +442,13 @@ def sendable(error: Exception) -> Exception:
 def _as_pipe(connected: socket.socket) -> Connection:
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    # A machine that loses power in the middle of a message would be waited for: two hours, by the usual settings.
+    for name, seconds in (
+        ("TCP_KEEPIDLE", 30),
+        ("TCP_KEEPINTVL", 10),
+        ("TCP_KEEPCNT", 6),
+        ("TCP_USER_TIMEOUT", 90_000),
+    ):
+        if (option := vars(socket).get(name)) is not None:
+            connected.setsockopt(socket.IPPROTO_TCP, option, seconds)
     return Connection(connected.detach())

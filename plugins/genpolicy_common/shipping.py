@@ -96,6 +96,6 @@ def _decoded(text: str) -> str:
     return text
 
 
-def cache() -> Path:
-    """Where a worker keeps the policies that it was sent: ``genpolicy/policies`` in the user's folder of caches."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "genpolicy" / "policies"
+def cache(kind: str = "policies") -> Path:
+    """Where a worker keeps what it was sent: ``genpolicy/policies`` in the user's folder of caches, for policies."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "genpolicy" / kind

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import platform
 import shlex
@@ -16,6 +17,8 @@ import torch
 from genpolicy.errors import ConfigError
 from genpolicy.files import full_disk_named, write_atomic
 from genpolicy.machine import commit
+from genpolicy_common.arguments import add_cluster
+from genpolicy_common.cluster import open_cluster
 from genpolicy_common.tables import write_json
 from genpolicy_common.train import take_settings_anywhere
 from genpolicy_experiments import plots, stored, tables
@@ -50,6 +53,7 @@ def add_parser(subparsers: Any) -> None:
         help="folder of the runs (default: OUT/runs); experiments that share it share their common runs",
     )
     parser.add_argument("--parallel", type=int, metavar="N", help="runs at once (default: as many as the cores allow)")
+    add_cluster(parser)
     parser.add_argument("--table-only", action="store_true", help="make no runs; tabulate the finished ones")
     parser.add_argument("--plan", action="store_true", help="list the runs and their state, and stop")
     parser.set_defaults(run=run)
@@ -83,7 +87,11 @@ def run(arguments: argparse.Namespace) -> int:
     failed = []
     if not arguments.table_only:
         try:
-            failed = runner.run(parallel=arguments.parallel)
+            with contextlib.ExitStack() as stack:
+                cluster = None
+                if arguments.cluster is not None:
+                    cluster = stack.enter_context(open_cluster(arguments.cluster, arguments.parallel))
+                failed = runner.run(parallel=arguments.parallel, cluster=cluster)
         except KeyboardInterrupt:
             print(f"\nstopped; finished runs are safe in {runner.runs}; the same command resumes", file=sys.stderr)
             raise
@@ -94,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
 def command_line(arguments: argparse.Namespace) -> str:
     """The command that makes the same table anew, without ``--table-only``, which would make no runs."""
     words = ["genpolicy", "experiment", str(arguments.file), *arguments.overrides]
-    for option in ("out", "runs", "parallel"):
+    for option in ("out", "runs", "cluster", "parallel"):
         if (value := getattr(arguments, option)) is not None:
             words += [f"--{option}", str(value)]
     return shlex.join(words)

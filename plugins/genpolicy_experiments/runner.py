@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from genpolicy.errors import ConfigError, DatasetError
 from genpolicy.files import write_atomic
 from genpolicy.machine import num_cores
 from genpolicy.shipped import data_folder
+from genpolicy_common.cluster import Cluster
 from genpolicy_common.store import FolderLock
 from genpolicy_experiments import possible, stored
 from genpolicy_experiments.description import Cell, Experiment, PlannedRun, digest
@@ -141,7 +142,7 @@ class Runner:
             )
         for command in source.make:
             arguments = shlex.split(command.replace("{folder}", source.folder))
-            self._say(f"genpolicy {' '.join(arguments)}")
+            self.say(f"genpolicy {' '.join(arguments)}")
             call = (
                 f"import sys; from genpolicy_experiments.stored import follow_parent; follow_parent({os.getpid()}); "
                 "from genpolicy.cli import main; sys.exit(main())"
@@ -197,8 +198,12 @@ class Runner:
                 why = "is a file, not a folder" if folder.is_file() else error.strerror or error
                 raise ConfigError(f"{folder}: {why}; name another folder with {option}") from error
 
-    def run(self, *, parallel: int | None = None) -> list[Job]:
+    def run(self, *, parallel: int | None = None, cluster: Cluster | None = None) -> list[Job]:
         """Make the missing runs and measurements.
+
+        Args:
+            parallel: Runs at once on this machine.
+            cluster: Where the runs are made, in place of this machine; it is closed in the end.
 
         Returns:
             The jobs that failed.
@@ -206,6 +211,7 @@ class Runner:
         Raises:
             LockedError: another process runs an experiment in the same folder.
             KeyboardInterrupt: interrupted; the runs have saved their state.
+            ClusterError: workers of the cluster die one after the other.
         """
         self.require_folders()
         folders = [(self.out, "--out"), *([(self.runs, "--runs")] if self._is_shared else [])]
@@ -217,32 +223,41 @@ class Runner:
             for job in jobs:
                 self._prepare(job)
             waiting = [job for job in jobs if not job.is_done]
-            possible.require(self.experiment, [(job.run, job.plays) for job in waiting], self._say)
+            possible.require(self.experiment, [(job.run, job.plays) for job in waiting], self.say)
             done = len(jobs) - len(waiting)
             if done:
                 self.console.print(f"{done} of {len(jobs)} runs are finished already")
-            self._work(waiting, len(jobs), done, parallel or self._at_once())
+            if cluster is None:
+                self._work(waiting, len(jobs), done, parallel or self._at_once())
+            else:
+                from genpolicy_experiments.on_cluster import make_runs
+
+                with self._progress(len(jobs), done) as show:
+                    make_runs(self, waiting, cluster, show)
             return [job for job in jobs if not job.is_done]
 
     def _prepare(self, job: Job) -> None:
         """Name damaged results, which are made anew, and set a run of other data aside."""
         for problem in job.problems():
-            self._say(f"{problem}; made anew")
+            self.say(f"{problem}; made anew")
         if not job.is_of_other_data:
             return
         names = (f"{job.folder.name}{OTHER_DATA}{'' if n == 1 else n}" for n in itertools.count(1))
         aside = next(path for path in map(job.folder.with_name, names) if not path.exists())
         job.folder.rename(aside)
-        self._say(f"  it is kept as {aside}, which can be deleted")
+        self.say(f"  it is kept as {aside}, which can be deleted")
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
+        """Print a line on stderr."""
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def _at_once(self) -> int:
         file = self.experiment.file
         return file.parallel or max(1, num_cores() // file.threads)
 
-    def _work(self, waiting: list[Job], total: int, done: int, parallel: int) -> None:
+    @contextlib.contextmanager
+    def _progress(self, total: int, done: int) -> Iterator[Callable[[Iterable[str], int], None]]:
+        """A bar; what it is shown by: the names of the runs in progress, and how many more have ended."""
         progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -252,22 +267,26 @@ class Runner:
             console=self.console,
             disable=not self.console.is_terminal,
         )
-        queue = list(waiting)
         with progress:
             task = progress.add_task(self.experiment.name, total=total, completed=done)
+
+            def show(names: Iterable[str], ended: int = 0) -> None:
+                progress.update(task, advance=ended, description="; ".join(names)[:60] or self.experiment.name)
+
+            yield show
+
+    def _work(self, waiting: list[Job], total: int, done: int, parallel: int) -> None:
+        queue = list(waiting)
+        with self._progress(total, done) as show:
             while queue or self._live:
                 while queue and len(self._live) < parallel:
-                    self._require_versions()
                     self._start(queue.pop(0))
                 time.sleep(0.2)
-                for process, job in list(self._live.values()):
-                    if process.poll() is None:
-                        continue
+                ended = [(process, job) for process, job in self._live.values() if process.poll() is not None]
+                for process, job in ended:
                     del self._live[process.pid]
-                    self._ended(process.returncode, job)
-                    progress.advance(task)
-                names = "; ".join(job.run.name for _, job in self._live.values())
-                progress.update(task, description=names[:60] or self.experiment.name)
+                    self.ended(process.returncode, job)
+                show((job.run.name for _, job in self._live.values()), len(ended))
 
     def _require_versions(self) -> None:
         """Check that the data still has the version of the runs' keys.
@@ -278,11 +297,17 @@ class Runner:
         for folder in self.experiment.data_folders():
             stored.require_version(folder, self.experiment.checksum(folder))
 
-    def _start(self, job: Job) -> None:
+    def begin(self, job: Job) -> dict[str, Any]:
+        """Prepare the folder of a run that is about to be made, and describe the run to the process that makes it.
+
+        Raises:
+            DatasetError: the data is no longer that of the runs' keys.
+        """
+        self._require_versions()
         job.folder.mkdir(parents=True, exist_ok=True)
         (job.folder / stored.FAILED).unlink(missing_ok=True)
         file = self.experiment.file
-        description = {
+        return {
             "name": job.run.name,
             "parent": os.getpid(),
             "folder": str(job.folder / stored.RUN),
@@ -293,21 +318,14 @@ class Runner:
             "plays": job.plays,
             "results": str(job.folder),
         }
-        write_atomic(job.folder / stored.JOB, json.dumps(description, indent=2).encode())
-        threads = str(file.threads)
-        environment = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
-        with (job.folder / stored.LOG).open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "genpolicy_experiments.worker", str(job.folder / stored.JOB)],
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                env=environment,
-                start_new_session=True,  # Ctrl-C at the terminal is passed on by this process, once
-            )
+
+    def _start(self, job: Job) -> None:
+        write_atomic(job.folder / stored.JOB, json.dumps(self.begin(job), indent=2).encode())
+        process = stored.start(job.folder / stored.JOB, self.experiment.file.threads)
         self._live[process.pid] = (process, job)
 
-    def _ended(self, status: int, job: Job) -> None:
+    def ended(self, status: int, job: Job, where: str = "") -> None:
+        """Note why a run has failed, if it has; ``where`` begins the message."""
         if job.is_done:  # nothing is missing, whatever ended the process afterwards
             return
         self._require_versions()  # changed data would end all other runs, too
@@ -315,8 +333,9 @@ class Runner:
         error = " ".join(line.strip() for line in lines[-LAST_LINES:])[-400:] or f"ended with status {status}"
         if status < 0:
             error = f"killed by signal {signal.Signals(-status).name}; {error}"
+        error = where + error
         write_atomic(job.folder / stored.FAILED, json.dumps({"error": error, "status": status}).encode())
-        self._say(f"failed: {job.run.name}: {error}\n  {job.folder / stored.LOG}")
+        self.say(f"failed: {job.run.name}: {error}\n  {job.folder / stored.LOG}")
 
     @contextlib.contextmanager
     def _stopping(self) -> Iterator[None]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -190,15 +192,30 @@ def require_version(folder: str | Path, checksum: str | None, *, actual: str | N
         )
 
 
-def follow_parent(parent: int) -> None:
+def start(job: Path, threads: int) -> subprocess.Popen[bytes]:
+    """Start the process that makes a run, as a file describes it; its output goes to the log beside that."""
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+    with job.with_name(LOG).open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "genpolicy_experiments.worker", str(job)],
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,  # Ctrl-C at the terminal is passed on by the process that starts it, once
+        )
+
+
+def follow_parent(parent: int, is_wanted: Callable[[], bool] = lambda: True) -> None:
     """End this process when the one that started it is gone, as after a SIGKILL.
 
     Args:
         parent: Id of that process, which this one could not find out if the other ended before.
+        is_wanted: Whether its work is still wanted, by other signs.
     """
 
     def watch() -> None:
-        while os.getppid() == parent:
+        while os.getppid() == parent and is_wanted():
             time.sleep(1.0)
         os.kill(os.getpid(), signal.SIGTERM)
 

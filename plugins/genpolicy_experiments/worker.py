@@ -49,16 +49,25 @@ BOUND_DRAWS = 4
 def main(arguments: list[str]) -> int:
     """Run a job file."""
     job = json.loads(Path(arguments[0]).read_text())
-    stored.follow_parent(job.get("parent", os.getppid()))
+    stored.follow_parent(job.get("parent", os.getppid()), lambda: is_wanted(job))
     # The process of a command that was killed may still be saving its last checkpoint.
     with FolderLock(Path(job["results"]), "makes a run", "choose another folder", wait=True):
         return _work(job)
 
 
+def is_wanted(job: dict[str, Any]) -> bool:
+    """Whether a worker of a cluster still makes the run: its command names another one when it takes that for lost."""
+    try:
+        now = stored.read_mapping(Path(job["results"]) / stored.JOB)
+        return bool(now.get("place") == job.get("place"))
+    except (OSError, stored.DamagedError):
+        return True
+
+
 def _work(job: dict[str, Any]) -> int:
     folder, results, evaluate = Path(job["folder"]), Path(job["results"]), job["evaluate"]
     config = structured(RunConfig, {**job["config"], "out": str(folder)})
-    config = setup.as_begun(config, _other_seeds(job, results))
+    config = setup.as_begun(config, other_seeds(job, results))
     versions = job.get("records", {})
     trained = _train(config, job["budget"], results, folder, versions.get("trained_on"))
     policy = load_policy(folder / POLICY_FOLDER)
@@ -77,7 +86,7 @@ def _work(job: dict[str, Any]) -> int:
     return 0
 
 
-def _other_seeds(job: dict[str, Any], results: Path) -> Iterator[Path]:
+def other_seeds(job: dict[str, Any], results: Path) -> Iterator[Path]:
     """Configurations of the finished runs that differ from this one in the seed alone.
 
     All seeds of a cell are trained in the same way, though the code has gained keys since the first of them.

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from genpolicy.chance import settled
 from genpolicy.data.oracle import Oracle, analysed, make_oracle
 from genpolicy.data.records import Dataset, DatasetInfo, Record
 from genpolicy.errors import DatasetError
@@ -63,18 +64,18 @@ def drawn(game: Game[Any], wanted: Wanted, rng: random.Random) -> Iterator[Any]:
     Args:
         game: The rules.
         wanted: All but ``max_best`` is seen to.
-        rng: Draws the moves.
+        rng: Draws the moves, nature's among them, which do not count as plies.
     """
     seen: set[str] = set()
     idle = 0
     while idle < MAX_IDLE:
         idle += 1
-        state = game.parse()
+        state, _ = settled(game, game.parse(), rng)
         for _ in range(rng.randint(*wanted.plies)):
-            state = game.play(state, int(rng.choice(game.legal(state))))
-            if game.outcome(state) is not None or game.chance(state) is not None:
+            state, _ = settled(game, game.play(state, int(rng.choice(game.legal(state)))), rng)
+            if game.outcome(state) is not None:
                 break
-        if game.outcome(state) is not None or game.chance(state) is not None:
+        if game.outcome(state) is not None:
             continue
         key = game.canonical_key(state)
         if key in seen:
@@ -213,7 +214,7 @@ def run(arguments: argparse.Namespace) -> int:
                 finish(writer, game, {"skipped": dict(left_out)})
     dataset = Dataset.open(arguments.out)
     if dataset.num_records < arguments.positions:
-        say(f"there are {dataset.num_records:,} such positions; {MAX_IDLE:,} playouts in a row found no other")
+        say(f"no more such positions than {dataset.num_records:,}: {MAX_IDLE:,} playouts in a row found no other")
     show(dataset, Console())
     write_json(arguments.json, facts(dataset))
     return 0

@@ -90,7 +90,10 @@ class PolicyOracle(Oracle):
         from genpolicy.policies.base import decide_with
 
         if move_values:
-            raise EngineError("a policy gives probabilities of the moves, not their values: leave --move-values out")
+            raise EngineError(
+                "a policy gives probabilities of the moves, not their values: leave --move-values out, or take an "
+                "engine or a solver as the oracle"
+            )
         self.policy.seed(self._seed_of(states))
         decisions = decide_with(self.policy, states, FREE)
         return [self._line(*pair, horizon) for pair in zip(states, decisions, strict=True)]

@@ -12,6 +12,7 @@ import hashlib
 import io
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -134,7 +135,8 @@ class DatasetWriter:
         Raises:
             DiskFullError: no space; what was kept before is safe.
         """
-        with self._journal.transaction():
+        # One is kept at once by itself; a transaction would be three calls of the journal for each answer.
+        with self._journal.transaction() if len(answers) > 1 else nullcontext():
             for answer in answers:
                 self._journal.add_answer(*answer)
 

@@ -30,7 +30,7 @@ def add_parser(subparsers: Any) -> None:
         "overrides", nargs="*", default=[], metavar="key=value", help="one setting, e.g. generations=12"
     )
     parser.add_argument("--out", metavar="FOLDER", help="folder of the loop (also out=FOLDER)")
-    parser.add_argument("--status", action="store_true", help="list the stages and what they came to, and stop")
+    parser.add_argument("--status", action="store_true", help="list the stages and their results, and stop")
     add_cluster(parser)
     parser.add_argument("--parallel", type=int, metavar="N", help="number of workers on the cluster")
     parser.set_defaults(run=run)

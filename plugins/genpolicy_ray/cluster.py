@@ -10,6 +10,7 @@ import logging
 import signal
 import socket
 import threading
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import ray
@@ -74,6 +75,9 @@ class RayCluster(Cluster):
             # Ray prints the traceback of what a task raised: the error itself is its last line.
             return lines[-1] if "Traceback" in str(error) else lines[0]
         return "its process has ended"
+
+    def _ended(self, handles: Sequence[Any]) -> Collection[Any]:
+        return set(ray.wait(list(handles), num_returns=len(handles), timeout=0)[0]) if handles else ()
 
     def _kill(self, handle: Any) -> None:
         if not ray.wait([handle], timeout=CLOSE_S)[0]:

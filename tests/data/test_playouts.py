@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from pathlib import Path
 
@@ -79,12 +80,17 @@ def test_what_cannot_be_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert main([*COMMAND, "--positions", "5", "--max-best", "0", "--out", str(tmp_path / "zero")]) == 2
     assert "--max-best" in capsys.readouterr().err
     assert main([*COMMAND, "--positions", "900", "--out", str(tmp_path / "few")]) == 0
-    assert "such positions; 5,000 playouts in a row found no other" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "no more such positions than 627: 5,000 playouts in a row found no other" in said
+    policy = [*COMMAND[:4], "--oracle", "policy:random", "--positions", "5", "--out", str(tmp_path / "policy")]
+    assert main(policy) == 2
+    assert "take an engine or a solver as the oracle" in capsys.readouterr().err
 
 
-def test_dice_are_not_positions_to_move_in() -> None:
+def test_nature_moves_but_its_positions_are_not_kept() -> None:
     game = genpolicy.load_game("pig:goal=20")
-    states = list(zip(range(50), drawn(game, Wanted((0, 6), False, 1.0), random.Random(0)), strict=False))
-    assert states
-    assert all(game.chance(state) is None for _, state in states)
+    states = list(itertools.islice(drawn(game, Wanted((0, 6), False, 1.0), random.Random(0)), 50))
+    assert len(states) == 50, "nature moves between the players"
+    assert all(game.chance(state) is None and game.outcome(state) is None for state in states)
+    assert len({game.player(state) for state in states}) == 2
     assert is_quiet(genpolicy.load_game(CONNECT), genpolicy.load_game(CONNECT).parse())

@@ -124,6 +124,7 @@ def test_a_failed_run_is_shown_and_the_rest_goes_on(
     assert "| fine | 1 |" in markdown
 
 
+@pytest.mark.thorough
 def test_a_killed_experiment_goes_on(tmp_path: Path, data: Path) -> None:
     """Killed hard in the middle of training: its runs end with it, and the next call ends with the same figures."""
     run = {

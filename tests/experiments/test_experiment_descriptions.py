@@ -178,6 +178,7 @@ def test_the_bound_is_a_column_and_no_other_measurement(tmp_path: Path) -> None:
     assert play_name(with_it, with_it.cells[0]) == play_name(without, without.cells[0])
 
 
+@pytest.mark.thorough
 def test_positions_that_are_measured_and_trained_on_are_counted(
     tmp_path: Path, data: Path, labelled: Callable[[str], Path]
 ) -> None:

@@ -51,6 +51,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         yield Bench(tmp_path_factory.mktemp("faults"), nursery)
 
 
+@pytest.mark.thorough
 def test_a_killed_loop_ends_with_the_same_bits(bench: Bench) -> None:
     number, _ = bench.undisturbed(LOOP_WORK)
     at = random.Random(2).randint(1, number)
