@@ -34,7 +34,7 @@ EPILOG = """examples:
   genpolicy train --config chess/demo --out runs/mine                   train a policy
   genpolicy evaluate accuracy --policy runs/mine --data sample:chess    measure it
 
-genpolicy COMMAND --help tells more. --traceback may appear anywhere on the line."""
+genpolicy COMMAND --help describes a command. --traceback may appear anywhere on the line."""
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells count
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
@@ -233,7 +233,7 @@ def check_output(option: str, path: Path) -> None:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that names the near verb where one is misspelt."""
+    """A parser that names the near verb or option where one is misspelt."""
 
     verbs: Any = None
 
@@ -246,6 +246,11 @@ class _Parser(argparse.ArgumentParser):
         if self.verbs is not None and not first.startswith("-") and first not in self.verbs.choices:
             hint = did_you_mean(first, self.verbs.choices)
             raise ValueError(f"{self.prog}: no verb {first!r}.{hint} There are: {', '.join(self.verbs.choices)}")
+        options = [option for option in self._option_string_actions if option.startswith("--")]
+        for argument in () if self.verbs is not None or "--" in (args or ()) else args or ():
+            name = argument.partition("=")[0]
+            if argument.startswith("--") and not any(option.startswith(name) for option in options):
+                raise ValueError(f"{self.prog}: no option {name}.{did_you_mean(name, options)} --help lists them")
         return super().parse_known_args(args, namespace)
 
 

@@ -19,6 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
@@ -29,7 +30,7 @@ from genpolicy.encoding import IntArray as IntArray
 from genpolicy.encoding import MovePlanes as MovePlanes
 from genpolicy.encoding import MoveVocabulary as MoveVocabulary
 from genpolicy.encoding import StateTokenizer as StateTokenizer
-from genpolicy.errors import IllegalMoveError
+from genpolicy.errors import ConfigError, IllegalMoveError
 from genpolicy.facets import Files as Files
 from genpolicy.facets import Hints as Hints
 from genpolicy.facets import OnBad as OnBad
@@ -66,6 +67,8 @@ class Game(ABC, Generic[StateT]):
     """What ``genpolicy.load_game`` takes to make this game again, with every argument in a canonical order."""
     moves: MoveVocabulary
     tokens: StateTokenizer[StateT]
+    tokenizers: Mapping[str, StateTokenizer[StateT]] = MappingProxyType({})
+    """Other tokenizers of the same states, with the same places, by the names that a learner may choose them by."""
     protocol: Literal["uci", "usi", "none"]
     players: tuple[str, str]
     """Names of the two sides for people, player 0 first, e.g. ``("White", "Black")``."""
@@ -91,6 +94,17 @@ class Game(ABC, Generic[StateT]):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.spec!r})"
+
+    def tokenizer(self, name: str) -> StateTokenizer[StateT]:
+        """The tokenizer of a name; ``tokens`` for an empty one.
+
+        Raises:
+            ConfigError: the game has none of that name.
+        """
+        if name and name not in self.tokenizers:
+            known = f"it has: {', '.join(self.tokenizers)}" if self.tokenizers else "it has its own alone: ''"
+            raise ConfigError(f"learner.tokens: {self.spec} has no tokenizer {name!r}; {known}")
+        return self.tokenizers[name] if name else self.tokens
 
     @cached_property
     def view(self) -> View[StateT]:

@@ -1,11 +1,13 @@
-"""Layout: which tokens of a sequence are state, action and value, and which symbols each of them can hold.
+"""Layout: which tokens of a sequence are state, action, value and code, and which symbols each of them can hold.
 
-A paradigm is a string over s, a and v with a bar between what is given and what is imagined. ``s-asa`` at horizon 4 is
-``s | a s a s a s a``: the root state is given, four moves and the three states between them are imagined (Ye et al.
-2025, arXiv:2502.19805). A new paradigm is a row of ``PARADIGMS``, not code.
+A paradigm is a string over s, a, v and k with a bar between what is given and what is imagined. ``s-asa`` at horizon 4
+is ``s | a s a s a s a``: the root state is given, four moves and the three states between them are imagined (Ye et al.
+2025, arXiv:2502.19805). A new paradigm is a row of ``PARADIGMS``, not code. A code (k) stands for a state by a few
+learned symbols, one of each codebook, in place of its tokens.
 
-Symbols of one vocabulary: states 0..S-1, then moves, then value bins (where the paradigm has values), then PAD (the
-game has ended). The mask of an absorbing process is one more: ``num_symbols``.
+Symbols of one vocabulary: states 0..S-1, then moves, then value bins (where the paradigm has values), then codes (where
+it has codes, those of the first codebook first), then PAD (the game has ended). The mask of an absorbing process is one
+more: ``num_symbols``.
 
 Axes: N tokens of a sequence, n tokens of one kind, K symbols of the vocabulary, L tokens of a state.
 """
@@ -24,9 +26,9 @@ from genpolicy.encoding import StateTokenizer, ids_fingerprint
 from genpolicy.errors import ConfigError
 from genpolicy.game import Game
 
-Kind = Literal["state", "action", "value"]
-KINDS: tuple[Kind, ...] = ("state", "action", "value")
-_KIND_OF: dict[str, Kind] = {"s": "state", "a": "action", "v": "value"}
+Kind = Literal["state", "action", "value", "code"]
+KINDS: tuple[Kind, ...] = ("state", "action", "value", "code")
+_KIND_OF: dict[str, Kind] = {"s": "state", "a": "action", "v": "value", "k": "code"}
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Paradigm:
     further: str
 
     def future(self, horizon: int) -> str:
-        """The imagined part over s, a, v."""
+        """The imagined part over s, a, v, k."""
         return self.first + self.further * (horizon - 1)
 
 
@@ -55,16 +57,18 @@ PARADIGMS: dict[str, Paradigm] = {
     "s-ass": Paradigm("s", "a", "s"),
     "s-avav": Paradigm("s", "av", "av"),
     "s-avsav": Paradigm("s", "av", "sav"),
+    "s-aka": Paradigm("s", "a", "ka"),
 }
 
 
 @dataclass(frozen=True)
 class Slot:
-    """One state, action or value of a sequence: tokens ``start`` to ``stop - 1``."""
+    """One state, action, value or code of a sequence: tokens ``start`` to ``stop - 1``."""
 
     kind: Kind
     ply: int
-    """0 for the root state and the first move; state ply p is the position after p imagined moves."""
+    """0 for the root state and the first move; state ply p is the position after p imagined moves, code ply p what
+    a learner encodes of it."""
     start: int
     stop: int
     given: bool
@@ -91,6 +95,8 @@ class Layout:
         paradigm: A key of ``PARADIGMS``.
         horizon: Number of plies imagined, at least 1; the one-ply paradigms take only 1.
         num_value_bins: Bins of a value token (128 in Ruoss et al. 2024).
+        num_books: Codebooks, each with a token of every code; at least 1 where the paradigm has codes.
+        num_codes: Symbols of each codebook; at least 2 where the paradigm has codes.
         admit_pad: Whether an imagined token may be PAD. Only a model that was trained on PAD should admit it.
         tokenizer: Tokenizer of the states; None takes the game's own. In ``board`` geometry the sources and targets of
             the game's moves must be tokens of it.
@@ -106,6 +112,8 @@ class Layout:
         horizon: int = 4,
         *,
         num_value_bins: int = 128,
+        num_books: int = 0,
+        num_codes: int = 0,
         admit_pad: bool = False,
         tokenizer: StateTokenizer[Any] | None = None,
     ) -> None:
@@ -116,9 +124,15 @@ class Layout:
             raise ConfigError(f"horizon must be at least 1 ply, got {horizon}")
         if horizon > 1 and not shape.further:
             raise ConfigError(f"paradigm {paradigm!r} imagines one ply; set horizon=1, got {horizon}")
+        if "k" in shape.further and (num_books < 1 or num_codes < 2):
+            raise ConfigError(
+                f"paradigm {paradigm!r} imagines codes, which only a learner has that makes them: at least 1 codebook "
+                f"of 2 codes, got {num_books} of {num_codes}"
+            )
         self.tokenizer = tokens = game.tokens if tokenizer is None else tokenizer
         # Counted before anything of that size is made.
-        own, more = (len(text) + text.count("s") * (tokens.length - 1) for text in (shape.first, shape.further))
+        lengths = {"s": tokens.length, "k": num_books}
+        own, more = (sum(lengths.get(letter, 1) for letter in text) for text in (shape.first, shape.further))
         if own + more * (horizon - 1) > MOST_TOKENS:
             raise ConfigError(
                 f"horizon {horizon} of paradigm {paradigm!r} makes a sequence of more than {MOST_TOKENS:,} tokens; "
@@ -130,11 +144,13 @@ class Layout:
         self.state_length = tokens.length
         future = shape.future(horizon)
         self.num_value_bins = num_value_bins if "v" in future else 0
+        self.num_books, self.num_codes = (num_books, num_codes) if "k" in shape.further else (0, 0)
         self.slots = self._lay_out(shape.given, future)
         self.length = self.slots[-1].stop
         self.move_offset = len(self.state_symbols)
         self.value_offset = self.move_offset + len(self.moves)
-        self.pad = self.value_offset + self.num_value_bins
+        self.code_offset = self.value_offset + self.num_value_bins
+        self.pad = self.code_offset + self.num_books * self.num_codes
         self.num_symbols = self.pad + 1
         self.mask = self.num_symbols
         self._describe_tokens()
@@ -144,11 +160,11 @@ class Layout:
         start = ply = 0
         for i, letter in enumerate(given + future):
             kind = _KIND_OF[letter]
-            # The root is ply 0; an imagined state begins the next ply. Without states (s-aa) a second action does.
+            # The root is ply 0; an imagined state or code begins the next ply. Without any (s-aa) a second action does.
             repeats = any(slot.kind == kind and slot.ply == ply for slot in slots)
-            if i > 0 and (kind == "state" or repeats):
+            if i > 0 and (kind in ("state", "code") or repeats):
                 ply += 1
-            stop = start + (self.state_length if kind == "state" else 1)
+            stop = start + {"state": self.state_length, "code": self.num_books}.get(kind, 1)
             slots.append(Slot(kind, ply, start, stop, given=i < len(given)))
             start = stop
         return tuple(slots)
@@ -162,12 +178,16 @@ class Layout:
         self.given = np.zeros(n, np.bool_)
         """[N] the frozen prefix: never noised, never trained on."""
         self.places = np.full(n, -1, np.int64)
-        """[N] index of a state token within its state; -1 for actions and values."""
+        """[N] index of a state token within its state; -1 for other tokens."""
+        self.books = np.full(n, -1, np.int64)
+        """[N] codebook of a code token; -1 for other tokens."""
         for slot in self.slots:
             at = slice(slot.start, slot.stop)
             self.kinds[at], self.plies[at], self.given[at] = KINDS.index(slot.kind), slot.ply, slot.given
             if slot.kind == "state":
                 self.places[at] = np.arange(self.state_length)
+            elif slot.kind == "code":
+                self.books[at] = np.arange(self.num_books)
         is_state = self.places >= 0
         self.rows, self.cols, self.hands = (
             np.where(is_state, of_token.astype(np.int64)[self.places], -1)
@@ -181,7 +201,8 @@ class Layout:
         symbols_of: dict[Kind, NDArray[np.int64]] = {
             "state": np.arange(self.move_offset),
             "action": np.arange(self.move_offset, self.value_offset),
-            "value": np.arange(self.value_offset, self.pad),
+            "value": np.arange(self.value_offset, self.code_offset),
+            "code": np.arange(self.code_offset, self.pad),
         }
         groups = []
         for index, kind in enumerate(KINDS):
@@ -192,6 +213,8 @@ class Layout:
             admitted = np.ones((len(positions), len(symbols)), np.bool_)
             if kind == "state":
                 admitted = self._state_admitted[self.places[positions]]
+            elif kind == "code":
+                admitted = np.arange(len(symbols)) // self.num_codes == self.books[positions, None]
             may_end = (~self.given[positions] & self.admit_pad)[:, None]
             groups.append(
                 SymbolGroup(kind, positions, np.append(symbols, self.pad), np.concatenate([admitted, may_end], axis=1))
@@ -209,7 +232,7 @@ class Layout:
     @cached_property
     def blocks(self) -> NDArray[np.int64]:
         """[N] what is decided together when plies are imagined in order: 0, 1, ... for a move (with its value), the
-        state after it, the next move, ...; -1 for what is given."""
+        state or code after it, the next move, ...; -1 for what is given."""
         blocks = np.full(self.length, -1, np.int64)
         block = -1
         for slot in self.slots:
@@ -217,6 +240,19 @@ class Layout:
                 block = max(block + (slot.kind != "value"), 0)
                 blocks[slot.start : slot.stop] = block
         return blocks
+
+    def over(self, game: Game[Any], horizon: int) -> Layout:
+        """The same over another number of plies; ``game`` is the one it was made for."""
+        return Layout(
+            game,
+            self.paradigm,
+            horizon,
+            num_value_bins=self.num_value_bins,
+            num_books=self.num_books,
+            num_codes=self.num_codes,
+            admit_pad=self.admit_pad,
+            tokenizer=self.tokenizer,
+        )
 
     def slot(self, kind: Kind, ply: int) -> Slot | None:
         """The slot of a kind at a ply, or None where the paradigm has none."""
@@ -256,11 +292,14 @@ class Layout:
 
     def texts(self, row: Sequence[int] | NDArray[np.integer[Any]]) -> list[str]:
         """A printable text for each token id of a row (mask and PAD included)."""
-        names = [*self.state_symbols, *self.moves.texts, *(f"v{i}" for i in range(self.num_value_bins)), "PAD", "MASK"]
+        values = [f"v{i}" for i in range(self.num_value_bins)]
+        codes = [f"k{book}.{code}" for book in range(self.num_books) for code in range(self.num_codes)]
+        names = [*self.state_symbols, *self.moves.texts, *values, *codes, "PAD", "MASK"]
         return [names[int(i)] for i in row]
 
     @cached_property
     def fingerprint(self) -> str:
         """Sixteen hex digits that differ where token ids would mean something else."""
         shape = [self.paradigm, str(self.horizon), str(self.num_value_bins), str(self.state_length)]
+        shape += [f"{self.num_books} x {self.num_codes}"] if self.num_books else []
         return ids_fingerprint(self.tokenizer, self.moves, *shape)

@@ -25,7 +25,7 @@ from genpolicy_chess.state import (
     new_state,
     parse_fen,
 )
-from genpolicy_chess.tokens import ChessTokenizer
+from genpolicy_chess.tokens import ChessTokenizer, PlyTokenizer
 
 
 class ChessGame(Game[ChessState]):
@@ -39,6 +39,7 @@ class ChessGame(Game[ChessState]):
     def __init__(self) -> None:
         self.moves = make_vocabulary()
         self.tokens = ChessTokenizer()
+        self.tokenizers = {"plies": PlyTokenizer()}
         self.files = ChessFiles()
         self.hints = ChessHints(self)
         self.view = ChessView(self)

@@ -2,6 +2,7 @@
 
 64 squares a8, b8, ..., h1; side to move; castling K, Q, k, q (the letter or "-"); en-passant file and rank (or "-");
 half-move clock and full-move number, each three base-100 symbols, the largest first, so that 0..999999 fit.
+``PlyTokenizer`` counts plies in place of full moves.
 
 Player 1 sees the board turned over: ranks flipped, colours of pieces, side and castling swapped, counters as they are.
 
@@ -83,7 +84,7 @@ class ChessTokenizer(StateTokenizer[ChessState]):
         ep_square = facts[:, 1]
         out[:, _EP] = np.where(ep_square < 0, _NONE, _FILE_AT + ep_square % 8)
         out[:, _EP + 1] = np.where(ep_square < 0, _NONE, _RANK_AT + (ep_square // 8 == 5))
-        counters = facts[:, 2:]
+        counters = np.stack([facts[:, 2], self._counted(facts[:, 3], facts[:, 0])], axis=1)
         if counters.max() > MAX_COUNTER:
             worst = states[int(counters.max(axis=1).argmax())]
             raise ValueError(f"a counter above {MAX_COUNTER} has no symbol: {worst.board.fen()!r}")
@@ -110,7 +111,62 @@ class ChessTokenizer(StateTokenizer[ChessState]):
             raise ValueError(f"token {place} of a chess state does not admit {name}")
         if _viewers([viewer], 1)[0] == 1:
             ids = _TURNED_SYMBOL[ids[_TURNED_PLACE]]
-        return _decode_absolute(ids.astype(np.int64))
+        return self._decode_absolute(ids.astype(np.int64))
+
+    def _counted(self, full_moves: NDArray[np.int64], white: NDArray[np.int64]) -> NDArray[np.int64]:
+        """[B] the last three tokens' number, of full-move numbers and of whether White moves."""
+        del white
+        return full_moves
+
+    def _full_move(self, number: int, white: bool) -> int:
+        """The full-move number that the last three tokens stand for."""
+        del white
+        if number == 0:
+            raise ValueError("the tokens stand for full-move number 0; moves are counted from 1")
+        return number
+
+    def _decode_absolute(self, ids: NDArray[np.int64]) -> ChessState:
+        board = chess.Board.empty()
+        for place in np.flatnonzero(ids[:64]):
+            board.set_piece_at(int(place) ^ 56, chess.Piece.from_symbol(_PIECES[ids[place]]))
+        board.turn = bool(ids[_SIDE] == _WHITE)
+        for i, home in enumerate(_ROOK_HOMES):
+            board.castling_rights |= home if ids[_RIGHTS + i] != _NONE else 0
+        file, rank = int(ids[_EP]), int(ids[_EP + 1])
+        if (file == _NONE) != (rank == _NONE):
+            raise ValueError(f"en-passant tokens contradict each other: {SYMBOLS[file]!r} and {SYMBOLS[rank]!r}")
+        if file != _NONE:
+            board.ep_square = chess.square(file - _FILE_AT, 2 if rank == _RANK_AT else 5)
+        numbers = (ids[_HALFMOVE:].reshape(2, 3) - _NUMBER_AT) @ _POWERS
+        board.halfmove_clock = int(numbers[0])
+        board.fullmove_number = self._full_move(int(numbers[1]), board.turn)
+        problem = illegality(board)
+        if problem is None and board.ep_square is not None and not board.has_legal_en_passant():
+            problem = "an en-passant square without a legal capture"
+        if problem is not None:
+            raise ValueError(f"{board.fen(en_passant='fen')!r} is not a legal position: {problem}")
+        return new_state(board)
+
+
+class PlyTokenizer(ChessTokenizer):
+    """Counts the plies since the game began, 2 (full move - 1), and 1 more where Black moves.
+
+    A full-move number grows by Black's moves alone, and who sees every board as the player to move does not see who
+    that is, so that nobody can tell the next one. This number grows by every move.
+    """
+
+    @property
+    def fingerprint(self) -> str:
+        """Other than that of full moves, whose symbols are the same."""
+        return super().fingerprint + " plies"
+
+    def _counted(self, full_moves: NDArray[np.int64], white: NDArray[np.int64]) -> NDArray[np.int64]:
+        return 2 * (full_moves - 1) + 1 - white
+
+    def _full_move(self, number: int, white: bool) -> int:
+        if number % 2 == white:
+            raise ValueError(f"the tokens stand for {number} plies played, after which the other side is to move")
+        return number // 2 + 1
 
 
 def _viewers(viewers: Sequence[int] | IntArray, count: int) -> NDArray[np.int64]:
@@ -131,30 +187,6 @@ def _square_tokens(boards: Sequence[chess.Board]) -> NDArray[np.uint8]:
     # A mask's byte is a rank, rank 1 first; tokens start with rank 8.
     squares = (bits * weights[None, :, None]).sum(axis=1, dtype=np.uint8)
     return np.ascontiguousarray(squares.reshape(-1, 8, 8)[:, ::-1]).reshape(-1, 64)
-
-
-def _decode_absolute(ids: NDArray[np.int64]) -> ChessState:
-    board = chess.Board.empty()
-    for place in np.flatnonzero(ids[:64]):
-        board.set_piece_at(int(place) ^ 56, chess.Piece.from_symbol(_PIECES[ids[place]]))
-    board.turn = bool(ids[_SIDE] == _WHITE)
-    for i, home in enumerate(_ROOK_HOMES):
-        board.castling_rights |= home if ids[_RIGHTS + i] != _NONE else 0
-    file, rank = int(ids[_EP]), int(ids[_EP + 1])
-    if (file == _NONE) != (rank == _NONE):
-        raise ValueError(f"en-passant tokens contradict each other: {SYMBOLS[file]!r} and {SYMBOLS[rank]!r}")
-    if file != _NONE:
-        board.ep_square = chess.square(file - _FILE_AT, 2 if rank == _RANK_AT else 5)
-    numbers = (ids[_HALFMOVE:].reshape(2, 3) - _NUMBER_AT) @ _POWERS
-    board.halfmove_clock, board.fullmove_number = int(numbers[0]), int(numbers[1])
-    if board.fullmove_number == 0:
-        raise ValueError("the tokens stand for full-move number 0; moves are counted from 1")
-    problem = illegality(board)
-    if problem is None and board.ep_square is not None and not board.has_legal_en_passant():
-        problem = "an en-passant square without a legal capture"
-    if problem is not None:
-        raise ValueError(f"{board.fen(en_passant='fen')!r} is not a legal position: {problem}")
-    return new_state(board)
 
 
 def _admitted() -> NDArray[np.bool_]:

@@ -126,15 +126,69 @@ class ShuffledWindows(Stream):
                 f"{type(self._source).__name__} had {self._shuffle.n} windows when training began and has "
                 f"{len(self._source)} now; a source that grows must be a Stream (genpolicy.data.stream)"
             )
-        return [self._at(positions) for positions in self.share.positions(update)]
+        return [self.at(positions) for positions in self.share.positions(update)]
 
-    def _at(self, positions: NDArray[np.int64]) -> Batch:
+    def at(self, positions: NDArray[np.int64]) -> Batch:
+        """The windows at some places [B] of the endless sequence."""
         epochs = positions // self._shuffle.n
         pieces = []
         for epoch in np.unique(epochs):
             within = positions[epochs == epoch] % self._shuffle.n
             pieces.append(self._source.batch(self._shuffle(within, int(epoch)), int(epoch)))
         return pieces[0] if len(pieces) == 1 else concatenate(pieces)
+
+
+class MixedWindows(Stream):
+    """Windows of several sources, each of which has a given part of the records, whatever its size.
+
+    Args:
+        sources: The windows.
+        shares: Parts of the records, above 0, which add up to 1.
+        seed: Seed of each source's order.
+    """
+
+    prefetchable: ClassVar[bool] = True
+
+    def __init__(self, sources: Sequence[WindowSource], shares: Sequence[float], seed: int) -> None:
+        # The largest takes what the others, rounded down, leave over: that is never negative where updates are large.
+        order = np.argsort(shares, kind="stable")
+        self._sources = [ShuffledWindows(sources[at], seed) for at in order]
+        self._shares = np.array([shares[at] for at in order])[:-1]
+
+    @property
+    def num_records(self) -> int:
+        """Windows of all sources."""
+        return sum(source.num_records for source in self._sources)
+
+    def begin(self, share: Share) -> None:
+        """See ``Stream.begin``.
+
+        Raises:
+            ValueError: updates of too few records for so many sources.
+        """
+        super().begin(share)
+        if share.batch_size < len(self._sources) ** 2:
+            raise ValueError(
+                f"trainer.batch_size={share.batch_size} is too small for {len(self._sources)} folders with shares: "
+                f"take at least {len(self._sources) ** 2}"
+            )
+
+    def parts(self, update: int) -> list[Batch]:
+        """See ``Stream.parts``."""
+        begin, end = (self._taken(number * self.share.batch_size) for number in (update, update + 1))
+        which = np.repeat(np.arange(len(begin)), end - begin)
+        places = np.concatenate([np.arange(*each, dtype=np.int64) for each in zip(begin, end, strict=True)])
+        parts = []
+        for rows in self.share.positions(update):
+            at = rows - update * self.share.batch_size
+            chosen = [(source, places[at][which[at] == i]) for i, source in enumerate(self._sources)]
+            parts.append(concatenate([source.at(some) for source, some in chosen if len(some)]))
+        return parts
+
+    def _taken(self, num_records: int) -> NDArray[np.int64]:
+        """Records of each source among the first so many."""
+        some = np.floor(self._shares * num_records).astype(np.int64)
+        return np.append(some, num_records - some.sum())
 
 
 class Updates:

@@ -285,15 +285,18 @@ class Process(ABC):
             batch: [B, N] tokens, frozen, target.
             generator: Draws times and noise.
             admitted: [N, K] or [B, N, K] bool, the symbols that noise may draw.
-            times: [B] int64 in 1..T in place of drawn ones.
+            times: [B] or [B, N] int64 in 1..T in place of drawn ones.
             weights: [N] of the tokens; None is 1.
         """
         x0 = batch.tokens
         t = self.sample_times(x0.shape[0], generator, x0.device) if times is None else times
         xt, noised = self.corrupt(x0, t, frozen=batch.frozen, admitted=admitted, generator=generator)
         where = self.trained_tokens(xt, x0, noised) & self._counted(batch)
+        weight, count = self._weight(t), where.sum(1)
+        if t.ndim == 2:
+            weight, weights = weight.new_ones(()), weight if weights is None else weight * weights
         per_row = nll_per_row(model, xt, t, x0, where, weights)
-        weight, count = self._weight(t).to(per_row.dtype), where.sum(1)
+        weight = weight.to(per_row.dtype)
         if self.reduction == "sum":
             return (weight * per_row).mean()
         if self.reduction == "mean":
@@ -393,12 +396,12 @@ def unit_times(num: int, generator: Generators, device: torch.device, time_sampl
 def nll_per_row(
     model: Denoiser, xt: Tensor, t: Tensor, x0: Tensor, where: Tensor, weights: Tensor | None = None
 ) -> Tensor:
-    """[B] sum of -log p(x_0) over the tokens of ``where``, times their weights [N], in float32 at least."""
+    """[B] sum of -log p(x_0) over the tokens of ``where``, times their weights [N] or [B, N], in float32 at least."""
     nll = token_nll(model, xt, t, x0, where)
     nll = nll if nll.dtype == torch.float64 else nll.float()
     # Scattered and summed in a fixed order, so that a resumed run adds the same numbers in the same order.
     each = nll.new_zeros(x0.shape).masked_scatter(where, nll)
-    return each.sum(1) if weights is None else (each * weights).sum(1)
+    return each.sum(1) if weights is None else (each * weights.to(each.dtype)).sum(1)
 
 
 def relative_entropy(q: Tensor, p: Tensor) -> Tensor:

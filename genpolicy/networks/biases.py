@@ -8,7 +8,7 @@ A bias is found by its name in the entry-point group ``genpolicy.biases`` and ch
 without the difference of plies where positions are rotary and attention sees it anyway. Two squares relate by
 (row_j - row_i, column_j - column_i), every difference with its own entry. Where one of the two tokens is not a square,
 they relate by their classes: all squares are one class, every other place of a state (side to move, a hand slot, ...)
-is one, actions and values are one each.
+is one; actions, values and the codes of each codebook are one each.
 
 Axes: B batch, N tokens, W width, H heads, R relations of places.
 """
@@ -126,8 +126,9 @@ def make_bias(layout: Layout, config: NetworkConfig) -> AttentionBias:
 
 
 def token_classes(layout: Layout) -> NDArray[np.int64]:
-    """[N] 0 for squares, 1 for actions, 2 for values, 3 + place for the other places of a state."""
+    """[N] 0 for squares, 1 for actions, 2 for values, 3 + place for the other places of a state, then codes by book."""
     classes = np.where(layout.kinds == KINDS.index("action"), 1, 2)
+    classes = np.where(layout.books >= 0, 3 + layout.state_length + layout.books, classes)
     is_state = layout.places >= 0
     classes = np.where(is_state, 3 + layout.places, classes)
     return np.where(is_state & (layout.rows >= 0) & (layout.cols >= 0), 0, classes).astype(np.int64)

@@ -66,8 +66,10 @@ class NetworkConfig:
     shown_moves: bool | None = None
     """Whether decided moves are shown on the squares that they concern, and imagined squares are told what stood there
     before (``genpolicy.networks.shown_moves``). None: in ``board`` geometry."""
-    time_conditioning: bool = False
-    """Whether the timestep is an input. Off as in the paper, where the number of masks gives it away."""
+    time_conditioning: bool | str = False
+    """Whether the timestep is an input: added to what is imagined; ``adaln``, a condition of every block together with
+    the mean of what is given, which begins as the identity (adaLN-Zero, Peebles & Xie 2023, arXiv:2212.09748), with
+    ``attention: full`` and ``norm: pre``. Off as in the paper, where the number of masks gives it away."""
     head: str = "unified"
     """``unified``: one softmax over the whole vocabulary (the paper). ``typed``: one per kind of token, without
     probability for symbols that a token cannot hold."""
@@ -101,6 +103,12 @@ class NetworkConfig:
             raise ConfigError(f"{key} needs geometry=board, whose tokens have places; got {self.geometry!r}")
         if self.width % self.num_heads:
             raise ConfigError(f"width must be a multiple of num_heads={self.num_heads}, got {self.width}")
+        if self.time_conditioning not in (False, True, "adaln"):
+            raise ConfigError(f"time_conditioning must be true, false or adaln, got {self.time_conditioning!r}")
+        if self.time_conditioning == "adaln" and (self.attention, self.norm) != ("full", "pre"):
+            raise ConfigError(
+                f"time_conditioning=adaln needs attention=full and norm=pre, got {self.attention!r} and {self.norm!r}"
+            )
         if not 0.0 <= self.dropout < 1.0:
             raise ConfigError(f"dropout must lie in [0, 1), got {self.dropout}")
         if self.positions == "rotary" and (self.width // self.num_heads) % 2:

@@ -77,9 +77,10 @@ class BoardEmbedding(nn.Module):
         self.hand = nn.Parameter(torch.empty(int(self.hands.max()) + 1, width))
         plies = layout.plies if learned_positions else ~layout.given
         self.ply = nn.Parameter(torch.empty(int(plies.max()) + 1, width))
-        self.kind = nn.Parameter(torch.empty(len(KINDS), width))
+        # Three kinds came first, so that weights have a row for each of those; codes have one of each codebook.
+        self.kind = nn.Parameter(torch.empty(3 + layout.num_books, width))
         self.register_buffer("plies", index_buffer(plies.astype(np.int64)), persistent=False)
-        self.register_buffer("kinds", index_buffer(layout.kinds), persistent=False)
+        self.register_buffer("kinds", index_buffer(layout.kinds + layout.books.clip(0)), persistent=False)
         # Place ``length`` is the zero code of tokens and move ends that are not a place of a state.
         places = np.where(layout.places >= 0, layout.places, length)
         self.register_buffer("state_places", index_buffer(places), persistent=False)
@@ -141,6 +142,25 @@ class TimeEmbedding(nn.Module):
         features = torch.cat([angles.cos(), angles.sin()], dim=-1).to(self.inner.weight.dtype)
         out: Tensor = self.out(F.gelu(self.inner(features)))
         return out[:, None]
+
+
+class Modulation(nn.Module):
+    """Shift, scale and gate of both parts of a block, from a condition; zeros at first (DiT's adaLN-Zero)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.out = Linear(width, 6 * width)
+
+    def draw_weights(self, std: float, generator: torch.Generator | None) -> None:
+        """Zeros: a block begins as the identity."""
+        del std, generator
+        self.out.weight.zero_()
+        self.out.bias.zero_()
+
+    def forward(self, condition: Tensor) -> tuple[Tensor, Tensor]:
+        """[B, 1, 3, W] shift, scale and gate of attention, and those of the feed-forward part, from [B, 1, W]."""
+        attention, mlp = self.out(F.silu(condition)).unflatten(-1, (2, 3, -1)).unbind(2)
+        return attention, mlp
 
 
 def _lookup(table: Tensor, index: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from genpolicy.errors import ConfigError
 from genpolicy.networks.biases import make_bias
 from genpolicy.networks.config import NetworkConfig
 from genpolicy.networks.cpu import Dropout, Linear, attend
-from genpolicy.networks.embedding import BoardEmbedding, SequenceEmbedding, TimeEmbedding, index_buffer
+from genpolicy.networks.embedding import BoardEmbedding, Modulation, SequenceEmbedding, TimeEmbedding, index_buffer
 from genpolicy.networks.heads import TypedHead, UnifiedHead
 from genpolicy.networks.prefix import Encoded, attention_levels, hiding_bias
 from genpolicy.networks.shown_moves import ShownMoves
@@ -113,7 +113,7 @@ class Residual(nn.Module):
 
     Pre-norm: x + f(norm(x)). Post-norm: norm(x + a f(x)) with a = (2 num_layers)^-1/4, which is DeepNorm's
     norm(x / a + f(x)) for an encoder (Wang et al. 2022, arXiv:2203.00555); the norms divide by the root of the variance
-    plus 1e-3, as BT4's do.
+    plus 1e-3, as BT4's do. Modulated: x + gate f((1 + scale) norm(x) + shift).
     """
 
     def __init__(self, config: NetworkConfig) -> None:
@@ -126,8 +126,14 @@ class Residual(nn.Module):
         """A norm of this network."""
         return nn.LayerNorm(self.width, eps=1e-3) if self.is_post else nn.LayerNorm(self.width)
 
-    def forward(self, x: Tensor, norm: nn.Module, part: Callable[[Tensor], Tensor]) -> Tensor:
-        """[B, N, W] in and out."""
+    def forward(
+        self, x: Tensor, norm: nn.Module, part: Callable[[Tensor], Tensor], modulation: Tensor | None = None
+    ) -> Tensor:
+        """[B, N, W] in and out; ``modulation`` [B, 1, 3, W] shift, scale and gate."""
+        if modulation is not None:
+            shift, scale, gate = modulation.unbind(2)
+            modulated: Tensor = x + gate * self.dropout(part((1 + scale) * norm(x) + shift))
+            return modulated
         if self.is_post:
             out: Tensor = norm(x + self.scale * self.dropout(part(x)))
             return out
@@ -145,11 +151,21 @@ class Block(nn.Module):
         self.attention = SelfAttention(config.width, config.num_heads, config.dropout, rotary)
         self.norm_mlp = self.residual.make_norm()
         self.mlp = FeedForward(config.width, config.mlp_width, config.activation)
+        self.modulation = Modulation(config.width) if config.time_conditioning == "adaln" else None
 
-    def forward(self, x: Tensor, bias: Tensor | None, attend: Attend = attend, start: int = 0) -> Tensor:
-        """[B, N, W] of the tokens from ``start`` on in and out; ``bias`` [H, N, N], [B, H, N, N] or None."""
-        x = self.residual(x, self.norm_attention, lambda y: self.attention(y, bias, attend, start))
-        out: Tensor = self.residual(x, self.norm_mlp, self.mlp)
+    def forward(
+        self,
+        x: Tensor,
+        bias: Tensor | None,
+        attend: Attend = attend,
+        start: int = 0,
+        condition: Tensor | None = None,
+    ) -> Tensor:
+        """[B, N, W] of the tokens from ``start`` on in and out; ``bias`` [H, N, N], [B, H, N, N] or None; ``condition``
+        [B, 1, W] where blocks are modulated."""
+        first, second = (None, None) if self.modulation is None else self.modulation(condition)
+        x = self.residual(x, self.norm_attention, lambda y: self.attention(y, bias, attend, start), first)
+        out: Tensor = self.residual(x, self.norm_mlp, self.mlp, second)
         return out
 
 
@@ -180,6 +196,8 @@ class Trunk(nn.Module):
         self.bias = make_bias(layout, config)
         rotary = None if learned else Rotary(positions, config.width // config.num_heads)
         self.time = TimeEmbedding(config.width) if config.time_conditioning else None
+        self.pooled = Linear(config.width, config.width) if config.time_conditioning == "adaln" else None
+        self.num_given = int(layout.given.sum())
         self.dropout = Dropout(config.dropout)
         self.code = self.embedding_mlp = self.embedding_norm = None
         self.residual = Residual(config)
@@ -218,12 +236,15 @@ class Trunk(nn.Module):
             x = self.shown(x, tokens)
         if added is not None:
             x = x + added
-        n, apart, start = tokens.shape[1], self.num_apart, 0 if encoded is None else self.num_apart
+        n, apart, start, condition = tokens.shape[1], self.num_apart, 0 if encoded is None else self.num_apart, None
         if self.time is not None and n > apart:
             if t is None:
-                raise ConfigError("this network has time_conditioning: true, so it needs the timesteps t")
-            x = x + self.time(t) if apart == 0 else torch.cat([x[:, :apart], x[:, apart:] + self.time(t)], 1)
-        x = self._prepared(x, tokens, start)
+                raise ConfigError("this network has time_conditioning, so it needs the timesteps t")
+            if self.pooled is not None:
+                condition = self.time(t) + self.pooled(x[:, : self.num_given].mean(1, keepdim=True))
+            else:
+                x = x + self.time(t) if apart == 0 else torch.cat([x[:, :apart], x[:, apart:] + self.time(t)], 1)
+        x = self.prepared(x, tokens, start)
         static = self.bias.static()
         if static is not None:
             static = static.expand(-1, -1, self.length, self.length)[:, :, start:n, :n]
@@ -236,8 +257,8 @@ class Trunk(nn.Module):
                 kept.inputs.append(x)
             own = self.bias.of_layer(i, x if encoded is None else torch.cat([encoded.inputs[i], x], 1))
             own = own if own is None else own[:, :, start:]
-            bias = _total(None if static is None else static[i], own, hidden)
-            x = block(x, bias, functools.partial(self._attend, i, encoded, kept), start)
+            bias = total_bias(None if static is None else static[i], own, hidden)
+            x = block(x, bias, functools.partial(self._attend, i, encoded, kept), start, condition)
         out: Tensor = x if self.residual.is_post else self.norm(x)
         return out if encoded is None else torch.cat([encoded.features, out], 1)
 
@@ -264,7 +285,7 @@ class Trunk(nn.Module):
         given = self.bias.attend(i, qkv[:, :first], above, dropout)
         return torch.cat([given, self.bias.attend_last(i, qkv, below, dropout, first)], 1)
 
-    def _prepared(self, x: Tensor, tokens: Tensor, start: int = 0) -> Tensor:
+    def prepared(self, x: Tensor, tokens: Tensor, start: int = 0) -> Tensor:
         """[B, n - start, W] what enters the blocks, of embeddings [B, n, W]."""
         if self.code is not None:
             x = self.code(x, tokens)
@@ -418,7 +439,7 @@ def draw_deepnorm(trunk: nn.Module, num_layers: int, generator: torch.Generator 
             matrix.normal_(0.0, scale * math.sqrt(2 / sum(matrix.shape)), generator=generator)
 
 
-def _total(*parts: Tensor | None) -> Tensor | None:
+def total_bias(*parts: Tensor | None) -> Tensor | None:
     """The sum of what there is; None for nothing."""
     there = [part for part in parts if part is not None]
     return functools.reduce(torch.add, there) if there else None

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from genpolicy import registry
 from genpolicy.config import read_yaml
 from genpolicy.control import FREE, Control
-from genpolicy.errors import CheckpointError, RegistryError
+from genpolicy.errors import CheckpointError, RegistryError, did_you_mean
 from genpolicy.files import write_durably
 from genpolicy.game import Game
 from genpolicy.options import Option, PolicySpec, options_of, read_options
@@ -30,7 +30,7 @@ from genpolicy.policies.decision import Decision as Decision
 from genpolicy.policies.decision import Variation as Variation
 from genpolicy.policies.decision import likeliest_first as likeliest_first
 from genpolicy.registry import spelled_pairs
-from genpolicy.shipped import policy_folder
+from genpolicy.shipped import policy_folder, shipped_policies
 
 if TYPE_CHECKING:
     from genpolicy.policies.dream import Dream, OnStep
@@ -367,7 +367,11 @@ def policy_spec(text: str | Path, game: Game[Any] | str | None = None, **options
     if kind not in registry.available("policies"):
         if "/" in head or path.suffix:
             raise RegistryError(f"{head}: no such folder")
-        registry.load("policies", kind)  # it says what there is
+        kinds, shipped = registry.available("policies"), shipped_policies()
+        raise RegistryError(
+            f"no policy {head!r}.{did_you_mean(kind, (*shipped, *kinds))} Name a folder, a shipped policy "
+            f"({', '.join(shipped)}) or a spelling by one of: {', '.join(kinds)}"
+        )
     named = [argument, *(each for key, each in settings.items() if key != "game" and isinstance(each, str))]
     folders = [each for each in named if policy_folder(each.partition("?")[0]) is not None]
     inside = tuple(policy_spec(each) for each in dict.fromkeys(folders))

@@ -20,28 +20,22 @@ from torch import Tensor
 
 from genpolicy import registry
 from genpolicy.data.windows import TokenBatch
-from genpolicy.diffusion.logits import NEGATIVE_INFINITY, TypedLogits
+from genpolicy.diffusion.logits import NEGATIVE_INFINITY, Denoiser, TypedLogits
 from genpolicy.diffusion.making import make_process
 from genpolicy.diffusion.random import uniforms
 from genpolicy.diffusion.ranking import usable_logits
 from genpolicy.errors import ConfigError, RegistryError
 from genpolicy.game import Game
+from genpolicy.networks.every_block import EveryBlock
 from genpolicy.networks.prefix import Encoded
 from genpolicy.options import Option, PolicySpec
 from genpolicy.policies import declared
 from genpolicy.policies.base import Policy
 from genpolicy.policies.dream import Recorder
+from genpolicy.policies.first_action import FirstAction, FirstCall, Imagined
 from genpolicy.policies.imagined import Imagination, ImaginedModel, Replies, search
 from genpolicy.policies.ply_order import ORDERS, PlyOrder
-from genpolicy.policies.tokens import (
-    FirstAction,
-    FirstCall,
-    Imagined,
-    NetworkLearner,
-    NetworkLearnerConfig,
-    NetworkPolicy,
-    acting_layout,
-)
+from genpolicy.policies.tokens import NetworkLearner, NetworkLearnerConfig, NetworkPolicy, acting_layout
 from genpolicy.sequence import KINDS, Layout, Slot
 
 if TYPE_CHECKING:
@@ -85,6 +79,8 @@ class DiffusionConfig(NetworkLearnerConfig):
     """Where given, one model for several horizons: every batch is seen with one of these, drawn at random, and all
     plies after it are hidden (Ye et al. 2025, Table 6). ``horizon`` is then the longest that a policy can
     imagine; with rotary positions it may be longer than all of these."""
+    tokens: str = ""
+    """The game's tokenizer of states: its own, or one of ``Game.tokenizers`` (``plies`` in chess)."""
     process: dict[str, Any] = field(default_factory=lambda: {"kind": "absorbing"})
     """``kind``: entry point in group ``genpolicy.processes``; ``order``: ``joint``, noise over the whole future (the
     paper's), or ``ply``, with options of its own (``genpolicy.policies.ply_order``); ``timeless``: whether a process
@@ -116,18 +112,16 @@ class DiffusionLearner(NetworkLearner):
     config: DiffusionConfig
 
     def __init__(self, game: Game[Any], config: DiffusionConfig) -> None:
-        layout = acting_layout(game, config.paradigm, config.horizon, admit_pad=config.train_pad)
+        layout = self.layout_of(game, config)
         options = dict(config.process)
         order, timeless = options.pop("order", ORDERS[0]), options.pop("timeless", False)
         if order not in ORDERS:
             raise ConfigError(f"key 'learner.process.order' must be one of {', '.join(ORDERS)}; got {order!r}")
         by_ply = PlyOrder.taken_from(options, layout, config.viewer, used=order == "ply")
-        if order == "ply" and config.horizons:
-            raise ConfigError(
-                "learner.horizons: with learner.process.order=ply all shorter horizons are trained already"
-            )
         if order == "ply":
             options.setdefault("weighting", "constant")  # linear weighs pure noise, as most blocks are, by 1/T
+            if config.horizons:
+                raise ConfigError("learner.horizons: under order=ply all shorter horizons are trained already")
         process = make_process(options, layout.num_symbols)
         if process.needs_time and not config.network.time_conditioning and timeless is not True:
             raise ConfigError(
@@ -136,31 +130,37 @@ class DiffusionLearner(NetworkLearner):
             )
         super().__init__(game, config, layout, process.input_symbols)
         self.process, self.by_ply = process, by_ply
+        if by_ply is not None and by_ply.one_pass:
+            EveryBlock(layout, self.network)
         for horizon in sorted(set(config.horizons)):
             self.end_of(horizon)
         is_value = torch.from_numpy(layout.kinds == KINDS.index("value"))
         self.token_weights = torch.where(is_value, config.value_weight, 1.0) if config.value_weight != 1 else None
 
+    @classmethod
+    def layout_of(cls, game: Game[Any], config: Any) -> Layout:
+        """The tokens of the network's sequences under some options."""
+        tokenizer = game.tokenizer(config.tokens)
+        return acting_layout(game, config.paradigm, config.horizon, admit_pad=config.train_pad, tokenizer=tokenizer)
+
     def loss(self, batch: TokenBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
         """The process's loss at one random time a row, and with one random horizon where there are several."""
         if self.by_ply is not None:
-            total = torch.zeros((), device=batch.tokens.device)
-            for part, pure in self.by_ply.split(batch, uniforms(4, (len(batch),), generator, batch.tokens.device)):
-                times = self.process.sample_times(len(part), generator, pure.device)
-                times = times.masked_fill(pure, self.process.num_timesteps)
-                total = total + self._loss(part, generator, times) * len(part) / len(batch)
-            return total, {}
+            return self.by_ply.loss(self, batch, generator), {}
         if self.config.horizons:
             (drawn,) = uniforms(1, (1,), generator, batch.tokens.device)
             batch = batch.first(self.end_of(self.config.horizons[int(float(drawn) * len(self.config.horizons))]))
-        return self._loss(batch, generator), {}
+        return self.loss_at(batch, generator), {}
 
-    def _loss(self, batch: TokenBatch, generator: torch.Generator, times: Tensor | None = None) -> Tensor:
+    def loss_at(
+        self, batch: TokenBatch, generator: torch.Generator, times: Tensor | None = None, model: Denoiser | None = None
+    ) -> Tensor:
+        """The process's loss at some times, drawn ones if None, by the network or what stands for it."""
         n, of_token = batch.tokens.shape[1], self.token_weights
         weights = None if of_token is None else of_token[:n].to(batch.tokens.device)
         given = {"times": times, "weights": weights}  # a process of somebody else's need not know of these
         given = {name: value for name, value in given.items() if value is not None}
-        return self.process.loss(self.network, batch, generator, admitted=self.admitted[:n], **given)
+        return self.process.loss(model or self.network, batch, generator, admitted=self.admitted[:n], **given)
 
     def end_of(self, horizon: int) -> int:
         """Number of tokens of a sequence with this many plies imagined.
@@ -170,15 +170,12 @@ class DiffusionLearner(NetworkLearner):
         """
         if not 1 <= horizon <= self.config.horizon:
             raise ConfigError(f"a horizon of this model is 1..{self.config.horizon} (learner.horizon), got {horizon}")
-        return Layout(self.game, self.config.paradigm, horizon, tokenizer=self.layout.tokenizer).length
+        return self.layout.over(self.game, horizon).length
 
     @torch.no_grad()
     def elbo(self, batch: TokenBatch, generator: torch.Generator) -> Tensor:
         """[B] bound on -log p(future | position) in nats, one random time a row: unbiased, so average many."""
-        if self.by_ply is None:
-            return self.process.elbo(self.network, batch, generator, admitted=self.admitted)
-        shown = torch.zeros(len(batch), dtype=torch.bool, device=batch.tokens.device)
-        views = [self.by_ply.view(batch, block, shown) for block in range(len(self.by_ply.ends))]
+        views = [batch] if self.by_ply is None else self.by_ply.views(batch)
         bounds = [
             self.process.elbo(self.network, view, generator, admitted=self.admitted[: view.tokens.shape[1]])
             for view in views
@@ -352,10 +349,7 @@ class DiffusionPolicy(NetworkPolicy):
         return [slot for slot in self.layout.slots if slot.stop <= end]
 
     def _shown_layout(self) -> Layout:
-        if self._end == self.layout.length:
-            return self.layout
-        own = self.layout
-        return Layout(self.game, own.paradigm, self._plies, admit_pad=own.admit_pad, tokenizer=own.tokenizer)
+        return self.layout if self._end == self.layout.length else self.layout.over(self.game, self._plies)
 
     def _imagine(
         self, tokens: Tensor, seeds: Sequence[int], first_action: FirstAction, recorder: Recorder | None

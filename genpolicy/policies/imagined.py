@@ -175,7 +175,7 @@ class Imagination(Roots):
     def judge(self, roots: Tensor, encoded: Encoded | None = None) -> tuple[Tensor, Tensor]:
         """[R, M] float64 log-probabilities of the moves, and [R] win probability of the player to move, of [R, L]."""
         logits = self._call(roots, None, self._ends[0], encoded)
-        bins = _at(logits, self._value, self.layout.value_offset, self.layout.pad).softmax(-1)
+        bins = _at(logits, self._value, self.layout.value_offset, self.layout.code_offset).softmax(-1)
         centres = (torch.arange(bins.shape[-1], dtype=bins.dtype, device=bins.device) + 0.5) / bins.shape[-1]
         return self._policy(logits), bins @ centres
 
@@ -291,7 +291,7 @@ class ImaginedModel(SearchModel):
     def root(self, states: Sequence[Any]) -> Nodes:
         """The positions, with their legal moves."""
         players = [self._game.player(state) for state in states]
-        rows = self._game.tokens.encode(states, np.array(players)).astype(np.int64)
+        rows = self._model.learner.layout.tokenizer.encode(states, np.array(players)).astype(np.int64)
         legal = torch.zeros((len(states), len(self._game.moves)), dtype=torch.bool)
         for row, (state, player) in enumerate(zip(states, players, strict=True)):
             legal[row, torch.from_numpy(self._game.moves.seen_by(self._game.legal(state), player))] = True
@@ -312,7 +312,7 @@ class ImaginedModel(SearchModel):
     def position(self, embedding: Any) -> Any | None:
         """The state of the board's tokens; None where they stand for none."""
         try:
-            return self._game.tokens.decode(embedding.tokens.cpu().numpy(), embedding.player)
+            return self._model.learner.layout.tokenizer.decode(embedding.tokens.cpu().numpy(), embedding.player)
         except ValueError:
             return None
 

@@ -5,7 +5,7 @@ gives it away. Ordered by ply it is one whenever its own block is drawn. This is
 al. 2025, arXiv:2503.09573) with a move and the board after it as blocks.
 
 -log p(future | root) is the sum over blocks of -log p(block | root, blocks before it), so the bound is the sum of the
-blocks' bounds.
+blocks' bounds. Where attention is block-causal, one pass may train all blocks of a record (``one_pass``).
 
 Axes: B batch, N tokens, K blocks.
 """
@@ -15,14 +15,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from genpolicy.data.windows import TokenBatch
+from genpolicy.diffusion.random import uniforms
 from genpolicy.errors import ConfigError
+from genpolicy.networks.every_block import EveryBlock
 from genpolicy.sequence import KINDS, Layout
+
+if TYPE_CHECKING:
+    from genpolicy.policies.diffusion import DiffusionLearner
 
 ORDERS = ("joint", "ply")
 SHARES = {"state_share": 0.15, "move_share": 0.1, "joint_share": 0.0}
@@ -44,13 +49,28 @@ class PlyOrder:
         shares: Those of ``SHARES`` that are not the default.
         ends: Whether the value of a finished game is learned, too: records begin in no such position, so those that
             labelled lines end in become roots. Of windows that are seen from the mover's side.
+        one_pass: Part of the records, 0 to 1, of which one pass trains all blocks; of the others the first alone.
 
     Raises:
-        ConfigError: a share out of range, or a layout that has no values or no states to end in.
+        ConfigError: a share out of range or beside ``one_pass``, or a layout that has no values or no states to end in.
     """
 
-    def __init__(self, layout: Layout, shares: Mapping[str, Any] = MappingProxyType({}), *, ends: bool = False) -> None:
-        given = {**SHARES, **shares}
+    def __init__(
+        self,
+        layout: Layout,
+        shares: Mapping[str, Any] = MappingProxyType({}),
+        *,
+        ends: bool = False,
+        one_pass: float = 0.0,
+    ) -> None:
+        if not isinstance(one_pass, int | float) or not 0 <= one_pass <= 1:
+            raise ConfigError(f"key 'learner.process.one_pass' is a part of the records, from 0 to 1; got {one_pass!r}")
+        if one_pass and any(shares.values()):
+            raise ConfigError(
+                f"learner.process.{', '.join(shares)}: not beside learner.process.one_pass, which trains all blocks"
+            )
+        self.one_pass = float(one_pass)
+        given = {**(dict.fromkeys(SHARES, 0.0) if one_pass else SHARES), **shares}
         for name, share in given.items():
             if not isinstance(share, int | float) or not 0 <= share <= 0.5:
                 raise ConfigError(
@@ -64,7 +84,7 @@ class PlyOrder:
         self.ends = [*firsts[1:], layout.length]
         """Number of tokens up to the end of each block."""
         self.mask, self.joint = layout.mask, float(given["joint_share"])
-        is_state = torch.tensor([KINDS[layout.kinds[first]] == "state" for first in firsts])
+        is_state = torch.tensor([KINDS[layout.kinds[first]] != "action" for first in firsts])
         self._is_state = is_state.tolist()
         later = torch.where(is_state, 0.0, DECAY ** (~is_state).cumsum(0).double())
         later[0] = 0
@@ -89,18 +109,48 @@ class PlyOrder:
         Raises:
             ConfigError: as the constructor, or options without their use.
         """
-        given = {name: options.pop(name) for name in (*SHARES, "ends") if name in options}
+        given = {name: options.pop(name) for name in (*SHARES, "ends", "one_pass") if name in options}
         if not used and any(given.values()):
             raise ConfigError(f"learner.process.{', '.join(given)}: only under learner.process.order=ply")
-        ends = given.pop("ends", False)
+        ends, one_pass = given.pop("ends", False), given.pop("one_pass", 0.0)
         if ends not in (False, True) or (ends and viewer != "mover"):
             raise ConfigError(
                 f"learner.process.ends is false, or true with learner.viewer=mover; got {ends!r} with {viewer!r}"
             )
-        return cls(layout, given, ends=ends) if used else None
+        return cls(layout, given, ends=ends, one_pass=one_pass) if used else None
+
+    def loss(self, learner: DiffusionLearner, batch: TokenBatch, generator: torch.Generator) -> Tensor:
+        """The mean over records of the loss of what is restored of each, at random times.
+
+        Args:
+            learner: Whose loss it is.
+            batch: B windows.
+            generator: Draws blocks, times and noise.
+        """
+        total = torch.zeros((), device=batch.tokens.device)
+        for part, pure in self.split(batch, uniforms(4, (len(batch),), generator, batch.tokens.device)):
+            if pure is None:
+                of_part = self._loss_of_all(learner, part, generator)
+            else:
+                times = learner.process.sample_times(len(part), generator, pure.device)
+                of_part = learner.loss_at(part, generator, times.masked_fill(pure, learner.process.num_timesteps))
+            total = total + of_part * len(part) / len(batch)
+        return total
+
+    def _loss_of_all(self, learner: DiffusionLearner, batch: TokenBatch, generator: torch.Generator) -> Tensor:
+        device, num, last = batch.tokens.device, len(batch), learner.process.num_timesteps
+        of_block = [learner.process.sample_times(num, generator, device) for _ in self.ends]
+        (certain,) = uniforms(1, (num, len(self.ends)), generator, device)
+        (hide,) = uniforms(1, (num,), generator, device)
+        pure = (certain < CERTAIN) & ~torch.tensor(self._is_state, device=device)
+        times = torch.stack(of_block, 1).masked_fill(pure, last)[:, self.blocks.clamp(min=0).to(device)]
+        hidden = self.is_value.to(device) & (hide < HIDDEN_VALUES)[:, None] & ~batch.frozen
+        every_block = EveryBlock(learner.layout, learner.network)
+        return learner.loss_at(batch, generator, times, every_block.given(batch.tokens.masked_fill(hidden, self.mask)))
 
     def drawn(self, num: int, offset: Tensor) -> Tensor:
-        """[num] the later blocks of some records in order, as evenly as they can be drawn; K: all blocks; 0: none.
+        """[num] the later blocks of some records in order, as evenly as they can be drawn; 0: none; K: all together
+        under noise over the whole future; -1: each in its order, in one pass.
 
         Args:
             num: Number of records.
@@ -109,7 +159,7 @@ class PlyOrder:
         ends = torch.cat([self.chances[1:], self.chances.new_tensor([self.joint])]).cumsum(0)
         places = (torch.arange(num) + offset.double().cpu()) / num
         block = torch.searchsorted(ends, places, right=True) + 1
-        return block.masked_fill(places >= ends[-1], 0)
+        return block.masked_fill(places >= ends[-1], 0).masked_fill(places < self.one_pass, -1)
 
     def view(self, batch: TokenBatch, block: int, hide_values: Tensor) -> TokenBatch:
         """The windows up to the end of a block, which is to be restored.
@@ -128,22 +178,34 @@ class PlyOrder:
         frozen = frozen | (earlier & (tokens != self.mask))
         return dataclasses.replace(batch, tokens=tokens, frozen=frozen, target=batch.target & (blocks == block))
 
-    def split(self, batch: TokenBatch, draws: Tensor) -> Iterator[tuple[TokenBatch, Tensor]]:
+    def views(self, batch: TokenBatch) -> list[TokenBatch]:
+        """The windows up to the end of each block, earlier values shown."""
+        shown = torch.zeros(len(batch), dtype=torch.bool, device=batch.tokens.device)
+        return [self.view(batch, block, shown) for block in range(len(self.ends))]
+
+    def split(self, batch: TokenBatch, draws: Tensor) -> Iterator[tuple[TokenBatch, Tensor | None]]:
         """A batch for training: the first block of all records, then some records by the later block drawn for each.
+
+        With ``one_pass``: the records whose blocks are all restored, then the first block of the others.
 
         Args:
             batch: B windows.
             draws: [4, B] uniform in [0, 1).
 
         Yields:
-            A part of the batch, and [n] bool, in which of its rows all that is restored is to be pure noise.
+            A part of the batch, and [n] bool, in which of its rows all that is restored is to be pure noise; None for
+            the part whose blocks are all restored.
         """
         offset, order, hide, certain = draws
         block = self.drawn(len(batch), offset[0])[order.argsort().cpu()]
         for k in sorted({0, *block.tolist()}):
             rows = (block == k if k else block >= 0).nonzero()[:, 0].to(batch.tokens.device)
+            if not len(rows):
+                continue
             part = batch.rows(rows)
-            if k == len(self.ends):
+            if k < 0:
+                yield part, None
+            elif k == len(self.ends):
                 yield part, torch.zeros_like(rows, dtype=torch.bool)
             else:
                 pure = (certain[rows] < CERTAIN) & (not self._is_state[k])
@@ -190,7 +252,7 @@ class Finished:
         roots = part.tokens.clone()
         roots[:, : layout.state_length] = symbols[tokens[rows, self._state][:, places]]
         roots[:, self._move] = layout.mask
-        roots[:, self._value] = layout.value_offset + layout.pad - 1 - roots[:, self._value]
+        roots[:, self._value] = layout.value_offset + layout.code_offset - 1 - roots[:, self._value]
         target = torch.zeros_like(part.target)
         target[:, self._value] = True
         return dataclasses.replace(part, tokens=roots, target=target)

@@ -20,7 +20,7 @@ from torch import Tensor
 from genpolicy.control import FREE, Control
 from genpolicy.data.records import Dataset
 from genpolicy.data.windows import WindowOptions, WindowSource
-from genpolicy.diffusion.logits import NEGATIVE_INFINITY, LogitGroup, TypedLogits
+from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.errors import ConfigError
 from genpolicy.game import Game
 from genpolicy.networks import DenoisingTransformer, NetworkConfig
@@ -28,6 +28,7 @@ from genpolicy.options import Option, PolicySpec
 from genpolicy.policies import declared
 from genpolicy.policies.base import Decision, Variation, legal_of, legal_probabilities
 from genpolicy.policies.dream import Dream, OnStep, Recorder
+from genpolicy.policies.first_action import FirstAction, Imagined
 from genpolicy.policies.imagined import Candidates
 from genpolicy.policies.learner import Learner
 from genpolicy.policies.saved import WeightsPolicy
@@ -76,19 +77,19 @@ class NetworkLearnerConfig:
         )
 
 
-def acting_layout(game: Game[Any], paradigm: str, horizon: int, *, admit_pad: bool) -> Layout:
+def acting_layout(game: Game[Any], paradigm: str, horizon: int, **options: Any) -> Layout:
     """The layout of a learner whose policy plays by what it imagines.
 
     Args:
         game: The game.
         paradigm: A key of ``genpolicy.sequence.PARADIGMS``.
         horizon: Plies imagined, at least 1.
-        admit_pad: As in ``Layout``.
+        options: Those of ``Layout``.
 
     Raises:
         ConfigError: a paradigm or horizon that ``Layout`` refuses, or one that imagines no action.
     """
-    layout = Layout(game, paradigm, horizon, admit_pad=admit_pad)
+    layout = Layout(game, paradigm, horizon, **options)
     if all(slot.kind != "action" or slot.given for slot in layout.slots):
         raise ConfigError(f"learner.paradigm {paradigm!r} imagines no action, so nothing would be played")
     return layout
@@ -148,15 +149,21 @@ class NetworkLearner(Learner):
         kept -= {id(p) for p in trunk.bias.hidden_matrices()}
         return [{**decayed, "muon": [p for p in decayed["params"] if p.ndim == 2 and id(p) not in kept]}, others]
 
+    @property
+    def window_layout(self) -> Layout:
+        """The tokens of ``windows``: those of the network, unless ``loss`` makes them of others."""
+        return self.layout
+
     def windows(self, records: Dataset, split: str, *, seed: int) -> WindowSource:
         """The labelled lines of a split as token windows; labels are redrawn and windows turned in training only."""
         from genpolicy.data.window_source import UnrelatedFutures, build_windows
 
-        source = build_windows(records, split, self.game, self.layout, self.config.window_options(split, seed))
+        layout = self.window_layout
+        source = build_windows(records, split, self.game, layout, self.config.window_options(split, seed))
         if self.config.future == "labelled" or split != "train":
             return source
-        later = np.arange(self.layout.length) > self.layout.first_action
-        return UnrelatedFutures(source, later & ~self.layout.given, seed)
+        later = np.arange(layout.length) > layout.first_action
+        return UnrelatedFutures(source, later & ~layout.given, seed)
 
     def policy(self) -> WeightsPolicy:
         """A policy that plays with these weights (shared, not copied)."""
@@ -174,82 +181,6 @@ class NetworkLearner(Learner):
         rows = self.layout.tokenizer.encode(states, viewers)
         tokens[:, : self.layout.state_length] = torch.from_numpy(rows.astype(np.int64))
         return tokens
-
-
-@dataclass(frozen=True)
-class FirstCall:
-    """First action according to the first network call of a decision, when everything imagined is masked."""
-
-    marginal: Tensor
-    """[B, M] float64 log-probabilities of the moves, p(a_0 | s) before the legal mask."""
-    best: Tensor
-    """[B] the likeliest symbol of the whole vocabulary, before the legal mask."""
-
-
-@dataclass(frozen=True)
-class Imagined:
-    """A batch of futures, with the network's views of their first actions."""
-
-    tokens: Tensor
-    """[B, N] without masks in what the policy imagines."""
-    first_call: FirstCall
-    latest: Tensor
-    """[B, M] float64 log-probabilities of the first action's moves in the last call, under the legal mask."""
-    num_calls: int
-    """Network calls, each of the whole batch."""
-    searched: Candidates | None = None
-    """What was imagined of several moves; None where one future is all there is."""
-
-
-class FirstAction:
-    """Finds the first action in a prediction, masks its illegal moves and reads its probabilities.
-
-    Args:
-        layout: Layout of the network's tokens.
-        admitted: [N, K] bool, symbols that each token can hold.
-        legal: [B, M] bool, the moves to choose from as the viewers see them; None masks nothing.
-    """
-
-    def __init__(self, layout: Layout, admitted: Tensor, legal: Tensor | None) -> None:
-        self._layout, self._admitted, self.legal = layout, admitted, legal
-
-    def repeated(self, num: int) -> FirstAction:
-        """The same for every row ``num`` times over."""
-        legal = None if self.legal is None else self.legal.repeat_interleave(num, dim=0)
-        return FirstAction(self._layout, self._admitted, legal)
-
-    def first_call(self, prediction: TypedLogits) -> FirstCall:
-        """The record of the first network call."""
-        group, place, is_move = self._find(prediction)
-        admitted = self._admitted[self._layout.first_action]
-        scores = group.logits[:, place].double().masked_fill(~admitted[group.symbols], NEGATIVE_INFINITY)
-        return FirstCall(scores.log_softmax(-1)[:, is_move], group.symbols[scores.argmax(-1)])
-
-    def masked(self, prediction: TypedLogits) -> TypedLogits:
-        """The prediction with all probability of the first action on legal moves."""
-        legal = self.legal
-        if legal is None:
-            return prediction
-        held, place, is_move = self._find(prediction)
-        allowed = torch.zeros(len(legal), len(held.symbols), dtype=torch.bool, device=held.logits.device)
-        allowed[:, is_move] = legal
-        logits = held.logits.clone()
-        logits[:, place] = logits[:, place].masked_fill(~allowed, NEGATIVE_INFINITY)
-        return prediction.map(lambda group: logits if group is held else group.logits)
-
-    def moves(self, masked: TypedLogits) -> Tensor:
-        """[B, M] float64 log-probabilities of the first action's moves."""
-        group, place, is_move = self._find(masked)
-        return group.logits[:, place][:, is_move].double().log_softmax(-1)
-
-    def _find(self, prediction: TypedLogits) -> tuple[LogitGroup, int, Tensor]:
-        """The group that holds the first action, its place there, and which of the group's symbols [G] are moves."""
-        for group in prediction.groups:
-            at = torch.nonzero(group.positions == self._layout.first_action).flatten()
-            if len(at):
-                offset, end = self._layout.move_offset, self._layout.value_offset
-                return group, int(at[0]), (group.symbols >= offset) & (group.symbols < end)
-        raise AssertionError("no group of the prediction holds the first action")
 
 
 class NetworkPolicy(WeightsPolicy):

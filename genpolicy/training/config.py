@@ -24,6 +24,8 @@ class DataConfig:
 
     folder: Any = ""
     """Data set: a folder that ``genpolicy data`` wrote, ``sample:GAME``, or a list of these, taken together."""
+    shares: list[float] | None = None
+    """Part of the trained records that each folder of the list gives, in its order; together 1. None: by size."""
     train: str = "train"
     """Split that is trained on."""
     validation: str | None = "validation"
@@ -31,9 +33,18 @@ class DataConfig:
     note."""
 
     def __post_init__(self) -> None:
-        folders = self.folder if isinstance(self.folder, list) else [self.folder]
-        if not all(isinstance(folder, str) for folder in folders):
+        if not all(isinstance(folder, str) for folder in self.folders):
             raise ValueError(f"data.folder is a folder or a list of folders, got {self.folder!r}")
+        shares = [1.0] if self.shares is None else self.shares
+        if min(shares, default=0) <= 0 or abs(sum(shares) - 1) > 1e-6:
+            raise ValueError(f"data.shares are above 0 and 1 together, got {self.shares}")
+        if self.shares is not None and len(shares) != len(self.folders):
+            raise ValueError(f"data.shares has {len(shares)} parts for {len(self.folders)} folders in data.folder")
+
+    @property
+    def folders(self) -> list[Any]:
+        """The folders, also where there is one."""
+        return self.folder if isinstance(self.folder, list) else [self.folder]
 
 
 @dataclass

@@ -99,7 +99,7 @@ class Run:
             setup.take_weights(self.learner, config.init_from)
         self.learner.to(self.device)
         with self.accelerator.main_process_first():  # the others then find the windows in the cache
-            stream = setup.make_stream(kind, self.learner, self.dataset, config.data.train, options.seed)
+            stream = setup.make_stream(kind, self.learner, self.dataset, config.data, options.seed)
             self.validation = self._make_validation()
         self.updates = Updates(
             stream,

@@ -16,14 +16,14 @@ import genpolicy
 from genpolicy import registry
 from genpolicy.config import read_yaml, structured, to_dict, with_unsaid
 from genpolicy.data.records import Dataset
-from genpolicy.data.stream import ShuffledWindows, Stream
+from genpolicy.data.stream import MixedWindows, ShuffledWindows, Stream
 from genpolicy.data.windows import WindowSource
 from genpolicy.encoding import ids_fingerprint
 from genpolicy.errors import CheckpointError, ConfigError, DatasetError, RegistryError
 from genpolicy.game import Game
 from genpolicy.machine import commit
 from genpolicy.policies.learner import Learner
-from genpolicy.training.config import RunConfig
+from genpolicy.training.config import DataConfig, RunConfig
 
 # A resumed run may differ in these: folders, budget, what is measured and saved, device.
 FREE_KEYS = {
@@ -89,18 +89,24 @@ def _learner_config(section: dict[str, Any]) -> tuple[type[Learner], Any]:
     return learner_class, structured(learner_class.Config, options, prefix="learner")
 
 
-def make_stream(kind: str, learner: Learner, dataset: Dataset, split: str, seed: int) -> Stream:
+def make_stream(kind: str, learner: Learner, dataset: Dataset, data: DataConfig, seed: int) -> Stream:
     """Where a learner's updates come from: its own stream, or its windows in a seeded order.
 
     Raises:
+        ConfigError: shares that do not suit the folders, or of a learner with a stream of its own.
         RegistryError: ``Learner.windows`` gave neither.
     """
-    windows: object = learner.windows(dataset, split, seed=seed)
-    if isinstance(windows, WindowSource):
-        return ShuffledWindows(windows, seed)
-    if not isinstance(windows, Stream):
-        raise registry.wrong_thing("learners", kind, windows, "a WindowSource or a Stream, in windows()")
-    return windows
+    # The parts of a union lie in the order of their checksums, the shares in that of the folders' names.
+    parts = [dataset] if data.shares is None else [Dataset.open(folder, verify=False) for folder in data.folders]
+    sources: list[Any] = [learner.windows(part, data.train, seed=seed) for part in parts]
+    for source in sources:
+        if not isinstance(source, WindowSource | Stream):
+            raise registry.wrong_thing("learners", kind, source, "a WindowSource or a Stream, in windows()")
+        if data.shares is not None and isinstance(source, Stream):
+            raise ConfigError(f"data.shares: the learner {kind!r} has a stream of its own")
+    if data.shares is not None:
+        return MixedWindows(sources, data.shares, seed)
+    return sources[0] if isinstance(sources[0], Stream) else ShuffledWindows(sources[0], seed)
 
 
 def take_weights(learner: Learner, folder: str) -> None:

@@ -36,7 +36,8 @@ class EmbeddingTransformer(DenoisingTransformer):
     """
 
     def __init__(self, layout: Layout, config: NetworkConfig, process: GaussianEmbedding, **options: Any) -> None:
-        super().__init__(layout, dataclasses.replace(config, time_conditioning=True), **options)
+        timed = dataclasses.replace(config, time_conditioning=config.time_conditioning or True)
+        super().__init__(layout, timed, **options)
         self.process = process
         self.into = Linear(process.width, config.width)
         self.noise = Linear(config.width, process.width) if process.prediction == "eps" else None

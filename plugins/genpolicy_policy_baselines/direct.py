@@ -41,7 +41,10 @@ class DirectLearner(OneStepLearner):
 
 
 class DirectPolicy(OneStepPolicy):
-    """Fills in the whole future by one call and plays its first action; options are those of ``OneStepPolicy``."""
+    """Fills in the whole future by one call and plays its first action.
+
+    Options are those of ``OneStepPolicy``.
+    """
 
     kind: ClassVar[str] = "direct"
     learner_class: ClassVar[type[NetworkLearner]] = DirectLearner

@@ -23,14 +23,8 @@ from genpolicy.game import Game
 from genpolicy.options import Option, PolicySpec
 from genpolicy.policies.base import Policy
 from genpolicy.policies.dream import Recorder
-from genpolicy.policies.tokens import (
-    FirstAction,
-    Imagined,
-    NetworkLearner,
-    NetworkLearnerConfig,
-    NetworkPolicy,
-    acting_layout,
-)
+from genpolicy.policies.first_action import FirstAction, Imagined
+from genpolicy.policies.tokens import NetworkLearner, NetworkLearnerConfig, NetworkPolicy, acting_layout
 from genpolicy.sequence import Layout
 from genpolicy_policy_baselines import declared
 from genpolicy_policy_baselines.continuous import EmbeddingTransformer

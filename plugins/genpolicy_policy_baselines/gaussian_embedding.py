@@ -215,8 +215,9 @@ class GaussianEmbedding(nn.Module):
         """[B, N, E] the expected embedding of predicted tokens."""
         typed, table = TypedLogits.of(logits).restrict(admitted), self.embeddings()
         out = table.new_zeros(typed.batch_size, typed.num_tokens, self.width)
-        for g in typed.groups:
-            out[:, g.positions] = g.logits.softmax(-1).to(table.dtype) @ table[g.symbols]
+        with torch.autocast(table.device.type, enabled=False):  # a mean of embeddings in 16 bits is none of theirs
+            for g in typed.groups:
+                out[:, g.positions] = g.logits.softmax(-1).to(table.dtype) @ table[g.symbols]
         return out
 
     def estimate(self, prediction: Tensor | TypedLogits, z: Tensor, t: Tensor, admitted: Tensor | None) -> Tensor:

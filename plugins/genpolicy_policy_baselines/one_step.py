@@ -21,7 +21,8 @@ from genpolicy.diffusion.ranking import draw_tokens
 from genpolicy.game import Game
 from genpolicy.options import Option, PolicySpec
 from genpolicy.policies.dream import Recorder
-from genpolicy.policies.tokens import FirstAction, Imagined, NetworkLearner, NetworkLearnerConfig, NetworkPolicy
+from genpolicy.policies.first_action import FirstAction, Imagined
+from genpolicy.policies.tokens import NetworkLearner, NetworkLearnerConfig, NetworkPolicy
 from genpolicy.sequence import Layout
 from genpolicy_policy_baselines import declared
 

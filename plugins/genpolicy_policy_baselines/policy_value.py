@@ -30,7 +30,8 @@ from genpolicy.networks.transformer import ACTIVATIONS, draw_weights
 from genpolicy.networks.value_heads import CategoricalHead, PliesLeftHead, ReadoutConfig, finite, mean_of_known
 from genpolicy.policies.base import Decision
 from genpolicy.policies.dream import Recorder
-from genpolicy.policies.tokens import FirstAction, Imagined, NetworkLearner, NetworkLearnerConfig
+from genpolicy.policies.first_action import FirstAction, Imagined
+from genpolicy.policies.tokens import NetworkLearner, NetworkLearnerConfig
 from genpolicy.sequence import Layout
 from genpolicy.values import rank_correlation
 from genpolicy_policy_baselines.judged_windows import JudgedBatch, JudgedWindows, judged_windows

@@ -111,7 +111,7 @@ class ValueLearner(OneStepLearner):
         for group in logits.groups:
             at = torch.nonzero(group.positions == place).flatten()
             if len(at):
-                is_bin = (group.symbols >= self.layout.value_offset) & (group.symbols < self.layout.pad)
+                is_bin = (group.symbols >= self.layout.value_offset) & (group.symbols < self.layout.code_offset)
                 return group.logits[:, int(at[0]), is_bin].double().softmax(-1)
         raise AssertionError("no group holds the value token")
 

@@ -48,6 +48,7 @@ def test_mate_in_one(fen: str, evaluator: Any) -> None:
             assert (found.text, found.value, found.exact) == ("mate:1", 1.0, True)
 
 
+@pytest.mark.thorough
 def test_wins_in_one_of_random_games_with_little_to_spend() -> None:
     """Twenty positions of each colour, with no heuristic, and with a few hundred positions where captures abound."""
     rng = random.Random(1)

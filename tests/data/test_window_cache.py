@@ -90,6 +90,7 @@ def test_a_shipped_sample_is_cached_where_the_user_may_write(
     assert not cache.exists()
 
 
+@pytest.mark.thorough
 def test_several_processes_give_the_same_cache(
     game: Game[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +106,7 @@ def test_several_processes_give_the_same_cache(
     assert len(alone) == len(together)
 
 
+@pytest.mark.thorough
 def test_a_bad_record_in_a_worker_is_named_too(
     game: Game[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

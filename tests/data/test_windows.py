@@ -15,7 +15,7 @@ from genpolicy import load_game
 from genpolicy.data.counter_rng import Shuffle, draw
 from genpolicy.data.records import Dataset, Record
 from genpolicy.data.stream import Share, ShuffledWindows
-from genpolicy.data.window_source import CachedWindows, build_windows
+from genpolicy.data.window_source import CachedWindows, _symmetries, build_windows
 from genpolicy.data.windows import COLUMNS, TokenBatch, WindowOptions, WindowSource
 from genpolicy.errors import ConfigError, DatasetError
 from genpolicy.game import Game
@@ -417,3 +417,23 @@ def test_draws_are_uniform_and_unrelated() -> None:
     expected = 60_000 / (n * n)
     # 35 degrees of freedom: above 66.6 once in a thousand.
     assert ((pairs - expected) ** 2 / expected).sum() < 66.6
+
+
+def test_a_symmetry_of_moves_is_turned_for_the_second_player() -> None:
+    """Move m is mirrored[m] to player 1, and so is what becomes of it."""
+
+    class Arrays:
+        def array(self, name: str) -> Any:
+            return np.array([[[-1, 0]], [[0, 0]]])  # the identity and symmetry 0, of one place
+
+    class Turning:
+        moves = type("", (), {"mirrored": np.array([3, 2, 1, 0]), "__len__": lambda self: 4})()
+        symmetries = (type("", (), {"moves": np.array([1, 2, 0, 3])}),)
+        spec = "turning"
+
+    cache, turning = Arrays(), Turning()
+    _, images = _symmetries(cache, turning)  # type: ignore[arg-type]
+    assert images[0].tolist() == [[0, 1, 2, 3]] * 2
+    assert images[1, 0].tolist() == [1, 2, 0, 3]
+    for move in range(4):
+        assert images[1, 1, turning.moves.mirrored[move]] == turning.moves.mirrored[images[1, 0, move]]

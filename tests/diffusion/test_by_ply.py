@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 from torch import Tensor
@@ -14,20 +16,25 @@ from genpolicy.sequence import Layout
 BLOCKS = [-1, -1, 0, 0, 1, 1, 1, 1, 2, 2]
 
 
-def masks_left(num_steps: int) -> list[list[int]]:
-    """For each call, the number of masks in each block after it."""
+def masks_left(num_steps: int, blocks: Sequence[int] = BLOCKS) -> list[list[int]]:
+    """For each call, the number of masks in each block after it; what a call is sure of, the next is unsure of."""
     process = Absorbing(5, 12)
-    sampler = make_sampler("by_ply", process, blocks=BLOCKS)
+    sampler = make_sampler("by_ply", process, blocks=blocks)
     seen: list[list[int]] = []
 
     def watch(t: int, xt: Tensor, out: SamplerOutput) -> None:
         masked = out.prev_sample[0] == process.mask
-        seen.append([int(masked[torch.tensor(BLOCKS) == block].sum()) for block in range(3)])
+        seen.append([int(masked[torch.tensor(blocks) == block].sum()) for block in range(3)])
 
-    frozen = torch.tensor(BLOCKS)[None] < 0
+    frozen = torch.tensor(blocks)[None] < 0
     start = torch.where(frozen, 1, process.mask)
-    logits = torch.randn(1, 10, 5, generator=torch.Generator().manual_seed(0))
-    sample(lambda x, t: logits, process, sampler, start, frozen, num_steps=num_steps, callback=watch)
+    sureness = torch.arange(1.0, 1 + len(blocks))
+
+    def turning(x: Tensor, t: Tensor) -> Tensor:
+        sure = sureness if len(seen) % 2 else sureness.flip(0)
+        return sure[None, :, None] * torch.nn.functional.one_hot(torch.tensor(2), 5)
+
+    sample(turning, process, sampler, start, frozen, num_steps=num_steps, callback=watch)
     return seen
 
 
@@ -42,6 +49,11 @@ def masks_left(num_steps: int) -> list[list[int]]:
 )
 def test_each_block_gets_a_call_and_the_largest_the_rest(num_steps: int, expected: list[list[int]]) -> None:
     assert masks_left(num_steps) == expected
+
+
+def test_blocks_of_one_size_share_the_other_calls() -> None:
+    calls = [[0, 3, 3], [0, 1, 3], [0, 0, 3], [0, 0, 1], [0, 0, 0]]
+    assert masks_left(5, [0, 0, 1, 1, 1, 2, 2, 2]) == calls
 
 
 def test_later_calls_see_what_was_decided() -> None:

@@ -89,6 +89,16 @@ def test_a_bias_of_another_shape_is_refused(shape: tuple[int, ...], with_gradien
         attend(qkv, torch.zeros(shape), 0.0)
 
 
+def test_attention_without_bias_and_dropout_is_torchs_own() -> None:
+    qkv = torch.randn(2, 40, 3, 2, 8, generator=generator(), requires_grad=True)
+    query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+    own = F.scaled_dot_product_attention(query, key, value).transpose(1, 2)
+    assert torch.equal(attend(qkv, None, 0.0), own)
+    assert attend(qkv, None, 0.1).shape == own.shape
+    assert "CachedAttention" in type(attend(qkv, None, 0.1).grad_fn).__name__
+    assert "CachedAttention" not in type(attend(qkv, None, 0.0).grad_fn).__name__
+
+
 @pytest.mark.parametrize("each_row", [False, True])
 def test_attention_without_gradients_equals_attention_with_them(each_row: bool) -> None:
     qkv, bias = qkv_and_bias(2, 6, 2, 4, each_row=each_row)

@@ -114,6 +114,24 @@ def test_no_feature_depends_on_what_it_may_not_see(options: dict[str, Any], atte
         assert not torch.allclose(got[:, later], features[:, later])
 
 
+@pytest.mark.parametrize(
+    ("attention", "paradigm", "before"),
+    [
+        ("full", "s-asa", [True, True]),
+        ("prefix", "s-asa", [False, True]),  # what is given shows no imagined move, an imagined state the next one
+        ("block_causal", "s-asa", [False, False]),
+        ("full", "sa-v", [True]),
+        ("block_causal", "sa-v", [True]),
+    ],
+)
+def test_a_state_shows_the_move_after_it_where_it_may_see_it(attention: str, paradigm: str, before: list[bool]) -> None:
+    layout = layout_of(paradigm, 1 if paradigm == "sa-v" else 2)
+    shown = network(layout, attention=attention, **BOARD).trunk.shown
+    assert shown is not None
+    assert shown.is_marked[:, :2].tolist() == [[one, one] for one in before]
+    assert shown.is_marked[:, 2:].all(1).tolist() == ([False] if paradigm == "sa-v" else [True, False])
+
+
 def test_full_attention_shows_everything_to_everything() -> None:
     """The law above is not empty: what is given changes with what is imagined, by attention and by shown moves."""
     layout = layout_of("s-avsav")

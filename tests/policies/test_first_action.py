@@ -9,7 +9,7 @@ import torch
 
 from genpolicy import load_game
 from genpolicy.diffusion.logits import LogitGroup, TypedLogits
-from genpolicy.policies.tokens import FirstAction
+from genpolicy.policies.first_action import FirstAction
 from genpolicy.sequence import Layout
 
 CONNECT = "connect:rows=3,cols=3,k=3,gravity=false"

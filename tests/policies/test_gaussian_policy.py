@@ -12,6 +12,7 @@ import torch
 
 import genpolicy
 from genpolicy.data.records import Dataset
+from genpolicy.data.windows import TokenBatch
 from genpolicy.errors import ConfigError
 from genpolicy.networks import NetworkConfig
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
@@ -52,6 +53,20 @@ def test_ddpm_steps_are_the_posterior(prediction: str) -> None:
     error = float(std) / len(z) ** 0.5
     torch.testing.assert_close(stepped.mean(0), mean[0], atol=5 * error + 1e-4, rtol=0)
     torch.testing.assert_close(stepped.std(0), std.expand(3), atol=5 * error, rtol=1e-3)
+
+
+@pytest.mark.parametrize("prediction", ["x0_ce", "eps"])
+def test_it_trains_and_plays_in_mixed_precision(prediction: str, connect_data: Dataset) -> None:
+    made = learner(prediction)
+    batch = made.windows(connect_data, "train", seed=0).batch(np.arange(8), 0)
+    assert isinstance(batch, TokenBatch)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss, _ = made.loss(batch, torch.Generator().manual_seed(0))
+        loss.backward()  # type: ignore[no-untyped-call]
+        assert made.elbo(batch, torch.Generator().manual_seed(0)).isfinite().all()
+        decision = made.policy().decide([made.game.parse()])[0]
+    assert loss.isfinite()
+    assert decision.move in made.game.legal(made.game.parse())
 
 
 @pytest.mark.parametrize("name", ["ddpm", "ddim", "dpmsolver++"])
@@ -114,6 +129,7 @@ def test_fits_32_records(connect_data: Dataset) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_noise_prediction_learns_more_than_chance(connect_data: Dataset) -> None:
     """Squared error alone is slow to learn discrete moves; its loss falls well below the one of no prediction."""
     torch.manual_seed(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from genpolicy.diffusion.samplers import Sampler, SamplerOutput, Step
 from genpolicy.errors import ConfigError
 from genpolicy.networks import DenoisingTransformer, NetworkConfig
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
+from genpolicy.policies.first_action import FirstAction
 from genpolicy.policies.seeds import RowSeeds
-from genpolicy.policies.tokens import FirstAction
 from genpolicy.sequence import Layout
 from genpolicy.testing import check_learner, check_policy
 from tests.small_datasets import CONNECT, solved_connect
@@ -75,6 +76,7 @@ def test_a_policy_imagines_as_far_as_it_is_told(kind: str, tmp_path: Path) -> No
     assert len(loaded.decide(states)[0].line) == 2
 
 
+@pytest.mark.thorough
 def test_mixed_horizons_fit_32_records_at_each(connect_data: Dataset) -> None:
     made: list[DiffusionLearner] = []
 
@@ -100,11 +102,14 @@ def test_the_loss_counts_no_token_after_the_horizon(connect_data: Dataset) -> No
 
 def test_several_futures_are_averaged() -> None:
     """The move is the likeliest of the mean of what each future says, each future being a decision by itself."""
-    made = learner(network=BOARD, horizon=2)
+    made = learner(network=dataclasses.replace(BOARD, init_std=0.5), horizon=2)
     policy = made.policy().with_options(sampler="a0_last", temperature=1.0, num_futures=5)
-    states = [made.game.parse(), made.game.play(made.game.parse(), 0)]
+    states = [made.game.parse()]
+    for move in (0, 4, 2):
+        states.append(made.game.play(states[-1], move))
     many = policy.decide(states)
     said: dict[int, torch.Tensor] = {}
+    alone = 0
     single = policy.with_options(num_futures=1)
     seeds = RowSeeds(0).draw([made.game.format(s) for s in states])
     for row, state in enumerate(states):
@@ -123,6 +128,8 @@ def test_several_futures_are_averaged() -> None:
         best = int(said[row].argmax())
         move = int(made.game.moves.seen_by(torch.tensor([best]).numpy(), int(made.viewers([state])[0]))[0])
         assert many[row].move == move
+        alone += int(chances[0].argmax()) != best
+    assert alone, "the first future by itself says another move somewhere"
     assert many[0].stats["network_calls"] == 4
     check_policy(policy, states)
 

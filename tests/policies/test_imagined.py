@@ -16,9 +16,12 @@ from genpolicy.errors import ConfigError
 from genpolicy.game import Game
 from genpolicy.networks.config import NetworkConfig
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner, DiffusionPolicy
-from genpolicy.policies.imagined import Imagination, ImaginedModel
+from genpolicy.policies.imagined import Imagination, ImaginedModel, Replies, search
 from genpolicy.policies.thinking import Answer
+from genpolicy.search.model import RulesModel
 from genpolicy.testing import check_search_model
+from genpolicy_mcts.mcts import Mcts
+from genpolicy_mcts.selection import MctsConfig
 from tests.small_datasets import CONNECT
 
 BOARD = NetworkConfig(geometry="board", num_layers=2, width=32, num_heads=4, head="typed", init_std=0.3)
@@ -27,7 +30,7 @@ START = "rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq - 0 1"
 
 def learner(game: str = CONNECT, **options: Any) -> DiffusionLearner:
     torch.manual_seed(1)
-    process = {"kind": options.pop("kind", "absorbing"), "num_timesteps": 4}
+    process = options.pop("process", {"kind": options.pop("kind", "absorbing"), "num_timesteps": 4})
     settings = {"paradigm": "s-avsav", "horizon": 2, "process": process, "network": BOARD, "viewer": "mover", **options}
     return DiffusionLearner(genpolicy.load_game(game), DiffusionConfig(**settings))
 
@@ -124,6 +127,83 @@ def test_decisions_are_those_of_the_definition(depth: int, horizons: list[int]) 
         assert [v.value for v in decision.variations] == pytest.approx([2 * worth - 1 for worth in worths], abs=1e-5)
         assert policy.num_calls == 1 + 2 * depth
         assert decision.stats["network_calls"] == 1 + 2 * depth
+
+
+class Rotating:
+    """A model that can be followed by hand: a move adds 5 where it points, the likeliest move is the largest entry."""
+
+    mirrored = torch.tensor([2, 1, 0, 3])
+    learner: Any = type("", (), {"network": type("", (), {"encode": staticmethod(lambda *_: None)})})
+
+    def turned(self, boards: Tensor) -> Tensor:
+        return boards[:, [2, 1, 0, 3]]
+
+    def judge(self, roots: Tensor, encoded: None = None) -> tuple[Tensor, Tensor]:
+        return roots.double().log_softmax(-1), roots[:, 0] / 100.0
+
+    def after(self, roots: Tensor, moves: Tensor, encoded: None = None) -> Tensor:
+        return roots + 5 * torch.eye(4, dtype=torch.int64)[moves]
+
+
+def test_lines_and_boards_are_those_that_the_root_sees() -> None:
+    """Where the other side's moves have other ids, as they have in chess and shogi."""
+    model: Any = Rotating()
+    root = torch.tensor([[3, 0, 1, 2]])
+    found = search(model, root, torch.tensor([[True, False, False, True]]), 3, depth=3, weight=0.0)
+    assert found.lines[0, 2].tolist() == [-1] * 4, "there are two moves only"
+    for line, boards, worth in zip(found.lines[0, :2], found.boards[0], found.worth[0], strict=False):
+        board, wins = root[0], []
+        for ply, move in enumerate(line[:-1].tolist()):
+            board = board + 5 * torch.eye(4, dtype=torch.int64)[move]
+            assert boards[ply].tolist() == board.tolist()
+            seen = model.turned(board[None])[0] if ply % 2 == 0 else board  # by who is to move next
+            reply = int(seen.argmax())
+            assert line[ply + 1] == (model.mirrored[reply] if ply % 2 == 0 else reply)
+            wins.append(1 - float(seen[0]) / 100 if ply % 2 == 0 else float(seen[0]) / 100)
+        assert float(worth) == pytest.approx(sum(wins) / 3)
+    assert sorted(found.lines[0, :2, 0].tolist()) == [0, 3]
+
+
+def test_a_later_move_is_that_of_the_board_before_it() -> None:
+    """Its own block tells only whether the game is over by then; who moves sees the board from his side."""
+    made = learner("chess", process={"kind": "absorbing", "num_timesteps": 4, "order": "ply"}, train_pad=True)
+    layout, replies = made.layout, Replies(made)
+    later = layout.slot("action", 1)
+    board = layout.slot("state", 1)
+    assert later is not None
+    assert board is not None
+    roots = torch.from_numpy(made.game.tokens.encode(positions(made.game, 2)).astype(np.int64))
+    tokens = torch.full((2, layout.length), layout.mask)
+    tokens[:, : layout.state_length], tokens[:, board.start : board.stop] = roots, roots.flip(0)
+    with torch.no_grad():
+        made_of = TypedLogits.of(made.network(tokens, None))
+        before = made_of.map(lambda g: g.logits + 12.0 * (g.symbols == layout.pad))  # perhaps the game is over
+        after = replies.put(before, tokens, int(layout.blocks[later.start])).dense().double().log_softmax(-1)
+        policy = replies.policy(replies.turned(roots.flip(0)))
+        assert replies.put(before, tokens, 0) is before
+    own = before.dense().double().log_softmax(-1)
+    assert (own[:, later.start, layout.pad] > -4).all()
+    others = torch.arange(layout.length) != later.start
+    torch.testing.assert_close(after[:, others], own[:, others])
+    of_moves = slice(layout.move_offset, layout.value_offset)
+    torch.testing.assert_close(after[:, later.start, layout.pad], own[:, later.start, layout.pad])
+    mirrored = torch.from_numpy(made.game.moves.mirrored.copy())
+    expected = own[:, later.start, of_moves].logsumexp(-1, keepdim=True) + policy[:, mirrored]
+    torch.testing.assert_close(after[:, later.start, of_moves], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_board_after_a_move_is_a_board(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the network holds that the game is over: PAD is no symbol of a board."""
+    made = learner(train_pad=True)
+    real, pad = made.network.denoise, made.layout.pad
+
+    def sure_of_the_end(*given: Any) -> TypedLogits:
+        return TypedLogits.of(real(*given)).map(lambda g: g.logits + 100.0 * (g.symbols == pad))
+
+    monkeypatch.setattr(made.network, "denoise", sure_of_the_end)
+    roots = torch.from_numpy(made.game.tokens.encode(positions(made.game, 2)).astype(np.int64))
+    with torch.no_grad():
+        assert (Imagination(made).after(roots, torch.tensor([0, 1])) < made.layout.move_offset).all()
 
 
 @pytest.mark.parametrize("kind", ["absorbing", "multinomial"])
@@ -229,3 +309,65 @@ def test_expanded_boards_are_the_likeliest_ones() -> None:
         seen = int(game.moves.seen_by(np.array(move), game.player(state)))
         assert torch.equal(board.tokens, slow.after(nodes.embeddings[0].tokens, seen))
         assert board.player == 1 - game.player(state)
+
+
+class Table(torch.nn.Module):
+    """A perfect denoiser of ``s-avsav``: the rules' board after a given move, and of a position whatever is drawn for
+    its key, as ``judged`` says."""
+
+    def __init__(self, made: DiffusionLearner) -> None:
+        super().__init__()
+        self.layout, self.game = made.layout, made.game
+
+    def judged(self, state: Any) -> tuple[np.ndarray[Any, Any], int]:
+        """[legal moves] their probabilities, and the bin of the win probability."""
+        draw = np.random.default_rng([ord(letter) for letter in str(self.game.key(state))])
+        weights = draw.random(len(self.game.legal(state))) + 0.05
+        return weights / weights.sum(), int(draw.integers(self.layout.num_value_bins))
+
+    def evaluate(self, states: Any) -> Any:
+        """As ``RulesModel`` asks, priors and values in [-1, 1]."""
+        rows = [(self.game.legal(state).tolist(), *self.judged(state)) for state in states]
+        priors = [dict(zip(moves, shares.tolist(), strict=True)) for moves, shares, _ in rows]
+        return priors, [2 * (place + 0.5) / self.layout.num_value_bins - 1 for _, _, place in rows]
+
+    def encode(self, tokens: Tensor, copies: int = 1) -> None:
+        """Nothing is kept."""
+
+    def denoise(self, tokens: Tensor, t: Tensor | None, encoded: Any, visible: Tensor | None = None) -> TypedLogits:
+        layout, game = self.layout, self.game
+        value, after = layout.slot("value", 0), layout.slot("state", 1)
+        assert value is not None
+        assert after is not None
+        chances = torch.full((*tokens.shape, layout.num_symbols), 1e-30, dtype=torch.float64)
+        for row, ids in enumerate(tokens.tolist()):
+            stones = np.array(ids[: layout.state_length])
+            mover = int((stones[:-1] == 1).sum() < (stones[:-1] == 2).sum())  # own stones and those of the other side
+            state = game.tokens.decode(stones, mover)
+            shares, place = self.judged(state)
+            moves = game.moves.seen_by(game.legal(state), mover)
+            chances[row, layout.first_action, layout.move_offset + moves] = torch.from_numpy(shares)
+            chances[row, value.start, layout.value_offset + place] = 1.0
+            move = ids[layout.first_action] - layout.move_offset
+            if move < len(game.moves):
+                played = game.play(state, int(game.moves.seen_by(np.array(move), mover)))
+                board = game.tokens.encode([played], np.array([mover]))[0].tolist()
+                chances[row, range(after.start, after.stop), board] = 1.0
+        return TypedLogits.of(chances.log())
+
+
+@pytest.mark.parametrize("num_moves", [0, 1])
+def test_a_perfect_denoiser_is_the_rules(num_moves: int) -> None:
+    """The same visits, as long as no line comes to the end of a game, which the imagination knows by values alone."""
+    made = learner("connect:rows=4,cols=4,k=4,gravity=false")
+    table, state = Table(made), made.game.parse()
+    made.network = table  # type: ignore[assignment]
+    for move in (4, 0)[:num_moves]:
+        state = made.game.play(state, move)
+    config = MctsConfig(simulations=60, leaves=1)
+    by_rules = Mcts(RulesModel(made.game, table.evaluate), config).search([state])[0]
+    imagined = Mcts(ImaginedModel(Imagination(made)), config).search([state])[0]
+    assert imagined.visits == by_rules.visits
+    assert imagined.line == by_rules.line
+    assert imagined.value == pytest.approx(by_rules.value, abs=1e-6)
+    assert 3 <= by_rules.depth < 7 - num_moves  # seven plies end a game

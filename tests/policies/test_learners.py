@@ -105,7 +105,10 @@ def train(learner: Learner, data: Dataset, num_updates: int, batch_size: int) ->
 
 @pytest.mark.parametrize(
     ("make", "options", "batch_size"),
-    [(one_step, {}, 64), pytest.param(diffusion, {"horizon": 2}, 128, marks=pytest.mark.slow)],
+    [
+        pytest.param(one_step, {}, 64, marks=pytest.mark.thorough),
+        pytest.param(diffusion, {"horizon": 2}, 128, marks=pytest.mark.slow),
+    ],
 )
 def test_seconds_of_training_beat_a_random_mover(
     make: Callable[..., Learner], options: dict[str, Any], batch_size: int, connect_data: Dataset

@@ -34,7 +34,8 @@ def connect_data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 def causal(paradigm: str, horizon: int, shape: tuple[str, str]) -> tuple[Layout, CausalTransformer]:
-    layout = Layout(genpolicy.load_game(CONNECT), paradigm, horizon, num_value_bins=4)
+    codes = {"num_books": 2, "num_codes": 3} if "k" in paradigm else {}
+    layout = Layout(genpolicy.load_game(CONNECT), paradigm, horizon, num_value_bins=4, **codes)
     config = NetworkConfig(
         num_layers=2, width=16, num_heads=2, dropout=0.0, geometry=shape[0], head=shape[1], init_std=0.5
     )

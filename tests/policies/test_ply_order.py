@@ -82,6 +82,24 @@ def test_blocks_are_drawn_as_stated() -> None:
     assert seldom.drawn(100, torch.tensor(0.5)).bincount().tolist() == [93, 5, 2]
 
 
+def test_half_of_the_values_are_hidden_and_four_moves_in_five_are_pure_noise() -> None:
+    made = learner()
+    assert made.by_ply is not None
+    batch = batch_of(made, 40)
+    draws = torch.rand((4, 40), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    value = made.layout.slot("value", 0)
+    assert value is not None
+    hidden, sure = (draws[2] < 0.5).tolist(), (draws[3] < 0.8).tolist()
+    for part, pure in made.by_ply.split(batch, draws):
+        assert pure is not None
+        block = int(made.layout.blocks[: part.tokens.shape[1]].max())
+        is_move = block != 1
+        assert pure.tolist() == [sure[i] and is_move for i in part.indices.tolist()]
+        if block > 0:
+            masked = part.tokens[:, value.start] == made.layout.mask
+            assert masked.tolist() == [hidden[i] for i in part.indices.tolist()]
+
+
 def test_the_first_move_of_every_record_is_trained_and_the_later_blocks_of_some() -> None:
     made = learner()
     assert made.by_ply is not None
@@ -115,7 +133,7 @@ def test_the_bound_of_a_model_that_looks_at_nothing_is_its_likelihood(kind: str)
             return logits[: tokens.shape[1]].expand(len(tokens), -1, -1)
 
     made.network = Blind()  # type: ignore[assignment]
-    num = 3000
+    num = 1500
     many = TokenBatch(*(x.expand(num, -1) for x in (batch.tokens, batch.frozen, batch.target)), torch.arange(num))
     estimates = made.elbo(many, torch.Generator().manual_seed(7))
     error = 4 * float(estimates.std()) / num**0.5

@@ -79,7 +79,7 @@ def contents(folder: Path) -> dict[str, bytes]:
         ("trainer.max_steps=null", "the run has no end"),
         ("data.folder=gone", "gone"),
         ("data.train=training", "no record in split 'training'; it has: train"),
-        ("init_from=gone", "init_from: no entry 'gone'"),
+        ("init_from=gone", "init_from: no policy 'gone'"),
         ("init_from=runs/gone", "init_from: runs/gone: no such folder"),
         ("init_from=random", "init_from: the policy random has no weights to start from"),
         ("data.train=", "argument 'data.train=': key 'data.train': it has no value, and needs one"),

@@ -368,6 +368,7 @@ def wait_for_update(out: Path, update: int, process: subprocess.Popen[str]) -> N
     raise AssertionError(f"update {update} was never reached: {process.communicate()}")
 
 
+@pytest.mark.thorough
 def test_a_killed_run_ends_with_the_same_bits(data: Dataset, tmp_path: Path, toy_path: Path) -> None:
     env = environment(toy_path)
     undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"

@@ -1,0 +1,116 @@
+"""One pass that restores every block of a record, each as if those before it were clean and later ones were not there.
+
+What is clean is encoded once. The noised tokens of a block attend to the clean ones before it and to each other, which
+is what they would see in a call of their own under ``attention: block_causal`` (block diffusion, Arriola et al. 2025,
+arXiv:2503.09573, trains so, too).
+
+Axes: B batch, N tokens, G given tokens, W width, H heads, D features of a head.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from genpolicy.diffusion.logits import TypedLogits
+from genpolicy.errors import ConfigError
+from genpolicy.networks.prefix import Encoded
+from genpolicy.networks.transformer import DenoisingTransformer, Trunk, total_bias
+from genpolicy.sequence import KINDS, Layout
+
+
+class EveryBlock:
+    """The blocks of a layout, restored by a network in one pass.
+
+    Args:
+        layout: Of the network's tokens.
+        network: With ``attention: block_causal``, and without ``time_conditioning``: every block has a time of its own.
+
+    Raises:
+        ConfigError: a network with another attention, or conditioned on time.
+    """
+
+    def __init__(self, layout: Layout, network: DenoisingTransformer) -> None:
+        config = network.config
+        if config.attention != "block_causal" or config.time_conditioning:
+            raise ConfigError(
+                "every block of a record is trained in one pass (learner.process.one_pass) with "
+                "learner.network.attention=block_causal and learner.network.time_conditioning=false; got "
+                f"{config.attention!r} and {str(config.time_conditioning).lower()}"
+            )
+        blocks = layout.blocks.tolist()
+        starts = [blocks.index(block) for block in range(max(blocks) + 1)]
+        self.spans = tuple(zip(starts, [*starts[1:], layout.length], strict=True))
+        """First token of each block, and the token after its last."""
+        self.is_state = torch.from_numpy(layout.kinds == KINDS.index("state"))
+        self._network = [network]  # in a list, so that a learner that holds this saves the network once
+
+    def given(self, clean: Tensor) -> OnePass:
+        """The denoiser of noised tokens whose earlier blocks are those of ``clean`` [B, N]."""
+        return OnePass(self, self._network[0], clean)
+
+
+@dataclass(frozen=True)
+class OnePass:
+    """A ``Denoiser`` of every block at once."""
+
+    blocks: EveryBlock
+    network: DenoisingTransformer
+    clean: Tensor
+    """[B, N] ids, of which a block sees those before it; ``mask`` where one is not to be seen."""
+
+    def __call__(self, tokens: Tensor, t: Tensor | None = None) -> TypedLogits:
+        """Not served: the logits of all tokens are of several contexts. Take ``token_nll``."""
+        raise NotImplementedError("one pass over every block gives likelihoods, by token_nll, and no table of logits")
+
+    def token_nll(self, tokens: Tensor, t: Tensor | None, targets: Tensor, where: Tensor) -> Tensor:
+        """As ``DenoisingTransformer.token_nll``; times are not read."""
+        del t
+        head, is_state = self.network.head, self.blocks.is_state.to(tokens.device)
+        clean, noised = block_features(self.network.trunk, self.clean, tokens, self.blocks.spans)
+        # A move is scored by the squares that it goes between, of the state before it: decided by then, so clean.
+        at = is_state[: clean.shape[1], None]
+        before = torch.cat([torch.where(at, clean, noised[:, : clean.shape[1]]), noised[:, clean.shape[1] :]], 1)
+        each = noised.new_zeros(tokens.shape)
+        for features, part in ((noised, where & is_state), (before, where & ~is_state)):
+            nll = head.nll(features, targets, part)
+            each = each.to(nll.dtype).masked_scatter(part, nll)
+        return each[where]
+
+
+def block_features(
+    trunk: Trunk, clean: Tensor, noised: Tensor, spans: tuple[tuple[int, int], ...]
+) -> tuple[Tensor, Tensor]:
+    """Features [B, n, W] of the clean tokens before the last block, and [B, N, W] of the noised ones.
+
+    Args:
+        trunk: With ``attention: block_causal``.
+        clean: [B, N] ids.
+        noised: [B, N] ids, the given tokens as in ``clean``.
+        spans: First token of each block, and the token after its last, in order.
+    """
+    first, last = spans[0][0], spans[-1][0]
+    kept = Encoded()
+    before = trunk(clean[:, :last], None, kept=kept)
+    # All that is shown on a token comes from blocks before its own.
+    x = trunk.embedding(noised)
+    x = trunk.prepared(x if trunk.shown is None else trunk.shown(x, clean), noised, first)
+    static = trunk.bias.static()
+    static = None if static is None else static.expand(-1, trunk.num_heads, trunk.length, trunk.length)
+
+    def attend(i: int, qkv: Tensor, bias: Tensor | None, dropout: float) -> Tensor:
+        out = []
+        for start, stop in spans:
+            seen = torch.cat([kept.qkv[i][:, :start], qkv[:, start - first : stop - first]], 1)
+            rows = None if bias is None else bias[..., start - first : stop - first, :stop]
+            out.append(trunk.bias.attend_last(i, seen, rows, dropout, start))
+        return torch.cat(out, 1)
+
+    for i, block in enumerate(trunk.blocks):
+        own = trunk.bias.of_layer(i, torch.cat([kept.inputs[i][:, :first], x], 1))
+        bias = total_bias(None if static is None else static[i], own)
+        x = block(x, None if bias is None else bias[..., first:, :], functools.partial(attend, i), first)
+    return before, torch.cat([before[:, :first], x if trunk.residual.is_post else trunk.norm(x)], 1)

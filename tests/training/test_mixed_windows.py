@@ -1,0 +1,147 @@
+"""Several data sets, each with a given share of the records: ``data.shares``."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from genpolicy.config import compose
+from genpolicy.data.records import Dataset
+from genpolicy.data.stream import MixedWindows, Share
+from genpolicy.data.windows import TokenBatch
+from genpolicy.errors import ConfigError
+from genpolicy.training.checkpoint import newest
+from genpolicy.training.config import DataConfig, RunConfig
+from genpolicy.training.loop import train
+from tests.small_datasets import solved_connect
+from tests.training.test_streams import Rows
+
+
+class Marked(Rows):
+    """Windows that say which source they are of."""
+
+    def __init__(self, count: int, mark: int) -> None:
+        super().__init__(count)
+        self.mark = mark
+
+    def batch(self, indices: Any, epoch: int) -> TokenBatch:
+        return super().batch(indices + 1000 * self.mark, epoch)
+
+
+def mixed(share: Share, shares: tuple[float, ...] = (0.25, 0.65, 0.1)) -> MixedWindows:
+    stream = MixedWindows([Marked(count, mark) for mark, count in enumerate((40, 7, 300))], shares, seed=3)
+    stream.begin(share)
+    return stream
+
+
+def seen(stream: MixedWindows, update: int) -> list[int]:
+    parts = stream.parts(update)
+    assert [len(part) for part in parts] == [stream.share.part_size] * stream.share.accumulate
+    return [int(index) for part in parts for index in part.indices]  # type: ignore[attr-defined]
+
+
+def test_each_source_has_its_share_and_is_gone_through_evenly() -> None:
+    stream = mixed(Share(16))
+    taken = np.array([seen(stream, update) for update in range(60)])
+    counts = np.bincount(taken.ravel() // 1000) / taken.size
+    assert counts.tolist() == pytest.approx([0.25, 0.65, 0.1], abs=1e-9)
+    per_update = np.array([np.bincount(row // 1000, minlength=3) for row in taken])
+    assert np.ptp(per_update, axis=0).max() <= 2
+    for mark, size in enumerate((40, 7, 300)):
+        own = taken.ravel()[taken.ravel() // 1000 == mark] % 1000
+        times = np.bincount(own, minlength=size)
+        assert times.max() - times.min() <= 1
+    assert stream.num_records == 347
+
+
+def test_an_update_depends_on_its_number_alone() -> None:
+    forwards = [seen(mixed(Share(16)), update) for update in range(5)]
+    again = mixed(Share(16))
+    assert [seen(again, update) for update in reversed(range(5))] == forwards[::-1]
+
+
+def test_processes_and_parts_divide_an_update() -> None:
+    whole = sorted(seen(mixed(Share(24)), 4))
+    parts = [seen(mixed(Share(24, accumulate=2, process=process, num_processes=3)), 4) for process in range(3)]
+    assert sorted(itertools.chain(*parts)) == whole
+
+
+def test_an_update_that_is_too_small_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"trainer\.batch_size=8 is too small for 3 folders with shares.* at least 9"):
+        mixed(Share(8))
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        ({"folder": ["a", "b"], "shares": [0.5]}, "1 parts for 2 folders|1 together"),
+        ({"folder": ["a", "b"], "shares": [1.0]}, "1 parts for 2 folders"),
+        ({"folder": ["a", "b"], "shares": [0.7, 0.7]}, "1 together"),
+        ({"folder": ["a", "b"], "shares": [1.0, 0.0]}, "above 0"),
+        ({"folder": ["a", "b"], "shares": []}, "above 0"),
+        ({"folder": "a", "shares": [0.5, 0.5]}, "2 parts for 1 folders"),
+    ],
+)
+def test_shares_that_do_not_suit_the_folders_are_refused(data: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        DataConfig(**data)
+
+
+def configuration(folders: list[Path], out: Path, *more: str) -> RunConfig:
+    network = "{num_layers: 1, width: 16, num_heads: 2}"
+    names = ", ".join(str(folder) for folder in folders)
+    return compose(
+        RunConfig,
+        [],
+        [
+            f"data.folder=[{names}]",
+            "data.shares=[0.3, 0.7]",
+            "learner.kind=one_step",
+            f"learner.network={network}",
+            "trainer.batch_size=10",
+            "optim.schedule=constant",
+            "trainer.max_steps=6",
+            "trainer.tensorboard=false",
+            "trainer.eval_records=0",
+            "trainer.accuracy_records=0",
+            "trainer.checkpoint_every=2",
+            f"out={out}",
+            *more,
+        ],
+    )
+
+
+def test_a_run_that_is_stopped_ends_with_the_same_weights(tmp_path: Path) -> None:
+    folders = [solved_connect(tmp_path / f"{every}", every=every).folder for every in (9, 7)]
+    assert Dataset.open(folders).num_records > 20
+    train(configuration(folders, tmp_path / "whole"))
+    train(configuration(folders, tmp_path / "cut", "trainer.max_steps=4"))
+    train(configuration(folders, tmp_path / "cut"), resume=True)
+    states = [newest(tmp_path / name / "checkpoints") for name in ("whole", "cut")]
+    assert states[0] is not None
+    assert states[1] is not None
+    whole, cut = ((folder / "model.safetensors").read_bytes() for folder in states if folder is not None)
+    assert whole == cut
+    by_size = compose(RunConfig, [], ["data.folder=x", "learner.kind=one_step"])
+    assert by_size.data.shares is None
+
+
+def test_other_shares_are_another_run(tmp_path: Path) -> None:
+    folders = [solved_connect(tmp_path / f"{every}", every=every).folder for every in (9, 7)]
+    train(configuration(folders, tmp_path / "run", "trainer.max_steps=2"))
+    with pytest.raises(ValueError, match="shares"):
+        train(configuration(folders, tmp_path / "run", "data.shares=[0.5, 0.5]"), resume=True)
+
+
+def test_learners_with_a_stream_of_their_own_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from genpolicy_policy_baselines.one_step import OneStepLearner
+
+    folders = [solved_connect(tmp_path / f"{every}", every=every).folder for every in (9, 7)]
+    own = mixed(Share(16))
+    monkeypatch.setattr(OneStepLearner, "windows", lambda *_, **__: own)
+    with pytest.raises(ConfigError, match="has a stream of its own"):
+        train(configuration(folders, tmp_path / "run"))
