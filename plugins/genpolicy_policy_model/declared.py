@@ -1,9 +1,11 @@
-"""The options of the policy ``muzero``, apart from its class, so that they are read without importing torch."""
+"""The options of the policies over models, apart from their classes, so that they are read without importing torch."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from genpolicy.options import Declaration, Option, PolicySpec, with_defaults
-from genpolicy.policies.declared import weights
+from genpolicy.policies.declared import diffusion, weights
 
 MODES = ("prior", "one_step")
 MODEL = (
@@ -20,6 +22,9 @@ CODE_MODEL = (
 PLAY = Option("mode", str, "prior", choices=MODES, help="the likeliest move, or the best by one step", basic=True)
 
 
+DECODE = Option("decode", bool, True, help="imagined codes as positions, and answers that lead to them", hidden=True)
+
+
 def options(spec: PolicySpec | None = None) -> tuple[Option, ...]:
     """See ``Policy.options``."""
     return _declared(spec, MODEL)
@@ -30,10 +35,19 @@ def code_options(spec: PolicySpec | None = None) -> tuple[Option, ...]:
     return _declared(spec, CODE_MODEL)
 
 
+def code_diffusion_options(spec: PolicySpec | None = None) -> tuple[Option, ...]:
+    """Those of a diffusion policy, and whether codes are decoded."""
+    return (*diffusion(spec), *with_defaults((DECODE,), _configured(spec)))
+
+
+def _configured(spec: PolicySpec | None) -> dict[str, Any]:
+    return {} if spec is None else {**spec.section("play"), **spec.settings}
+
+
 def _declared(spec: PolicySpec | None, model: tuple[Option, ...]) -> tuple[Option, ...]:
-    configured = {} if spec is None else {**spec.section("play"), **spec.settings}
-    return (*weights(spec), *with_defaults((PLAY, *model), configured))
+    return (*weights(spec), *with_defaults((PLAY, *model), _configured(spec)))
 
 
 MUZERO = Declaration(options)
 VQ = Declaration(code_options)
+CODE_DIFFUSION = Declaration(code_diffusion_options)

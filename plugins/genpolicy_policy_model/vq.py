@@ -33,7 +33,7 @@ from genpolicy.sequence import Layout
 from genpolicy_policy_model.learner import ModelLearner
 from genpolicy_policy_model.muzero import halved
 from genpolicy_policy_model.networks import ModelNetwork, VectorDynamics
-from genpolicy_policy_model.quantise import perplexity
+from genpolicy_policy_model.quantise import Codebooks, perplexity
 from genpolicy_policy_model.vq_autoencoder import Rebuilt, TransitionAutoencoder
 from genpolicy_policy_model.vq_config import VQConfig
 
@@ -112,15 +112,7 @@ class VQLearner(ModelLearner):
         """From ``settle`` on the autoencoder stays as it is; a codebook that has collapsed by then is named."""
         settled = progress >= self.config.settle
         if settled and not self._settled:
-            in_use = self.network.autoencoder.codebooks.perplexity()
-            if bool((in_use < LEAST_PERPLEXITY).any()):
-                _log.warning(
-                    "a codebook has collapsed: %s of %s codes are in use (perplexity), so codes tell almost nothing of "
-                    "the answers. Raise learner.revive_below or learner.settle, lower learner.commitment, or look "
-                    "whether the data set has more than one answer to a move",
-                    ", ".join(f"{each:.2f}" for each in in_use.tolist()),
-                    self.config.num_codes,
-                )
+            warn_of_collapse(self.network.autoencoder.codebooks)
         self._settled = settled
 
     def loss(self, batch: EpisodeBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
@@ -217,6 +209,19 @@ class VQLearner(ModelLearner):
         from genpolicy_policy_model.vq_policy import VQPolicy
 
         return VQPolicy(self)
+
+
+def warn_of_collapse(codebooks: Codebooks) -> None:
+    """Log a warning that names codebooks of which almost no codes are in use."""
+    in_use = codebooks.perplexity()
+    if bool((in_use < LEAST_PERPLEXITY).any()):
+        _log.warning(
+            "a codebook has collapsed: %s of %s codes are in use (perplexity), so codes tell almost nothing of "
+            "the answers. Raise learner.revive_below or learner.settle of the learner vq, lower learner.commitment, or "
+            "look whether the data set has more than one answer to a move",
+            ", ".join(f"{each:.2f}" for each in in_use.tolist()),
+            codebooks.num_codes,
+        )
 
 
 def transitions(batch: EpisodeBatch, mask: int) -> Tensor:

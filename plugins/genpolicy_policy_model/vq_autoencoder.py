@@ -83,6 +83,22 @@ class TransitionAutoencoder(nn.Module):
         out: Tensor = logits + self.stays * F.one_hot(states, self.num_symbols)
         return out
 
+    def codes(self, states: Tensor, moves: Tensor, after: Tensor) -> Tensor:
+        """[B, G] codes of transitions from states [B, L] by moves [B] to states [B, L]."""
+        return self.codebooks.nearest(self.encode(states, moves, after))
+
+    def likeliest(self, states: Tensor, moves: Tensor, codes: Tensor, admitted: Tensor) -> Tensor:
+        """[B, L] the likeliest next position after states [B, L], moves [B] and codes [B, G].
+
+        Args:
+            states: Positions.
+            moves: Moves in them.
+            codes: What followed.
+            admitted: [L, S] bool, the symbols that each token can hold.
+        """
+        logits = self.decode(states, moves, self.codebooks.vectors_of(codes))
+        return logits.masked_fill(~admitted, -torch.inf).argmax(-1)
+
     def forward(self, states: Tensor, moves: Tensor, after: Tensor) -> Rebuilt:
         """Encode, quantise and rebuild transitions."""
         vectors = self.encode(states, moves, after)

@@ -22,7 +22,7 @@ from genpolicy_policy_model.vq import VQLearner, VQNetwork
 
 
 class VQPolicy(ModelPolicy):
-    """A policy over a model with codes; see ``ModelPolicy``.
+    """Plays the likeliest move, or the best by one step of a model whose answers are learned codes.
 
     Args:
         learner: The learner; its weights are shared.
