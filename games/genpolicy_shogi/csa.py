@@ -22,6 +22,7 @@ from genpolicy_shogi.notation import (
     LineReader,
     known_headers,
     termination,
+    time_limits,
 )
 from genpolicy_shogi.replay import Replay, usi_square
 from genpolicy_shogi.sfen import STARTPOS
@@ -272,7 +273,10 @@ def game_text(game: Game[Any], played: PlayedGame) -> str:
         if name := " ".join(played.headers.get(player, "").split()):
             lines.append(f"N{sign}{name}")
     ours = {value: key for key, value in _HEADERS.items()}
-    lines += [f"${name}:{value}" for name, value in known_headers(played.headers, ours)]
+    lines += [
+        f"${name}:{_time_text(value) if name == 'TIME_LIMIT' else value}"
+        for name, value in known_headers(played.headers, ours)
+    ]
     lines += _first_position(played.start)
     replay = Replay(played.start)
     for move in played.moves:
@@ -282,6 +286,12 @@ def game_text(game: Game[Any], played: PlayedGame) -> str:
     word = termination(game, played, replay)
     lines.append(f"%{'+-'[1 - replay.player]}ILLEGAL_ACTION" if word == "ILLEGAL_ACTION" else f"%{word}")
     return "\n".join(lines) + "\n"
+
+
+def _time_text(control: str) -> str:
+    """A time control as version 2.2 writes it, ``HH:MM+SS``: it has no place for an increment."""
+    limits = time_limits(control)
+    return control if limits is None else f"{limits[0] // 3600:02}:{limits[0] // 60 % 60:02}+{limits[1]:02}"
 
 
 def _first_position(start: str) -> list[str]:

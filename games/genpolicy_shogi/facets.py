@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from genpolicy.drawing import Drawing
 from genpolicy.game import Files, Hints, OnBad, PlayedGame, Position, Puzzle, View
-from genpolicy_shogi import display, labelled, rules, sources
+from genpolicy_shogi import display, labelled, openings, rules, sources
 from genpolicy_shogi.evaluation import forcing_moves, is_quiet, static_value
 from genpolicy_shogi.files import Source
 from genpolicy_shogi.state import ShogiState
@@ -160,7 +160,13 @@ class ShogiView(View[ShogiState]):
     @property
     def words(self) -> Mapping[str, Mapping[str, str]]:
         """Japanese (``genpolicy_shogi.words``)."""
-        return {"ja": {**JAPANESE, f"{self.game.max_plies} plies without mate": f"{self.game.max_plies}手まで詰みなし"}}
+        return {
+            "ja": {
+                **JAPANESE,
+                **openings.JAPANESE,
+                f"{self.game.max_plies} plies without mate": f"{self.game.max_plies}手まで詰みなし",
+            }
+        }
 
     def board_text(self, state: ShogiState) -> str:
         """Nine ranks with Black below, both hands and the side to move."""
@@ -169,6 +175,10 @@ class ShogiView(View[ShogiState]):
     def move_text(self, state: ShogiState, move_id: int) -> str:
         """The move as KIF writes it, with the mark of its player: ``▲７六歩(77)``."""
         return display.move_text(state, self.game.moves[move_id])
+
+    def opening(self, moves: Sequence[int]) -> str | None:
+        """The name in a table of 15 (``genpolicy_shogi.openings``)."""
+        return openings.opening([self.game.moves[move] for move in moves])
 
     def ending(self, state: ShogiState) -> str:
         """The rule that ended the game, in the order of ``ShogiGame.outcome``."""

@@ -22,6 +22,7 @@ from genpolicy_shogi.notation import (
     LineReader,
     known_headers,
     termination,
+    time_limits,
 )
 from genpolicy_shogi.replay import Replay
 from genpolicy_shogi.sfen import PIECE_TYPES, STARTPOS
@@ -284,7 +285,10 @@ def read_games(game: Game[Any], source: Source, label: str, on_bad: OnBad | None
 def game_text(game: Game[Any], played: PlayedGame) -> str:
     """One game in KIF, for people and for programs."""
     ours = {value: key for key, value in _HEADERS.items()}
-    lines = [f"{name}：{value}" for name, value in known_headers(played.headers, ours)]
+    lines = [
+        f"{name}：{_time_text(value) if name == '持ち時間' else value}"
+        for name, value in known_headers(played.headers, ours)
+    ]
     lines += _first_position(played.start)
     for side, player in zip(("先手", "後手"), game.players, strict=True):
         lines.append(f"{side}：{' '.join(played.headers.get(player, '').split())}")
@@ -298,6 +302,16 @@ def game_text(game: Game[Any], played: PlayedGame) -> str:
         last = usi[2:4]
     lines += _last_lines(termination(game, played, replay), played, replay)
     return "\n".join(lines) + "\n"
+
+
+def _time_text(control: str) -> str:
+    """A time control as KIF files write it: ``10分+30秒`` with byoyomi; other texts stay as they are."""
+    limits = time_limits(control)
+    if limits is None:
+        return control
+    base, byoyomi, increment = limits
+    text = f"{base // 60}分" + (f"{base % 60}秒" if base % 60 else "")
+    return text + (f"+{byoyomi}秒" if byoyomi else "") + (f"（1手ごとに{increment}秒加算）" if increment else "")
 
 
 def _first_position(start: str) -> list[str]:

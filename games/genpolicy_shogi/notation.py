@@ -248,9 +248,23 @@ class LineReader(ABC):
         yield from self.finish(line)
 
 
+def time_limits(control: str) -> tuple[int, int, int] | None:
+    """Base time, byoyomi and increment, in seconds, of a ``TimeControl`` such as ``600+30+0``; ``180+2`` is PGN's.
+
+    Returns:
+        None for any other text.
+    """
+    numbers = control.split("+")
+    if len(numbers) > 3 or not all(number.isascii() and number.isdigit() for number in numbers):
+        return None
+    base, second, third = (int(number) for number in [*numbers, "0", "0"][:3])
+    return (base, second, third) if len(numbers) == 3 else (base, 0, second)
+
+
 def termination(game: Game[Any], played: PlayedGame, last: Replay) -> str:
     """How a game ended, in CSA's word: its headers' where that agrees with its result, else one that fits."""
     said = played.headers.get(TERMINATION, "")
+    said = "TIME_UP" if said == "time forfeit" else said  # PGN's word
     result = played.result if played.result is None or last.player == 0 else -played.result
     if said in ENDINGS and ENDINGS[said] == result:
         return said

@@ -23,9 +23,7 @@ def add_games(subparsers: Any) -> None:
     from genpolicy_common.arguments import add_json
 
     parser = subparsers.add_parser("games", help=GAMES.help)
-    parser.add_argument(
-        "--all", action="store_true", help="of a package of many games also those that cannot be played"
-    )
+    parser.add_argument("--all", action="store_true", help="also list a package's games that cannot be played")
     add_json(parser, "the list")
     parser.set_defaults(run=_games)
 
@@ -118,7 +116,7 @@ def _policies(arguments: argparse.Namespace) -> int:
             rows.append({"policy": name, "error": str(error)})
             table.add(name, "-", _short(error))
             continue
-        about = next(iter((policy.__doc__ or "").strip().splitlines()), "")
+        about = next(iter((policy.__doc__ or "").strip().splitlines()), "").replace("``", "")
         rows.append({"policy": name, "spelling": policy.spelling, "about": about})
         table.add(name, policy.spelling, about)
     for name in registry.available("options"):
@@ -138,8 +136,8 @@ def add_perft(subparsers: Any) -> None:
 
     parser = subparsers.add_parser("perft", help=PERFT.help)
     parser.add_argument("--game", required=True, metavar="SPEC", help="e.g. chess or connect:rows=3,cols=3,k=3")
-    parser.add_argument("--depth", type=int, required=True, metavar="N", help="moves to go down, at least 1")
-    parser.add_argument("--position", metavar="TEXT", help="where to start; the initial position without it")
+    parser.add_argument("--depth", type=int, required=True, metavar="N", help="moves to look ahead, at least 1")
+    parser.add_argument("--position", metavar="TEXT", help="first position; default: the initial one")
     parser.add_argument("--divide", action="store_true", help="the count below each first move")
     add_json(parser, "the counts")
     parser.set_defaults(run=_perft)

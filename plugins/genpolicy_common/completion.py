@@ -16,7 +16,7 @@ Print the completion of genpolicy for a shell. Put it where the shell looks for 
   genpolicy completion bash > ~/.local/share/bash-completion/completions/genpolicy
   genpolicy completion zsh > ~/.zfunc/_genpolicy          # a folder of $fpath
 
-and open a new shell. Make it again after you installed a package that adds subcommands."""
+and open a new shell. Run it again after you install a package that adds subcommands."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -24,7 +24,7 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "completion", help=COMPLETION.help, description=HOW, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("shell", choices=("bash", "zsh"), help="whose completion")
+    parser.add_argument("shell", choices=("bash", "zsh"), help="the shell")
     parser.set_defaults(run=_run)
 
 

@@ -43,8 +43,8 @@ def add_parser(subparsers: Any) -> None:
         "demo",
         help=DEMO.help,
         description="Train small policies on a shipped sample, evaluate them on games that they never saw, and let one "
-        "play a game against itself: some minutes on two cores. Every command line is printed before it is run. A "
-        "second call trains anew.",
+        "play a game against itself: some minutes on two cores. Every command line is printed before it is run. "
+        "Running it again trains anew.",
     )
     parser.add_argument("settings", nargs="*", metavar="key=value", help="settings of every training run")
     parser.add_argument("--game", default="chess", metavar="NAME", help="whose demo; default chess")
@@ -93,10 +93,13 @@ def command_lines(demo: Demo, out: str, settings: Sequence[str]) -> Iterator[lis
         settings: ``key=value`` for every training run.
     """
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/games"])  # Debian's place of engines
+    given = {setting.partition("=")[0] for setting in settings}
     extra = [line for program, line in demo.if_installed.items() if shutil.which(program, path=path)]
     for line in [*demo.steps, *extra]:
         words = [word.replace("{out}", out) for word in shlex.split(line)]
-        yield [*words, *settings] if words[0] == "train" else words
+        if words[0] == "train":  # a setting of the user's replaces that of the step
+            words = [*(word for word in words if word.partition("=")[0] not in given), *settings]
+        yield words
 
 
 def _run_step(step: Sequence[str]) -> int:

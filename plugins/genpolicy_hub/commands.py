@@ -23,7 +23,7 @@ def add_push(subparsers: Any) -> None:
     """Add ``push`` to the command line."""
     parser = subparsers.add_parser("push", help=PUSH.help, description=_push.__doc__)
     _add_policy(parser)
-    parser.add_argument("name", metavar="OWNER/NAME", help="the repository; made where there is none")
+    parser.add_argument("name", metavar="OWNER/NAME", help="the repository; created if it does not exist")
     parser.add_argument("--private", action="store_true", help="make a new repository private")
     _add_packing(parser)
     parser.set_defaults(run=_push)
@@ -33,7 +33,7 @@ def add_pull(subparsers: Any) -> None:
     """Add ``pull`` to the command line."""
     parser = subparsers.add_parser("pull", help=PULL.help, description=_pull.__doc__)
     parser.add_argument("name", metavar="OWNER/NAME[@REVISION]", help="the repository")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where to; a folder of this user's without it")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="folder of the copy; default: the user's cache")
     parser.set_defaults(run=_pull)
 
 

@@ -23,6 +23,7 @@ from genpolicy_policy_baselines.autoregressive import AutoregressiveConfig, Auto
 from genpolicy_policy_baselines.direct import DirectConfig, DirectLearner
 from genpolicy_policy_baselines.gaussian import GaussianConfig, GaussianLearner
 from genpolicy_policy_baselines.one_step import OneStepConfig, OneStepLearner
+from genpolicy_policy_model.code_diffusion import CodeDiffusionConfig, CodeDiffusionLearner
 from tests.small_datasets import CONNECT
 
 # Weights as they are drawn, wide enough apart that samplers differ.
@@ -55,6 +56,12 @@ def autoregressive(**options: Any) -> Policy:
 def direct(network: NetworkConfig = NET, **options: Any) -> Policy:
     torch.manual_seed(0)
     return DirectLearner(connect(), DirectConfig(network=network, horizon=2)).policy().with_options(**options)
+
+
+def coded() -> Policy:
+    torch.manual_seed(0)
+    process = {"kind": "absorbing", "num_timesteps": 4}
+    return CodeDiffusionLearner(connect(), CodeDiffusionConfig(network=NET, horizon=3, process=process)).policy()
 
 
 def one_step(**options: Any) -> Policy:
@@ -91,6 +98,8 @@ POLICIES: dict[str, Callable[[], Any]] = {
     "direct": lambda: direct(temperature=1.0),
     "direct, unified head": lambda: direct(UNIFIED),
     "one_step": lambda: one_step(),
+    "codes": coded,
+    "codes, fewer plies": lambda: coded().with_options(horizon=2),
 }
 
 

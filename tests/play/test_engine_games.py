@@ -222,6 +222,7 @@ def _leave(session: Session, pondering: list[str] | None) -> None:
         session.ask("stop")
 
 
+@pytest.mark.thorough
 def test_games_against_fairy_stockfish(tmp_path: Path) -> None:
     opponent = engine_or_skip("fairy-stockfish")
     facts = play_shogi(str(save_diffusion(tmp_path, "shogi")), 2, opponent, seed=5, max_plies=80)

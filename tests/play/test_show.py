@@ -243,6 +243,19 @@ def test_animation_of_a_policy_that_does_not_dream_is_refused(
     assert "--game" in capsys.readouterr().err
 
 
+def test_animation_of_a_search_names_the_option_that_has_steps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raster()
+    out = tmp_path / "a.gif"
+    command = ["show", "--policy", "tic-tac-toe", "--width", "200", "--out", str(out)]
+    assert main(command) == 2
+    assert "judges imagined candidates, so there is nothing for an animation" in (said := capsys.readouterr().err)
+    assert "or show its steps by --candidates 0" in said
+    assert main([*command, "--candidates", "0"]) == 0
+    assert out.read_bytes().startswith(b"GIF89a")
+
+
 def test_missing_library_is_named(
     small: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,6 +90,7 @@ def test_the_first_steps_are_shown_before_the_last_is_there(browser: Any, web_ad
         expect(column).to_have_attribute("data-step", str(STEPS["chess"] - 1))
 
 
+@pytest.mark.thorough
 def test_policies_side_by_side(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         web.open("chess", FEN)
@@ -125,6 +126,7 @@ def test_an_alternative_is_played(browser: Any, web_address: str) -> None:
         web.wait_moves(label)
 
 
+@pytest.mark.thorough
 def test_settings_are_sent_and_wrong_ones_are_not(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         web.open("chess", FEN)
@@ -270,6 +272,7 @@ def test_texts_from_outside_stay_text(browser: Any, web_address: str) -> None:
         assert web.page.locator("img").count() == 0
 
 
+@pytest.mark.thorough
 def test_trouble_is_told_in_words_and_can_be_tried_again(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         web.open("chess", FEN)

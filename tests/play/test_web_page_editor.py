@@ -43,6 +43,7 @@ def drag(web: WebPage, source: int, to: tuple[float, float]) -> None:
     web.page.mouse.up()
 
 
+@pytest.mark.thorough
 def test_a_chess_position_is_set_up_with_the_mouse(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         opened(web, "chess")

@@ -54,6 +54,7 @@ def test_a_picked_piece_shows_where_it_can_go(browser: Any, web_address: str) ->
         assert web.page.locator("#board .gp-last").count() == 2
 
 
+@pytest.mark.thorough
 def test_fools_mate_with_the_keys_alone(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         web.page.goto(web_address)
@@ -114,6 +115,7 @@ def walk(web: Any, goal: int) -> None:
     assert focused(web) == goal
 
 
+@pytest.mark.thorough
 def test_keys_put_back_undo_redo_and_type(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         web.open("chess")
@@ -165,6 +167,7 @@ def test_every_promotion_is_offered(browser: Any, web_address: str) -> None:
         expect(web.place(chess_place("a8"))).to_have_attribute("aria-label", "a8 white knight")
 
 
+@pytest.mark.thorough
 def test_a_shogi_drop_a_promotion_and_a_declined_one(browser: Any, web_address: str) -> None:
     start = "4k4/9/4P4/9/9/9/9/9/4K4 b G2p 1"
     with tab(browser, web_address) as web:
@@ -212,6 +215,7 @@ def test_the_hand_is_reached_by_keys(browser: Any, web_address: str) -> None:
         assert web.page.locator("#board .mark-target").count() > 60
 
 
+@pytest.mark.thorough
 def test_a_policy_answers_a_finger_on_a_phone(browser: Any, web_address: str) -> None:
     with tab(browser, web_address, PHONE) as web:
         web.open("chess", second="dreamer")

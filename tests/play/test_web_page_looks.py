@@ -188,6 +188,7 @@ def test_a_column_tells_draws_and_plies_left_where_they_are_known(browser: Any, 
         expect(column.locator(".facts")).not_to_contain_text("plies left")
 
 
+@pytest.mark.thorough
 def test_a_column_says_which_position_it_is_about_and_loses_no_move(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         web.open("chess", second="dreamer")

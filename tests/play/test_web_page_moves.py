@@ -85,6 +85,7 @@ def test_a_kif_in_shift_jis_is_opened(browser: Any, web_address: str) -> None:
         web.wait_status("Black to move")
 
 
+@pytest.mark.thorough
 def test_a_wrong_game_is_explained_in_the_dialogue(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         web.page.goto(web_address)
@@ -222,6 +223,7 @@ def test_sounds_are_off_until_they_are_switched_on(browser: Any, web_address: st
         expect(web.page.locator("#sounds")).to_be_checked()
 
 
+@pytest.mark.thorough
 def test_the_link_opens_the_position(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         opened(web)

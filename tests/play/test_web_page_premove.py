@@ -62,7 +62,8 @@ def test_an_illegal_move_is_dropped(browser: Any, web_address: str) -> None:
         assert "cannot be played" in web.live
 
 
-@pytest.mark.parametrize("how", ["escape", pytest.param("right button", marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("how", ["escape", "right button"])
 def test_it_is_taken_back(browser: Any, web_address: str, how: str) -> None:
     with tab(browser, web_address) as web:
         thinking(web, "chess", chess_place("e2"), chess_place("e4"))
@@ -77,6 +78,39 @@ def test_it_is_taken_back(browser: Any, web_address: str, how: str) -> None:
         release(web)
         web.wait_num_moves(2)
         web.wait_status("White to move")
+
+
+@pytest.mark.thorough
+def test_going_through_the_moves_drops_it(browser: Any, web_address: str) -> None:
+    """Also where the list goes to the position that it waited for: nobody played a move there."""
+    with tab(browser, web_address) as web:
+        web.open("chess", first="random")
+        web.wait_num_moves(1)
+        web.click(chess_place("e7"), chess_place("e5"))
+        web.wait_num_moves(3)
+        web.page.keyboard.press("Home")
+        expect(web.page.locator("#go")).to_be_visible()
+        web.page.evaluate(f"() => {{ {HELD} }}")
+        web.page.click("#go")
+        expect(web.page.locator(".column.busy")).to_have_count(1)
+        web.click(chess_place("d7"), chess_place("d5"))
+        waiting(web, 2)
+        web.page.click("#redo")
+        expect(web.page.locator("#moves button").nth(0)).to_have_attribute("aria-current", "true")
+        waiting(web, 0)
+        assert web.wait_num_moves(3)[1] == "e5"
+        release(web)
+
+
+@pytest.mark.thorough
+def test_a_side_that_changes_hands_drops_it(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        thinking(web, "chess", chess_place("e2"), chess_place("e4"))
+        web.click(chess_place("g1"), chess_place("f3"))
+        waiting(web, 2)
+        web.page.select_option("#far-player", "human")
+        waiting(web, 0)
+        release(web)
 
 
 @pytest.mark.thorough

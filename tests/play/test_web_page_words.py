@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from importlib import resources
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -49,6 +50,13 @@ def test_the_tables_have_the_same_keys_and_the_same_values_to_fill_in() -> None:
         assert text, key
         assert japanese[key], key
         assert set(PLACEHOLDER.findall(text)) == set(PLACEHOLDER.findall(japanese[key])), key
+
+
+def test_a_count_of_one_has_words_of_its_own() -> None:
+    english = table("en")
+    plural = {key for key, text in english.items() if re.search(r"\{count\} (\w+ )?\w+(s|ies)\b", text)}
+    assert {"caption.masked", "column.left", "board.picked"} <= plural
+    assert plural - {key.removesuffix(".one") for key in english if key.endswith(".one")} == set()
 
 
 def test_every_word_of_the_table_is_used_and_every_used_word_is_in_it() -> None:
@@ -154,6 +162,7 @@ def test_no_visible_word_is_outside_the_tables(browser: Any, web_address: str) -
         check()
 
 
+@pytest.mark.thorough
 def test_the_language_is_the_browsers_until_one_is_chosen(browser: Any, web_address: str) -> None:
     with tab(browser, web_address, {**DESK, **JAPANESE}) as web:
         web.open("shogi")
@@ -176,6 +185,17 @@ def test_the_language_is_the_browsers_until_one_is_chosen(browser: Any, web_addr
 
 
 @pytest.mark.thorough
+def test_an_opening_is_named_in_the_page_s_language(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address, {**DESK, **JAPANESE}) as web:
+        web.load(urlencode({"game": "shogi", "moves": "5g5f 8c8d 2h5h"}))
+        expect(web.page.locator("#opening")).to_have_text("中飛車")
+        expect(web.page.locator("#opening")).to_have_attribute("lang", "ja")
+        web.page.click("#language")
+        expect(web.page.locator("#opening")).to_have_text("Central Rook")
+        expect(web.page.locator("#opening")).to_have_attribute("lang", "en")
+
+
+@pytest.mark.thorough
 def test_an_end_is_told_in_japanese(browser: Any, web_address: str) -> None:
     with tab(browser, web_address, {**DESK, **JAPANESE}) as web:
         web.open("chess", "rnbqkbnr/pppp1ppp/8/4p3/6P1/5P2/PPPPP2P/RNBQKBNR b KQkq - 0 2")
@@ -184,7 +204,8 @@ def test_an_end_is_told_in_japanese(browser: Any, web_address: str) -> None:
         assert "黒の勝ち" in web.live
 
 
-@pytest.mark.parametrize("size", [*(pytest.param(s, marks=pytest.mark.thorough) for s in ("desk", "laptop")), "phone"])
+@pytest.mark.thorough
+@pytest.mark.parametrize("size", ["desk", "laptop", "phone"])
 def test_the_japanese_page_is_accessible_and_fits(browser: Any, web_address: str, size: str) -> None:
     with tab(browser, web_address, {**SIZES[size], **JAPANESE}) as web:
         web.open("shogi")

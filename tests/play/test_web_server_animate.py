@@ -17,6 +17,7 @@ pytest.importorskip("PIL", reason="needs the extra [show]")
 
 from genpolicy_play.show.raster import BETWEEN, FADE_MS
 from genpolicy_play.web.deciding import GIF_FRAME_MS, GIF_WIDTH
+from genpolicy_play.web.queue import Job, TookTooLong
 from tests.play.web_policies import STEPS, TTT, save
 from tests.play.web_server import Client, Reply, serving
 
@@ -74,6 +75,32 @@ def test_a_policy_that_does_not_dream_is_refused_in_words(client: Client) -> Non
     reply = animate(client, "random")
     assert reply.status == 400
     assert reply.error == "random does not imagine by steps, so there is nothing to animate"
+
+
+def test_drawing_has_the_time_of_a_decision(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawing: list[bool] = []
+
+    def late(told: list[Any], most: int) -> list[Any]:
+        drawing.append(True)
+        return told[:most]
+
+    def check(self: Job) -> None:
+        if drawing:
+            raise TookTooLong
+
+    monkeypatch.setattr("genpolicy_play.web.deciding.evenly", late)
+    monkeypatch.setattr(Job, "check", check)
+    reply = animate(client)
+    assert reply.status == 504
+    assert reply.error == "a dreamer took more than 60 seconds and was stopped; choose fewer steps"
+
+
+def test_a_search_among_candidates_names_what_has_steps() -> None:
+    with serving(["tic-tac-toe"], [TTT]) as searching:
+        reply = animate(searching, "tic-tac-toe")
+        assert reply.error is not None
+        assert reply.error.endswith("so there is nothing to animate; its steps are there with candidates=0")
+        assert animate(searching, "tic-tac-toe", options={"candidates": 0}).status == 200
 
 
 def test_without_the_libraries_the_extra_is_named(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

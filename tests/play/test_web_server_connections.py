@@ -92,6 +92,7 @@ def test_half_requests_push_each_other_out(client: Client, monkeypatch: pytest.M
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a limit of open files")
+@pytest.mark.thorough
 def test_few_file_handles_make_the_server_neither_deaf_nor_loud() -> None:
     code = (
         "import resource, sys; _, hard = resource.getrlimit(resource.RLIMIT_NOFILE);"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from genpolicy.game import Game
+from genpolicy.game import Game, StateTokenizer
 from genpolicy.policies.base import likeliest_first
 from genpolicy.policies.dream import Dream, DreamStep
 from genpolicy.sequence import Layout
@@ -149,7 +149,7 @@ def frame_of_step(game: Game[Any], state: Any, step: DreamStep) -> Frame:
         if slot.kind == "state":
             true = after[slot.ply - 1] if slot.ply <= len(after) else None
             parts = shown[at], step.confidence[at], step.masked[at]
-            boards.append(_imagined(game, parts, viewer, slot.ply, true))
+            boards.append(_imagined(game, layout.tokenizer, parts, viewer, slot.ply, true))
         elif slot.kind == "value":
             index_of_bin = int(np.clip(shown[slot.start] - layout.value_offset, 0, layout.num_value_bins - 1))
             chance = bin_to_probability(index_of_bin, layout.num_value_bins)
@@ -226,13 +226,14 @@ def _actions(game: Game[Any], state: Any, line: Sequence[int], marks: Sequence[t
 
 def _imagined(
     game: Game[Any],
+    tokens: StateTokenizer[Any],
     parts: tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_]],
     viewer: int,
     ply: int,
     true: Any,
 ) -> Board:
     """An imagined state: symbols, their probabilities and where they are guesses, each [L] as the viewer sees them."""
-    tokens, num = game.tokens, len(game.tokens.symbols)
+    num = len(tokens.symbols)
     symbols, chances, masked = parts
     text, ended = None, bool((symbols >= num).all())
     if symbols.max() < num:

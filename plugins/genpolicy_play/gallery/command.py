@@ -14,7 +14,7 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "gallery",
         help="record dreams on one page that needs no server",
-        description="Asks the policies of each scene and writes what they imagine, step by step, as one HTML file that "
+        description="Runs the policies of each scene and writes what they imagine, step by step, as one HTML file that "
         "holds everything it shows. Without a file it records the scenes that are shipped.",
     )
     parser.add_argument("scenes", nargs="?", type=Path, metavar="FILE", help="positions and policies as YAML")

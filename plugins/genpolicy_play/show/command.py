@@ -18,7 +18,7 @@ WIDTHS = {".svg": 1200, ".png": 1600, ".gif": 900}
 """Pixels, where nothing else is asked."""
 MOST_PICTURES = 60
 """Most pictures of an animation; those of a longer dream are spread evenly."""
-SAMPLING = ("sampler", "num_steps", "temperature", "horizon", "num_futures")
+SAMPLING = ("sampler", "num_steps", "temperature", "horizon", "num_futures", "candidates")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -38,14 +38,17 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--temperature", type=float, metavar="T", help="sampling temperature; 0 takes the likeliest")
     parser.add_argument("--horizon", type=int, metavar="H", help="plies imagined, where the policy has several")
     parser.add_argument("--num-futures", type=int, metavar="N", help="futures imagined for one decision")
+    parser.add_argument(
+        "--candidates", type=int, metavar="K", help="imagined moves that are judged; 0 shows the sampler's steps"
+    )
     parser.add_argument("--seed", type=int, default=0, help="same seed, same picture; default 0")
     add_device(parser)
     parser.add_argument("--top", type=int, default=6, metavar="N", help="alternatives listed, 1 to 8; default 6")
-    parser.add_argument("--flip", action="store_true", help="the second player below")
+    parser.add_argument("--flip", action="store_true", help="show the board from the second player's side")
     parser.add_argument("--theme", choices=("light", "dark"), default="light", help="default light")
-    parser.add_argument("--title", metavar="TEXT", help="what stands above; default the policy and who is to move")
+    parser.add_argument("--title", metavar="TEXT", help="title; default: the policy and who is to move")
     parser.add_argument("--width", type=int, metavar="PIXELS", help="default 1600 (png), 1200 (svg), 900 (gif)")
-    parser.add_argument("--frame-ms", type=int, default=450, metavar="MS", help="gif: how long a step stands")
+    parser.add_argument("--frame-ms", type=int, default=450, metavar="MS", help="gif: milliseconds for each step")
     add_json(parser, "every step's figures")
     parser.set_defaults(run=run, output_options=("out",))
 
@@ -131,8 +134,9 @@ def _chosen(policy: Policy, dream: Dream, told: list[Frame], arguments: argparse
     if not dream.steps and (suffix == ".gif" or arguments.step is not None):
         wanted = "an animation" if suffix == ".gif" else "--step"
         raise ValueError(
-            f"policy {policy.label!r} does not imagine by steps, so there is nothing for {wanted}: write a .png or .svg"
+            f"policy {policy.label!r} {stepless(dream)}, so there is nothing for {wanted}: write a .png or .svg"
             + (", and leave --step out" if suffix != ".gif" else "")
+            + (", or show its steps by --candidates 0" if dream.decision.variations else "")
         )
     if suffix == ".gif":
         return evenly(told, MOST_PICTURES)
@@ -140,6 +144,11 @@ def _chosen(policy: Policy, dream: Dream, told: list[Frame], arguments: argparse
     if not 1 <= step <= len(told):
         raise ValueError(f"--step must be 1 to {len(told)}, the steps of this dream; got {arguments.step}")
     return [told[step - 1]]
+
+
+def stepless(dream: Dream) -> str:
+    """Why a dream has no steps, as the end of a sentence about the policy."""
+    return "judges imagined candidates" if dream.decision.variations else "does not imagine by steps"
 
 
 def evenly(told: list[Frame], most: int) -> list[Frame]:

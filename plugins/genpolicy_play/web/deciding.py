@@ -29,7 +29,7 @@ from genpolicy_play.drawing import (
     plan_arrows,
 )
 from genpolicy_play.drawing.svg import DARK, LIGHT
-from genpolicy_play.show.command import evenly
+from genpolicy_play.show.command import evenly, stepless
 from genpolicy_play.show.picture import draw_dream
 from genpolicy_play.show.raster import gif, require_libraries
 from genpolicy_play.web.catalog import Offer
@@ -37,8 +37,9 @@ from genpolicy_play.web.positions import POSITION_FIELDS, Replay
 from genpolicy_play.web.queue import MAX_SECONDS, Job, TookTooLong
 from genpolicy_play.web.requests import MAX_SEED, Fields, RequestError
 from genpolicy_play.web.settings import drawn_seed
+from genpolicy_play.web.timing import read_clock
 
-DECIDE_FIELDS = (*POSITION_FIELDS, "policy", "options", "dream", "seed")
+DECIDE_FIELDS = (*POSITION_FIELDS, "policy", "options", "dream", "seed", "clock")
 ANIMATE_FIELDS = (*POSITION_FIELDS, "policy", "options", "dark", "seed")
 GIF_WIDTH = 800
 """Pixels."""
@@ -64,15 +65,17 @@ class DecisionRequest:
         replay: The position.
 
     Raises:
-        RequestError: a malformed option or seed, or a position without legal moves.
+        RequestError: a malformed option, seed or clock, or a position without legal moves.
     """
 
     def __init__(self, fields: Fields, offer: Offer, replay: Replay) -> None:
+        self.came = time.perf_counter()
         self.offer, self.state = offer, replay.state
         self.options = offer.settings.read(fields.mapping("options"))
         self.dream, self.flip, self.dark = (fields.flag(name) for name in ("dream", "flip", "dark"))
         seed = fields.whole("seed", 0, MAX_SEED)
         self.seed = drawn_seed(os.urandom(4)) if seed is None else seed
+        self.clock = read_clock(fields)
         if len(offer.game.legal(self.state)) == 0:
             raise RequestError(f"the game is over in {offer.game.format(self.state)!r}: there is no legal move")
 
@@ -116,7 +119,8 @@ class DecisionRequest:
         game = self.offer.game
         policy, dream = self._dreamt(job, lambda step: job.check())
         if len(dream.steps) < 2:
-            raise RequestError(f"{policy.label} does not imagine by steps, so there is nothing to animate")
+            hint = "; its steps are there with candidates=0" if dream.decision.variations else ""
+            raise RequestError(f"{policy.label} {stepless(dream)}, so there is nothing to animate{hint}")
         told = frames(game, dream)
         title = f"{policy.label}: {game.players[game.player(self.state)]} to move"
         picture = draw_dream(
@@ -128,7 +132,10 @@ class DecisionRequest:
                 job.check()  # drawing takes longer than dreaming
                 yield picture.svg(frame, told[0], listed=told[-1], width=GIF_WIDTH)
 
-        data = gif(pictures(), GIF_WIDTH, GIF_FRAME_MS, 6 * GIF_FRAME_MS)
+        try:
+            data = gif(pictures(), GIF_WIDTH, GIF_FRAME_MS, 6 * GIF_FRAME_MS)
+        except TookTooLong:
+            raise self._too_long(policy, "choose fewer steps") from None
         name = re.sub(r"[^\w.-]+", "-", f"{policy.label}-{game.moves[dream.decision.move]}", flags=re.ASCII)
         emit({"gif": base64.b64encode(data).decode(), "name": f"{name}.gif"})
 
@@ -142,17 +149,20 @@ class DecisionRequest:
         policy = self.offer.settings.policy(self.options)
         policy.seed(self.seed)
         try:
+            if self.clock is not None:  # which runs while the decision waits in the queue
+                timing = self.offer.settings.timing
+                return policy, timing.dream(policy, self.state, self.clock, on_step, job.check, self.came)
             return policy, policy.dream(self.state, on_step, control=Control(job.check))
         except TookTooLong:
-            raise RequestError(
-                f"{policy.label} took more than {MAX_SECONDS:g} seconds and was stopped; choose fewer steps or "
-                "simulations",
-                504,
-            ) from None
+            raise self._too_long(policy, "choose fewer steps or simulations") from None
         except EngineError as error:
             raise RequestError(f"{policy.label} has no move here: {error}", 502) from error
         except (ValueError, LookupError) as error:
             raise RequestError(f"{policy.label} has no move here: {error}") from error
+
+    @staticmethod
+    def _too_long(policy: Policy, way_out: str) -> RequestError:
+        return RequestError(f"{policy.label} took more than {MAX_SECONDS:g} seconds and was stopped; {way_out}", 504)
 
     def _decision(self, policy: Policy, decision: Decision) -> dict[str, Any]:
         game, state = self.offer.game, self.state
@@ -195,9 +205,10 @@ def board_line(game: Game[Any], board: Board, *, flip: bool) -> dict[str, Any]:
     if board.ended:
         caption += ": the game has ended"
     elif board.num_masked:
-        caption += f": {board.num_masked} places undecided"
+        caption += f": {board.num_masked} {'place' if board.num_masked == 1 else 'places'} undecided"
     elif board.num_differing is not None:
-        caption += f": {board.num_differing or 'no'} places differ from the rules"
+        differ = "place differs" if board.num_differing == 1 else "places differ"
+        caption += f": {board.num_differing or 'no'} {differ} from the rules"
     return {
         "ply": board.ply,
         "caption": caption,

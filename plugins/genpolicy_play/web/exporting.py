@@ -11,8 +11,9 @@ from genpolicy.facets import writer
 from genpolicy.game import Game, PlayedGame
 from genpolicy_play.web.positions import POSITION_FIELDS, Replay, outcome_of
 from genpolicy_play.web.requests import Fields, RequestError, quoted
+from genpolicy_play.web.timing import MAX_CLOCK_MS
 
-EXPORT_FIELDS = (*POSITION_FIELDS, "format", "players", "result")
+EXPORT_FIELDS = (*POSITION_FIELDS, "format", "players", "result", "clock", "on_time")
 
 
 def exported(game: Game[Any], replay: Replay, fields: Fields) -> tuple[str, bytes]:
@@ -31,6 +32,10 @@ def exported(game: Game[Any], replay: Replay, fields: Fields) -> tuple[str, byte
     names = fields.texts("players", most=2, length=100)
     headers = {side: name for side, name in zip(game.players, names, strict=False) if name}
     headers["Date"] = time.strftime("%Y.%m.%d")
+    if control := time_control(fields):
+        headers["TimeControl"] = control
+    if fields.flag("on_time"):
+        headers["Termination"] = "time forfeit"  # PGN's word, which the other formats translate
     start = game.format(game.parse(replay.start))
     played = PlayedGame("web:1", start, replay.moves, _result(game, replay, fields), headers)
     with tempfile.TemporaryDirectory(prefix="genpolicy-") as folder:
@@ -42,6 +47,24 @@ def exported(game: Game[Any], replay: Replay, fields: Fields) -> tuple[str, byte
         if count != 1:
             raise RequestError(f"{suffix} cannot hold this game (it may need a result)")
         return path.name, path.read_bytes()
+
+
+def time_control(fields: Fields) -> str | None:
+    """The clock of a game in seconds: PGN's ``300`` or ``180+2``; with byoyomi ``600+30+0``, in the order of CSA 3.
+
+    Raises:
+        RequestError: malformed, or out of range.
+    """
+    sent = fields.mapping("clock")
+    if not sent:
+        return None
+    clock = Fields(sent, ("base", "increment", "byoyomi"))
+    base, increment, byoyomi = (
+        (clock.whole(name, 0, MAX_CLOCK_MS) or 0) // 1000 for name in ("base", "increment", "byoyomi")
+    )
+    if byoyomi:
+        return f"{base}+{byoyomi}+{increment}"
+    return f"{base}+{increment}" if increment else str(base)
 
 
 def _result(game: Game[Any], replay: Replay, fields: Fields) -> float | None:

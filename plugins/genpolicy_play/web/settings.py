@@ -12,6 +12,7 @@ from genpolicy.options import Option, PolicySpec, declaration_of, options_of
 from genpolicy.policies.base import Policy, load_policy
 from genpolicy_play.search_over import search_over
 from genpolicy_play.web.requests import MAX_SEED, RequestError, number, quoted, whole_number
+from genpolicy_play.web.timing import Timing
 
 SEARCH_OVER = Option(
     "simulations", int, 0, 0, 5000, help="of a tree search over the policy; 0 plays without one", basic=True
@@ -125,6 +126,7 @@ class Settings:
 
     def __init__(self, spec: PolicySpec, base: Policy, device: str) -> None:
         self._spec, self._base, self._device = spec, base, device
+        self.timing = Timing()
         self._made: OrderedDict[tuple[tuple[str, Any], ...], Policy] = OrderedDict()
         options = {option.name: option for option in options_of("policies", spec.kind, spec)}
         found = settings_of(options)

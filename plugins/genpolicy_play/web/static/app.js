@@ -3,6 +3,7 @@
 import { Ahead } from "./ahead.js";
 import * as server from "./api.js";
 import { Board } from "./board.js";
+import { Clock } from "./clock.js";
 import { Column } from "./column.js";
 import { complain, dress, showTrouble, wire } from "./controls.js";
 import { askNewGame, choosePromotion, fillPlayers, textName } from "./dialogs.js";
@@ -10,7 +11,7 @@ import { byId, canShow, el, percent } from "./dom.js";
 import { Editor } from "./editor.js";
 import { Graph } from "./graph.js";
 import { branch, swap, whence } from "./line.js";
-import { showMoves } from "./moves.js";
+import { moveName, showMoves } from "./moves.js";
 import { sound } from "./sound.js";
 import { beginner, HUMAN, keep, restore, tidy } from "./store.js";
 import { GameWords, t, translate } from "./words.js";
@@ -33,6 +34,7 @@ class Page {
       words: () => this.words,
     });
     this.ahead = new Ahead(this);
+    this.clock = new Clock(this);
     this.graph = new Graph(this);
     this.editor = new Editor((start) => this.start({ game: this.state.game, start, sides: this.state.sides }));
     wire(this);
@@ -104,6 +106,7 @@ class Page {
     try {
       position = await server.position(this.question());
     } catch (error) {
+      this.clock.stop();
       if (turn === this.turnNumber) showTrouble(this, error);
       return;
     }
@@ -111,9 +114,11 @@ class Page {
     showTrouble(this, null);
     this.position = position;
     this.adopt(position);
+    this.clock.judge();
     position.labels.forEach((label, index) => { this.state.labels[index] = label; });
     for (const { move, source, target } of position.legal) this.aims.set(move, { source, target });
     this.show();
+    this.clock.run();
     if (!quiet) this.announce();
     if (this.ahead.follow()) return;
     if (!still || this.mover !== HUMAN || this.position.drawn) await this.proceed(turn, first);
@@ -136,7 +141,6 @@ class Page {
     const names = this.sideNames;
     byId("game-title").textContent = this.words.of(this.game.title ?? this.game.spec);
     byId("status").textContent = this.standing();
-    byId("opening").textContent = position.opening ?? "";
     byId("status").classList.toggle("over", Boolean(position.outcome));
     document.body.dataset.first = this.game.players[0].toLowerCase();
     for (const [id, player] of [["near", this.state.flip ? 1 : 0], ["far", this.state.flip ? 0 : 1]]) {
@@ -161,21 +165,10 @@ class Page {
     byId("copy").textContent = t("copy", { text: textName(this.game) });
     byId("codes").parentNode.hidden = this.game.protocol === "none"; // people write its moves as the protocol does
     showMoves(this);
+    this.clock.show();
     this.showColumns();
     this.drawPlan();
     this.graph.draw();
-  }
-
-  /** The number of a move in the list: "3." or, for the second of a pair, "3…". */
-  number(index) {
-    const pairs = this.game.protocol === "uci"; // 1. e4 e5; other games count each move
-    const half = index + (pairs ? this.firstPlayer : 0);
-    return pairs ? `${Math.floor(half / 2) + 1}${half % 2 ? "…" : "."}` : `${index + 1}.`;
-  }
-
-  /** A move of the list with its number, as people write it. */
-  moveName(index) {
-    return `${this.number(index)} ${this.write({ move: this.state.moves[index], label: this.state.labels[index] })}`;
   }
 
   announce() {
@@ -192,7 +185,8 @@ class Page {
     const names = this.sideNames;
     if (!outcome) return t(typeof check === "number" ? "status.check" : "status.to-move", { player: names[player] });
     const who = outcome.winner === null ? t("status.draw") : t("status.wins", { player: names[outcome.winner] });
-    return outcome.reason ? t("status.why", { who, reason: this.words.of(outcome.reason) }) : who;
+    const reason = outcome.onTime ? t("clock.over") : this.words.of(outcome.reason);
+    return reason ? t("status.why", { who, reason }) : who;
   }
 
   say(text) {
@@ -203,7 +197,7 @@ class Page {
 
   async proceed(turn, first = false) {
     const mover = this.mover;
-    const analysis = this.state.sides.every((side) => side === HUMAN);
+    const analysis = !this.clock.on && this.state.sides.every((side) => side === HUMAN);
     if (mover === null || this.state.held) return;
     if (this.position.drawn) {
       await new Promise((wait) => setTimeout(wait, BETWEEN_POLICIES_MS));
@@ -211,12 +205,13 @@ class Page {
       return;
     }
     if (mover === HUMAN) {
-      if (analysis || this.state.always || first) await this.lookAll(); // a page that was just opened shows a dream
+      if (analysis || this.state.always || (first && !this.clock.on)) await this.lookAll(); // a page that was just opened shows a dream
       return;
     }
     const others = this.state.watched.filter((id) => id !== mover);
-    const decision = await this.look(mover);
+    const decision = await this.look(mover, { clock: this.clock.told(this.position.player) });
     if (turn !== this.turnNumber) return;
+    this.clock.stop(); // what follows until the move is on the board is for people
     if (decision) {
       if (this.state.sides.every((side) => side !== HUMAN)) {
         await Promise.all(others.map((id) => this.look(id)));
@@ -231,7 +226,7 @@ class Page {
   }
 
   /** Let one policy analyse the position on the board; its decision, or null. */
-  async look(id, { reseed = false } = {}) {
+  async look(id, { reseed = false, clock } = {}) {
     const column = this.columns.get(id);
     if (!column || !this.position || this.position.outcome) return null;
     if (reseed) {
@@ -241,7 +236,7 @@ class Page {
     }
     const question = { ...this.question(), dream: Boolean(this.policy(id).dreams), seed: this.state.seed };
     const { position } = this;
-    const decision = await this.settled(column.look(question, position));
+    const decision = await this.settled(column.look(question, position, clock));
     if (decision && position === this.position) { // else there is newer news
       const win = decision.win_probability;
       this.say(t(typeof win === "number" ? "say.chooses-with" : "say.chooses", { policy: this.policy(id).label, move: this.write(decision),
@@ -279,6 +274,7 @@ class Page {
   }
 
   playOn(moves, move) {
+    if (!this.clock.press()) return this.timeOver();
     branch(this.state, moves, move);
     this.state.held = false;
     return this.refresh();
@@ -291,11 +287,14 @@ class Page {
 
   /** Restore the line that a move replaced; again, to swap back. */
   former() {
+    this.clock.stop();
     swap(this.state);
     return this.goTo(this.state.ply);
   }
 
   goTo(ply) {
+    this.ahead.cancel();
+    this.clock.stop();
     this.state.ply = Math.max(0, Math.min(ply, this.state.moves.length));
     this.state.held = this.state.sides[(this.firstPlayer + this.state.ply) % 2] !== HUMAN;
     for (const column of this.columns.values()) column.stop();
@@ -326,12 +325,12 @@ class Page {
     return to;
   }
 
-  start({ game, start, sides, moves = [] }) {
+  start({ game, start, sides, moves = [], clock = null }) {
     this.ahead.cancel();
     for (const column of this.columns.values()) column.clear();
     const other = game !== this.state.game;
     const held = moves.length > 0 && sides.some((side) => side !== HUMAN); // first, a person looks at a game that was opened
-    Object.assign(this.state, { game, start, sides, moves, labels: [], ply: moves.length, held, former: null });
+    Object.assign(this.state, { game, start, sides, moves, labels: [], ply: moves.length, held, former: null, clock, spent: [], since: null });
     if (other) this.state.watched = [];
     tidy(this.state, this.offers);
     if (!this.state.watched.length) this.state.watched = beginner(this.offers, game);
@@ -341,6 +340,7 @@ class Page {
   }
 
   setSide(player, id) {
+    this.ahead.cancel();
     const { sides } = this.state;
     sides[player] = id;
     this.state.held = false;
@@ -376,7 +376,7 @@ class Page {
       byId("columns").append(this.columns.get(id).node);
     }
     if (!watched.includes(this.pointing)) this.pointing = watched[0];
-    const name = (index) => this.moveName(index);
+    const name = (index) => moveName(this, index);
     for (const [id, column] of this.columns) {
       const sides = this.state.sides.flatMap((side, player) => (side === id ? [this.sideNames[player]] : []));
       const plays = sides.length ? t(sides.length > 1 ? "column.plays-both" : "column.plays", { player: sides[0], other: sides[1] }) : "";
@@ -447,6 +447,15 @@ class Page {
       if (behind && since.every((move, index) => plan[index]?.move === move)) lines = plan.slice(since.length);
     }
     this.board.arrows(lines.filter((line) => line.target >= 0));
+  }
+
+  /** Show that the time of the player to move is over; what a policy still decides comes too late. */
+  timeOver() {
+    this.turnNumber += 1;
+    this.ahead.cancel();
+    for (const column of this.columns.values()) column.stop();
+    this.show();
+    this.announce();
   }
 
   // ---- for the controls -------------------------------------------------------------------------------------------

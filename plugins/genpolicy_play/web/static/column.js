@@ -31,19 +31,20 @@ export class Column {
    * Ask the policy about a position and show the answer as it arrives. A question that is being answered already shares
    * that answer; one that another question about the same position overtakes gets the answer to the other one.
    *
+   * @param {Object} [clock] What the clock shows, for a policy that is to move under one.
    * @returns {Promise<Object|null>} the decision; null if it was stopped or another position was asked about
    */
-  look(question, position) {
+  look(question, position, clock) {
     const used = { policy: this.policy.id, options: { ...this.page.options() } };
     const key = JSON.stringify([question, used]);
     if (this.abort && this.key === key) return this.answer;
     this.stop();
     Object.assign(this, { key, used });
-    this.answer = this.#ask(question, position);
+    this.answer = this.#ask(question, position, clock);
     return this.answer;
   }
 
-  async #ask(question, position) {
+  async #ask(question, position, clock) {
     const abort = new AbortController();
     this.abort = this.latest = abort;
     Object.assign(this, { failed: false, steps: [], at: -1, decision: null, question, position, following: true });
@@ -52,7 +53,7 @@ export class Column {
     const overtaken = () => (this.latest !== abort && sameMoves(this.question, question) ? this.answer : null);
     this.#begin();
     try {
-      for await (const line of decide({ ...question, ...used }, abort.signal)) {
+      for await (const line of decide({ ...question, ...used, clock }, abort.signal)) {
         if (abort.signal.aborted) return overtaken();
         if (line.decision) this.#decided(line.decision);
         else this.#step(line);
@@ -245,6 +246,7 @@ export class Column {
   // ---- the stream ----------------------------------------------------------------------------------------------
 
   #step(step) {
+    if (step.step === 1) this.steps = []; // what was begun did not fit into the clock
     this.steps.push(step);
     this.body.hidden = false;
     this.note.replaceChildren(step.of > 1 ? t("column.dreaming-at", { at: this.steps.length, of: step.of }) : t("column.thinking"));
@@ -351,7 +353,7 @@ export class Column {
     }), ...(this.steps[this.at]?.values ?? []).map((value) => {
       const side = this.page.players()[(this.position.player + value.ply) % 2];
       return el("li", { class: `chip${value.masked ? " masked" : ""}`, vars: { "--share": value.probability.toFixed(3) },
-        title: t("column.value-after", { plies: value.ply }) }, el("span", { text: t("column.wins", { player: side, percent: percent(value.win_probability) }) }));
+        title: t("column.value-after", { count: value.ply }) }, el("span", { text: t("column.wins", { player: side, percent: percent(value.win_probability) }) }));
     }));
   }
 

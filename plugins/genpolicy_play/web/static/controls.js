@@ -56,9 +56,9 @@ export function wire(page) {
   click("link", () => copyText(location.href, t("link.done"), location.href));
   click("look", () => page.lookAll());
   click("go", () => { page.state.held = false; page.refresh({ quiet: true }); });
-  click("hold", () => { page.state.held = true; page.turnNumber += 1; keep(page.state); page.show(); });
+  click("hold", () => { page.clock.stop(); page.state.held = true; page.turnNumber += 1; keep(page.state); page.show(); });
   byId("trouble").querySelector("button").addEventListener("click", () => {
-    if (page.refused) Object.assign(page.state, { start: null, moves: [], labels: [], ply: 0, former: null });
+    if (page.refused) Object.assign(page.state, { start: null, moves: [], labels: [], ply: 0, former: null, spent: [], since: null });
     page.refresh();
   });
   byId("typed").addEventListener("submit", (event) => typeMove(page, event));
@@ -126,8 +126,9 @@ async function save(page) {
   const { outcome } = page.position;
   const result = outcome ? { 0: 1, 1: -1 }[outcome.winner] ?? 0 : null;
   const players = [0, 1].map((player) => page.playerName(player));
+  const clock = { clock: page.state.clock, on_time: Boolean(outcome?.onTime) };
   try {
-    const { blob, name } = await server.exported({ ...page.question(), format: byId("format").value, players, result });
+    const { blob, name } = await server.exported({ ...page.question(), ...clock, format: byId("format").value, players, result });
     download(blob, name);
     byId("notice").textContent = t("save.done", { name });
   } catch (error) {

@@ -1,6 +1,7 @@
 /** The dialogs: which of several moves, which new game. */
 
 import { imported, position, Trouble } from "./api.js";
+import { chosenClock, fillClock } from "./clock.js";
 import { byId, el } from "./dom.js";
 import { HUMAN } from "./store.js";
 import { parseSvg, places, spot } from "./svg.js";
@@ -57,7 +58,7 @@ function crop(picture, text, target) {
 /**
  * Ask for a new game: which one, from which position, who plays.
  *
- * @returns {Promise<{game: string, start: string|null, sides: string[]}|null>} null: none
+ * @returns {Promise<{game: string, start: string|null, sides: string[], clock: Object|null}|null>} null: none
  */
 export function askNewGame(offers, state) {
   const dialog = byId("new-game");
@@ -74,6 +75,7 @@ export function askNewGame(offers, state) {
       fillPlayers(side, offers, game.spec, state.game === game.spec ? state.sides[index] : HUMAN);
       byId(["new-first-label", "new-second-label"][index]).textContent = t("new.side", { player: new GameWords(game).of(game.players[index]) });
     });
+    fillClock(game, state.clock);
     complain("");
   };
   const complain = (text) => {
@@ -93,9 +95,14 @@ export function askNewGame(offers, state) {
     let made = null;
     byId("new-form").onsubmit = async (event) => {
       event.preventDefault();
-      const game = gameField.value;
+      const [game, clock] = [gameField.value, chosenClock()];
+      if (typeof clock === "string") {
+        byId("clock-error").textContent = clock;
+        byId("clock-base").focus();
+        return;
+      }
       try {
-        made = { game, ...(await opened(game, textField.value.trim())), sides: sides.map((side) => side.value) };
+        made = { game, ...(await opened(game, textField.value.trim())), sides: sides.map((side) => side.value), clock };
         dialog.close();
       } catch (error) {
         if (!(error instanceof Trouble)) throw error;

@@ -2,6 +2,7 @@
 
 import { decide, position, Trouble } from "./api.js";
 import { byId, percent } from "./dom.js";
+import { moveName } from "./moves.js";
 import { shape } from "./svg.js";
 import { t } from "./words.js";
 
@@ -99,7 +100,7 @@ export class Graph {
     const swing = known.slice(1).map(({ chance, ply }, index) => ({ ply, by: Math.abs(chance - known[index].chance) })).sort((a, b) => b.by - a.by)[0];
     const told = { player: this.page.sideNames[0], first: percent(known[0].chance), last: percent(known.at(-1).chance) };
     if (!swing || swing.by < SWING) return t("evaluate.words", told);
-    return t("evaluate.words-swing", { ...told, swing: percent(swing.by), move: this.page.moveName(swing.ply - 1) });
+    return t("evaluate.words-swing", { ...told, swing: percent(swing.by), move: moveName(this.page, swing.ply - 1) });
   }
 
   #say(text) {

@@ -9,17 +9,17 @@ import { t } from "./words.js";
 export function branch(state, moves, move) {
   const line = [...moves, move];
   if (!begins(line, state.moves)) {
-    if (!begins(state.moves, line)) state.former = { moves: state.moves, labels: state.labels, ply: state.ply };
+    if (!begins(state.moves, line)) state.former = { moves: state.moves, labels: state.labels, ply: state.ply, spent: state.spent };
     const other = line.findIndex((each, index) => each !== state.moves[index]);
-    Object.assign(state, { moves: line, labels: state.labels.slice(0, other) });
+    Object.assign(state, { moves: line, labels: state.labels.slice(0, other), spent: state.spent.slice(0, other + 1) });
   }
   state.ply = line.length;
 }
 
 /** Swap the line with the former one. */
 export function swap(state) {
-  const { former, moves, labels, ply } = state;
-  if (former) Object.assign(state, { ...former, former: { moves, labels, ply } });
+  const { former, moves, labels, ply, spent } = state;
+  if (former) Object.assign(state, { spent: [], ...former, former: { moves, labels, ply, spent } });
 }
 
 /**

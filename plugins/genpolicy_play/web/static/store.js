@@ -19,7 +19,10 @@ export function fresh(offers) {
     seed: 1,
     always: false, // analyse on a person's turn too
     held: false, // policies wait until "Let it move"
-    former: null, // the line that the last move replaced: {moves, labels, ply}
+    former: null, // the line that the last move replaced: {moves, labels, ply, spent}
+    clock: null, // {base, increment, byoyomi} in milliseconds; null: none
+    spent: [], // [player, milliseconds] of each ply; null where it was not timed
+    since: null, // when the time of the move being thought about began to run; null: it stands
     arrows: true,
     codes: null, // moves in protocol notation: true, false, or null for where the browser cannot show the usual one
     shortcuts: true,
@@ -92,5 +95,5 @@ function addressed(offers) {
   const before = saved();
   const same = before.game === game && (before.start ?? null) === start
     && moves.join(" ") === (before.moves ?? []).slice(0, before.ply).join(" ");
-  return same ? {} : { game, start, moves, labels: [], ply: moves.length, sides: [HUMAN, HUMAN], held: false, former: null };
+  return same ? {} : { game, start, moves, labels: [], ply: moves.length, sides: [HUMAN, HUMAN], held: false, former: null, clock: null, spent: [], since: null };
 }
