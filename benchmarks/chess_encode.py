@@ -1,22 +1,28 @@
 """How fast chess states are made and encoded: parse, play, legal, encode in batches, decode.
 
-Run ``python benchmarks/chess_encode.py``; one core, positions of random games, medians of five passes with the spread.
+Run ``python benchmarks/chess_encode.py [--rounds 5]``; one core, positions of random games.
 """
 
 from __future__ import annotations
 
-import platform
+import argparse
 from collections.abc import Callable
+from importlib.metadata import version
 
-import chess
 import numpy as np
-from rates import NUM_STATES, random_states, rates
+from positions import NUM_STATES, random_states
+from ratios import describe, in_turns, rate
 
 import genpolicy
 
+RUN = {"rounds": "--rounds", "quick": ["--rounds", "2"]}
+
 
 def main() -> None:
-    """Print one line for each operation."""
+    """Report a rate for each operation."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
     game = genpolicy.load_game("chess")
     states = random_states(game, NUM_STATES)
     texts = [game.format(state) for state in states]
@@ -39,11 +45,9 @@ def main() -> None:
         "play": lambda: [game.play(state, move) for state, move in zip(fresh, moves, strict=True)],
         "legal": forget_legal,
     }
-    print(f"{platform.processor() or platform.machine()}, Python {platform.python_version()}, ", end="")
-    print(f"numpy {np.__version__}, chess {chess.__version__}, {NUM_STATES} states; states a second (least to most)")
-    for name, call in calls.items():
-        least, median, most = rates(call)
-        print(f"{name:24}{median:12,.0f}   ({least:,.0f} to {most:,.0f})")
+    describe(f"{NUM_STATES} chess states, numpy {np.__version__}, chess {version('chess')}")
+    for name, seconds in in_turns(calls, arguments.rounds, warm_up=1).items():
+        rate(name, [NUM_STATES / value for value in seconds], "states/s")
 
 
 if __name__ == "__main__":

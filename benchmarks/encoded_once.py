@@ -12,20 +12,19 @@ Wanted with ``prefix``: at most 6.5, and at most 9 of the call of full length.
 from __future__ import annotations
 
 import argparse
-import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from ratios import CLOCKS, describe, in_turns, ratio, times
 
 import genpolicy
 from genpolicy.config import compose, structured
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner, DiffusionPolicy
 from genpolicy.training.config import RunConfig
-from genpolicy_common.env import processor
 
-CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
+RUN = {"rounds": "--rounds", "quick": ["--rounds", "3"], "args": ["--clock", "cpu"]}
+WANTED = {("prefix", "ten calls"): "at most 6.5", ("prefix", "whole call"): "at most 9"}
 
 
 def learner_of(config: str, attention: str) -> DiffusionLearner:
@@ -45,7 +44,6 @@ def main() -> None:
     parser.add_argument("--searched", default="chess/demo-imagine")
     parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu on a machine with other work")
     args = parser.parse_args()
-    clock = CLOCKS[args.clock]
     torch.set_num_threads(1)
     calls: dict[tuple[str, str], Callable[[], object]] = {}
     first: dict[str, dict[str, Any]] = {"one call": {"sampler": "one_call"}, "ten calls": {"num_steps": 10}}
@@ -67,20 +65,14 @@ def main() -> None:
         for name, options in second.items():
             policy = DiffusionPolicy(made, **{"candidates": 0, **options})
             calls[attention, name] = lambda policy=policy, states=states: policy.decide(states)  # type: ignore[misc]
-    seconds: dict[tuple[str, str], list[float]] = {key: [] for key in calls}
-    for number in range(args.rounds + 2):
-        for key, call in calls.items():
-            began = clock()
-            call()
-            if number > 1:
-                seconds[key].append(clock() - began)
-    print(f"{args.config}, {args.searched} on {processor()}, 1 thread, {args.clock} time, {args.rounds} rounds")
+    describe(f"{args.config}, {args.searched}, 1 thread, {args.clock} time")
+    seconds = in_turns(calls, args.rounds, clock=args.clock)
     for attention in ("full", "prefix"):
         for name, over in (("ten calls", "one call"), ("search", "whole call"), ("search", "short call")):
-            pairs = zip(seconds[attention, name], seconds[attention, over], strict=True)
-            low, middle, high = statistics.quantiles([one / other for one, other in pairs], n=4)
-            ms = 1e3 * statistics.median(seconds[attention, name])
-            print(f"{attention}: {name} over {over} {middle:.1f} ({low:.1f} to {high:.1f}); {name} {ms:.0f} ms")
+            limit = WANTED.get((attention, over if name == "search" else name))
+            ratio(f"{attention}: {name} over {over}", seconds[attention, name], seconds[attention, over], wanted=limit)
+        times(f"{attention}: ten calls", seconds[attention, "ten calls"])
+        times(f"{attention}: search", seconds[attention, "search"])
 
 
 if __name__ == "__main__":

@@ -7,13 +7,13 @@ python benchmarks/engine_start.py --policy mcts:heuristic --game shogi
 from __future__ import annotations
 
 import argparse
-import os
-import platform
-import statistics
 import subprocess
 import sys
 import time
-from importlib.metadata import version
+
+from ratios import describe, times
+
+RUN = {"args": ["--policy", "chess"], "rounds": "--repeats", "quick": ["--repeats", "2"]}
 
 
 def session_s(arguments: list[str], protocol: str, go: str) -> dict[str, float]:
@@ -24,15 +24,15 @@ def session_s(arguments: list[str], protocol: str, go: str) -> dict[str, float]:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        times = {}
+        seconds = {}
         for line, answer in ((protocol, hello), ("isready", "readyok"), (f"position startpos\n{go}", "bestmove")):
             print(line, file=process.stdin, flush=True)
             while not (said := process.stdout.readline()).startswith(answer):
                 if not said:
                     raise RuntimeError(f"the engine ended before {answer!r}")
-            times[answer] = time.perf_counter() - began
+            seconds[answer] = time.perf_counter() - began
         print("quit", file=process.stdin, flush=True)
-    return times
+    return seconds
 
 
 def main() -> None:
@@ -48,14 +48,9 @@ def main() -> None:
     given = ["--policy", arguments.policy, *(["--game", arguments.game] if arguments.game else [])]
     session_s(given, protocol, arguments.go)  # the first one reads the files from the disk
     runs = [session_s(given, protocol, arguments.go) for _ in range(arguments.repeats)]
-    threads = os.environ.get("OMP_NUM_THREADS", "as torch chooses")
-    print(f"{' '.join(given)}; cpu, {os.cpu_count()} cores, threads {threads}, load {os.getloadavg()[0]:.1f}")
-    print(f"python {platform.python_version()}, torch {version('torch')}, diffusers {version('diffusers')}")
+    describe(f"genpolicy engine {' '.join(given)}, a fresh process each time")
     for answer in runs[0]:
-        times = sorted(run[answer] for run in runs)
-        print(
-            f"{answer:9} {statistics.median(times):5.2f} s median, {times[0]:.2f} to {times[-1]:.2f}, n = {len(times)}"
-        )
+        times(f"to {answer}", [run[answer] for run in runs])
 
 
 if __name__ == "__main__":

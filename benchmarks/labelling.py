@@ -11,36 +11,25 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
-import random
 import re
-import statistics
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
 
+from positions import random_positions
+from ratios import describe, rate, ratio, times
+
 import genpolicy
 from genpolicy_engines.oracle import EngineOracle, find_engine
 
+RUN = {
+    "rounds": "--rounds",
+    "quick": ["--rounds", "2", "--nodes", "400", "--positions", "40"],
+    "programs": ["stockfish"],
+}
 HASH_MB = 16
-
-
-def positions(number: int, seed: int = 0) -> list[str]:
-    """Positions after 6 to 60 random moves from the initial one, all with legal moves."""
-    game = genpolicy.load_game("chess")
-    draw = random.Random(seed)
-    texts: list[str] = []
-    while len(texts) < number:
-        state = game.parse()
-        for _ in range(draw.randint(6, 60)):
-            if game.outcome(state) is not None:
-                break
-            state = game.play(state, draw.choice(game.legal(state).tolist()))
-        if game.outcome(state) is None:
-            texts.append(game.format(state))
-    return texts
 
 
 def bare_pipe(engine: str, texts: list[str], nodes: int) -> tuple[int, float]:
@@ -87,10 +76,6 @@ def side_by_side(call: Callable[[], tuple[int, float]], number: int) -> tuple[in
     return sum(nodes for nodes, _ in found), max(seconds for _, seconds in found)
 
 
-def spread(values: list[float]) -> str:
-    return f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engine", default="stockfish")
@@ -101,16 +86,15 @@ def main() -> None:
     arguments = parser.parse_args()
     engine = find_engine(arguments.engine)
     game = genpolicy.load_game("chess")
-    texts = positions(arguments.positions)
+    texts = [game.format(state) for state in random_positions(game, arguments.positions)]
     processes = max(2, min(2, os.cpu_count() or 1))
     options = {"engine": engine, "nodes": arguments.nodes, "hash_mb": HASH_MB}
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    client_ms: list[float] = []
+    client: list[float] = []
     rates: dict[str, list[float]] = {"pipe": [], "oracle": [], "pipe x2": [], "oracle x2": []}
     with EngineOracle(game, **options) as one, EngineOracle(game, processes=processes, **options) as two:
-        print(
+        describe(
             f"{one.name}, {arguments.nodes} nodes a search, hash {HASH_MB} MB, {len(texts)} positions, horizon "
-            f"{arguments.horizon}, {os.cpu_count()} cores, Python {platform.python_version()}, commit {commit}"
+            f"{arguments.horizon}"
         )
         calls: dict[str, Callable[[], tuple[int, float]]] = {
             "pipe": lambda: bare_pipe(engine, texts, arguments.nodes),
@@ -126,12 +110,12 @@ def main() -> None:
                 if number:  # the first round warms up
                     rates[name].append(nodes / seconds)
                     if name == "oracle":
-                        client_ms.append(1000 * (time.process_time() - before) / len(texts))
+                        client.append((time.process_time() - before) / len(texts))
             if number:
                 print(f"round {number}: " + ", ".join(f"{n} {r[-1]:,.0f}" for n, r in rates.items()), file=sys.stderr)
     for name, values in rates.items():
-        print(f"{name:>9}: {statistics.median(values):>11,.0f} nodes/s")
-    print(f"client's own CPU: {spread(client_ms)} ms a position, parsing of positions included")
+        rate(name, values, "nodes/s")
+    times("client's own CPU time a position, parsing included", client)
     pairs = {
         "oracle / bare pipe, 1 process": ("oracle", "pipe"),
         f"oracle / bare pipe, {processes} processes": ("oracle x2", "pipe x2"),
@@ -139,8 +123,7 @@ def main() -> None:
         f"bare pipe, 1 -> {processes} processes": ("pipe x2", "pipe"),
     }
     for name, (over, under) in pairs.items():
-        ratios = [a / b for a, b in zip(rates[over], rates[under], strict=True)]
-        print(f"{name}: {spread(ratios)}")
+        ratio(name, rates[over], rates[under], rates=True)
 
 
 if __name__ == "__main__":

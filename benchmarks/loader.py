@@ -11,7 +11,6 @@ chess games, builds the cache of windows (s | a s a s a s a, 312 tokens), and pr
 from __future__ import annotations
 
 import argparse
-import platform
 import random
 import statistics
 import subprocess
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from ratios import describe, rate, ratio
 
 import genpolicy
 from genpolicy.config import compose
@@ -37,6 +37,7 @@ from genpolicy.training.config import RunConfig
 from genpolicy.training.run import Run
 from genpolicy_labelling.writer import DatasetWriter
 
+RUN = {"rounds": "--updates", "quick": ["--records", "4000", "--updates", "2"]}
 BATCH = 1024
 UPDATES = 60
 
@@ -106,8 +107,8 @@ def load_only(folder: Path) -> None:
     print(f"{before:.0f} MiB before, {highest:.0f} MiB at most while loading {len(source):,} windows")
 
 
-def trainer_rate(config_file: Path, folder: Path, updates: int, scratch: Path) -> tuple[float, int, str]:
-    """Records per second of training, the batch, and what it ran on."""
+def trainer_rate(config_file: Path, folder: Path, updates: int, scratch: Path) -> tuple[list[float], int, str]:
+    """Records per second of training updates, the batch, and what it ran on."""
     settings = [f"data.folder={folder}", "data.validation=null", f"out={scratch}", "trainer.tensorboard=false"]
     config = compose(RunConfig, [config_file], settings)
     if not torch.cuda.is_available():
@@ -125,7 +126,7 @@ def trainer_rate(config_file: Path, folder: Path, updates: int, scratch: Path) -
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         rates.append(config.trainer.batch_size / (time.perf_counter() - start))
-    return statistics.median(rates[2:]), config.trainer.batch_size, f"{run.device}, {run.accelerator.mixed_precision}"
+    return rates[2:], config.trainer.batch_size, f"{run.device}, {run.accelerator.mixed_precision}"
 
 
 def main() -> None:
@@ -138,8 +139,7 @@ def main() -> None:
     if arguments.load_only:
         load_only(arguments.load_only)
         return
-    threads = torch.get_num_threads()
-    print(f"Python {platform.python_version()}, torch {torch.__version__}, {threads} threads, {setup.commit()}")
+    describe(f"loader, {arguments.records} records, {torch.get_num_threads()} threads")
     game = genpolicy.load_game("chess")
     with tempfile.TemporaryDirectory() as scratch:
         one, four = Path(scratch) / "one", Path(scratch) / "four"
@@ -150,12 +150,12 @@ def main() -> None:
         source = windows(one)
         seconds = time.perf_counter() - start
         print(f"cache of {len(source):,} windows built in {seconds:.1f} s: {len(source) / seconds:,.0f} records/s")
-        rates = loader_rates(source)
-        loader = statistics.median(rates)
-        print(f"loader: {loader:,.0f} records/s (batch {BATCH}; {min(rates):,.0f} to {max(rates):,.0f})")
+        loader = loader_rates(source)
+        rate(f"loader, batch {BATCH}", loader, "records/s")
         trainer, batch, where = trainer_rate(arguments.config, one, arguments.updates, Path(scratch) / "run")
-        print(f"trainer: {trainer:,.0f} records/s ({arguments.config}, batch {batch}, {where})")
-        print(f"ratio: {loader / trainer:,.0f}")
+        rate(f"trainer, {arguments.config}, batch {batch}, {where}", trainer, "records/s")
+        middle = statistics.median(loader)
+        ratio("loader (its median) over trainer", [middle] * len(trainer), trainer, rates=True, wanted="at least 10")
         for name, folder in (("1x", one), ("4x", four)):
             call = [sys.executable, __file__, "--load-only", str(folder)]
             told = subprocess.run(call, capture_output=True, text=True, check=True).stdout.strip()

@@ -9,13 +9,12 @@ s | a s a s a s a of chess) without dropout.
 from __future__ import annotations
 
 import argparse
-import platform
 import resource
 import subprocess
 import sys
-from pathlib import Path
 
 import torch
+from ratios import describe, ratio
 from torch.nn import functional as F
 
 import genpolicy
@@ -24,6 +23,7 @@ from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.networks import DenoisingTransformer, NetworkConfig
 from genpolicy.sequence import Layout
 
+RUN = {"quick": ["--batch", "4"]}
 CASES = {
     "everywhere": "unified head, logits at every token (the paper's code)",
     "unified": "unified head, logits at the trained tokens",
@@ -74,18 +74,15 @@ def main() -> None:
     if args.case:
         print(measure(args.case, args.batch, device))
         return
-    name = torch.cuda.get_device_name() if device.type == "cuda" else f"{platform.machine()} CPU"
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent, check=False
-    ).stdout.strip()
-    print(f"device {name}, dtype fp32, batch {args.batch}, torch {torch.__version__}, commit {commit or 'unknown'}")
+    name = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
+    describe(f"memory of an update on {name}, float32, batch {args.batch}")
     bytes_of = {}
     for case, meaning in CASES.items():
         command = [sys.executable, __file__, "--case", case, "--batch", str(args.batch), "--device", args.device]
         bytes_of[case] = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         print(f"  {bytes_of[case] / 2**20:8.0f} MiB  {meaning}")
     for case in ("everywhere", "unified"):
-        print(f"  typed takes {bytes_of['typed'] / bytes_of[case]:.2f} times the memory of: {CASES[case]}")
+        ratio(f"memory, typed head over {CASES[case]}", [bytes_of["typed"]], [bytes_of[case]])
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ from genpolicy_common.labelled import labelled_positions
 from genpolicy_evaluation.intervals import cluster_bootstrap
 from genpolicy_evaluation.positions import ask
 
+RUN = "compares policies, which are its arguments"
+
 
 def main() -> None:
     """Measure and print."""

@@ -27,6 +27,8 @@ from genpolicy_policy_deepchess.config import ComparatorConfig
 from genpolicy_policy_deepchess.policy import ComparatorPolicy
 from genpolicy_policy_deepchess.windows import Pairs, Positions
 
+RUN = "compares policies, which are its arguments"
+
 
 def counts(game: Game[Any], tokens: NDArray[np.int16]) -> NDArray[np.float64]:
     """[R, S] how many of each symbol stand on board and in hand, less those of the position with colours exchanged."""

@@ -17,11 +17,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
-import platform
-import random
-import statistics
-import subprocess
 import time
 import zlib
 from collections.abc import Sequence
@@ -30,6 +25,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from positions import random_positions
+from ratios import describe, rate, ratio
 
 import genpolicy
 from genpolicy.config import compose, structured
@@ -41,6 +38,10 @@ from genpolicy_mcts.policy import MctsPolicy, PolicyModel
 from genpolicy_mcts.selection import MctsConfig
 from genpolicy_policy_baselines.one_step import OneStepConfig, OneStepLearner, OneStepPolicy
 
+RUN = {
+    "rounds": "--rounds",
+    "quick": ["--rounds", "2", "--simulations", "200", "--network-simulations", "4"],
+}
 GAMES = {"chess": "chess", "Connect Four": "connect:rows=6,cols=7,k=4,gravity=true"}
 TRUNK = Path(__file__).parents[1] / "configs/chess/diffusearch-10k.yaml"
 
@@ -61,11 +62,6 @@ def hashed(game: Game[Any]) -> Evaluator:
     return evaluate
 
 
-def spread(values: Sequence[float], digits: int = 0) -> str:
-    """Median (least to most)."""
-    return f"{statistics.median(values):,.{digits}f} ({min(values):,.{digits}f} to {max(values):,.{digits}f})"
-
-
 def overhead(rounds: int, simulations: int) -> None:
     print(
         f"\nOne core, free evaluator, {simulations} simulations a search from the initial position; simulations a "
@@ -84,8 +80,9 @@ def overhead(rounds: int, simulations: int) -> None:
                     if number:  # the first warms up
                         own.append(simulations / (time.process_time() - began_own))
                         clock.append(simulations / (time.perf_counter() - began))
-                rates = f"{spread(own):28} clock {spread(clock):28}"
-                print(f"{name:>13}, {kind:6}, {leaves:2} in flight: {rates} depth {depth}")
+                what = f"{name}, {kind}, {leaves} in flight, depth {depth}"
+                rate(f"{what}, of the process's time", own, "simulations/s")
+                rate(f"{what}, of the clock", clock, "simulations/s")
 
 
 def trunk(game: Game[Any], device: str) -> OneStepPolicy:
@@ -98,21 +95,6 @@ def trunk(game: Game[Any], device: str) -> OneStepPolicy:
     return policy
 
 
-def positions(game: Game[Any], number: int) -> list[Any]:
-    """Positions after 10 to 60 random moves."""
-    draw = random.Random(0)
-    found: list[Any] = []
-    while len(found) < number:
-        state = game.parse()
-        for _ in range(draw.randint(10, 60)):
-            if game.outcome(state) is not None:
-                break
-            state = game.play(state, int(draw.choice(game.legal(state))))
-        if game.outcome(state) is None:
-            found.append(state)
-    return found
-
-
 def with_network(rounds: int, device: str, simulations: int) -> None:
     game = genpolicy.load_game("chess")
     policy = trunk(game, device)
@@ -123,8 +105,8 @@ def with_network(rounds: int, device: str, simulations: int) -> None:
         )
         for leaves in (1, 8, 16)
     }
-    games = 8
-    states = positions(game, games)
+    games, first = 8, "one game, 1 in flight"
+    states = random_positions(game, games, 10)
     clock: dict[str, list[float]] = {}
     own: dict[str, list[float]] = {}
     for number in range(rounds + 1):
@@ -139,13 +121,13 @@ def with_network(rounds: int, device: str, simulations: int) -> None:
     print(
         f"\nChess, {simulations} simulations a move, S-A of {policy.learner.config.network.num_layers} layers, width "
         f"{policy.learner.config.network.width} ({size:.1f} M parameters, float32) on {device}, "
-        f"{torch.get_num_threads()} threads; moves/s of the process's time and of the clock, and times one by one"
+        f"{torch.get_num_threads()} threads"
     )
     for name in own:
-        for kind, rates in (("process", own), ("clock", clock)):
-            first = rates["one game, 1 in flight"]
-            ratios = [a / b for a, b in zip(rates[name], first, strict=True)]
-            print(f"{name:>30} {kind:>8}: {spread(rates[name], 2):24} x {spread(ratios, 2)}")
+        for kind, rates in (("of the process's time", own), ("of the clock", clock)):
+            rate(f"{name}, {kind}", rates[name], "moves/s")
+            if name != first:
+                ratio(f"{name}, {kind}, over one by one", rates[name], rates[first], rates=True)
 
 
 def main() -> None:
@@ -157,12 +139,7 @@ def main() -> None:
     parser.add_argument("--skip-overhead", action="store_true")
     parser.add_argument("--device", default="cpu")
     arguments = parser.parse_args()
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    print(
-        f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, Python "
-        f"{platform.python_version()}, numpy {np.__version__}, torch {torch.__version__}, commit {commit}; median "
-        f"(least to most) of {arguments.rounds} rounds"
-    )
+    describe(f"search, numpy {np.__version__}")
     print("defaults:", dataclasses.asdict(MctsConfig()))
     if not arguments.skip_overhead:
         overhead(arguments.rounds, arguments.simulations)

@@ -1,33 +1,32 @@
 """How fast shogi states are made and encoded: parse, play, legal, encode in batches, decode, planes, labels.
 
-Run ``python benchmarks/shogi_encode.py``; one core, positions of random games, medians of five passes with the spread.
+Run ``python benchmarks/shogi_encode.py [--rounds 5]``; one core, positions of random games.
 "encode" is of states that exist; "play and encode" makes them first, "parse and encode" reads them from their texts.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 from collections.abc import Callable
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rates import NUM_STATES, random_states, rates
+from positions import NUM_STATES, random_states
+from ratios import describe, in_turns, rate
 
 import genpolicy
 
+RUN = {"rounds": "--rounds", "quick": ["--rounds", "2"], "packages": ["cshogi"]}
 TARGET = 50_000
 """States a second that encoding in batches must reach on one core."""
 
 
 def main() -> None:
-    """Print one line for each operation."""
+    """Report a rate for each operation."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # one core, whatever the libraries would take
@@ -61,17 +60,10 @@ def main() -> None:
         "planes, batches of 256": lambda: [game.planes(states[i : i + 256]) for i in range(0, NUM_STATES, 256)],
         "labels": lambda: game.labels(np.array(moves), players),
     }
-    print(f"{platform.processor() or platform.machine()}, Python {platform.python_version()}, ", end="")
-    print(f"numpy {np.__version__}, cshogi {version('cshogi')}, {NUM_STATES} states, one core; states a second")
-    figures = {}
-    for name, call in calls.items():
-        least, median, most = rates(call)
-        figures[name] = {"least": least, "median": median, "most": most}
-        print(f"{name:24}{median:12,.0f}   ({least:,.0f} to {most:,.0f})")
-    slowest = min(figures[name]["median"] for name in figures if name.startswith("encode"))
-    print(f"target for encode: {TARGET:,}: {'reached' if slowest >= TARGET else 'MISSED'}")
-    if arguments.json:
-        arguments.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    describe(f"{NUM_STATES} shogi states, one core, numpy {np.__version__}, cshogi {version('cshogi')}")
+    for name, seconds in in_turns(calls, arguments.rounds, warm_up=1).items():
+        wanted = f"at least {TARGET}" if name.startswith("encode") else None
+        rate(name, [NUM_STATES / value for value in seconds], "states/s", wanted=wanted)
 
 
 if __name__ == "__main__":

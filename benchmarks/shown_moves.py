@@ -7,12 +7,11 @@ machine hits both; the ratio is the median over pairs of neighbouring updates. W
 from __future__ import annotations
 
 import argparse
-import platform
-import statistics
 import time
 
 import numpy as np
 import torch
+from ratios import describe, ratio, times
 
 import genpolicy
 from genpolicy.config import compose, structured
@@ -20,6 +19,8 @@ from genpolicy.data.records import Dataset
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
 from genpolicy.shipped import data_folder
 from genpolicy.training.config import RunConfig
+
+RUN = {"rounds": "--updates", "quick": ["--updates", "2"]}
 
 
 def main() -> None:
@@ -49,11 +50,9 @@ def main() -> None:
             optimiser.step()
             if update > 1:
                 seconds[shown].append(time.perf_counter() - began)
-    ratios = [on / off for on, off in zip(seconds[True], seconds[False], strict=True)]
-    quartiles = statistics.quantiles(ratios, n=4)
-    print(f"{args.config} on {platform.processor() or platform.machine()}, {torch.get_num_threads()} threads")
-    print(f"an update with shown moves over one without: {quartiles[1]:.3f} ({quartiles[0]:.3f} to {quartiles[2]:.3f})")
-    print(f"medians: {1e3 * statistics.median(seconds[True]):.0f} and {1e3 * statistics.median(seconds[False]):.0f} ms")
+    describe(f"{args.config}, {torch.get_num_threads()} threads")
+    ratio("an update with shown moves over one without", seconds[True], seconds[False], wanted="at most 1.05")
+    times("an update with shown moves", seconds[True])
 
 
 if __name__ == "__main__":

@@ -12,15 +12,18 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import tempfile
 import time
 from pathlib import Path
+
+from ratios import describe, rate, ratio
 
 import genpolicy
 from genpolicy_arena.adjudication import Adjudication
 from genpolicy_arena.openings import draw_random
 from genpolicy_arena.tournament import TournamentConfig, run_tournament
+
+RUN = {"quick": ["--rounds", "6"]}
 
 
 def core_seconds(pid: int) -> tuple[float, float]:
@@ -40,7 +43,8 @@ def core_seconds(pid: int) -> tuple[float, float]:
     return running, waiting
 
 
-def measure(arguments: argparse.Namespace, workers: int) -> None:
+def measure(arguments: argparse.Namespace, workers: int) -> float:
+    """Games a second with so many workers, from the first game to the last."""
     game = genpolicy.load_game(arguments.game)
     players = {f"{number}:{spec}": spec for number, spec in enumerate(arguments.policy)}
     config = TournamentConfig(
@@ -66,10 +70,12 @@ def measure(arguments: argparse.Namespace, workers: int) -> None:
     used, waited = (last[2] - first[2]) / playing, (last[3] - first[3]) / playing
     plies = sum(len(each.moves) - each.opening_plies for each in outcome.results)
     print(
-        f"{workers} workers: {(last[1] - first[1]) / playing:7.1f} games/s from the first game to the last "
-        f"({plies / len(outcome.results):.0f} plies a game), {used:.2f} cores used, {used + waited:.2f} "
-        f"ready to be; whole run {wall:.1f} s, {len(outcome.results) / wall:.1f} games/s"
+        f"{workers} workers: {plies / len(outcome.results):.0f} plies a game, {used:.2f} cores used, "
+        f"{used + waited:.2f} ready to be; whole run {wall:.1f} s, {len(outcome.results) / wall:.1f} games/s"
     )
+    found = (last[1] - first[1]) / playing
+    rate(f"{workers} workers, from the first game to the last", [found], "games/s")
+    return found
 
 
 def main() -> None:
@@ -80,13 +86,11 @@ def main() -> None:
     parser.add_argument("--max-plies", type=int, default=120)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     arguments = parser.parse_args()
-    print(
-        f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
-        f"genpolicy {genpolicy.__version__}; {arguments.game}: {' against '.join(arguments.policy)}, "
-        f"{2 * arguments.rounds} games"
-    )
-    for workers in arguments.workers:
-        measure(arguments, workers)
+    describe(f"{arguments.game}: {' against '.join(arguments.policy)}, {2 * arguments.rounds} games")
+    found = {workers: measure(arguments, workers) for workers in arguments.workers}
+    for workers in arguments.workers[1:]:
+        name = f"games with {workers} workers over {arguments.workers[0]}"
+        ratio(name, [found[workers]], [found[arguments.workers[0]]], rates=True)
 
 
 if __name__ == "__main__":

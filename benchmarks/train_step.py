@@ -16,17 +16,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
-import platform
 import statistics
-import subprocess
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 import transformers
+from ratios import CLOCKS, describe, in_turns, ratio, times
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -37,9 +33,14 @@ from genpolicy.networks import DenoisingTransformer, NetworkConfig
 from genpolicy.networks.transformer import SelfAttention
 from genpolicy.sequence import Layout
 
+RUN = {
+    "rounds": "--steps",
+    "quick": ["--steps", "2", "--batch", "1"],
+    "packages": ["transformers"],
+}
+WANTED = {0.1: "at least 1.3", 0.0: "at least 1"}
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 NUM_LAYERS, WIDTH, NUM_HEADS, HORIZON = 8, 256, 8, 4
-WARM_UP = 2
 
 
 @dataclass(frozen=True)
@@ -179,22 +180,6 @@ def training_step(
     return call
 
 
-def paired_times(calls: dict[str, Callable[[], None]], steps: int) -> dict[str, list[float]]:
-    """Seconds of each call, alternating, after some to warm up."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(WARM_UP + steps):
-        for name, call in calls.items():
-            start = time.perf_counter()
-            call()
-            times[name].append(time.perf_counter() - start)
-    return {name: seconds[WARM_UP:] for name, seconds in times.items()}
-
-
-def quartiles(values: list[float]) -> tuple[float, float, float]:
-    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
-    return low, middle, high
-
-
 def flops_per_step(ours: Ours, layout: Layout, batch: int) -> float:
     """Products of one update, forward and backward: 6 a weight and token, attention, and the head at half the tokens.
 
@@ -206,15 +191,6 @@ def flops_per_step(ours: Ours, layout: Layout, batch: int) -> float:
     return batch * (layout.length * (6 * trunk + attention) + head)
 
 
-def describe(args: argparse.Namespace, device: torch.device) -> None:
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent, check=False
-    ).stdout.strip()
-    name = torch.cuda.get_device_name() if device.type == "cuda" else f"{platform.machine()} CPU"
-    print(f"device {name}, {torch.get_num_threads()} threads, dtype {args.dtype}, batch {args.batch}")
-    print(f"torch {torch.__version__}, transformers {transformers.__version__}, commit {commit or 'unknown'}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=12, help="timed steps of each model and rate of dropout")
@@ -224,33 +200,31 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true", help="torch.compile for both models")
     parser.add_argument("--dropout", type=float, nargs="+", default=[0.1, 0.0])
     parser.add_argument("--peak", type=float, default=989.0, help="TFLOP/s of the GPU (H100 and H200: 989 bf16, dense)")
-    parser.add_argument("--json", type=Path, help="write the figures here")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu on a machine with other work")
     args = parser.parse_args()
     if args.steps < 2:
         parser.error("--steps must be at least 2 for a spread")
     transformers.logging.set_verbosity_error()
     device = torch.device(args.device)
     layout = Layout(genpolicy.load_game("chess"), "s-asa", HORIZON)
-    describe(args, device)
+    name = torch.cuda.get_device_name() if device.type == "cuda" else "CPU"
+    threads = f"{torch.get_num_threads()} threads, {args.clock} time"
+    describe(f"{name}, {threads}, {args.dtype}, batch {args.batch}, transformers {transformers.__version__}")
     verify(layout, clean_windows(layout, 2, torch.device("cpu")).tokens)
     batch = clean_windows(layout, args.batch, device)
-    figures = []
     for dropout in args.dropout:
         models = {"GPT2LMHeadModel": HuggingFace(layout, dropout), "genpolicy": Ours(layout, dropout)}
         calls = {
             name: training_step(model.train(), layout, batch, DTYPES[args.dtype], args.compile)
             for name, model in models.items()
         }
-        times = paired_times(calls, args.steps)
+        spent = in_turns(calls, args.steps, clock=args.clock)
         print(f"dropout {dropout}: {layout.length} tokens, {layout.num_symbols + 1} symbols")
-        for name, seconds in times.items():
-            low, middle, high = quartiles(seconds)
-            line = f"  {name:16s} {1e3 * middle:8.1f} ms a step (quartiles {1e3 * low:.1f} to {1e3 * high:.1f})"
-            print(f"{line}, {args.batch / middle:.1f} records/s")
-        pairs = [theirs / ours for theirs, ours in zip(times["GPT2LMHeadModel"], times["genpolicy"], strict=True)]
-        low, ratio, high = quartiles(pairs)
-        print(f"  ratio {ratio:.2f} times as fast (quartiles {low:.2f} to {high:.2f})")
-        middle = statistics.median(times["genpolicy"])
+        for name, seconds in spent.items():
+            times(f"an update of {name}, dropout {dropout}", seconds)
+        what = f"an update of GPT2LMHeadModel over one of genpolicy, dropout {dropout}"
+        ratio(what, spent["GPT2LMHeadModel"], spent["genpolicy"], wanted=WANTED.get(dropout))
+        middle = statistics.median(spent["genpolicy"])
         rate = flops_per_step(models["genpolicy"], layout, args.batch) / middle / 1e12  # type: ignore[arg-type]
         use = (
             f", {100 * rate / args.peak:.1f} % of {args.peak:g} (model FLOP utilisation)"
@@ -258,9 +232,6 @@ def main() -> None:
             else ""
         )
         print(f"  genpolicy computes {rate:.3g} TFLOP/s{use}")
-        figures.append({"dropout": dropout, "ratio": ratio, "seconds": times, "tflops": rate, "batch": args.batch})
-    if args.json:
-        args.json.write_text(json.dumps(figures, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -9,12 +9,11 @@ given for equal training time.
 from __future__ import annotations
 
 import argparse
-import platform
-import statistics
 import time
 
 import numpy as np
 import torch
+from ratios import describe, ratio, times
 
 import genpolicy
 from genpolicy.config import compose
@@ -24,6 +23,7 @@ from genpolicy.shipped import data_folder
 from genpolicy.training.config import RunConfig
 from genpolicy.training.setup import make_learner
 
+RUN = {"args": ["chess/demo-s-a", "chess/demo-imagine"], "rounds": "--updates", "quick": ["--updates", "2"]}
 WARM_UP = 2
 
 
@@ -57,10 +57,11 @@ def main() -> None:
             optimiser.step()
             if update >= WARM_UP:
                 spent.append(time.process_time() - began)
-    print(f"one thread of {platform.processor() or platform.machine()}, {args.updates} updates of {size} records each")
+    describe(f"one thread, {args.updates} updates of {size} records each, CPU time")
     for text, spent in zip(args.configs, seconds, strict=True):
-        low, middle, high = statistics.quantiles((a / b for a, b in zip(spent, seconds[0], strict=True)), n=4)
-        print(f"{middle:.2f} ({low:.2f} to {high:.2f}), {1e3 * statistics.median(spent):.0f} ms: {text}")
+        times(f"an update of {text}", spent)
+        if spent is not seconds[0]:
+            ratio(f"an update of {text} over one of {args.configs[0]}", spent, seconds[0])
 
 
 if __name__ == "__main__":

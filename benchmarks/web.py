@@ -9,12 +9,9 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
-import os
-import platform
 import random
 import re
 import signal
-import statistics
 import subprocess
 import sys
 import time
@@ -24,6 +21,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
+
+from ratios import describe, times
+
+RUN = {
+    "args": ["--policy", "chess"],
+    "quick": ["--clients", "2", "--plies", "4", "--starts", "2"],
+}
 
 
 @contextmanager
@@ -121,14 +125,12 @@ def play(host: str, port: int, number: int, arguments: argparse.Namespace, log: 
     log.plies += len(moves)
 
 
-def shown(name: str, seconds: Sequence[float]) -> str:
-    """Median, 95th percentile and maximum of some times."""
-    times = sorted(seconds)
-    percentile = times[min(len(times) - 1, int(0.95 * len(times)))]
-    return (
-        f"{name:24} {1e3 * statistics.median(times):7.0f} ms median, {1e3 * percentile:7.0f} ms at 95 %, "
-        f"{1e3 * times[-1]:7.0f} ms at most, n = {len(times)}"
-    )
+def shown(name: str, seconds: Sequence[float]) -> None:
+    """Report some times, and print the 95th percentile and the maximum."""
+    ordered = sorted(seconds)
+    times(name, seconds)
+    percentile = ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
+    print(f"  {1e3 * percentile:.0f} ms at 95 %, {1e3 * ordered[-1]:.0f} ms at most")
 
 
 def main() -> None:
@@ -143,15 +145,13 @@ def main() -> None:
     arguments = parser.parse_args()
     given = [part for spec in arguments.policy for part in ("--policy", spec)]
     given += [part for spec in arguments.game or [] for part in ("--game", spec)]
-    threads = os.environ.get("OMP_NUM_THREADS", "as torch chooses")
-    print(f"{' '.join(given)}; cpu, {os.cpu_count()} cores, threads {threads}, load {os.getloadavg()[0]:.1f} before")
-    print(f"python {platform.python_version()}, torch {version('torch')}, uvicorn {version('uvicorn')}")
+    describe(f"genpolicy web {' '.join(given)}, uvicorn {version('uvicorn')}")
     firsts = []
     for _ in range(arguments.starts):
         with served(given) as (host, port):
             firsts.append(first_move(host, port, dream=not arguments.no_dream))
-    print(shown("first click, first line", [first[0] for first in firsts]))
-    print(shown("first click, the move", [first[1] for first in firsts]) + f"; {firsts[0][2]} steps shown")
+    times(f"first click to the first line of {firsts[0][2]} steps", [first[0] for first in firsts])
+    times("first click to the move", [first[1] for first in firsts])
     log = Log()
     with served(given) as (host, port), ThreadPoolExecutor(arguments.clients) as pool:
         began = time.perf_counter()
@@ -162,9 +162,9 @@ def main() -> None:
         f"{arguments.clients} boards at once: {log.games} games, {log.plies} plies, {len(log.decision_s)} decisions in "
         f"{elapsed:.1f} s, {len(log.errors)} errors"
     )
-    print(shown("a decision, first line", log.first_line_s))
-    print(shown("a decision, the move", log.decision_s))
-    print(shown("a position", log.position_s))
+    for name, seconds in (("first line", log.first_line_s), ("move", log.decision_s)):
+        shown(f"{arguments.clients} boards, a decision to the {name}", seconds)
+    shown(f"{arguments.clients} boards, a position", log.position_s)
     for error in log.errors[:5]:
         print(error)
     sys.exit(1 if log.errors else 0)

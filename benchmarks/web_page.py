@@ -9,20 +9,25 @@ list of moves, its dream having been drawn step by step before.
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import re
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.metadata import version
 from typing import Any
 
 from playwright.sync_api import expect, sync_playwright
+from ratios import describe, times
+
+RUN = {
+    "args": ["--policy", "chess"],
+    "rounds": "--rounds",
+    "quick": ["--rounds", "2"],
+    "packages": ["playwright"],
+    "programs": ["chromium"],
+}
 
 WATCH = """() => {
   window.seen = {};
@@ -80,18 +85,14 @@ def main() -> None:
     with served(["--policy", arguments.policy]) as address, sync_playwright() as playwright:
         path = shutil.which(arguments.browser)
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        times = [answer_ms(browser, address, first) for first in range(arguments.rounds)]
+        found = [answer_ms(browser, address, first) for first in range(arguments.rounds)]
         name = f"chromium {browser.version}"
         browser.close()
-    threads = os.environ.get("OMP_NUM_THREADS", "as torch chooses")
-    print(f"{arguments.policy}; cpu, {os.cpu_count()} cores, threads {threads}, load {os.getloadavg()[0]:.1f}")
-    print(f"python {platform.python_version()}, torch {version('torch')}, {name}")
+    describe(f"genpolicy web --policy {arguments.policy}, {name}")
     for what, column in (("first step shown", 0), ("answer played", 1)):
-        all_ms = [each[column] for each in times]
-        print(
-            f"{what:17} {all_ms[0]:4.0f} ms the first time; {statistics.median(all_ms):4.0f} ms median, "
-            f"{min(all_ms):.0f} to {max(all_ms):.0f}, n = {len(all_ms)}"
-        )
+        seconds = [each[column] / 1e3 for each in found]
+        print(f"{what}: {1e3 * seconds[0]:.0f} ms the first time")
+        times(what, seconds)
 
 
 if __name__ == "__main__":

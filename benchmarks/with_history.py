@@ -21,6 +21,8 @@ from genpolicy.data.records import Dataset
 from genpolicy.game import Game
 from genpolicy_evaluation.intervals import wilson
 
+RUN = "compares policies, which are its arguments, as is a data set"
+
 Position = tuple[Any, set[int]]
 """A state with its history, and its best moves."""
 
