@@ -54,7 +54,8 @@ setup-dev: $(VENV)/.dev
 # Tests run side by side, one thread each: torch's threads would fight each other. Those of the page share one browser.
 # They start many Python programs, each of which would compile every module anew where no bytecode is written.
 TESTS_ENV = env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1
-SIDE_BY_SIDE = -n logical --maxprocesses 4 --dist loadgroup
+# A fifth of their time is waiting (engines, a browser), so there is one worker more than there are cores, four at most.
+SIDE_BY_SIDE = -n $$($(BIN)/python -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))') --dist loadgroup
 
 test: $(VENV)/.test
 	$(TESTS_ENV) $(BIN)/python -m pytest $(SIDE_BY_SIDE) $(PYTEST_ARGS)

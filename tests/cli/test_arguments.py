@@ -183,10 +183,18 @@ def test_help_groups_what_belongs_together(capsys: pytest.CaptureFixture[str], m
         (["evaluate", "acuracy"], "no verb 'acuracy'. Did you mean: 'accuracy'? There are: accuracy, futures"),
         (["data", "lable", "--data", "x"], "no verb 'lable'. Did you mean: 'label'?"),
         (["games", "chess"], "unrecognized arguments: chess"),
+        (["train", "--confg=x"], "genpolicy train: no option --confg. Did you mean: '--config'? --help lists them"),
+        (
+            ["show", "--polcy", "chess", "--out", "a.svg"],
+            "genpolicy show: no option --polcy. Did you mean: '--policy'?",
+        ),
+        (["evaluate", "accuracy", "--limt", "3"], "genpolicy evaluate accuracy: no option --limt."),
+        (["--vrsion"], "genpolicy: no option --vrsion. Did you mean: '--version'?"),
+        (["games", "--js", "-"], ""),
     ],
 )
-def test_wrong_verbs_are_named(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(words) == 2
+def test_wrong_verbs_and_options_are_named(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(words) == (2 if message else 0)
     assert message in capsys.readouterr().err
 
 

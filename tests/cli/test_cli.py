@@ -6,6 +6,7 @@ import argparse
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -140,6 +141,9 @@ def test_games_and_policies_are_listed(tmp_path: Path, capsys: pytest.CaptureFix
     assert cli.main(["policies", "--json", str(tmp_path / "policies.json")]) == 0
     rows = json.loads((tmp_path / "policies.json").read_text())["policies"]
     assert {"diffusion", "one_step", "random", "engine", "oracle"} <= {row["policy"] for row in rows}
+    for row in rows:
+        assert "``" not in row["about"], row
+        assert not re.search(r"\w+Policy\b|; see ", row["about"]), "what a user reads names no class"
 
 
 @pytest.mark.parametrize(

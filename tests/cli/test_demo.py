@@ -40,12 +40,13 @@ def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_steps_of_a_shipped_demo_are_command_lines(game: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda program, path: program)
     demo = compose(Demo, [steps_file(game)])
-    lines = list(command_lines(demo, "here", ["trainer.seed=3"]))
+    lines = list(command_lines(demo, "here", ["trainer.seed=3", "trainer.max_minutes=1"]))
     assert len(lines) == len(demo.steps) + len(demo.if_installed)
     trained = [line[line.index("--out") + 1] for line in lines if line[0] == "train"]
     for line in lines:
         assert ("trainer.seed=3" in line) == (line[0] == "train")
         assert not any("{" in word for word in line)
+        assert [word for word in line if "max_minutes" in word] == ["trainer.max_minutes=1"] * (line[0] == "train")
         assert all(word.rpartition("/")[0] in trained for word in line if word.endswith("/policy"))
     for line in demo.next.splitlines()[1:]:
         assert "{out}" in line or "genpolicy" in line or "docs/" in line

@@ -192,6 +192,7 @@ def test_the_quickest_win_is_taken_with_distance() -> None:
     assert slow == {"c3", "c2"}
 
 
+@pytest.mark.thorough
 def test_draws_among_best_moves_are_uniform_and_reproducible() -> None:
     game = load_game(TIC_TAC_TOE)
     start = game.parse()  # all nine moves are equally good

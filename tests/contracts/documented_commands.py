@@ -2,7 +2,7 @@
 
 A page's code blocks of a shell, and the commands in the comments that begin a configuration, are read as a shell would:
 ``\\`` continues a line, ``#`` begins a comment, ``&&``, ``;`` and ``|`` part commands, ``NAME=value`` sets a variable,
-``for NAME in ...; do ...; done`` repeats.
+``for NAME in ...; do ...; done`` repeats. Commands in the prose, between backticks, are read as well.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^ *```(?:sh|bash|console)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
+FENCE = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
+INLINE = re.compile(r"`(genpolicy\s[^`]+)`")
 ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
 MARKS = ("&&", "||", ";", "|", "|&", "&")
 
@@ -60,6 +62,7 @@ NUMBERS = re.compile(r"\b(nodes|simulations|movetime_ms|depth|candidates)=\d+")
 TAKEN_OUT = ("--open", "--verbose")
 
 NAMES: Mapping[str, str] = {
+    "COMMAND": "train",
     "FILE": "experiments/small/table-5",
     "DATA": "runs/labelled",
     "LABELLED": "runs/LABELLED",
@@ -210,3 +213,14 @@ def shortened(line: Line) -> list[str]:
 
 def _without(words: Sequence[str], option: str) -> list[str]:
     return [word for before, word in zip(["", *words], words, strict=False) if option not in (before, word)]
+
+
+def inline_lines(page: Path) -> list[Line]:
+    """The commands of genpolicy in the prose of a page, which may be parts: a verb, an option of it."""
+    if page.suffix != ".md":
+        return []
+    text = re.sub(FENCE, lambda found: "\n" * found[0].count("\n"), page.read_text(encoding="utf-8"))
+    return [
+        Line(page.relative_to(ROOT).as_posix(), text[: found.start()].count("\n") + 1, tuple(shlex.split(found[1])))
+        for found in INLINE.finditer(text)
+    ]

@@ -7,6 +7,7 @@ given. A command of such a page that is not run has its reason in ``NOT_RUN``.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import itertools
@@ -20,16 +21,29 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from genpolicy import cli, registry
 from genpolicy.config import Settings, structured
 from genpolicy.training.settings import configuration
 from genpolicy_experiments.description import Experiment
 from genpolicy_loop.config import LoopConfig
-from tests.contracts.documented_commands import ROOT, Line, arguments_of, lines_of, pages, program_of, shortened
+from tests.contracts import documented_commands
+from tests.contracts.documented_commands import (
+    ROOT,
+    Line,
+    arguments_of,
+    inline_lines,
+    lines_of,
+    pages,
+    program_of,
+    shortened,
+)
 
 PAGES = {page.relative_to(ROOT).as_posix(): lines_of(page) for page in pages()}
 PAGES = {name: lines for name, lines in PAGES.items() if lines}
+INLINE = {page.relative_to(ROOT).as_posix(): lines for page in pages() if (lines := inline_lines(page))}
+VALUE = "value-of-the-option"
 
 OTHER_PROGRAMS: Mapping[str, str] = {
     "pip": "installs packages; tests/packaging installs the wheel",
@@ -94,6 +108,53 @@ def test_every_option_and_setting_exists(page: str, capsys: pytest.CaptureFixtur
     assert not wrong, "\n".join(wrong)
 
 
+def lenient(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """The parser of a command without what it requires, and so of its verbs."""
+    for action in parser._actions:
+        action.required = False
+        if not action.option_strings:
+            action.nargs = {None: "?", "+": "*"}.get(action.nargs, action.nargs)
+        if isinstance(action, argparse._SubParsersAction):
+            for verb in action.choices.values():
+                lenient(verb)
+    return parser
+
+
+@pytest.mark.parametrize("page", INLINE)
+def test_commands_in_the_prose_exist_with_their_options(page: str, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = []
+    for line in INLINE[page]:
+        words = arguments_of(line)
+        if words[-1].startswith("--") and words[-1] != "--help":
+            words.append(VALUE)  # an option that is named without a value; one that takes none is named alone
+        try:
+            lenient(cli.make_parser([words[0]] if words[0] in registry.available("commands") else [])).parse_args(words)
+        except ValueError as error:
+            wrong.append(f"{line.number}: {line.text}: {error}")
+        except SystemExit as ended:
+            said = capsys.readouterr().err
+            if ended.code and f"unrecognized arguments: {VALUE}" not in said:
+                wrong.append(f"{line.number}: {line.text}: {said}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_wrong_command_in_the_prose_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "`genpolicy\ntrain` and `genpolicy data lable`\n```sh\ngenpolicy fenced\n```\n`genpolicy play --gmae`\n"
+    )
+    monkeypatch.setattr(documented_commands, "ROOT", tmp_path)
+    found = inline_lines(page)
+    assert [(line.number, *line.words[1:]) for line in found] == [
+        (1, "train"),
+        (2, "data", "lable"),
+        (6, "play", "--gmae"),
+    ]
+    for line in found[1:]:
+        with pytest.raises((SystemExit, ValueError)):
+            lenient(cli.make_parser([line.words[1]])).parse_args([*line.words[1:]])
+
+
 def test_what_other_commands_name_exists() -> None:
     """Our scripts and tests and the options given to them, targets of the Makefile; other programs have a reason."""
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
@@ -152,18 +213,31 @@ GIVEN: Mapping[str, tuple[str, ...]] = {
     "runs/s-a": ("train --config chess/demo-s-a --out runs/s-a",),
     "runs/first": ("train --config connect/s-asa-3x3 --out runs/first",),
     "runs/mine": ("train --config connect/s-asa-3x3 --out runs/mine",),
-    "runs/labelled": ("data afterstates --data sample:shogi --moves 1 --out runs/labelled",),
+    "runs/labelled": ("data label --data sample:chess --oracle alphabeta?depth=1 --out runs/labelled",),
+    "runs/labelled-shogi": ("data label --data sample:shogi --oracle alphabeta?depth=1 --out runs/labelled-shogi",),
     "runs/games": ("data selfplay --game chess --oracle alphabeta?depth=1 --games 3 --out runs/games",),
     "runs/chess-1": ("data selfplay --game chess --oracle alphabeta?depth=1 --games 3 --out runs/chess-1",),
     "runs/floodgate": ("data selfplay --game shogi --oracle alphabeta?depth=1 --games 3 --out runs/floodgate",),
 }
 """What pages take as given: the commands that make it, without ``genpolicy``."""
 
+OF_SHOGI: Mapping[str, str] = {"docs/ja/README.md": "runs/labelled"}
+"""What a page takes as given and means of shogi: ``-shogi`` of it is copied under its name."""
+
 MATES = ("f3 e5 g4", "f4 e5 g4", "f3 e6 g4", "f4 e6 g4", "g4 e5 f3", "g4 e5 f4", "g4 e6 f3", "g4 e6 f4")
 """Fool's mate, but for ``Qh4#``."""
 PUZZLES = """PuzzleId,FEN,Moves,Rating
 1,rnbqkbnr/pppp1ppp/8/4p3/8/5P2/PPPPP1PP/RNBQKBNR w KQkq - 0 2,g2g4 d8h4,600
 2,rnbqkbnr/pppp1ppp/8/4p3/5P2/8/PPPPP1PP/RNBQKBNR w KQkq - 0 2,g2g4 d8h4,700
+"""
+KIF = """手合割：平手
+先手：A
+後手：B
+手数----指手---------消費時間--
+   1 ７六歩(77)
+   2 ３四歩(33)
+   3 ２六歩(27)
+   4 投了
 """
 
 
@@ -173,11 +247,15 @@ def write_files(folder: Path) -> None:
     text = "".join(f'[White "One"]\n[Black "Other"]\n[Result "0-1"]\n\n{game}\n\n' for game in games)
     for name in ("games.pgn", "Capablanca.pgn", "London1851.pgn"):
         (folder / name).write_text(text)
-    for name in ("puzzles.csv", "lichess_db_puzzle.csv.zst"):
-        (folder / name).write_text(PUZZLES)
-    page = (ROOT / "docs/self-play.md").read_text(encoding="utf-8")
-    (found,) = re.findall(r"```yaml\n(game:.*?)```", page, re.DOTALL)
-    (folder / "loop.yaml").write_text(found)
+    (folder / "puzzles.csv").write_text(PUZZLES)
+    with zstandard.open(folder / "lichess_db_puzzle.csv.zst", "wt") as packed:
+        packed.write(PUZZLES)
+    (folder / "docs/results").mkdir(parents=True)
+    (folder / "棋譜.kif").write_text(KIF, encoding="utf-8")
+    for page, begins, name in (("self-play", "game:", "loop.yaml"), ("show", "title:", "scenes.yaml")):
+        text = (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")
+        (found,) = re.findall(rf"```yaml\n({begins}.*?)```", text, re.DOTALL)
+        (folder / name).write_text(found)
 
 
 def run(folder: Path, words: list[str]) -> int | str | None:
@@ -247,13 +325,43 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Given:
     return Given(tmp_path_factory.mktemp("given"))
 
 
+def is_run(line: Line) -> bool:
+    """Whether a command is one of genpolicy's that runs here."""
+    return program_of(line.words)[0] == "genpolicy" and not any(re.search(each, line.text) for each in NOT_RUN)
+
+
 CONNECT = ("loop", "muzero", "policy-value", "s-asa", "unizero", "unizero-fade", "vq")
+DOCS = (
+    "bt4",
+    "show",
+    "commands",
+    "deepchess",
+    "engine",
+    "first-policy",
+    "imagination",
+    "pig",
+    "playing-in-a-gui",
+    "publishing",
+)
 RUN = (
-    *(f"docs/{name}.md" for name in ("commands", "deepchess", "engine", "first-policy", "pig", "playing-in-a-gui")),
-    *("docs/tournament.md", "docs/ja/shogi-gui.md"),
+    "README.md",
+    *(f"docs/{name}.md" for name in (*DOCS, "tournament", "web")),
+    "docs/ja/shogi-gui.md",
     *(f"configs/connect/{name}-3x3.yaml" for name in CONNECT),
 )
-"""Pages whose commands are run. The short forms of the others have not been tried to the end: they are parsed alone."""
+"""Pages whose commands are run. The short forms of the others have not been run to the end: they are parsed alone."""
+LARGE = 384
+"""Width from which on a network becomes a small one: its parts are what a command says of it, not its size."""
+SMALL = ("learner.network.width=32", "learner.network.num_layers=1", "learner.network.num_heads=2")
+
+
+def with_small_network(words: list[str]) -> list[str]:
+    """A ``train`` command with a network that is made and saved in a moment."""
+    if words[0] != "train" or "--resume" in words:
+        return words
+    parsed = cli.make_parser(["train"]).parse_args(words)
+    network = configuration(parsed.config, parsed.overrides, parsed.out, resume=False)[1].learner.get("network", {})
+    return [*words, *SMALL] if int(network.get("width", 0)) >= LARGE else words
 
 
 @pytest.mark.slow
@@ -262,12 +370,13 @@ def test_the_commands_of_a_page_run(page: str, given: Given, tmp_path: Path, cap
     write_files(tmp_path)
     failed = []
     for line in PAGES[page]:
-        if program_of(line.words)[0] != "genpolicy" or any(re.search(pattern, line.text) for pattern in NOT_RUN):
+        if not is_run(line):
             continue
-        words = without_missing_engines(shortened(line))
+        words = with_small_network(without_missing_engines(shortened(line)))
         for name in needed(words):
             if not (tmp_path / name).exists():
-                shutil.copytree(given.made(name), tmp_path / name)
+                source = f"{name}-shogi" if OF_SHOGI.get(page) == name else name
+                shutil.copytree(given.made(source), tmp_path / name)
         if (made := made_by(words)) is not None and line.command != "loop" and (tmp_path / made).is_dir():
             shutil.rmtree(tmp_path / made)  # a page may make it in two ways
         capfd.readouterr()

@@ -157,8 +157,10 @@ def test_specs_of_what_is_no_policy_are_refused(tmp_path: Path) -> None:
         policy_spec(tmp_path / "missing")
     with pytest.raises(CheckpointError, match=r"holds no config.yaml"):
         policy_spec(tmp_path)
-    with pytest.raises(RegistryError, match=r"no entry 'rando'.*random"):
+    with pytest.raises(RegistryError, match=r"no policy 'rando'\. Did you mean: 'random'\?.* by one of: action_value"):
         policy_spec("rando")
+    with pytest.raises(RegistryError, match=r"no policy 'ches'\. Did you mean: 'chess'\?.* a shipped policy \(chess, "):
+        policy_spec("ches")
     with pytest.raises(RegistryError, match="the policy is empty"):
         policy_spec("?seed=3")
 

@@ -181,7 +181,7 @@ def test_the_sampler_plays_with_saved_weights(
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.thorough] * (name == "low_rank")) for name in POLICIES]
+    "name", [pytest.param(name, marks=[pytest.mark.thorough] * (name in ("growing", "low_rank"))) for name in POLICIES]
 )
 def test_each_plays_as_an_engine(name: str, policies: dict[str, Path]) -> None:
     with Session("--policy", str(policies[name])) as engine:

@@ -193,7 +193,9 @@ COMMAND = [
 COMMAND += ["--seed", "1", "--policy", "random", "other=random?seed=3", "mcts=mcts:rollout?simulations=40"]
 
 
-@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "workers", [pytest.param("1", marks=pytest.mark.thorough), pytest.param("2", marks=pytest.mark.slow)]
+)
 def test_a_killed_tournament_loses_and_doubles_no_game(workers: str, tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert cli.main([*COMMAND[3:], "--out", str(whole), "--workers", "1"]) == 0

@@ -14,7 +14,7 @@ from tests.faults.nursery import Nursery
 from tests.faults.works import WORKS, Bench
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks, and reads /proc/self/fd")
-QUICK = ("import", "selfplay", "label", "train", "tournament")
+QUICK = (pytest.param("import", marks=pytest.mark.thorough), "selfplay", "label", "train", "tournament")
 SAMPLE = 2
 """Points of each; the full sweep is marked slow."""
 

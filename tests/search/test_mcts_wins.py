@@ -19,8 +19,8 @@ from genpolicy_mcts.selection import MctsConfig
 TIC_TAC_TOE = "connect:rows=3,cols=3,k=3,gravity=false"
 
 GENERATED = [  # (game, positions of each colour, shortest and longest random game before the position)
-    ("chess", 20, 20, 160),
-    ("shogi", 20, 40, 200),
+    ("chess", 6, 20, 160),
+    ("shogi", 6, 40, 200),
     ("connect:rows=6,cols=7,k=4,gravity=true", 50, 6, 41),
 ]
 """A game is added by one line. One that is not installed is left out."""
