@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from genpolicy.policies.learner import Learner
     from genpolicy.training.config import RunConfig
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["Game", "Learner", "Policy", "Process", "__version__", "load_game", "load_policy", "train"]
 
 _HOME = {

@@ -7,11 +7,22 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
+
+import genpolicy
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = SETTINGS["project"]
 EXTRAS = PROJECT["optional-dependencies"]
+
+
+def test_changelog_and_citation_are_of_this_version() -> None:
+    newest = re.search(r"^## (\S+) \((\d{4}-\d\d-\d\d)\)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
+    assert newest is not None
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert newest[1] == citation["version"] == genpolicy.__version__
+    assert newest[2] == str(citation["date-released"])
 
 
 def installed(*extras: str) -> set[str]:
