@@ -443,12 +443,8 @@ def _as_pipe(connected: socket.socket) -> Connection:
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     # A machine that loses power in the middle of a message would be waited for: two hours, by the usual settings.
-    for name, seconds in (
-        ("TCP_KEEPIDLE", 30),
-        ("TCP_KEEPINTVL", 10),
-        ("TCP_KEEPCNT", 6),
-        ("TCP_USER_TIMEOUT", 90_000),
-    ):
+    limits = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6, "TCP_USER_TIMEOUT": 90_000}
+    for name, seconds in limits.items():
         if (option := vars(socket).get(name)) is not None:
             connected.setsockopt(socket.IPPROTO_TCP, option, seconds)
     return Connection(connected.detach())

@@ -22,7 +22,8 @@ from genpolicy.errors import EngineError, RegistryError
 from genpolicy.game import Game
 from genpolicy.values import CENTIPAWN_SCALE
 from genpolicy_engines.pool import MAX_ATTEMPTS, EnginePool
-from genpolicy_engines.process import DEFAULT_HASH_MB, UCI, USI, EngineProcess, Search, SearchResult
+from genpolicy_engines.process import EngineProcess
+from genpolicy_engines.protocol import DEFAULT_HASH_MB, UCI, USI, Search, SearchResult
 
 T = TypeVar("T")
 LINES = ("pv", "searched")

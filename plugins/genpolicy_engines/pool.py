@@ -21,13 +21,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from genpolicy.errors import EngineError
-from genpolicy_engines.process import (
-    EngineDiedError,
-    EngineProcess,
-    Search,
-    SearchResult,
-    parse_search,
-)
+from genpolicy_engines.process import EngineDiedError, EngineProcess
+from genpolicy_engines.protocol import Search, SearchResult, parse_search
 
 T = TypeVar("T")
 SearchTask = Generator[Search, SearchResult, T]

@@ -16,7 +16,8 @@ from genpolicy.errors import EngineError
 from genpolicy_engines import pool as engine_pool
 from genpolicy_engines import process as engine_process
 from genpolicy_engines.oracle import EngineOracle, find_engine
-from genpolicy_engines.process import EngineProcess, parse_search
+from genpolicy_engines.process import EngineProcess
+from genpolicy_engines.protocol import parse_search
 
 pytestmark = pytest.mark.usefixtures("warm_start")
 

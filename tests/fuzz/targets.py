@@ -155,7 +155,7 @@ def yaml_targets(scratch: Path) -> Iterator[Target]:
 
 def spelling_targets() -> Iterator[Target]:
     """What names a policy, and what an engine says."""
-    from genpolicy_engines.process import USI, parse_search
+    from genpolicy_engines.protocol import USI, parse_search
 
     def spelled(data: bytes) -> None:
         text = data.decode(errors="replace")

@@ -12,7 +12,7 @@ from genpolicy.data.oracle import Oracle, make_oracle
 from genpolicy.data.records import Dataset
 from genpolicy.errors import EngineError
 from genpolicy_engines.oracle import EngineOracle, find_engine
-from genpolicy_engines.process import USI, parse_search
+from genpolicy_engines.protocol import USI, parse_search
 
 GAME = genpolicy.load_game("shogi")
 MATE_1 = "4k4/9/4P4/9/9/9/9/9/4K4 b G2r2b3g4s4n4l17p 1"
