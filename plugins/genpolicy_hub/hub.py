@@ -6,6 +6,7 @@ without a network. The address of another hub is read from ``HF_ENDPOINT``, as b
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -62,9 +63,9 @@ def pull(name: str, out: Path | None = None) -> Path:
                 endpoint=os.environ.get("HF_ENDPOINT"),
             )
         except Exception as error:
-            if not _is_offline(error) or not (folder / "config.yaml").is_file():
+            if not _is_offline(error) or not _is_whole(folder):
                 raise
-    if not all((folder / file).is_file() for file in FILES[:2]):
+    if not _is_whole(folder):
         raise ValueError(
             f"hf:{name}: holds no policy, which is {FILES[0]} and {FILES[1]}; pickled weights are never read. "
             "genpolicy push uploads one"
@@ -106,6 +107,10 @@ def push(folder: Path, name: str, *, private: bool = False) -> str:
     return f"{os.environ.get('HF_ENDPOINT') or 'https://huggingface.co'}/{repository}"
 
 
+def _is_whole(folder: Path) -> bool:
+    return all((folder / file).is_file() for file in FILES[:2])
+
+
 def _parts(name: str) -> tuple[str, str | None]:
     if not NAME.fullmatch(name) or ".." in name:
         raise ValueError(f"{name!r} does not name a repository; write OWNER/NAME or OWNER/NAME@REVISION")
@@ -136,19 +141,28 @@ def _told(name: str) -> Iterator[None]:
         status = error.response.status_code if error.response is not None else "no status"
         hint = "; log in: hf auth login, or set HF_TOKEN" if status in (401, 403) else ""
         raise ValueError(f"hf:{name}: the Hub refused ({status}){hint}") from error
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"hf:{name}: {_hub()} did not answer as a Hub does; does the network ask for a login first?"
+        ) from error
     except Exception as error:  # those of the network have no class in common
         if not _is_offline(error):
             raise
-        where = os.environ.get("HF_ENDPOINT") or "huggingface.co"
-        raise ValueError(
-            f"hf:{name}: {where} cannot be reached, and no copy from before is complete; try again with a network"
-        ) from error
+        response = getattr(error.__cause__, "response", None)
+        if isinstance(error.__cause__, errors.HfHubHTTPError) and response is not None:
+            raise ValueError(f"hf:{name}: the Hub refused ({response.status_code}); try again later") from error
+        why = str(error.__cause__ or error).partition("\n")[0]
+        raise ValueError(f"hf:{name}: {_hub()} cannot be reached or broke off ({why}); try again") from error
+
+
+def _hub() -> str:
+    return os.environ.get("HF_ENDPOINT") or "huggingface.co"
 
 
 def _is_offline(error: BaseException) -> bool:
     from huggingface_hub import errors
 
     offline = (errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError, ConnectionError, TimeoutError)
-    if isinstance(error, offline) or type(error).__module__.partition(".")[0] in ("httpx", "httpcore", "requests"):
-        return not isinstance(error, errors.HfHubHTTPError)
-    return False
+    clients = ("httpx", "httpcore", "requests", "urllib3")  # huggingface_hub's, by its version
+    network = isinstance(error, offline) or type(error).__module__.startswith(clients)
+    return network and not isinstance(error, errors.HfHubHTTPError)

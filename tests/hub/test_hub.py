@@ -38,6 +38,11 @@ class StandIn(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Answers)
         self.repositories: dict[str, dict[str, bytes]] = {}
         self.paths: list[str] = []
+        self.breaks_off = ""
+        """The file of which half is sent, if any."""
+        self.instead: tuple[int, bytes] | None = None
+        """What is answered in place of everything: a status and a body."""
+        self.commit = "1" * 40
 
     @property
     def address(self) -> str:
@@ -69,6 +74,8 @@ class Answers(BaseHTTPRequestHandler):
         return self._json({"commitOid": "1" * 40, "commitUrl": f"{self.server.address}/{name}/commit/1"})
 
     def do_GET(self) -> None:
+        if self.server.instead is not None:
+            return self._send(self.server.instead[1], self.server.instead[0], {"Content-Type": "text/html"})
         path = unquote(urlsplit(self.path).path)
         self.server.paths.append(path)
         parts = path.strip("/").split("/")
@@ -82,11 +89,15 @@ class Answers(BaseHTTPRequestHandler):
             )
         if parts[0] == "api":
             listed = [{"rfilename": each} for each in files]
-            return self._json({"id": name, "modelId": name, "sha": "1" * 40, "siblings": listed, "private": False})
+            return self._json(
+                {"id": name, "modelId": name, "sha": self.server.commit, "siblings": listed, "private": False}
+            )
         content = files.get("/".join(parts[4:]))
         if content is None:
             return self._json({"error": "Entry not found"}, 404, {"X-Error-Code": "EntryNotFound"})
-        return self._send(content, 200, {"ETag": f'"{hashlib.sha256(content).hexdigest()}"', "X-Repo-Commit": "1" * 40})
+        return self._send(
+            content, 200, {"ETag": f'"{hashlib.sha256(content).hexdigest()}"', "X-Repo-Commit": self.server.commit}
+        )
 
     do_HEAD = do_GET
 
@@ -99,7 +110,8 @@ class Answers(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(content)
+            half = self.server.breaks_off and self.path.endswith(self.server.breaks_off)
+            self.wfile.write(content[: len(content) // 2] if half else content)
 
     def log_message(self, *_: object) -> None:
         pass
@@ -175,8 +187,10 @@ def test_pushed_and_pulled_it_is_the_same(
     server.server_close()
     hub.folder_of.cache_clear()
     assert load_policy("hf:me/mine").game.spec == GAME
-    with pytest.raises(ValueError, match="cannot be reached, and no copy from before"):
+    with pytest.raises(ValueError, match="cannot be reached or broke off"):
         load_policy("hf:me/other")
+    assert main(["push", str(policy), "me/mine"]) == 2
+    assert "cannot be reached" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -207,3 +221,33 @@ def test_half_a_download_is_finished_the_next_time(policy: Path, server: StandIn
     whole = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").unlink()
     assert (hub.pull("me/mine") / "model.safetensors").read_bytes() == whole
+
+
+def test_a_download_that_breaks_off_leaves_no_policy_of_two_versions(
+    policy: Path, server: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda seconds: None)  # between huggingface_hub's tries
+    files = {name: (policy / name).read_bytes() for name in hub.FILES[:2]}
+    server.repositories["me/mine"] = files
+    folder = hub.pull("me/mine")
+    server.repositories["me/mine"] = {name: content + b"\n" for name, content in files.items()}
+    server.breaks_off, server.commit = "model.safetensors", "2" * 40
+    with pytest.raises(ValueError, match="cannot be reached or broke off"):
+        hub.pull("me/mine")
+    assert not ((folder / "config.yaml").exists() and (folder / "model.safetensors").exists())
+    server.repositories["me/mine"], server.breaks_off, server.commit = files, "", "3" * 40
+    assert (hub.pull("me/mine") / "model.safetensors").read_bytes() == files["model.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ((200, b"<html>Welcome to the hotel</html>"), "did not answer as a Hub does"),
+        ((429, b"slowly"), r"refused \(429\); try again later"),
+        ((401, b"who"), r"refused \(401\); log in"),
+    ],
+)
+def test_answers_that_are_not_the_hubs_are_said(answer: tuple[int, bytes], message: str, server: StandIn) -> None:
+    server.instead = answer
+    with pytest.raises(ValueError, match=message):
+        hub.pull("me/mine")
