@@ -21,7 +21,7 @@ def commit() -> str | None:
         return None
     call = ["git", "-C", str(root), "describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=+"]
     try:
-        done = subprocess.run(call, capture_output=True, text=True, timeout=GIT_TIMEOUT_S, check=True)
+        done = subprocess.run(call, capture_output=True, text=True, timeout=GIT_TIMEOUT_S, check=True, encoding="utf-8")
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()

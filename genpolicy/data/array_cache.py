@@ -65,7 +65,7 @@ def cached(
         with full_disk_named(building):
             building.mkdir()
             arrays = write(building)
-            (building / META_FILE).write_text(json.dumps({**identity, "arrays": arrays}, indent=1) + "\n")
+            (building / META_FILE).write_text(json.dumps({**identity, "arrays": arrays}, indent=1) + "\n", "utf-8")
             _put(building, home / name)
     finally:
         shutil.rmtree(building, ignore_errors=True)
@@ -114,7 +114,7 @@ class ArrayFiles:
 def _is_whole(folder: Path) -> bool:
     """Whether a cache is as it was written; where a byte differs it is deleted."""
     try:
-        meta = json.loads((folder / META_FILE).read_text())
+        meta = json.loads((folder / META_FILE).read_text(encoding="utf-8"))
         for name, facts in meta["arrays"].items():
             if _checksum(folder / f"{name}.bin") != facts["crc32"]:
                 raise ValueError(f"{name}.bin differs from what was written")

@@ -266,7 +266,9 @@ def _raise_failure(running: list[subprocess.Popen[bytes]], worker: int, scratch:
         if status is not None and status != 0:
             report = scratch / f"error-{index}.txt"
             raise DatasetError(
-                report.read_text() if report.exists() else f"a process that encodes windows ended with status {status}"
+                report.read_text("utf-8")
+                if report.exists()
+                else f"a process that encodes windows ended with status {status}"
             )
     if running[worker].poll() == 0 and not part.exists():
         raise DatasetError(f"{scratch}: a process that encodes windows left out {part.name}")
@@ -292,7 +294,7 @@ def _work(task: dict[str, Any]) -> None:
                 np.savez(file, **arrays)
             unfinished.rename(scratch / f"part-{number}.npz")
     except (ValueError, OSError) as error:
-        (scratch / f"error-{task['worker']}.txt").write_text(str(error))
+        (scratch / f"error-{task['worker']}.txt").write_text(str(error), encoding="utf-8")
         raise SystemExit(1) from error
 
 

@@ -31,7 +31,7 @@ class WindowCache:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        arrays = json.loads((folder / META_FILE).read_text())["arrays"]
+        arrays = json.loads((folder / META_FILE).read_text(encoding="utf-8"))["arrays"]
         self._columns = {name: _Column(folder / f"{name}.bin", facts) for name, facts in arrays.items()}
         self.has_choices = "move" in self._columns
         """Whether every window has its tied best moves (else only its own line)."""

@@ -119,7 +119,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         CheckpointError: damaged, or written by newer code.
     """
     try:
-        state = json.loads((folder / STATE_FILE).read_text())
+        state = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
         checksum, expected = state.pop("sha256", None), _checksum(state)
         version, num_updates, files = state.pop("format"), state.pop("step"), state.pop("files")
     except (OSError, ValueError, KeyError, AttributeError) as error:

@@ -44,7 +44,7 @@ class MetricsLog:
             earlier = [line for line in _whole_lines(path) if line["step"] <= num_updates]
             write_atomic(path, "".join(json.dumps(line) + "\n" for line in earlier).encode())
             self._earlier = [line for line in earlier if line["step"] == num_updates]
-            self._file = path.open("a", buffering=1)
+            self._file = path.open("a", buffering=1, encoding="utf-8")
             if tensorboard:
                 try:
                     from torch.utils.tensorboard import SummaryWriter
@@ -113,7 +113,7 @@ class MetricsLog:
 def _whole_lines(path: Path) -> list[dict[str, Any]]:
     """The lines up to the first that a kill has cut."""
     lines = []
-    for text in path.read_text().splitlines() if path.is_file() else []:
+    for text in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
         try:
             line = json.loads(text)
         except ValueError:

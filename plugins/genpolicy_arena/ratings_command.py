@@ -128,7 +128,7 @@ def _of_tournament(path: Path) -> list[RatedGame]:
     from genpolicy_arena.ratings import RatedGame
 
     games = []
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:
             row = json.loads(line)
             games.append(RatedGame(row["first"], row["second"], row["result"], f"{path}|{row['pair']}"))

@@ -127,7 +127,7 @@ class TournamentFolder:
             write_atomic(path, (json.dumps(wanted, indent=2) + "\n").encode())
             return wanted
         try:
-            known = json.loads(path.read_text())
+            known = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise ValueError(f"{path}: damaged ({error}); name a new folder with --out") from error
         for key in ("event", "games_at_once"):  # kept from the beginning

@@ -294,7 +294,7 @@ class FolderLock:
                     f"{folder}: another process {work} there{self._read_holder()}; wait for it, end it, or {way_out}"
                 ) from None
             try:
-                self._holder.write_text(json.dumps(_this_process()))
+                self._holder.write_text(json.dumps(_this_process()), encoding="utf-8")
             except BaseException:
                 self._lock.release()
                 raise
@@ -316,7 +316,7 @@ class FolderLock:
     def _read_holder(self) -> str:
         """Who holds the folder, in brackets; "" if the holder has not written it yet."""
         try:
-            holder = json.loads(self._holder.read_text())
+            holder = json.loads(self._holder.read_text(encoding="utf-8"))
             return f" (process {holder['pid']} on {holder['host']} since {holder['since']}: {holder['command']})"
         except (OSError, ValueError, KeyError, TypeError):
             return ""

@@ -120,7 +120,7 @@ def write_markdown(path: Path | None, reports: Sequence[Report]) -> None:
 
 def _write(path: Path, text: str) -> None:
     if path.exists() and not path.is_file():  # a pipe or a terminal: nothing to replace
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
     else:
         write_atomic(path, text.encode())
 

@@ -38,7 +38,7 @@ def now() -> str:
 
 def _processor() -> str:
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:  # not Linux: the platform's own name has to do
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

@@ -329,7 +329,7 @@ class Runner:
         if job.is_done:  # nothing is missing, whatever ended the process afterwards
             return
         self._require_versions()  # changed data would end all other runs, too
-        lines = (job.folder / stored.LOG).read_text(errors="replace").splitlines()
+        lines = (job.folder / stored.LOG).read_text(encoding="utf-8", errors="replace").splitlines()
         error = " ".join(line.strip() for line in lines[-LAST_LINES:])[-400:] or f"ended with status {status}"
         if status < 0:
             error = f"killed by signal {signal.Signals(-status).name}; {error}"

@@ -48,7 +48,7 @@ BOUND_DRAWS = 4
 
 def main(arguments: list[str]) -> int:
     """Run a job file."""
-    job = json.loads(Path(arguments[0]).read_text())
+    job = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
     stored.follow_parent(job.get("parent", os.getppid()), lambda: is_wanted(job))
     # The process of a command that was killed may still be saving its last checkpoint.
     with FolderLock(Path(job["results"]), "makes a run", "choose another folder", wait=True):

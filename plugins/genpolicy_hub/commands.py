@@ -56,7 +56,7 @@ def _packed(arguments: argparse.Namespace, out: Path) -> Path:
         raise ValueError("--policy is missing, e.g. --policy runs/mine")
     folder = policy_folder(arguments.folder) or Path(arguments.folder)
 
-    figures = arguments.figures.read_text() if arguments.figures else ""
+    figures = arguments.figures.read_text(encoding="utf-8") if arguments.figures else ""
     return pack(folder, out, half=not arguments.float32, figures=figures)
 
 

@@ -93,7 +93,7 @@ class Loop:
         """
         path = self.folder(generation) / f"{name}{DONE}"
         try:
-            facts = json.loads(path.read_text())
+            facts = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
         except ValueError as error:
@@ -182,7 +182,7 @@ class Loop:
         settings = json.loads(json.dumps({**settings, "gate": None if gate is None else vars(gate)}))
         path = self.out / LOOP_FILE
         if path.exists():
-            begun = json.loads(path.read_text())
+            begun = json.loads(path.read_text(encoding="utf-8"))
             for key in {**begun, **settings}:
                 if begun.get(key) != settings.get(key):
                     raise ConfigError(
@@ -203,7 +203,7 @@ class Loop:
     def _run(self, stage: Stage) -> dict[str, Any]:
         folder, began = self.folder(stage.generation), time.monotonic()
         folder.mkdir(parents=True, exist_ok=True)
-        with (folder / LOG_FILE).open("a") as log:
+        with (folder / LOG_FILE).open("a", encoding="utf-8") as log:
             log.write(f"$ genpolicy {shlex.join(stage.command)}\n")
             log.flush()
             with contextlib.redirect_stdout(log):
@@ -252,7 +252,7 @@ class Loop:
 
     def _verdict(self, generation: int) -> dict[str, Any]:
         """Accepted by the test, or by at least half the points where it came to no end."""
-        figures = json.loads((self.folder(generation) / "gate.json").read_text())
+        figures = json.loads((self.folder(generation) / "gate.json").read_text(encoding="utf-8"))
         verdict, counts = figures["sprt"]["verdict"], figures["sprt"]["counts"]
         score = sum(i * count for i, count in enumerate(counts)) / max(1, (len(counts) - 1) * sum(counts))
         return {

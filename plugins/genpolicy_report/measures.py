@@ -85,7 +85,7 @@ class PartStore:
         if not path.is_file():
             return None
         try:
-            kept = json.loads(path.read_text())
+            kept = json.loads(path.read_text(encoding="utf-8"))
             return {"figures": kept["figures"], "made": kept["made"]}
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path}: damaged ({error}); delete it, and it is measured again") from error
@@ -226,7 +226,7 @@ def read_tournament(folder: Path) -> PlayedTournament:
     data = lines.read_bytes() if lines.is_file() else b""
     results = []
     try:
-        manifest = json.loads((folder / MANIFEST).read_text())
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         manifest["players"].items()
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{folder / MANIFEST}: damaged ({error})") from error

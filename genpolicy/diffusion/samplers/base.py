@@ -141,7 +141,7 @@ class Sampler(ABC):
         Raises:
             ConfigError: it is another one, or an option that this one does not accept.
         """
-        config = json.loads((Path(folder) / CONFIG_FILE).read_text())
+        config = json.loads((Path(folder) / CONFIG_FILE).read_text(encoding="utf-8"))
         if config.get("_class_name") != cls.__name__:
             raise ConfigError(f"{folder}/{CONFIG_FILE} holds {config.get('_class_name')}, not {cls.__name__}")
         return cls(**{key: value for key, value in config.items() if not key.startswith("_")})
