@@ -227,6 +227,13 @@ class View(Generic[StateT]):
         """
         return None
 
+    def can_win(self, state: StateT, player: int) -> bool:
+        """Whether a player could win by some series of legal moves; if not, the other one's time over is a draw.
+
+        True by default, for games in which time that is over always loses.
+        """
+        return True
+
 
 def reader(game: Game[Any], path: Path, *kinds: Literal["games", "positions", "puzzles"]) -> Files:
     """The files of a game that reads at least one of some kinds of file.

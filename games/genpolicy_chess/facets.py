@@ -171,3 +171,7 @@ class ChessView(View[ChessState]):
         """Token of the square of the king to move, where it is in check."""
         king = state.board.king(state.board.turn) if state.board.is_check() else None
         return None if king is None else square_token(king)
+
+    def can_win(self, state: ChessState, player: int) -> bool:
+        """Whether the material allows a mate (FIDE Laws of Chess, 6.9); of blocked pawns this says nothing."""
+        return not state.board.has_insufficient_material(player == 0)

@@ -356,8 +356,12 @@ class _Laws:
         for move in game.legal(state)[:1].tolist():
             written = game.view.move_text(state, move)
             self.hold("move_from_text reads view.move_text", text, game.move_from_text(state, written) == move, written)
-        if game.outcome(state) is not None:
+        outcome = game.outcome(state)
+        if outcome is not None:
             self.hold("view.ending is text", text, isinstance(game.view.ending(state), str))
+        if outcome:
+            winner = game.player(state) if outcome > 0 else 1 - game.player(state)
+            self.hold("view.can_win is true of who has won", text, game.view.can_win(state, winner) is True, winner)
         if game.hints is not None:
             self.hints(game.hints, state, text)
         try:

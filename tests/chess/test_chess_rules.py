@@ -349,3 +349,23 @@ def test_board_text_and_svg_show_the_position() -> None:
     assert "7  . . . . . K Q ." in GAME.view.board_text(state)
     assert "Black to move" in GAME.view.board_text(state)
     assert board_svg(GAME, board_of(GAME, state), check=GAME.view.check(state)).startswith("<svg")
+
+
+@pytest.mark.parametrize(
+    ("pieces", "white", "black"),
+    [
+        ("4k3/8/8/8/8/8/8/4K2R", True, False),
+        ("4k3/8/8/8/8/8/8/4KN2", False, False),
+        ("4k3/7p/8/8/8/8/8/4KN2", True, True),  # the pawn takes a corner from its king: Nf7 or Ng6 mates
+        ("4kq2/8/8/8/8/8/8/4KN2", False, True),  # a queen leaves the corner, or takes the knight
+        ("4kb2/8/8/8/8/8/8/4KN2", True, True),
+        ("4k3/8/8/8/8/8/8/3NKN2", True, False),  # not by force, which the law does not ask for
+        ("2b1k3/8/8/8/8/8/8/2B1K3", True, True),
+        ("2b1k3/8/8/8/8/8/8/4KB2", False, False),  # bishops on squares of one colour
+    ],
+)
+def test_who_can_still_mate(pieces: str, white: bool, black: bool) -> None:
+    """FIDE Laws of Chess (2023), 6.9: where nobody can be mated by any series of legal moves, time does not lose."""
+    for side in "wb":
+        state = GAME.parse(f"{pieces} {side} - - 0 1")
+        assert [GAME.view.can_win(state, player) for player in (0, 1)] == [white, black]

@@ -31,12 +31,13 @@ def side(main: int, period: int = 0) -> dict[str, int]:
     return {"main": main, "period": period}
 
 
-def timed(web: WebPage, game: str, clock: str | dict[str, str], *, second: str = "human") -> WebPage:
+def timed(web: WebPage, game: str, clock: str | dict[str, str], *, second: str = "human", start: str = "") -> WebPage:
     """A new game with a clock, whose time only the test moves on from here."""
     web.page.clock.install(time=1_800_000_000_000)
     web.load()
     web.page.click("#new")
     web.page.select_option("#new-kind", game)
+    web.page.fill("#new-start", start)
     web.page.select_option("#new-first", "human")
     web.page.select_option("#new-second", **({"value": "human"} if second == "human" else {"label": second}))
     if isinstance(clock, str):
@@ -123,6 +124,30 @@ def accessible_or_not(web: WebPage) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("locale", "to_move", "words"),
+    [
+        ("en-GB", "White to move", "Draw: White is out of time, and Black cannot win"),
+        ("ja-JP", "白の手番", "引き分け（白は時間切れ、黒に勝つ手段なし）"),
+    ],
+)
+def test_time_does_not_lose_to_a_player_who_cannot_win(
+    browser: Any, web_address: str, locale: str, to_move: str, words: str
+) -> None:
+    with tab(browser, web_address, {"locale": locale}) as web:
+        timed(web, "chess", "3+2", start="4k3/8/8/8/8/8/4P3/4K3 w - - 0 1")
+        web.wait_status(to_move)
+        pass_time(web, 181, of="near")
+        web.wait_status(words)
+        assert words in web.live
+        with web.page.expect_download() as saved:
+            web.page.click("#export")
+        text = Path(saved.value.path()).read_text(encoding="utf-8")
+        for line in ('[Result "1/2-1/2"]', '[Termination "time forfeit"]'):
+            assert line in text
+
+
+@pytest.mark.thorough
 def test_byoyomi_begins_where_the_time_ends_and_own_values_are_checked(browser: Any, web_address: str) -> None:
     with tab(browser, web_address, PHONE) as web:
         timed(web, "shogi", "10 min, then 30 s a move (byoyomi)")
@@ -158,14 +183,12 @@ def test_byoyomi_begins_where_the_time_ends_and_own_values_are_checked(browser: 
 def test_a_policy_that_thinks_too_long_loses_and_its_answer_comes_too_late(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         timed(web, "chess", {"base": "0.5", "increment": "0"}, second="dreamer")
-        asked: list[Any] = []
-        web.page.on("request", lambda request: asked.append(request) if "/api/decide" in request.url else None)
         web.page.evaluate(f"() => {{ {HELD_STREAM % 1} }}")
-        web.click(chess_place("e2"), chess_place("e4"))
+        with web.page.expect_request("**/api/decide") as asked:
+            web.click(chess_place("e2"), chess_place("e4"))
+        assert asked.value.post_data_json["clock"] == {"left": 30_000, "increment": 0, "byoyomi": 0}
         web.wait_moves("e4")
         shows(web, "0:30", "0:30")
-        expect(web.page.locator(".column.busy")).to_have_count(1)
-        assert asked[-1].post_data_json["clock"] == {"left": 30_000, "increment": 0, "byoyomi": 0}
         pass_time(web, 29, of="far")
         shows(web, "0:30", "0:01.0")
         pass_time(web, 1.2, of="far")

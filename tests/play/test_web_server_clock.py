@@ -126,6 +126,20 @@ def test_a_decision_takes_a_clock(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
+    ("game", "start", "can_win"),
+    [
+        ("chess", None, [True, True]),
+        ("chess", "4k3/8/8/8/8/8/4P3/4K3 w - - 0 1", [True, False]),
+        ("shogi", "4k4/9/9/9/9/9/9/9/4K4 b - 1", [True, True]),  # there time always loses
+        (TIC_TAC_TOE, None, [True, True]),
+    ],
+)
+def test_a_position_says_who_can_still_win(client: Client, game: str, start: str | None, can_win: list[bool]) -> None:
+    reply = client.post("/api/position", {"game": game, "start": start, "moves": []})
+    assert reply.json["can_win"] == can_win
+
+
+@pytest.mark.parametrize(
     ("clock", "words"),
     [
         ({"increment": 1}, "needs 'left'"),

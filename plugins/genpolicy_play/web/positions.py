@@ -208,6 +208,7 @@ def described(game: Game[Any], found: Replay, drawing: str, *, flip: bool) -> di
         "outcome": outcome_of(game, state),
         "last": None if found.last is None else {"source": found.last[0], "target": found.last[1]},
         "check": game.view.check(state),
+        "can_win": [game.view.can_win(state, player) for player in (0, 1)],
         "flip": flip,
         "svg": drawing,
         # Nature's move, drawn anew for each request; the page plays it.

@@ -185,7 +185,8 @@ class Page {
     const names = this.sideNames;
     if (!outcome) return t(typeof check === "number" ? "status.check" : "status.to-move", { player: names[player] });
     const who = outcome.winner === null ? t("status.draw") : t("status.wins", { player: names[outcome.winner] });
-    const reason = outcome.onTime ? t("clock.over") : this.words.of(outcome.reason);
+    const late = t(outcome.winner === null ? "clock.over-drawn" : "clock.over", { player: names[player], other: names[1 - player] });
+    const reason = outcome.onTime ? late : this.words.of(outcome.reason);
     return reason ? t("status.why", { who, reason }) : who;
   }
 

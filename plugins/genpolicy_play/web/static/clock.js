@@ -120,7 +120,8 @@ export class Clock {
     const { main, period } = this.left()[position.player];
     if (main + period > 0) return false;
     this.stop();
-    position.outcome = { winner: 1 - position.player, reason: null, onTime: true };
+    const other = 1 - position.player;
+    position.outcome = { winner: position.can_win[other] ? other : null, reason: null, onTime: true };
     return true;
   }
 
