@@ -160,6 +160,7 @@ def test_every_promotion_is_offered(browser: Any, web_address: str) -> None:
         expect(choices.locator("svg")).to_have_count(4)
         web.shoot("chess-underpromotion", full=False)
         web.page.keyboard.press("Escape")
+        expect(web.page.locator("#board.holding")).to_have_count(0)  # the pawn is put back
         assert web.wait_num_moves(0) == []
         web.drag(*squares("a7", "a8"))
         web.page.get_by_role("button", name="Knight").click()
@@ -263,9 +264,9 @@ def test_who_plays_black_sits_behind_the_black_pieces(browser: Any, web_address:
 def test_stones_fall_in_the_column_that_is_clicked(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         web.open(FOUR)
-        for _ in range(2):
+        for count in (1, 2):
             web.click(3)  # the top of column d
-            web.page.wait_for_timeout(100)
+            web.wait_num_moves(count)
         web.wait_moves("d", "d")
         expect(web.place(5 * 7 + 3)).to_have_attribute("aria-label", re.compile("^d.* X$"))
         expect(web.place(4 * 7 + 3)).to_have_attribute("aria-label", re.compile("^d.* O$"))
@@ -286,13 +287,19 @@ def test_a_game_of_tic_tac_toe_against_a_policy(browser: Any, web_address: str) 
 @pytest.mark.thorough
 def test_policies_play_each_other_until_they_are_held(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
-        web.open(TTT, first="dreamer", second="random")
-        expect(web.page.locator("#moves button").nth(1)).to_be_visible()
+        web.page.clock.install(time=1_800_000_000_000)
+        web.load()
+        web.page.clock.pause_at(1_800_000_100_000)  # no move is made by itself from here
+        web.new_game(TTT, first="dreamer", second="random")
+        moves = web.page.locator("#moves button")
+        web.wait_until(lambda: web.page.clock.fast_forward(1000) or moves.count() > 1)
         web.page.click("#hold")
         expect(web.page.locator("#go")).to_be_visible()
-        count = web.page.locator("#moves button").count()
-        web.page.wait_for_timeout(1200)
-        assert web.page.locator("#moves button").count() == count
+        count = moves.count()
+        web.settle()
+        web.page.clock.fast_forward(10_000)
+        assert moves.count() == count
+        web.page.clock.resume()
         web.page.click("#go")
         expect(web.page.locator("#status.over")).to_be_visible()
 

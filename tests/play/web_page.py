@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,19 @@ PHONE: Mapping[str, Any] = {
 SHOTS = os.environ.get("GENPOLICY_SCREENSHOTS")
 """Folder where the tests leave a picture of each page, for people to look at."""
 LAG_MS = int(os.environ.get("GENPOLICY_PAGE_LAG_MS", "0"))
-"""Delays every answer of the server, to find tests that pass only where it is fast."""
+"""Holds every question to the server back for so long, and its answer as well, to find tests that pass only where both
+are fast."""
+LAG = """
+const [atOnce, realTimeout] = [window.fetch, window.setTimeout]; // some tests stop the page's time
+const lag = () => new Promise((wait) => realTimeout(wait, %d));
+window.fetch = async (...request) => {
+  if (!String(request[0]).includes("/api/")) return atOnce(...request);
+  await lag();
+  const answer = await atOnce(...request);
+  await lag();
+  return answer;
+};
+"""
 SLOW_ANSWERS = """
 const quick = window.fetch;
 window.fetch = async (...request) => {
@@ -128,6 +141,7 @@ class WebPage:
     def wait_looks(self) -> WebPage:
         """Wait until everything beside the board has looked, as it does at once where a person is to move."""
         expect(self.page.locator(".column:not(:has(.note strong))")).to_have_count(0)
+        self.settle()  # the decision is announced last
         return self
 
     def mark_board(self) -> None:
@@ -173,6 +187,13 @@ class WebPage:
     def wait_status(self, text: str) -> None:
         expect(self.page.locator("#status")).to_contain_text(text, ignore_case=True)
 
+    def wait_until(self, came: Callable[[], bool]) -> None:
+        """Wait for what the browser tells the test, such as a request that a route holds back."""
+        end = time.monotonic() + 60
+        while not came():
+            assert time.monotonic() < end, "it never came"
+            self.page.wait_for_timeout(20)  # the browser's messages are read meanwhile
+
     @property
     def live(self) -> str:
         """What is read out last."""
@@ -213,7 +234,7 @@ def tab(browser: Any, address: str, look: Mapping[str, Any] = DESK) -> Iterator[
     context = browser.new_context(**look)
     context.set_default_timeout(60_000)
     if LAG_MS:
-        context.add_init_script(SLOW_ANSWERS % ("/api/", LAG_MS))
+        context.add_init_script(LAG % LAG_MS)
     page = WebPage(context.new_page(), address)
     try:
         yield page

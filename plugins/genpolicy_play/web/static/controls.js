@@ -56,7 +56,7 @@ export function wire(page) {
   click("link", () => copyText(location.href, t("link.done"), location.href));
   click("look", () => page.lookAll());
   click("go", () => { page.state.held = false; page.refresh({ quiet: true }); });
-  click("hold", () => { page.clock.stop(); page.state.held = true; page.turnNumber += 1; keep(page.state); page.show(); });
+  click("hold", () => { page.clock.stop(); page.state.held = true; page.refresh({ quiet: true }); });
   byId("trouble").querySelector("button").addEventListener("click", () => {
     if (page.refused) Object.assign(page.state, { start: null, moves: [], labels: [], ply: 0, former: null, spent: [], since: null });
     page.refresh();
