@@ -33,7 +33,7 @@ def _run(arguments: argparse.Namespace) -> int:
     out = arguments.out or Path(f"genpolicy-{arguments.name}")
     write(arguments.name, out)
     print(f"{out}: hexapawn, to be changed into {arguments.name}. Next:")
-    print(f"  cd {out} && pip install -e . && python -m pytest tests")
+    print(f"  cd {out} && pip install -e '.[test]' && python -m pytest tests")
     print(f"  genpolicy web --game {arguments.name} --open")
     print("The rules are in", next(out.glob("*/game.py")))
     return 0

@@ -257,7 +257,7 @@ def self_play(
         policies: Who plays player 0 and player 1.
         start: First position.
         on_move: Called with the position and the decision in it.
-        max_plies: A longer game is a draw.
+        max_plies: A longer game is stopped, without a winner.
         seed: Seed of what chance decides.
 
     Returns:
@@ -268,7 +268,7 @@ def self_play(
     chance = random.Random(f"chance|{seed}")
     while (ending := ending_of(game, state)) is None:
         if len(moves) >= max_plies:
-            return moves, Ending(None, f"draw, {max_plies} plies were played")
+            return moves, Ending(None, f"stopped after {max_plies} plies")
         if game.chance(state) is not None:
             moves.append(drawn(game, state, chance))
             state = game.play(state, moves[-1])

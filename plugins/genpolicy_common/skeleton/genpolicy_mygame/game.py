@@ -24,7 +24,7 @@ SWAPPED = str.maketrans("XO", "OX")
 NAMES = [f"{'abcdefgh'[square % COLS]}{ROWS - square // COLS}" for square in range(NUM_SQUARES)]
 
 # Every move that there can be, as the squares it starts from and ends on. A game in which stones are placed has one
-# move for each square, and -1 as its source.
+# move for each square, and -1 as its source; a pass is a move, too: from -1 to the token of the player to move.
 MOVES = [
     (square, square + COLS * step + aside)
     for step in (-1, 1)
