@@ -1,5 +1,4 @@
-"""DiffuSearch: imagine the future as tokens by discrete diffusion, and play its first move (Ye et al. 2025,
-arXiv:2502.19805).
+"""DiffuSearch (Ye et al. 2025, arXiv:2502.19805): imagine a future by discrete diffusion, play its first move.
 
 Axes: B batch, N tokens of a sequence.
 """
@@ -280,9 +279,13 @@ class DiffusionPolicy(NetworkPolicy):
         """Network calls of one decision, all futures or candidates of a position in one."""
         if self._imagination is not None:
             return 1 + 2 * self.sampling.depth
-        times = self._sampler.timesteps[:-1].tolist()
-        more = 0 if self._replies is None else self._replies.num_calls(self._sampler.blocks_at(t)[0] for t in times)
-        return len(times) + more
+        firsts = (self._sampler.blocks_at(t)[0] for t in self._sampler.timesteps[:-1].tolist())
+        return self.num_dream_steps + (0 if self._replies is None else self._replies.num_calls(firsts))
+
+    @property
+    def num_dream_steps(self) -> int:
+        """See ``NetworkPolicy.num_dream_steps``; a reply's own call belongs to the step that it replies in."""
+        return len(self._sampler.timesteps) - 1
 
     def modes(self) -> dict[str, Policy]:
         """One call's marginal, the paper's sampler where noise is ordered otherwise, the sampler as set, the search."""
@@ -414,7 +417,12 @@ class DiffusionPolicy(NetworkPolicy):
             if recorder is not None:
                 usable = usable_logits(step.logits, process.num_symbols, admitted)
                 clean = process.clean_logits(usable, step.before, step.t, admitted=admitted)
-                recorder.note(step.s, step.output.prev_sample, clean, first_action.moves(step.logits))
+                asked = None
+                if self._sampler.orders_blocks:  # what is decided stays, and the network is not trained to say it again
+                    first, last = self._sampler.blocks_at(step.t)
+                    blocks = torch.as_tensor(self.layout.blocks, device=tokens.device)
+                    asked = process.undecided(step.before) & (first <= blocks) & (blocks <= last)
+                recorder.note(step.s, step.output.prev_sample, clean, first_action.moves(step.logits), asked)
         assert step is not None
         assert first_call is not None
         return Imagined(step.output.prev_sample, first_call, first_action.moves(step.logits), self.num_calls)

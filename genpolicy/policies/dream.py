@@ -43,9 +43,11 @@ class DreamStep:
     guess: NDArray[np.int64]
     """[N] the likeliest admitted symbol by the call; given tokens as they are."""
     confidence: NDArray[np.float64]
-    """[N] the call's probability, in [0, 1], of the token, or of the guess where the token is masked."""
+    """[N] the call's probability, in [0, 1], of the token, or of the guess where the token is masked. A token that was
+    decided for good keeps the probability of the call that decided it; 0 where no call was asked about it yet."""
     policy: dict[int, float]
-    """Probability of each legal move (absolute ids, sum 1) to be the first action, at this call."""
+    """Probability of each legal move (absolute ids, sum 1) to be the first action, at this call or, once it is decided
+    for good, at the call that decided it."""
 
     @property
     def masked(self) -> NDArray[np.bool_]:
@@ -116,7 +118,7 @@ class Recorder:
         self.steps: list[DreamStep] = []
         """The steps of the decision so far."""
 
-    def note(self, time: int, tokens: Tensor, logits: TypedLogits, latest: Tensor) -> None:
+    def note(self, time: int, tokens: Tensor, logits: TypedLogits, latest: Tensor, asked: Tensor | None = None) -> None:
         """Record a step.
 
         Args:
@@ -124,6 +126,8 @@ class Recorder:
             tokens: [R, N] the sequence after it.
             logits: The call's prediction of the clean tokens.
             latest: [R, M] the call's log-probabilities of the first action's moves.
+            asked: [R, N] bool, tokens that the call was asked about; the others keep what the step before says of them.
+                None: all.
         """
         clean = logits.restrict(self._admitted)
         guess = clean.per_token(lambda g: g.symbols[g.logits.argmax(-1)])
@@ -131,6 +135,11 @@ class Recorder:
         chances = clean.log_prob(shown).double().exp().nan_to_num(0.0)
         arrays = [a.cpu().numpy() for a in (tokens, guess, chances, latest)]
         steps = [self._step(time, *(a[row] for a in arrays)) for row in range(len(tokens))]
+        if asked is not None:
+            before: Sequence[DreamStep | None] = (self._rows[-1] if self._rows else self.steps[-1:]) or [None] * len(
+                steps
+            )
+            steps = [_keep(*each) for each in zip(steps, before, asked.cpu().numpy(), strict=True)]
         if len(steps) > 1:
             self._rows.append(steps)
         else:
@@ -182,3 +191,12 @@ class Recorder:
         part = tokens[: self.layout.length].astype(np.int64)
         ends = {self._network_layout.pad: self.layout.pad, self._network_layout.mask: self.layout.mask}
         return np.select([part == old for old in ends], list(ends.values()), part)
+
+
+def _keep(step: DreamStep, before: DreamStep | None, asked: NDArray[np.bool_]) -> DreamStep:
+    """A step that says of the tokens that its call was not asked about what the step before said."""
+    asked = asked[: step.layout.length]
+    if before is None:
+        return dataclasses.replace(step, confidence=np.where(asked | step.layout.given, step.confidence, 0.0))
+    policy = step.policy if asked[step.layout.first_action] else before.policy
+    return dataclasses.replace(step, confidence=np.where(asked, step.confidence, before.confidence), policy=policy)

@@ -240,13 +240,18 @@ class NetworkPolicy(WeightsPolicy):
         """Network calls of one decision."""
         return 1
 
+    @property
+    def num_dream_steps(self) -> int:
+        """Steps of a dream."""
+        return self.num_calls
+
     def _shown_layout(self) -> Layout:
         """The layout of a dream: the network's, or its first tokens where the rest is never imagined."""
         return self.layout
 
     @torch.no_grad()
     def dream(self, state: Any, on_step: OnStep | None = None, *, control: Control = FREE) -> Dream:
-        """See ``Policy.dream``: a step for each network call."""
+        """See ``Policy.dream``: a step for each network call of the sampler."""
         legal = legal_of(self.game, [state], control)
         seeds = self._seeds.draw([self.game.format(state)])
         viewer = int(self.learner.viewers([state])[0])
@@ -256,7 +261,7 @@ class NetworkPolicy(WeightsPolicy):
             self.learner.admitted,
             legal=legal[0],
             viewer=viewer,
-            num_steps=self.num_calls,
+            num_steps=self.num_dream_steps,
             on_step=on_step,
         )
         with self._evaluating(control):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -19,6 +20,7 @@ from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
 from genpolicy.policies.dream import Dream, DreamStep, Recorder
 from genpolicy.policies.tokens import NetworkPolicy
 from genpolicy.sequence import Layout
+from genpolicy_play.drawing.boards import frame_of_step
 from genpolicy_policy_baselines.autoregressive import AutoregressiveConfig, AutoregressiveLearner
 from genpolicy_policy_baselines.direct import DirectConfig, DirectLearner
 from genpolicy_policy_baselines.gaussian import GaussianConfig, GaussianLearner
@@ -209,6 +211,24 @@ def test_confidence_of_a_guess_is_no_less_than_of_what_was_kept() -> None:
     assert decided.any()
     assert step.masked.any()
     assert step.confidence[decided].min() >= step.confidence[step.masked].max() - 1e-6
+
+
+def test_a_token_that_was_decided_for_good_keeps_what_was_said_of_it() -> None:
+    """A network that decides ply by ply is not trained to say again what it is shown."""
+    process = {"kind": "absorbing", "num_timesteps": 6, "order": "ply"}
+    policy: Any = diffusion(paradigm="s-avsav", horizon=2, process=process).with_options(sampler="by_ply", num_steps=4)
+    steps = policy.dream(positions(policy.game)[0]).steps
+    assert len(steps) == 4
+    for before, after in itertools.pairwise(steps):
+        decided = ~before.masked
+        np.testing.assert_array_equal(after.confidence[decided], before.confidence[decided])
+        assert (after.confidence[before.masked] != before.confidence[before.masked]).any()
+        assert (after.confidence[~after.masked] > 0).all()
+        assert after.policy == before.policy
+    assert {step.num_steps for step in steps} == {4}
+    first, *_, last = (frame_of_step(policy.game, positions(policy.game)[0], step) for step in steps)
+    assert (len(first.actions), len(first.values)) == (1, 1), "nothing is shown of a reply before it is asked for"
+    assert (len(last.actions), len(last.values)) == (2, 2)
 
 
 def test_a_shorter_layout_has_its_own_end_and_mask() -> None:

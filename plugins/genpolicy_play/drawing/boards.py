@@ -137,7 +137,8 @@ def frames(game: Game[Any], dream: Dream) -> list[Frame]:
 def frame_of_step(game: Game[Any], state: Any, step: DreamStep) -> Frame:
     """The frame of one step, as it comes (``Policy.dream``'s ``on_step``), of a position that was asked."""
     layout, viewer, shown = step.layout, step.viewer, step.shown
-    places = [slot.start for slot in layout.slots if slot.kind == "action" and not slot.given]
+    known = ~step.masked | (step.confidence > 0)  # else no call was asked about the token yet
+    places = [slot.start for slot in layout.slots if slot.kind == "action" and not slot.given and known[slot.start]]
     line = [_move_of(game, layout, int(shown[place]), viewer) for place in places]
     marks = [(float(step.confidence[place]), bool(step.masked[place])) for place in places]
     after = list(_replayed(game, state, line))
@@ -150,7 +151,7 @@ def frame_of_step(game: Game[Any], state: Any, step: DreamStep) -> Frame:
             true = after[slot.ply - 1] if slot.ply <= len(after) else None
             parts = shown[at], step.confidence[at], step.masked[at]
             boards.append(_imagined(game, layout.tokenizer, parts, viewer, slot.ply, true))
-        elif slot.kind == "value":
+        elif slot.kind == "value" and known[slot.start]:
             index_of_bin = int(np.clip(shown[slot.start] - layout.value_offset, 0, layout.num_value_bins - 1))
             chance = bin_to_probability(index_of_bin, layout.num_value_bins)
             values.append(Value(slot.ply, chance, float(step.confidence[slot.start]), bool(step.masked[slot.start])))
