@@ -53,7 +53,7 @@ def write_atomic(path: Path, data: bytes) -> None:
     Raises:
         DiskFullError: no space; the old file stays.
     """
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary = temporary_of(path)
     with full_disk_named(path):
         try:
             write_durably(temporary, data)
@@ -62,6 +62,11 @@ def write_atomic(path: Path, data: bytes) -> None:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+
+
+def temporary_of(path: Path) -> Path:
+    """What ``write_atomic`` leaves beside a file when it is killed."""
+    return path.with_name(f".{path.name}.tmp")
 
 
 def write_durably(path: Path, data: bytes) -> None:

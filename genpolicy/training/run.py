@@ -26,6 +26,7 @@ from genpolicy.config import read_yaml, to_dict
 from genpolicy.data.stream import Share, Updates
 from genpolicy.data.windows import Batch
 from genpolicy.errors import CheckpointError, ConfigError, LockedError
+from genpolicy.files import temporary_of
 from genpolicy.policies.base import Policy, write_provenance
 from genpolicy.policies.learner import Learner
 from genpolicy.training import checkpoint as checkpoints
@@ -347,7 +348,8 @@ def _require_free(out: Path, resume: bool, overwrite: bool) -> None:
     Raises:
         CheckpointError: it holds a run and neither flag was given, or something else, or may not be written to.
     """
-    foreign = out.is_dir() and any(path.name != LOCK_FILE for path in out.iterdir()) and not _is_run(out)
+    begun = {out / LOCK_FILE, temporary_of(out / CONFIG_FILE)}  # by a run that was killed at once
+    foreign = out.is_dir() and not begun.issuperset(out.iterdir()) and not _is_run(out)
     if foreign or (out.exists() and not out.is_dir()):
         raise CheckpointError(
             f"{out}: exists already and is not a run of genpolicy train; nothing was touched. Name another folder with "

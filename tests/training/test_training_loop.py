@@ -497,3 +497,13 @@ def test_overwrite_touches_nothing_that_no_run_made(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="not a run of genpolicy train"):
         _require_free(tmp_path / "mine", resume=False, overwrite=True)
     assert notes.read_text() == "years of work"
+
+
+def test_a_run_that_was_killed_before_it_had_a_configuration_is_begun_again(tmp_path: Path) -> None:
+    """As by a kill between writing ``config.yaml`` under another name and giving it its own."""
+    for name in (".lock", ".config.yaml.tmp"):
+        (tmp_path / name).touch()
+    _require_free(tmp_path, resume=True, overwrite=False)
+    (tmp_path / ".profile").touch()
+    with pytest.raises(CheckpointError, match="not a run of genpolicy train"):
+        _require_free(tmp_path, resume=True, overwrite=False)
