@@ -363,7 +363,8 @@ class Crew:
                         f"{self._losses} workers were lost before they had answered anything, the last one "
                         f"({worker.name}): {message.why}. What is finished is kept, and the same command resumes"
                     )
-                self.say(f"worker {worker.name} is lost ({message.why}); another takes its work")
+                number = self.answered[worker.name]
+                self.say(f"worker {worker.name} is lost ({message.why}) after {number} answers; another takes its work")
                 self._start()
             return worker, message
 

@@ -7,6 +7,7 @@ Each worker is a task of Ray that holds one processor, in a fresh process, and t
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import socket
 import threading
@@ -71,9 +72,7 @@ class RayCluster(Cluster):
         try:
             ray.get(handle)
         except RayError as error:
-            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-            # Ray prints the traceback of what a task raised: the error itself is its last line.
-            return lines[-1] if "Traceback" in str(error) else lines[0]
+            return _lines(error)[0]
         return "its process has ended"
 
     def _ended(self, handles: Sequence[Any]) -> Collection[Any]:
@@ -96,14 +95,29 @@ def _join(address: str, num_workers: int | None) -> None:
         else:
             _require_answer(address)
             ray.init(address, **quiet)
-    except (RuntimeError, ValueError, OSError) as error:
+    except (RuntimeError, ValueError, OSError, RayError) as error:
         if isinstance(error, ClusterError):
             raise
-        said = " ".join(str(error).split())
-        raise ClusterError(f"--cluster {address}: {said}") from error
+        raise ClusterError(f"--cluster {address}: {' '.join(_lines(error))}{_token_hint(address)}") from error
     finally:
         if main:
             signal.signal(signal.SIGTERM, before)  # Ray sets its own
+
+
+def _lines(error: Exception) -> list[str]:
+    """What an error says; where Ray made it of the traceback of another one, that one's last line."""
+    lines = [" ".join(line.split()) for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return lines[-1:] if "Traceback" in str(error) else lines
+
+
+def _token_hint(address: str) -> str:
+    """Ray sends its token to no address that is given, unless it is told to, and does not say that it is asked."""
+    if address in (LOCAL, AUTO) or os.environ.get("RAY_AUTH_MODE"):
+        return ""
+    return (
+        "; if the cluster asks for a token, which ray start then says, give RAY_AUTH_MODE=token in the environment and "
+        "have the head's ~/.ray/auth_token here"
+    )
 
 
 def _require_answer(address: str) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from genpolicy import cli, registry
-from genpolicy.data.oracle import make_oracle
+from genpolicy.data.oracle import Oracle, make_oracle
 from genpolicy.data.records import Dataset, DatasetInfo
 from genpolicy.errors import EngineError
 from genpolicy_common.cluster import open_cluster
@@ -62,7 +64,7 @@ def positions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "data"
 
 
-def labelled(folder: Path, oracle: object, source: Dataset, progress: Callable[..., None] = lambda done: None) -> str:
+def labelled(folder: Path, oracle: Oracle, source: Dataset, progress: Callable[..., None] = lambda done: None) -> str:
     info = DatasetInfo(game=GAME.spec, made_by="label", oracle=oracle.describe(), command="test")
     with DatasetWriter(folder, info) as writer:
         label(source, writer, GAME, oracle, 4, progress=progress)
@@ -132,6 +134,67 @@ def test_a_cluster_that_cannot_be_reached_is_named(address: str, says: str, warm
     done = subprocess.run([sys.executable, "-c", call, address], capture_output=True, text=True, timeout=60)
     assert address in done.stdout
     assert says in done.stdout
+
+
+@pytest.mark.thorough
+def test_a_token_that_is_missing_is_named(tmp_path: Path) -> None:
+    call = (
+        "import sys; from genpolicy_common.cluster import open_cluster, ClusterError\n"
+        "try: open_cluster(sys.argv[1])\nexcept ClusterError as error: print(error)"
+    )
+    environment = {**os.environ, "RAY_AUTH_MODE": "token", "HOME": str(tmp_path)}
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        done = subprocess.run(
+            [sys.executable, "-c", call, address], env=environment, capture_output=True, text=True, timeout=120
+        )
+    assert f"--cluster {address}: Token authentication is enabled but no authentication token was found" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_each_spelling_of_an_address_labels(started: None, tmp_path: Path) -> None:
+    """``HOST:PORT`` with the token and without it, and ``ray://`` by a server for clients; ``auto`` takes whatever runs
+    on the machine, and so is not tested."""
+    address = ray.get_runtime_context().gcs_address
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    words = ["data", "label", "--data", str(tmp_path / "all"), "--oracle", "solver"]
+    small = "connect:rows=3,cols=3,k=3"
+    assert cli.main(["data", "import", "all", "--game", small, "--max-positions", "50", "--out", words[3]]) == 0
+    assert cli.main([*words, "--out", str(tmp_path / "here")]) == 0
+    call = [sys.executable, "-c", "import sys; from genpolicy.cli import main; sys.exit(main())", *words]
+    without = {name: value for name, value in os.environ.items() if name != "RAY_AUTH_MODE"}
+    done = subprocess.run(
+        [*call, "--out", str(tmp_path / "none"), "--cluster", address], env=without, capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert "give RAY_AUTH_MODE=token" in done.stderr
+    server_call = [sys.executable, "-m", "ray.util.client.server", "--address", address, "--host", "127.0.0.1"]
+    clients = subprocess.Popen([*server_call, "--port", str(port), "--mode", "proxy"])
+    try:
+        for name, spelling in (("direct", address), ("client", f"ray://127.0.0.1:{port}")):
+            deadline = time.monotonic() + 60
+            while name == "client" and not listens(port):
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            there = tmp_path / name
+            done = subprocess.run(
+                [*call, "--out", str(there), "--cluster", spelling, "--parallel", "2"], capture_output=True, text=True
+            )
+            assert done.returncode == 0, done.stderr
+            assert Dataset.open(there).checksum == Dataset.open(tmp_path / "here").checksum
+    finally:
+        clients.terminate()
+        clients.wait(60)
+
+
+def listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    except OSError:
+        return False
+    return True
 
 
 def test_without_ray_the_extra_is_named(warm_start: None) -> None:
