@@ -87,7 +87,9 @@ class TournamentFolder:
 
         Raises:
             DiskFullError: no space; what was kept is safe.
+            LockedError: another process plays there, since the lock was lost.
         """
+        self._lock.require()
         if result.number in self.results:
             return False
         assert self._store is not None

@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from urllib.parse import unquote
 
+from genpolicy.files import full_disk_named
 from genpolicy.shipped import policy_folder
 
 _MARKS = re.compile(r"([:?&=,\[\]]|%(?:25)*(?:3A|3F|26|3D|2C|5B|5D))", re.IGNORECASE)
@@ -62,6 +63,7 @@ def fetch(pipe: Connection, folders: Mapping[str, str]) -> dict[str, str]:
 
     Raises:
         ValueError: what came is something else, as when the folder was written to meanwhile.
+        DiskFullError: no space for it.
     """
     places: dict[str, str] = {}
     for name, wanted in folders.items():
@@ -71,8 +73,9 @@ def fetch(pipe: Connection, folders: Mapping[str, str]) -> dict[str, str]:
         kept = cache() / wanted
         if checksum(str(kept)) != wanted:
             pipe.send(("folder", name))
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=kept.parent) as scratch:
+            with full_disk_named(kept):
+                kept.parent.mkdir(parents=True, exist_ok=True)
+            with full_disk_named(kept), tempfile.TemporaryDirectory(dir=kept.parent) as scratch:
                 whole = Path(scratch) / "policy"
                 with tarfile.open(fileobj=io.BytesIO(pipe.recv())) as archive:
                     archive.extractall(whole, filter="data")

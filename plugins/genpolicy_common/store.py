@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import platform
+import secrets
 import shlex
 import shutil
 import sqlite3
@@ -18,7 +19,7 @@ import sys
 import time
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -284,7 +285,8 @@ class FolderLock:
     """
 
     def __init__(self, folder: Path, work: str, way_out: str, *, wait: bool = False) -> None:
-        self._holder = folder / HOLDER_FILE
+        self._folder, self._holder = folder, folder / HOLDER_FILE
+        self._ours = json.dumps(_this_process())
         self._lock = filelock.FileLock(folder / LOCK_FILE, thread_local=False)
         with full_disk_named(folder / LOCK_FILE):
             try:
@@ -294,7 +296,7 @@ class FolderLock:
                     f"{folder}: another process {work} there{self._read_holder()}; wait for it, end it, or {way_out}"
                 ) from None
             try:
-                self._holder.write_text(json.dumps(_this_process()), encoding="utf-8")
+                self._holder.write_text(self._ours, encoding="utf-8")
             except BaseException:
                 self._lock.release()
                 raise
@@ -302,10 +304,29 @@ class FolderLock:
     def release(self, *, remove: bool = False) -> None:
         """Let other processes in, and delete the lock file if ``remove``; safe to call twice."""
         if self._lock.is_locked:
-            self._holder.unlink(missing_ok=True)
+            if self._is_ours():
+                self._holder.unlink(missing_ok=True)
             if remove and os.name == "posix":  # Windows deletes it on release, and refuses before
                 Path(self._lock.lock_file).unlink(missing_ok=True)
             self._lock.release()
+
+    def require(self) -> None:
+        """Check that this process still holds the folder; to be called before what another process must not see half.
+
+        Raises:
+            LockedError: the lock was lost, as network file systems do without a word.
+        """
+        if not self._is_ours():
+            raise LockedError(
+                f"{self._folder}: its lock was lost, and another process may write there{self._read_holder()}; is it "
+                "on a network file system? What was kept is safe: end the other process, or move the folder to a local "
+                "disk, and run the same command again"
+            )
+
+    def _is_ours(self) -> bool:
+        with suppress(OSError):
+            return self._holder.read_text(encoding="utf-8") == self._ours
+        return False
 
     def __enter__(self) -> FolderLock:
         return self
@@ -325,4 +346,5 @@ class FolderLock:
 def _this_process() -> dict[str, Any]:
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     since = time.strftime("%Y-%m-%d %H:%M:%S")
-    return {"pid": os.getpid(), "host": platform.node(), "since": since, "command": command[:200]}
+    about = {"pid": os.getpid(), "host": platform.node(), "since": since, "command": command[:200]}
+    return {**about, "word": secrets.token_hex(8)}  # a process may hold a folder twice, where a lock was lost

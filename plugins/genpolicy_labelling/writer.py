@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from genpolicy.data.records import INFO_FILE, SCHEMA, DatasetInfo, Record, check_shard
-from genpolicy.errors import DatasetError
+from genpolicy.errors import DatasetError, LockedError
 from genpolicy.files import full_disk_named, write_atomic
 from genpolicy_common.store import LOCK_FILE, FolderLock
 from genpolicy_labelling import journal as journals
@@ -158,7 +158,9 @@ class DatasetWriter:
 
         Raises:
             DiskFullError: no space; what was finished before is safe.
+            LockedError: another process writes there, since the lock was lost.
         """
+        self._lock.require()
         finished = Unit([record.to_row() for record in records], dict(tallies or {}))
         self._journal.add_unit(unit, finished)
         self._num_pending += len(finished.rows)
@@ -177,7 +179,9 @@ class DatasetWriter:
 
         Raises:
             DiskFullError: no space; call it again, or start the work again, which resumes here.
+            LockedError: as ``add``.
         """
+        self._lock.require()
         self._commit(last=True)
         self.info.complete = True
         self.set_counts(counts or {})
@@ -201,7 +205,7 @@ class DatasetWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         nothing_kept = not self.info.shards and not self.info.complete and self._journal.is_empty
-        if error is not None and nothing_kept:
+        if error is not None and nothing_kept and not isinstance(error, LockedError):
             self._clear_away()
         self.close()
 

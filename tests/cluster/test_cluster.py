@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -18,6 +19,7 @@ import pytest
 from genpolicy import cli, registry
 from genpolicy.data.records import Dataset
 from genpolicy.errors import EngineError
+from genpolicy.files import DiskFullError, disk_full
 from genpolicy_common.cluster import ClusterError, Crew, Hello, Lost, Versions, open_cluster
 from genpolicy_common.shipping import fetch, folders_of, packed, replaced
 from genpolicy_labelling.cluster_oracle import ClusterOracle
@@ -161,9 +163,19 @@ def test_a_policy_travels_by_its_checksum(tmp_path: Path, monkeypatch: pytest.Mo
             file.name: file.read_bytes() for file in away.iterdir()
         }
         assert replaced(spelling, places) == f"policy:mcts:{kept}%3Fsimulations=5"
+    monkeypatch.setattr("tarfile.TarFile.extractall", _no_space)
+    ours.send(archive)
+    with pytest.raises(DiskFullError, match=f"no space left.*{'0' * 64}"):
+        fetch(theirs, {str(folder): "0" * 64})
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     ours.send(archive)
     with pytest.raises(ValueError, match="has changed since the command began"):
         fetch(theirs, {str(folder): "0" * 64})
+
+
+def _no_space(*arguments: Any, **more: Any) -> Any:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @pytest.mark.parametrize(
@@ -232,6 +244,58 @@ def test_a_worker_without_the_engine_is_named(
     said = capsys.readouterr().err
     assert f"worker {socket.gethostname()}:" in said
     assert "engine 'stockfish' not found in PATH; install it" in said
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (
+            lambda patch: patch.setattr(Versions, "here", staticmethod(lambda: Versions("0.0.1", "3.9"))),
+            "has Python 3.9",
+        ),
+        (lambda patch: patch.setattr("genpolicy_labelling.cluster_oracle.make_oracle", _missing), "not found in PATH"),
+        (lambda patch: patch.setattr("genpolicy_labelling.cluster_oracle.fetch", _full), "no space left on the disk"),
+    ],
+    ids=["version", "engine", "disk"],
+)
+def test_what_a_worker_lacks_ends_the_command_and_the_same_command_resumes(
+    wrong: Any, said: str, positions: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The machine that replaces a lost one has another version, no engine or a full disk; answers so far are kept."""
+    log = tmp_path / "log"
+
+    class Replaced(Forks):
+        """Its third worker, which comes when both others are lost, is on a machine of its own."""
+
+        def _launch(self, *arguments: Any) -> Any:
+            with pytest.MonkeyPatch.context() as patch:
+                if len(self.started) >= 2:
+                    Versions.here()
+                    wrong(patch)
+                return super()._launch(*arguments)
+
+    registry.register("clusters", "replaced")(Replaced)
+    try:
+        oracle = f"logged?log={log}&kill=70+75"
+        words = (positions, tmp_path / "b", oracle)
+        assert label(*words, "--cluster", "replaced:here", "--parallel", "2") == 2
+    finally:
+        registry.unregister("clusters", "replaced")
+    assert re.search(rf"error: worker \S+:\d+:? .*{re.escape(said)}", capsys.readouterr().err)
+    seen, kept = len(asked(log)), answered_in(tmp_path / "b")
+    assert kept
+    assert label(*words, *FORKS) == 0
+    assert not {mark(text) for text in asked(log)[seen:]} & kept
+    assert label(positions, tmp_path / "a", f"logged?log={tmp_path / 'one'}") == 0
+    assert Dataset.open(tmp_path / "a").checksum == Dataset.open(tmp_path / "b").checksum
+
+
+def _missing(*arguments: Any) -> Any:
+    raise EngineError("engine 'stockfish' not found in PATH; install it")
+
+
+def _full(*arguments: Any, **more: Any) -> Any:
+    raise disk_full(Path("kept"))
 
 
 def _say_what_i_am(pipe: Any, what: str) -> None:

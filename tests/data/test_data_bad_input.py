@@ -17,7 +17,7 @@ import zstandard
 
 from genpolicy import cli
 from genpolicy.data.records import Dataset, DatasetInfo, Record
-from genpolicy.errors import DatasetError
+from genpolicy.errors import DatasetError, LockedError
 from genpolicy_labelling import commands, importing, writer
 from genpolicy_labelling.writer import DatasetWriter
 from tests.data.journal_files import num_answered
@@ -376,3 +376,45 @@ def test_selfplay_gives_up_an_oracle_that_labels_nothing(tmp_path, capsys, fake_
     broken.write_text(broken.read_text().replace("MODE = 'always dies'", "MODE = 'good'"))
     assert cli.main(["data", *map(str, words)]) == 0  # mended, the same command plays the games
     assert all(record.line for record in Dataset.open(tmp_path / "d").records())
+
+
+WRITTEN = DatasetInfo(game="chess", made_by="import")
+RECORD = Record(state="8/8/8/8/8/8/8/K1k5 w - - 0 1", line="a1b1")
+
+
+def test_a_data_set_whose_lock_was_lost_is_left_to_who_has_it(tmp_path) -> None:
+    """As a network file system does: the first one notices when it finishes something, and clears nothing away."""
+    others = []
+
+    def lose() -> None:
+        with DatasetWriter(tmp_path, WRITTEN, 1) as first:
+            first.add(1, [RECORD])
+            (tmp_path / ".lock").unlink()
+            others.append(DatasetWriter(tmp_path, WRITTEN, 1))
+            first.add(0, [RECORD])
+
+    with pytest.raises(LockedError, match="its lock was lost"):
+        lose()
+    with others[0] as second:
+        assert second.is_done(1)
+        second.add(0, [RECORD])
+        second.finish()
+    made = Dataset.open(tmp_path)
+    assert (made.info.complete, made.num_records) == (True, 2)
+
+
+def test_what_lost_its_lock_before_it_had_finished_anything_clears_nothing_away(tmp_path) -> None:
+    others = []
+
+    def lose() -> None:
+        with DatasetWriter(tmp_path, WRITTEN) as first:
+            (tmp_path / ".lock").unlink()
+            others.append(DatasetWriter(tmp_path, WRITTEN))
+            first.finish()
+
+    with pytest.raises(LockedError, match="its lock was lost"):
+        lose()
+    with others[0] as second:
+        second.add(0, [RECORD])
+        second.finish()
+    assert Dataset.open(tmp_path).info.complete

@@ -370,6 +370,19 @@ def test_a_lock_that_waits_is_given_when_the_other_ends(tmp_path: Path) -> None:
         thread.join()
 
 
+def test_a_lock_that_a_file_system_lost_is_noticed(tmp_path: Path) -> None:
+    lock = FolderLock(tmp_path, "tests", "give up")
+    lock.require()
+    (tmp_path / ".lock").unlink()  # another process can have one now, as when a server forgets who has it
+    with held_elsewhere(tmp_path) as process:
+        with pytest.raises(LockedError, match=rf"its lock was lost.*\(process {process.pid} on .*local disk"):
+            lock.require()
+        lock.release()
+        assert json.loads((tmp_path / ".lock.json").read_text())["pid"] == process.pid
+        with pytest.raises(LockedError, match="another process tests there"):
+            FolderLock(tmp_path, "tests", "give up")
+
+
 def test_one_process_holds_a_folder_once(tmp_path: Path) -> None:
     lock = FolderLock(tmp_path, "tests", "give up")
     with pytest.raises(LockedError):

@@ -264,6 +264,26 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
         TournamentFolder(tmp_path / "u", FOUR, {"rounds": 1}, {})
 
 
+def test_a_tournament_whose_lock_was_lost_is_left_to_who_has_it(tmp_path: Path) -> None:
+    done = run_tournament(config(rounds=1), FOUR, tmp_path / "whole").results
+    others = []
+
+    def lose() -> None:
+        with TournamentFolder(tmp_path / "t", FOUR, config(rounds=1).manifest(), PLAYERS) as first:
+            first.add(done[0])
+            (tmp_path / "t" / ".lock").unlink()
+            others.append(TournamentFolder(tmp_path / "t", FOUR, config(rounds=1).manifest(), PLAYERS))
+            first.add(done[1])
+
+    with pytest.raises(LockedError, match="its lock was lost"):
+        lose()
+    with others[0] as second:
+        assert list(second.results) == [done[0].number]
+        second.add(done[1])
+    lines = (tmp_path / "t" / "games.jsonl").read_text().splitlines()
+    assert [json.loads(line)["number"] for line in lines] == [done[0].number, done[1].number]
+
+
 class Stopped(Exception):
     """Ends a tournament after some games."""
 
