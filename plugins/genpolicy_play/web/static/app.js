@@ -4,26 +4,25 @@ import { Ahead } from "./ahead.js";
 import * as server from "./api.js";
 import { Board } from "./board.js";
 import { Clock } from "./clock.js";
-import { Column } from "./column.js";
+import { Columns } from "./columns.js";
 import { complain, dress, showTrouble, wire } from "./controls.js";
 import { askNewGame, choosePromotion, fillPlayers, textName } from "./dialogs.js";
-import { byId, canShow, el, percent } from "./dom.js";
+import { byId, canShow, percent } from "./dom.js";
 import { Editor } from "./editor.js";
 import { Graph } from "./graph.js";
-import { branch, swap, whence } from "./line.js";
-import { moveName, showMoves } from "./moves.js";
+import { branch, swap } from "./line.js";
+import { showMoves } from "./moves.js";
 import { sound } from "./sound.js";
 import { beginner, HUMAN, keep, restore, tidy } from "./store.js";
 import { GameWords, t, translate } from "./words.js";
 
 const BETWEEN_POLICIES_MS = 700; // when two policies play each other, so that a person can follow
-const COLUMNS = 4;
 
 class Page {
   constructor(offers) {
     this.offers = offers;
     this.state = restore(offers);
-    this.columns = new Map();
+    this.columns = new Columns(this);
     this.aims = new Map(); // protocol move -> {source, target}, of all legal moves shown so far
     this.turnNumber = 0; // raised by every change of the position, so that a late answer can be recognised
     this.board = new Board(byId("board"), {
@@ -161,13 +160,14 @@ class Page {
     const waits = this.mover !== null && this.mover !== HUMAN;
     byId("go").hidden = !(waits && this.state.held);
     byId("hold").hidden = !(waits && !this.state.held && this.state.sides.every((side) => side !== HUMAN));
-    byId("move").placeholder = position.legal[0] ? t("move.example", { move: this.write(position.legal[0]) }) : "";
+    const example = position.legal[position.legal.length >> 1]; // from the middle of the board rather than a corner
+    byId("move").placeholder = example ? t("move.example", { move: this.write(example) }) : "";
     byId("copy").textContent = t("copy", { text: textName(this.game) });
     byId("codes").parentNode.hidden = this.game.protocol === "none"; // people write its moves as the protocol does
     showMoves(this);
     this.clock.show();
-    this.showColumns();
-    this.drawPlan();
+    this.columns.show();
+    this.columns.drawPlan();
     this.graph.draw();
   }
 
@@ -219,7 +219,7 @@ class Page {
         await new Promise((wait) => setTimeout(wait, BETWEEN_POLICIES_MS));
       } else others.forEach((id) => this.look(id));
       if (turn === this.turnNumber && !this.state.held && decision.move) this.play(decision.move);
-    } else if (this.columns.get(mover)?.failed) {
+    } else if (this.columns.all.get(mover)?.failed) {
       this.state.held = true; // its column says what went wrong
       this.failed = mover;
       this.show();
@@ -228,7 +228,7 @@ class Page {
 
   /** Let one policy analyse the position on the board; its decision, or null. */
   async look(id, { reseed = false, clock } = {}) {
-    const column = this.columns.get(id);
+    const column = this.columns.all.get(id);
     if (!column || !this.position || this.position.outcome) return null;
     if (reseed) {
       this.state.seed = (this.state.seed + 1) % 2 ** 31;
@@ -298,7 +298,7 @@ class Page {
     this.clock.stop();
     this.state.ply = Math.max(0, Math.min(ply, this.state.moves.length));
     this.state.held = this.state.sides[(this.firstPlayer + this.state.ply) % 2] !== HUMAN;
-    for (const column of this.columns.values()) column.stop();
+    for (const column of this.columns.all.values()) column.stop();
     return this.refresh();
   }
 
@@ -328,7 +328,7 @@ class Page {
 
   start({ game, start, sides, moves = [], clock = null }) {
     this.ahead.cancel();
-    for (const column of this.columns.values()) column.clear();
+    for (const column of this.columns.all.values()) column.clear();
     const other = game !== this.state.game;
     const held = moves.length > 0 && sides.some((side) => side !== HUMAN); // first, a person looks at a game that was opened
     Object.assign(this.state, { game, start, sides, moves, labels: [], ply: moves.length, held, former: null, clock, spent: [], since: null });
@@ -346,115 +346,17 @@ class Page {
     sides[player] = id;
     this.state.held = false;
     if (sides.filter((side) => side === HUMAN).length === 1) this.state.flip = !this.fallsDown && sides[0] !== HUMAN;
-    this.makeRoom(id);
+    this.columns.makeRoom(id);
     tidy(this.state, this.offers);
     dress(this);
     return this.refresh({ quiet: true });
-  }
-
-  // ---- columns -----------------------------------------------------------------------------------------------------
-
-  /** Remove a policy that does not play, where there is no room for another column. */
-  makeRoom(id) {
-    if (id === HUMAN || this.state.watched.includes(id) || this.state.watched.length < COLUMNS) return;
-    const idle = this.state.watched.findLast((other) => !this.state.sides.includes(other));
-    this.state.watched = this.state.watched.filter((other) => other !== idle);
-  }
-
-  showColumns() {
-    const { watched } = this.state;
-    for (const [id, column] of this.columns) {
-      if (watched.includes(id)) continue;
-      column.stop();
-      column.node.remove();
-      this.columns.delete(id);
-    }
-    const taken = new Set([...this.columns.values()].map((column) => column.hue));
-    for (const id of watched.filter((each) => !this.columns.has(each))) {
-      const hue = [0, 1, 2, 3].find((free) => !taken.has(free)) ?? 0;
-      taken.add(hue);
-      this.columns.set(id, this.column(id, hue));
-      byId("columns").append(this.columns.get(id).node);
-    }
-    if (!watched.includes(this.pointing)) this.pointing = watched[0];
-    const name = (index) => moveName(this, index);
-    for (const [id, column] of this.columns) {
-      const sides = this.state.sides.flatMap((side, player) => (side === id ? [this.sideNames[player]] : []));
-      const plays = sides.length ? t(sides.length > 1 ? "column.plays-both" : "column.plays", { player: sides[0], other: sides[1] }) : "";
-      column.mark({ pointing: id === this.pointing && this.state.arrows, plays,
-        ...whence(column.question, this.state, name) });
-    }
-    const free = this.offers.policies.filter((policy) => policy.game === this.state.game && !watched.includes(policy.id));
-    byId("add").replaceChildren(el("option", { value: "", text: t(free.length ? "compare.another" : "compare.all") }),
-      ...free.map((policy) => el("option", { value: policy.id, text: policy.label })));
-    byId("add").disabled = !free.length;
-    byId("look").disabled = !watched.length || Boolean(this.position?.outcome);
-  }
-
-  column(id, hue) {
-    return new Column(this.policy(id), hue, {
-      write: (move) => this.write(move),
-      options: () => this.state.options[id] ?? {},
-      setOption: (name, value) => {
-        this.state.options[id] = { ...this.state.options[id], [name]: value };
-        if (value === undefined) delete this.state.options[id][name];
-        keep(this.state);
-      },
-      players: () => this.sideNames,
-      changed: () => { if (id === this.pointing) this.drawPlan(); },
-      close: () => this.watch(this.state.watched.filter((other) => other !== id)),
-      touched: () => { this.touched = id; },
-      again: (reseed = false) => this.lookAgain(id, reseed),
-      play: (move, question) => this.playFrom(move, question),
-      point: () => {
-        const on = id !== this.pointing || !this.state.arrows;
-        this.state.arrows = on;
-        this.pointing = id;
-        byId("arrows").checked = on;
-        keep(this.state);
-        this.showColumns();
-        this.drawPlan();
-      },
-    });
-  }
-
-  /** The column that a person used last, else the one whose plan is on the board. */
-  get attended() {
-    return this.columns.get(this.touched) ?? this.columns.get(this.pointing);
-  }
-
-  /** Go through the steps of that column, and announce what happened. */
-  turnSteps(act) {
-    this.say(this.attended ? act(this.attended) : t("columns.none"));
-  }
-
-  watch(ids) {
-    this.state.watched = ids;
-    tidy(this.state, this.offers);
-    keep(this.state);
-    this.showColumns();
-    this.drawPlan();
-  }
-
-  /** Draw the plan of the pointing column over the board, as far as the game has followed it. */
-  drawPlan() {
-    const column = this.columns.get(this.pointing);
-    const question = column?.question;
-    let lines = [];
-    if (this.state.arrows && question && question.game === this.state.game && question.start === this.state.start) {
-      const since = this.played.slice(question.moves.length);
-      const behind = question.moves.every((move, index) => move === this.played[index]) && this.state.ply >= question.moves.length;
-      const plan = column.plan().map((line) => ({ ...this.aims.get(line.move), ...line }));
-      if (behind && since.every((move, index) => plan[index]?.move === move)) lines = plan.slice(since.length);
-    }
-    this.board.arrows(lines.filter((line) => line.target >= 0));
   }
 
   /** Show that the time of the player to move is over; what a policy still decides comes too late. */
   timeOver() {
     this.turnNumber += 1;
     this.ahead.cancel();
-    for (const column of this.columns.values()) column.stop();
+    for (const column of this.columns.all.values()) column.stop();
     this.show();
     this.announce();
   }
@@ -477,7 +379,7 @@ class Page {
     this.say(t("flip.done", { player: this.sideNames[this.state.flip ? 1 : 0] }));
     await this.refresh({ quiet: true, still: true });
     if (this.mover !== null && this.mover !== HUMAN && !this.state.held) return;
-    await Promise.all([...this.columns].map(([id, column]) =>
+    await Promise.all([...this.columns.all].map(([id, column]) =>
       (column.abort ? this.look(id) : this.settled(column.turnRound(this.state.flip)))));
   }
 }

@@ -1,10 +1,10 @@
 /** One policy analysing one position: its dream step by step, its alternatives, its value. */
 
 import { animated, decide, Trouble } from "./api.js";
-import { calm, download, el, isDark, percent } from "./dom.js";
+import { download, el, isDark, percent } from "./dom.js";
 import { optionFields } from "./options.js";
 import { savePicture } from "./picture.js";
-import { parseSvg, places, trim } from "./svg.js";
+import { isWrong, Shown } from "./shown.js";
 import { t } from "./words.js";
 
 const STEP_MS = 380; // slow enough for the eye to follow
@@ -102,7 +102,7 @@ export class Column {
 
   /** The plan of the step shown: `{move, source, target, strength}` for each imagined move; a masked one is a guess. */
   plan() {
-    return this.#actions().map((action, index) => ({
+    return this.shown.actions().map((action, index) => ({
       ...action, number: index + 1, hue: this.hue, strength: action.probability ?? 0.6, guess: Boolean(action.masked), reply: index % 2 === 1, wrong: isWrong(action),
     })).filter((action) => action.move);
   }
@@ -172,16 +172,13 @@ export class Column {
     this.about = el("p", { class: "hint about" });
     this.note = el("p", { class: "note" });
     this.hint = el("p", { class: "hint" });
-    this.why = el("p", { class: "hint why" });
-    this.value = el("div", { class: "value", hidden: true });
     this.slider = el("input", { type: "range", min: 0, max: 0, value: 0, step: 1, disabled: true, "aria-label": t("column.slider", { policy: name }),
       on: { input: () => this.#show(Number(this.slider.value), true) } });
     this.player = tool("▶", t("column.replay"), () => this.replay(), { disabled: true });
     this.count = el("span", { class: "count" });
     this.steprow = el("div", { class: "steps", hidden: !policy.dreams }, this.player, this.slider, this.count);
-    this.line = el("ol", { class: "line", "aria-label": t("column.moves", { policy: name }) });
-    this.futures = el("div", { class: "futures" });
-    this.bars = el("ol", { class: "bars", "aria-label": t("column.bars", { policy: name }) });
+    this.shown = new Shown(this);
+    const { value, line, futures, bars, why } = this.shown.nodes;
     this.facts = el("p", { class: "facts" });
     const again = tool(t("column.analyse"), t("column.analyse-hint"), () => this.page.again());
     this.another = tool(t("column.another"), t("column.another-hint"), () => this.page.again(true), { hidden: true });
@@ -190,8 +187,8 @@ export class Column {
     this.strength = el("details", { class: "strength" }, el("summary", { text: t("column.strength") }),
       el("p", { class: "hint", text: t("column.strength-when") }),
       optionFields(policy, this.page.options(), this.page.setOption));
-    this.body = el("div", { class: "body", hidden: true }, this.value, this.steprow, this.line, this.futures,
-      el("section", { class: "choices-by-share" }, el("h4", { text: t("column.alternatives") }), this.bars, this.why), this.facts);
+    this.body = el("div", { class: "body", hidden: true }, value, this.steprow, line, futures,
+      el("section", { class: "choices-by-share" }, el("h4", { text: t("column.alternatives") }), bars, why), this.facts);
     const touched = () => this.page.touched();
     this.node = el("article", { class: `column hue-${this.hue}`, "aria-label": name, "aria-busy": "false", "data-policy": policy.id, tabIndex: -1, on: { pointerdown: touched, focusin: touched } },
       el("header", {}, el("h3", { text: policy.label }), this.badge, el("span", { class: "spring" }), this.pointer, this.closer),
@@ -211,9 +208,9 @@ export class Column {
 
   /** Show nothing of the last analysis. */
   #empty() {
-    this.body.hidden = this.value.hidden = this.steprow.hidden = true;
-    for (const text of [this.about, this.hint, this.why, this.facts]) text.textContent = "";
-    for (const list of [this.line, this.futures, this.bars]) list.replaceChildren();
+    this.body.hidden = this.steprow.hidden = true;
+    for (const text of [this.about, this.hint, this.facts]) text.textContent = "";
+    this.shown.clear();
     delete this.node.dataset.step;
   }
 
@@ -274,12 +271,12 @@ export class Column {
     this.slider.max = Math.max(0, this.steps.length - 1);
     this.slider.disabled = this.player.disabled = this.steps.length < 2;
     this.steprow.hidden = this.another.hidden = this.gif.hidden = this.steps.length < 2;
-    this.#showValue(decision);
+    this.shown.showValue(decision);
     if (!this.frame) {
-      this.#showLine();
-      this.#showBars((this.steps[this.at] ?? decision).policy ?? []);
+      this.shown.showLine();
+      this.shown.showBars((this.steps[this.at] ?? decision).policy ?? []);
     }
-    if (!this.steps.length) this.#showFutures((decision.candidates ?? []).filter(({ svg }) => svg), []);
+    if (!this.steps.length) this.shown.showFutures((decision.candidates ?? []).filter(({ svg }) => svg), []);
     const calls = decision.calls;
     const legality = decision.legality ?? [];
     const sound = legality.findIndex((legal) => legal !== true);
@@ -307,127 +304,20 @@ export class Column {
     this.count.textContent = `${this.at + 1} / ${of}`;
     this.slider.setAttribute("aria-valuetext", t("column.step", { at: this.at + 1, of }));
     this.node.dataset.step = String(this.at);
-    this.#showLine();
-    this.#showFutures(step.boards ?? [], before?.boards ?? []);
-    this.#showBars(step.policy ?? []);
+    this.shown.showLine();
+    this.shown.showFutures(step.boards ?? [], before?.boards ?? []);
+    this.shown.showBars(step.policy ?? []);
     this.page.changed();
-  }
-
-  #showValue(decision) {
-    const win = decision.win_probability;
-    this.value.hidden = typeof win !== "number";
-    if (this.value.hidden) return;
-    const [won, drawn, lost] = decision.wdl ?? [win, null, 1 - win];
-    const [first, second] = this.position.player === 0 ? [won, lost] : [lost, won];
-    const [white, black] = this.page.players();
-    const draws = drawn === null ? "" : t("column.draw", { percent: percent(drawn) });
-    this.value.replaceChildren(
-      el("span", { text: t("column.win", { player: white, percent: percent(first) }) }),
-      el("div", { class: `balance${draws && " drawn"}`, role: "img", "aria-label": t(draws ? "column.wins-or-draws" : "column.wins-with", { player: white, percent: percent(first), draw: draws }),
-        title: draws, vars: { "--share": String(first), "--drawn": String(drawn ?? 0) } }),
-      el("span", { text: t("column.win", { player: black, percent: percent(second) }) }));
-  }
-
-  /** The imagined moves of the step shown, as people write them where that is known. */
-  #actions() {
-    const line = this.decision?.line ?? [];
-    const actions = this.steps[this.at]?.actions;
-    if (!actions?.length) return line;
-    return actions.map((action, index) => {
-      const label = line[index]?.move === action.move ? line[index].label : index === 0 ? this.names.get(action.move) : undefined;
-      return { ...action, label: label ?? action.label };
-    });
-  }
-
-  #showLine() {
-    this.line.replaceChildren(...this.#actions().map((action) => {
-      const masked = Boolean(action.masked);
-      const wrong = !masked && isWrong(action);
-      const share = action.probability ?? 0;
-      const written = this.page.write(action);
-      const sure = action.probability === undefined ? written : t("column.chip-sure", { move: written, percent: percent(share) });
-      const title = masked ? t("column.chip-masked", { move: sure }) : wrong ? t("column.chip-illegal", { move: sure }) : sure;
-      return el("li", { class: `chip${masked ? " masked" : ""}${wrong ? " illegal" : ""}`, vars: { "--share": share.toFixed(3) }, title },
-        el("span", { text: masked ? `${written}?` : written }),
-        action.probability === undefined ? null : el("small", { text: percent(share) }));
-    }), ...(this.steps[this.at]?.values ?? []).map((value) => {
-      const side = this.page.players()[(this.position.player + value.ply) % 2];
-      return el("li", { class: `chip${value.masked ? " masked" : ""}`, vars: { "--share": value.probability.toFixed(3) },
-        title: t("column.value-after", { count: value.ply }) }, el("span", { text: t("column.wins", { player: side, percent: percent(value.win_probability) }) }));
-    }));
-  }
-
-  #showFutures(boards, before) {
-    while (this.futures.children.length > boards.length) this.futures.lastChild.remove();
-    boards.forEach((board, index) => {
-      let figure = this.futures.children[index];
-      if (!figure) figure = this.futures.appendChild(el("figure", {}, el("div", { class: "future" }), el("figcaption")));
-      const caption = this.#caption(board);
-      figure.lastChild.textContent = caption;
-      if (figure.shown === board.svg) return;
-      const svg = parseSvg(board.svg);
-      trim(svg);
-      svg.setAttribute("role", "img"); // one picture for screen readers, not one for each square
-      for (const place of places(svg).values()) place.removeAttribute("aria-label");
-      svg.setAttribute("aria-label", caption || t("column.position"));
-      if (before[index] && !calm()) fade(figure.firstChild.firstChild, svg);
-      figure.firstChild.replaceChildren(svg);
-      figure.shown = board.svg;
-    });
-  }
-
-  #showBars(alternatives) {
-    const top = alternatives.slice(0, 5);
-    const { move: chosen, label: written } = this.decision ?? {};
-    if (chosen && top.length && top.every(({ move }) => move !== chosen)) {
-      const found = alternatives.find(({ move }) => move === chosen) ?? this.steps[this.at]?.actions?.[0];
-      if (found?.move === chosen) top.push({ move: chosen, label: written, probability: found.probability });
-    }
-    this.bars.replaceChildren(...top.map(({ move, label, probability }) => {
-      const written = this.page.write({ move, label: label ?? this.names.get(move) });
-      return el("li", {}, el("button", {
-        type: "button", class: `bar${move === this.decision?.move ? " chosen" : ""}`, title: t("column.bar-hint"), "aria-label": t("column.bar", { move: written, percent: percent(probability) }),
-        vars: { "--share": probability.toFixed(4) }, on: { click: () => this.page.play(move, this.question) },
-      }, el("span", { class: "move", text: written }), el("span", { class: "share", text: percent(probability) })));
-    }));
-    this.why.textContent = this.#unlikely(top);
-  }
-
-  /** A sentence that says why the chosen move is not the likeliest of the last step, or "". */
-  #unlikely(top) {
-    const chosen = this.decision?.move;
-    if (!chosen || !this.steps.length || this.at < this.steps.length - 1) return "";
-    if (!top.length || top.some(({ move, probability }) => move === chosen && probability >= top[0].probability)) return "";
-    const name = this.page.write(this.decision);
-    const open = this.steps.findLastIndex(({ actions }) => !actions?.[0] || actions[0].masked || actions[0].move !== chosen);
-    const settled = this.steps[open + 1];
-    if (!settled) return t("column.unlikely", { move: name });
-    const share = settled.policy?.find(({ move }) => move === chosen)?.probability;
-    if (this.steps.length < 2) return t("column.drew", { move: name });
-    return t(typeof share === "number" ? "column.settled-with" : "column.settled", { move: name, step: open + 2, percent: percent(share) });
-  }
-
-  /** What is known of an imagined board, in words: of a step of a dream, or of a move that a search judged. */
-  #caption({ ply, differs, masked, ended, line, value }) {
-    if (line) {
-      const [move, reply] = line.map((each) => this.page.write(each));
-      const judged = typeof value === "number" ? t("caption.with", { when: move, what: percent((value + 1) / 2) }) : move;
-      return reply === undefined ? judged : t("caption.then", { judged, reply });
-    }
-    const when = t("caption", { count: ply });
-    const ruled = typeof differs !== "number" ? "" : t(differs ? "caption.differs" : "caption.agrees", { count: differs });
-    const what = ended ? t("caption.ended") : masked ? t("caption.masked", { count: masked }) : ruled;
-    return what ? t("caption.with", { when, what }) : when;
   }
 
   /** Save the step shown as a picture. */
   async #save() {
     const { decision } = this;
     const boards = this.steps.length ? this.steps[this.at].boards ?? [] : (decision.candidates ?? []).filter(({ svg }) => svg);
-    const line = this.#actions().map((action) => this.page.write(action)).join(" ");
+    const line = this.shown.actions().map((action) => this.page.write(action)).join(" ");
     const told = { line, position: this.position.text, at: this.at + 1, of: this.steps.length };
     await savePicture({ title: t("picture.title", { policy: this.policy.label, move: this.page.write(decision) }),
-      under: t(this.steps.length > 1 ? "picture.under-step" : "picture.under", told), root: decision.svg, boards: boards.map((board) => ({ ...board, caption: this.#caption(board) })) }, `${this.policy.label}-${decision.move}`.replace(/[^\w.-]+/g, "-"));
+      under: t(this.steps.length > 1 ? "picture.under-step" : "picture.under", told), root: decision.svg, boards: boards.map((board) => ({ ...board, caption: this.shown.caption(board) })) }, `${this.policy.label}-${decision.move}`.replace(/[^\w.-]+/g, "-"));
   }
 
   /** Save all steps as an animation; the server dreams the same dream again, and draws it. */
@@ -467,19 +357,5 @@ export class Column {
 /** How many moves of an imagined line are legal, in words. */
 const legalWords = (legal, all) => t(`column.legal${legal < all ? "" : all === 2 ? "-both" : "-all"}`, { legal, all });
 
-
-
 /** Whether two questions are about the same position of the same game. */
 const sameMoves = (one, other) => ["game", "start", "moves"].every((part) => JSON.stringify(one[part]) === JSON.stringify(other[part]));
-
-/** Whether an imagined move is illegal; of the moves after an illegal one this is not known. */
-const isWrong = (action) => action.legal === false && action.known !== false && Boolean(action.move);
-
-/** Fade in the places that differ between two drawings of a board. */
-function fade(old, svg) {
-  if (!old) return;
-  const past = places(old);
-  for (const [number, place] of places(svg)) {
-    if (past.get(number)?.innerHTML !== place.innerHTML) place.classList.add("fresh");
-  }
-}

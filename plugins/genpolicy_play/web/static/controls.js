@@ -1,7 +1,7 @@
 /** Buttons, fields and switches of the page: showing the state in them, and listening to them. */
 
 import * as server from "./api.js";
-import { byId, download, el } from "./dom.js";
+import { byId, canShow, download, el } from "./dom.js";
 import { listenToKeys } from "./keys.js";
 import { showMoves } from "./moves.js";
 import { sound } from "./sound.js";
@@ -22,7 +22,7 @@ export function dress(page) {
     el("option", { value: suffix, text: suffix.slice(1).toUpperCase() })));
   for (const id of ["format", "export"]) byId(id).disabled = !(page.game.file_suffixes ?? []).length;
   byId("notes").replaceChildren(...(page.offers.notes ?? []).map((note) => el("p", { text: note, lang: "en" })));
-  page.showColumns();
+  page.columns.show();
 }
 
 /** Show what went wrong with the position and offer a way out; null hides it. */
@@ -48,7 +48,7 @@ export function wire(page) {
   click("edit-open", () => page.edit());
   click("theme", () => turnTheme(page));
   const other = languages[(languages.findIndex(({ code }) => code === language) + 1) % languages.length];
-  Object.assign(byId("language"), { textContent: other.name, lang: other.code });
+  Object.assign(byId("language"), { textContent: canShow(other.name) ? other.name : other.code.toUpperCase(), lang: other.code });
   click("language", () => speak(other.code));
   click("help-open", () => byId("help").showModal());
   click("export", () => save(page));
@@ -69,19 +69,19 @@ export function wire(page) {
   change("add", (event) => {
     const id = event.target.value;
     if (!id) return;
-    page.makeRoom(id);
-    page.touched = id;
-    page.watch([...page.state.watched, id]);
+    page.columns.makeRoom(id);
+    page.columns.touched = id;
+    page.columns.watch([...page.state.watched, id]);
     page.look(id);
   });
   change("codes", (event) => {
     page.state.codes = event.target.checked;
     keep(page.state);
     showMoves(page);
-    page.showColumns();
-    for (const column of page.columns.values()) column.rewrite();
+    page.columns.show();
+    for (const column of page.columns.all.values()) column.rewrite();
   });
-  change("arrows", (event) => { page.state.arrows = event.target.checked; keep(page.state); page.showColumns(); page.drawPlan(); });
+  change("arrows", (event) => { page.state.arrows = event.target.checked; keep(page.state); page.columns.show(); page.columns.drawPlan(); });
   change("always", (event) => { page.state.always = event.target.checked; keep(page.state); if (page.mover === HUMAN) page.proceed(page.turnNumber); });
   change("shortcuts", (event) => { page.state.shortcuts = event.target.checked; keep(page.state); });
   change("sounds", (event) => { page.state.sounds = event.target.checked; keep(page.state); if (page.state.sounds) sound("move"); });

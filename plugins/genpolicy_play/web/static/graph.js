@@ -27,7 +27,7 @@ export class Graph {
   /** Ask the policy of the column used last about every position of the line. */
   async evaluate() {
     const { page } = this;
-    const column = page.attended;
+    const column = page.columns.attended;
     if (!column) return this.#say(t("columns.none"));
     const { game, start } = page.state;
     const moves = [...page.state.moves];

@@ -15,9 +15,9 @@ export function listenToKeys(page) {
     l: () => page.lookAll(),
     m: () => byId("move").focus(),
     b: () => page.board.focus(),
-    p: () => page.turnSteps((column) => column.replay()),
-    "[": () => page.turnSteps((column) => column.turn(-1)),
-    "]": () => page.turnSteps((column) => column.turn(1)),
+    p: () => page.columns.turnSteps((column) => column.replay()),
+    "[": () => page.columns.turnSteps((column) => column.turn(-1)),
+    "]": () => page.columns.turnSteps((column) => column.turn(1)),
     "?": () => byId("help").showModal(),
   };
   const turns = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity };
