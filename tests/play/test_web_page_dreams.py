@@ -80,7 +80,7 @@ def test_replay_runs_through_the_steps(browser: Any, web_address: str) -> None:
         column.evaluate(SEEN_STEPS)
         web.page.keyboard.press("p")
         last = STEPS["chess"] - 1
-        web.page.wait_for_function(f"window.seen.at(-1) === '{last}'")
+        web.wait_until(lambda: web.page.evaluate("seen.at(-1)") == str(last))
         assert web.page.evaluate("seen") == [str(step) for step in range(last + 1)]
 
 

@@ -112,8 +112,8 @@ def unmarked(texts: list[str]) -> str:
 
 
 def declared(offers: dict[str, Any]) -> set[str]:
-    """What the server declares: games, sides, policies and their settings."""
-    said = {"genpolicy", "日本語"} | set(offers["notes"])
+    """What the server declares: games, sides, policies and their settings; and the other language, or its code."""
+    said = {"genpolicy", "日本語", "JA"} | set(offers["notes"])
     for game in offers["games"]:
         said |= {game["title"], game["start"], *game["players"]} | {each[1:].upper() for each in game["file_suffixes"]}
     for policy in offers["policies"]:
