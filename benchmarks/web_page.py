@@ -59,14 +59,15 @@ def answer_ms(browser: Any, address: str, first: int) -> tuple[float, float]:
     Args:
         browser: A browser.
         address: Of the page.
-        first: Which of the places that can move is picked up; it goes to the first of its targets.
+        first: Which of the places that can move is picked up, counted round; it goes to the first of its targets.
     """
     context = browser.new_context(viewport={"width": 1400, "height": 900})
     page = context.new_page()
     page.goto(address)
     page.wait_for_selector("#board .can-move")
     page.evaluate(WATCH)
-    page.locator("#board .can-move").nth(first).click()
+    places = page.locator("#board .can-move")
+    places.nth(first % places.count()).click()
     target = page.locator("#board .mark-target").first.bounding_box()
     page.mouse.click(target["x"] + target["width"] / 2, target["y"] + target["height"] / 2)
     expect(page.locator("#moves li")).to_have_count(2, timeout=60_000)

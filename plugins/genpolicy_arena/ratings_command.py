@@ -68,6 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     for report in reports:
         report.print()
     figures = {
+        "game": load_game(arguments.game).spec,
         "files": [str(path) for path in arguments.files],
         "games": len(games),
         "left_out": dict(skipped),

@@ -227,7 +227,13 @@ def test_dark_follows_the_system_and_the_switch(browser: Any, web_address: str) 
         assert web.page.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
-@pytest.mark.parametrize("look", [PHONE, {"viewport": {"width": 1366, "height": 768}}], ids=["phone", "laptop"])
+TABLET = {"viewport": {"width": 768, "height": 1024}}
+LAPTOP = {"viewport": {"width": 1366, "height": 768}}
+
+
+@pytest.mark.parametrize(
+    "look", [PHONE, pytest.param(TABLET, marks=pytest.mark.thorough), LAPTOP], ids=["phone", "tablet", "laptop"]
+)
 def test_the_board_and_a_dream_are_in_sight_when_the_page_is_opened(browser: Any, web_address: str, look: Any) -> None:
     with tab(browser, web_address, look) as web:
         web.page.goto(web_address)
@@ -337,7 +343,7 @@ def test_everything_has_a_name_for_those_who_listen(browser: Any, web_address: s
         assert web.place(chess_place("e4")).get_attribute("aria-label") == "e4 white pawn"
         assert web.page.locator("#live").get_attribute("aria-live") == "polite"
         web.page.keyboard.press("?")
-        expect(web.page.locator("#help")).to_be_visible()
+        expect(web.page.locator("#help-title")).to_be_in_viewport()
         web.shoot("help", full=False)
         web.page.keyboard.press("Escape")
         expect(web.page.locator("#help")).to_be_hidden()

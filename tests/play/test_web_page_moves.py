@@ -246,6 +246,8 @@ def test_nothing_is_out_of_place(browser: Any, web_address: str, look: Any) -> N
         web.page.click("#evaluate")
         expect(web.page.locator("#graph-note")).to_contain_text("at last")
         assert web.fits()
+        web.page.keyboard.press("ArrowLeft")  # a move that is taken back is listed in another colour
+        at_ply(web, 5)
         web.shoot(f"chess-moves-{look['viewport']['width']}")
         accessible(web.page)
         web.page.click("#new")

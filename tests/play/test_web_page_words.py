@@ -117,7 +117,7 @@ def declared(offers: dict[str, Any]) -> set[str]:
     for game in offers["games"]:
         said |= {game["title"], game["start"], *game["players"]} | {each[1:].upper() for each in game["file_suffixes"]}
     for policy in offers["policies"]:
-        said.add(policy["label"])
+        said |= {policy["label"], policy["about"].removesuffix(".")}
         for option in policy["options"]:
             said |= {option["label"], option["help"], *(option["choices"] or ()), str(option["default"])}
     return said
@@ -215,3 +215,32 @@ def test_the_japanese_page_is_accessible_and_fits(browser: Any, web_address: str
         web.page.click("#new")
         web.shoot(f"japanese-new-{size}", full=False)
         accessible(web.page)
+
+
+@pytest.mark.thorough
+def test_strength_is_told_in_words_and_in_elo_where_it_is_rated(browser: Any, web_address: str) -> None:
+    """The server's own test gives it a file of ratings; this one adds what it would send then."""
+
+    def rate(route: Any) -> None:
+        offers = route.fetch().json()
+        for policy in offers["policies"]:
+            if policy["label"] in ("random", "slow"):
+                low = 1200.6 if policy["label"] == "slow" else None
+                policy["rating"] = {"elo": 1234.4, "low": low, "high": 1270, "games": 80}
+        route.fulfill(body=json.dumps(offers), content_type="application/json")
+
+    with tab(browser, web_address) as web:
+        web.page.route("**/api/offers", rate)
+        web.open("chess")
+        expect(web.page.locator("#far-player option", has_text="random")).to_have_text("random (Elo 1234)")
+        for label, elo in (
+            ("random", "Elo 1234 over 80 games"),
+            ("slow", "Elo 1234 (95 % interval 1201 to 1270) over"),
+        ):
+            web.page.select_option("#add", label=f"{label} (Elo 1234)")
+            column = web.page.locator(".column", has=web.page.locator("h3", has_text=re.compile(f"^{label}$")))
+            column.locator(".strength > summary").click()
+            expect(column.locator(".elo")).to_contain_text(elo)
+            about = "Plays a uniformly random legal move." if label == "random" else "A diffusion policy: it imagines"
+            expect(column.locator(".strength")).to_contain_text(about)
+        expect(web.page.locator(".column").first.locator(".elo")).to_be_empty()

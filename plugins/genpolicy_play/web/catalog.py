@@ -17,6 +17,7 @@ from genpolicy_play.web.editing import is_editable
 from genpolicy_play.web.positions import ReplayCache
 from genpolicy_play.web.requests import MAX_MOVES, MAX_NAME, MAX_TEXT, RequestError, quoted
 from genpolicy_play.web.settings import Settings
+from genpolicy_play.web.strength import Ratings
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class Offer:
     label: str
     policy: Policy = field(repr=False)
     settings: Settings = field(repr=False)
+    rating: Mapping[str, Any] | None = None
+    """``Ratings.of`` it, as it is set at first; None where it is not rated."""
 
     @property
     def game(self) -> Game[Any]:
@@ -42,6 +45,8 @@ class Offer:
             "game": self.game.spec,
             "kind": self.policy.kind,
             "dreams": self.policy.dreams,
+            "about": next(iter((self.policy.__doc__ or "").strip().splitlines()), "").replace("``", ""),
+            "rating": self.rating,
             "options": [setting.described() for setting in self.settings.all],
         }
 
@@ -53,10 +58,18 @@ class Catalog:
         games: In the page's order.
         policies: Loaded policies and their settings.
         notes: Sentences for the page, such as how to add a policy.
+        ratings: Elo of some of them; None where nobody was rated.
+
+    Raises:
+        ValueError: ratings of which none is of a policy here.
     """
 
     def __init__(
-        self, games: Sequence[Game[Any]], policies: Sequence[tuple[Policy, Settings]], notes: Sequence[str] = ()
+        self,
+        games: Sequence[Game[Any]],
+        policies: Sequence[tuple[Policy, Settings]],
+        notes: Sequence[str] = (),
+        ratings: Ratings | None = None,
     ) -> None:
         self.games: dict[str, ReplayCache] = {game.spec: ReplayCache(game) for game in games}
         self.policies: dict[str, Offer] = {}
@@ -65,7 +78,11 @@ class Catalog:
         for number, (policy, settings) in enumerate(policies, 1):
             seen = taken[policy.game.spec, policy.label] = taken.get((policy.game.spec, policy.label), 0) + 1
             label = policy.label + (f" ({seen})" if seen > 1 else "")
-            self.policies[f"p{number}"] = Offer(f"p{number}", label, policy, settings)
+            rating = None if ratings is None else ratings.of(policy.game.spec, settings.spec.text)
+            self.policies[f"p{number}"] = Offer(f"p{number}", label, policy, settings, rating)
+        if ratings is not None and all(offer.rating is None for offer in self.policies.values()):
+            here = ", ".join(offer.label for offer in self.policies.values())
+            raise ValueError(f"--ratings {ratings.path} rates {ratings.names} at {ratings.game}; here are {here}")
 
     def offer(self, name: str, game: Game[Any]) -> Offer:
         """The policy of an id.
@@ -111,7 +128,9 @@ def _game(game: Game[Any]) -> dict[str, Any]:
     }
 
 
-def make_catalog(specs: Sequence[str], game_specs: Sequence[str], device: str = "cpu") -> Catalog:
+def make_catalog(
+    specs: Sequence[str], game_specs: Sequence[str], device: str = "cpu", ratings: Path | None = None
+) -> Catalog:
     """Load the policies that a command line names.
 
     Args:
@@ -119,12 +138,15 @@ def make_catalog(specs: Sequence[str], game_specs: Sequence[str], device: str = 
             games.
         game_specs: Games to offer beside those of the policies' folders.
         device: Device of the networks.
+        ratings: A file of ratings, as ``Ratings`` reads it.
 
     Raises:
-        ValueError: a policy that plays any game and no game to play, or whatever ``load_policy`` refuses.
+        ValueError: ratings that cannot be read or are of nobody here, a policy that plays any game and no game to play,
+            or whatever ``load_policy`` refuses.
         LookupError: no such game or policy.
         EngineError: an engine does not start.
     """
+    rated = None if ratings is None else Ratings(ratings)
     games = {game.spec: game for game in map(registry.load_game, game_specs)}
     notes: list[str] = []
     missing: dict[str, str] = {}
@@ -158,11 +180,11 @@ def make_catalog(specs: Sequence[str], game_specs: Sequence[str], device: str = 
                 notes.append(str(error))  # nobody named it, so the others are offered without it
                 continue
             offered.append((policy, Settings(spec, policy, device)))
+        return Catalog(list(games.values()), offered, notes, rated)
     except BaseException:
         for policy, _ in offered:
             policy.close()
         raise
-    return Catalog(list(games.values()), offered, notes)
 
 
 def _games_of(spec: PolicySpec, games: Mapping[str, Game[Any]]) -> list[Game[Any]]:

@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 import webbrowser
+from pathlib import Path
 from typing import Any, NoReturn
 
 from genpolicy_common.arguments import add_device, say_device, settle_device
@@ -37,6 +38,12 @@ def add_parser(subparsers: Any) -> None:
         action="append",
         metavar="SPEC",
         help="a game to offer, and the game of policies without a folder, e.g. chess; repeatable",
+    )
+    parser.add_argument(
+        "--ratings",
+        type=Path,
+        metavar="FILE",
+        help="show the policies' Elo: what genpolicy tournament --json FILE or genpolicy ratings --json FILE wrote",
     )
     parser.add_argument("--host", default=DEFAULT_HOST, help=f"address to listen on; default {DEFAULT_HOST}")
     parser.add_argument(
@@ -88,7 +95,7 @@ def _serve(bound: socket.socket, arguments: argparse.Namespace) -> NoReturn:
     from genpolicy.shipped import shipped_policies
 
     settle_device(arguments, arguments.policy or shipped_policies())
-    catalog = make_catalog(arguments.policy or [], arguments.game or [], arguments.device)
+    catalog = make_catalog(arguments.policy or [], arguments.game or [], arguments.device, arguments.ratings)
     try:
         for offer in catalog.policies.values():
             warm_up(offer)

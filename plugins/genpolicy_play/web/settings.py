@@ -125,7 +125,7 @@ class Settings:
     """
 
     def __init__(self, spec: PolicySpec, base: Policy, device: str) -> None:
-        self._spec, self._base, self._device = spec, base, device
+        self.spec, self._base, self._device = spec, base, device
         self.timing = Timing()
         self._made: OrderedDict[tuple[tuple[str, Any], ...], Policy] = OrderedDict()
         options = {option.name: option for option in options_of("policies", spec.kind, spec)}
@@ -178,7 +178,7 @@ class Settings:
 
     def _make(self, chosen: dict[str, Any]) -> Policy:
         if self._loads_again:
-            return load_policy(self._spec.text, **{"game": self._base.game, "device": self._device, **chosen})
+            return load_policy(self.spec.text, **{"game": self._base.game, "device": self._device, **chosen})
         simulations = int(chosen.pop("simulations", 0)) if self.takes_search else 0
         policy = self._base.with_options(**chosen) if chosen else self._base
         return search_over(policy, simulations) if simulations else policy

@@ -185,6 +185,7 @@ export class Column {
     this.saver = tool(t("column.save"), t("column.save-hint"), () => this.#save(), { hidden: true });
     this.gif = tool(t("column.gif"), t("column.gif-hint"), () => this.#animate(), { hidden: true });
     this.strength = el("details", { class: "strength" }, el("summary", { text: t("column.strength") }),
+      el("p", { class: "hint", lang: "en", text: policy.about }), el("p", { class: "hint elo", text: eloWords(policy.rating) }),
       el("p", { class: "hint", text: t("column.strength-when") }),
       optionFields(policy, this.page.options(), this.page.setOption));
     this.body = el("div", { class: "body", hidden: true }, value, this.steprow, line, futures,
@@ -352,6 +353,13 @@ export class Column {
   #playLabel() {
     this.player.textContent = this.playing ? "❚❚" : "▶";
   }
+}
+
+/** A policy's Elo with its interval, in words; "" where it was not rated. */
+function eloWords(rating) {
+  if (!rating) return "";
+  const [elo, low, high] = [rating.elo, rating.low, rating.high].map((each) => (each === null ? null : Math.round(each)));
+  return t(low === null || high === null ? "column.elo" : "column.elo-interval", { elo, low, high, games: rating.games });
 }
 
 /** How many moves of an imagined line are legal, in words. */

@@ -1,6 +1,7 @@
 /** The columns beside the board: which policies are looked into, and whose plan lies over the board. */
 
 import { Column } from "./column.js";
+import { ratedName } from "./dialogs.js";
 import { byId, el } from "./dom.js";
 import { whence } from "./line.js";
 import { moveName } from "./moves.js";
@@ -58,7 +59,7 @@ export class Columns {
     }
     const free = this.page.offers.policies.filter((policy) => policy.game === this.state.game && !watched.includes(policy.id));
     byId("add").replaceChildren(el("option", { value: "", text: t(free.length ? "compare.another" : "compare.all") }),
-      ...free.map((policy) => el("option", { value: policy.id, text: policy.label })));
+      ...free.map((policy) => el("option", { value: policy.id, text: ratedName(policy) })));
     byId("add").disabled = !free.length;
     byId("look").disabled = !watched.length || Boolean(this.page.position?.outcome);
   }

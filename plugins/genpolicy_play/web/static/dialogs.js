@@ -142,11 +142,14 @@ async function textOf(file) {
   }
 }
 
+/** A policy's name, with its Elo where it has one. */
+export const ratedName = ({ label, rating }) => (rating ? t("rated", { policy: label, elo: Math.round(rating.elo) }) : label);
+
 /** Fill a select with a person and the policies of a game. */
 export function fillPlayers(select, offers, game, chosen) {
   const policies = offers.policies.filter((policy) => policy.game === game);
   select.replaceChildren(el("option", { value: HUMAN, text: t("you") }),
-    ...policies.map((policy) => el("option", { value: policy.id, text: policy.label })));
+    ...policies.map((policy) => el("option", { value: policy.id, text: ratedName(policy) })));
   select.value = chosen;
   if (!select.value) select.value = HUMAN;
 }
