@@ -13,7 +13,7 @@ FENCED = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
 RULE = re.compile(r" *\|[\s:|-]*-[\s:|-]*\| *")
 """The line below the head of a table."""
 JOINED = re.compile(r"\S {2,}\S|[.;:)`] - [A-Z`*a-z]|[.;:] \d\. [A-Z*]|(?<!\d)[.:)`]( |\n)\*\*[A-Z][^*]*[.:]\*\*")
-"""What joined lines leave behind: spaces of a blank line or of an indentation; an item or a run-in heading in a line."""
+"""What joined lines leave: spaces of a blank line or of an indentation; an item or a run-in heading in a line."""
 
 
 def broken(text: str) -> list[str]:
