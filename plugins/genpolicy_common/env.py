@@ -42,16 +42,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def environment() -> dict[str, str | int]:
     """What is installed, by name; no path of a user's folder is in it, and of the environment only ``VARIABLES``."""
-    import torch
-
     facts: dict[str, str | int] = {
         "genpolicy": f"{genpolicy.__version__} {commit() or ''}".strip(),
         "python": f"{platform.python_version()} ({sys.implementation.name})",
         "system": f"{platform.system()} {platform.release()}",
         "processor": processor(),
         "cores": num_cores(),
-        "threads of torch": torch.get_num_threads(),
-        "accelerator": _accelerator(),
+        **_of_torch(),
     }
     facts |= {name: _version(name) for name in PACKAGES}
     facts |= {name: "found" if _has(name) else "not found" for name in PROGRAMS}
@@ -69,12 +66,17 @@ def processor() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def _accelerator() -> str:
-    import torch
-
+def _of_torch() -> dict[str, str | int]:
+    """Threads and accelerator, or why torch cannot be imported: a report may be about just that."""
+    try:
+        import torch
+    except (ImportError, OSError) as error:
+        return {"import of torch": str(error)}
     if torch.cuda.is_available():
-        return torch.cuda.get_device_name(0)
-    return "mps" if torch.backends.mps.is_available() else "none"
+        accelerator = torch.cuda.get_device_name(0)
+    else:
+        accelerator = "mps" if torch.backends.mps.is_available() else "none"
+    return {"threads of torch": torch.get_num_threads(), "accelerator": accelerator}
 
 
 def _version(package: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,3 +26,11 @@ def test_it_says_what_runs_here(
     assert facts["python"] in printed
     assert "hf_secret" not in printed + str(facts)
     assert str(Path.home()) not in printed + str(facts)
+
+
+def test_a_torch_that_cannot_be_imported_is_what_it_reports(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert main(["env"]) == 0
+    assert "import of torch" in capsys.readouterr().out
