@@ -56,6 +56,6 @@ def refuse_chance(game: Game[Any], who: str) -> None:
     """
     if game.has_chance:
         raise ValueError(
-            f"{who} does not know chance, and {game.spec!r} has some; search it with a policy such as "
-            "mcts:rollout?simulations=400 (or mcts:FOLDER of one with a value), or take the game's own oracle"
+            f"{who} does not support chance, which {game.spec!r} has; search it with a policy such as "
+            "mcts:rollout?simulations=400 (or mcts:FOLDER of one with a value), or use the game's own oracle"
         )

@@ -200,7 +200,7 @@ def _refuse_empty(arguments: Sequence[str]) -> None:
         option = argument.removesuffix("=") if argument.startswith("--") and argument.endswith("=") else before
         if argument == "" or option != before:
             at = f"{option} was given an empty value" if option.startswith("-") else "an argument is empty"
-            raise ValueError(f"{at}; is a variable of the shell unset?")
+            raise ValueError(f"{at}; is a shell variable unset?")
 
 
 def check_outputs(parsed: argparse.Namespace) -> None:

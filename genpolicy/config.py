@@ -246,7 +246,7 @@ def check_yaml(text: str, max_nodes: int = MAX_NODES, max_text: int = MAX_TEXT) 
             line = f"line {event.start_mark.line + 1}:"
             if isinstance(event, yaml.AliasEvent):
                 if event.anchor in (anchor for anchor, _ in is_open):
-                    raise ValueError(f"{line} alias {event.anchor!r} stands for itself")
+                    raise ValueError(f"{line} alias {event.anchor!r} refers to itself")
                 num_nodes += sizes.get(event.anchor, 1)
             elif isinstance(event, yaml.CollectionEndEvent):
                 anchor, before = is_open.pop()

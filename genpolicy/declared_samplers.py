@@ -27,7 +27,9 @@ _DRAWN = Option(
 _LIKELIEST = replace(_DRAWN, default=0.0)
 _SCORE = Option("score", str, "log_prob", choices=SCORES, help="which tokens are filled in first")
 _COMMIT = Option(COMMIT, bool, False, help="keep what has been filled in")
-_NOISE = Option("noise", float, 0.0, low=0.0, usual_high=10.0, help="chance in the order in which tokens are filled in")
+_NOISE = Option(
+    "noise", float, 0.0, low=0.0, usual_high=10.0, help="randomness in the order in which tokens are filled in"
+)
 
 ANCESTRAL = (_DRAWN,)
 ONE_CALL = (_SCORE, _LIKELIEST)
@@ -43,7 +45,7 @@ STOCHASTIC = (*EASY_FIRST[:-1], replace(_NOISE, default=0.5))
 A0_LAST = EASY_FIRST
 BY_PLY = (_SCORE, _LIKELIEST)
 REMASKING = (
-    Option("eta", float, 0.1, low=0.0, high=1.0, help="share of tokens that are masked again", label="eta"),
+    Option("eta", float, 0.1, low=0.0, high=1.0, help="share of tokens to remask", label="eta"),
     Option("sigma", str, "cap", choices=SIGMAS, help="how that share depends on the step"),
     _DRAWN,
 )

@@ -33,7 +33,7 @@ OPTIONS = (
         1.0,
         low=0.01,
         usual_high=10.0,
-        help="divides the logits of the moves; the probabilities grow more even above 1",
+        help="divides the move logits; above 1 probabilities become more even",
         basic=True,
     ),
 )
@@ -108,7 +108,7 @@ class LeelaNetwork:
 
 
 class LeelaPolicy(Policy):
-    """Plays the move that a network of Leela Chess Zero finds likeliest; ``mcts:leela:FILE.onnx`` searches with it.
+    """Plays the likeliest move of a Leela Chess Zero network; ``mcts:leela:FILE.onnx`` searches with it.
 
     ``Decision.policy`` is the softmax of the legal moves' logits, ``value`` the probability of a win minus that of a
     loss. Stats: ``plies_left`` where the network has it.

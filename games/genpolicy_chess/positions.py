@@ -65,7 +65,9 @@ def read_positions(path: Path, on_bad: OnBad | None) -> Iterator[Position]:
         else:
             yield replace(position, where=where, split=split)
     if count == 0:
-        raise SourceError(f"{path}: holds no position; expected a FEN or EPD a line, or rows with a position each")
+        raise SourceError(
+            f"{path}: holds no position; expected one FEN or EPD per line, or rows with one position each"
+        )
 
 
 def split_of(path: Path) -> str | None:
@@ -149,7 +151,7 @@ def table_position(row: Row) -> Position:
     if moves is None:
         moves = ""
     if not isinstance(moves, str):
-        raise ValueError(f"line must be UCI moves with blanks between them, got {moves!r}")
+        raise ValueError(f"line must be UCI moves separated by spaces, got {moves!r}")
     line = play_line(board, moves.split())
     cp, mate, ply, game = (_known(row.get(name)) for name in ("cp", "mate", "ply", "game"))
     score = f"mate:{_whole('mate', mate)}" if mate is not None else None

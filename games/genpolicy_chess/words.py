@@ -27,7 +27,7 @@ JAPANESE = {
     "White has no king": "白のキングがありません",
     "Black has no king": "黒のキングがありません",
     "a side has more than one king": "キングが二つ以上あります",
-    "a castling right without its king and rook at home": "元の位置にないキングかルークのキャスリングが「可」です",
+    "a castling right without its king and rook at home": "キングかルークが元の位置になく、キャスリング不可です",
     "the side that is not to move is in check": "手番でない側にチェックがかかっています",
     "the board is empty": "盤面に駒がありません",
     **{f"white {name}": f"白の{piece}" for name, piece in _PIECES.items()},

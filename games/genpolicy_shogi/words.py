@@ -20,7 +20,7 @@ JAPANESE = {
     "empty": "空き",
     "to move": "手番",
     "a side has more than one king": "玉が二枚以上あります",
-    "there is no king (a mate problem may lack one, not both)": "玉がありません（詰将棋では片方だけ省けます）",
+    "there is no king (a mate problem may lack one, not both)": "玉がありません（詰将棋では一方の玉だけ省略できます）",
     "the kings stand next to each other": "玉どうしが隣り合っています",
     **dict(zip("abcdefghi", "一二三四五六七八九", strict=True)),  # the ranks
     **{f"black {name}": f"先手の{kanji}" for name, kanji in _PIECES.items()},

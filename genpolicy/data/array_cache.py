@@ -119,7 +119,7 @@ def _is_whole(folder: Path) -> bool:
             if _checksum(folder / f"{name}.bin") != facts["crc32"]:
                 raise ValueError(f"{name}.bin differs from what was written")
     except (OSError, ValueError, KeyError, TypeError) as error:
-        _log.warning("%s: damaged cache of windows (%s); it is rebuilt", folder, error)
+        _log.warning("%s: damaged window cache (%s); rebuilding it", folder, error)
         shutil.rmtree(folder, ignore_errors=True)
         return False
     return True
@@ -164,7 +164,7 @@ def _writable(homes: list[Path]) -> Path:
             if pid.isdigit() and not _alive(int(pid)):
                 shutil.rmtree(left, ignore_errors=True)
         return home
-    raise DatasetError(f"no folder for the cache of windows can be written to: {', '.join(refused)}; set cache_dir")
+    raise DatasetError(f"no folder for the window cache can be written to: {', '.join(refused)}; set cache_dir")
 
 
 def _alive(pid: int) -> bool:

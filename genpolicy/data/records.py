@@ -380,7 +380,7 @@ def _union(parts: Sequence[Dataset]) -> Dataset:
     for part in parts:
         if (other := seen.setdefault(part.checksum, part)) is not part:
             raise DatasetError(
-                f"{other.folder} and {part.folder} hold the same records (checksum {part.checksum[:12]}); name one"
+                f"{other.folder} and {part.folder} hold the same records (checksum {part.checksum[:12]}); list only one"
             )
         for what, here, there in (
             ("game", part.game_spec, first.game_spec),

@@ -223,7 +223,7 @@ class Updates:
         if self.stream.num_records != self.num_records:
             raise TrainingError(
                 f"{self._name} said num_records={self.num_records} when training began and says "
-                f"{self.stream.num_records} after update {update}; a stream that grows says None"
+                f"{self.stream.num_records} after update {update}; a stream that grows must say None"
             )
         sizes, expected = [len(part) for part in parts], [self._share.part_size] * self._share.accumulate
         if sizes != expected:

@@ -265,7 +265,7 @@ class PlayedLine:
                 self.states.append(game.play(self.states[-1], move))
                 self.moves.append(move)
         except ValueError as error:
-            raise DatasetError(f"{record.where}: {error}; label the data set again or take the record out") from error
+            raise DatasetError(f"{record.where}: {error}; label the data set again or remove the record") from error
         self.players = [game.player(self.states[0])]
         # A line that stops where nothing can be played has ended, whatever the record's ``ended`` is.
         stopped = len(record.line) < num_moves

@@ -213,7 +213,9 @@ def _symmetries(cache: WindowCache, game: Game[Any]) -> tuple[NDArray[np.int64],
     stored = cache.array("symmetries")
     which, places = stored[:, 0, 0], stored[:, :, 1:]
     if len(which) == 1:
-        raise ConfigError(f"augment: game {game.spec!r} has no symmetry that its tokens can show; set augment=false")
+        raise ConfigError(
+            f"augment: game {game.spec!r} has no symmetry that its tokens can represent; set augment=false"
+        )
     identity, mirrored = np.arange(len(game.moves)), game.moves.mirrored
     absolute = [identity if index < 0 else game.symmetries[index].moves for index in which]
     # Player 1 sees move m as mirrored[m], and mirrored is its own inverse.

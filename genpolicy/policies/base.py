@@ -417,7 +417,7 @@ def resolve_game(game: Game[Any] | str | None, spelling: str) -> Game[Any]:
         ValueError: none was given.
     """
     if game is None:
-        raise ValueError(f"policy {spelling!r} plays any game: say which (--game NAME, or game=...)")
+        raise ValueError(f"policy {spelling!r} works for any game: name one (--game NAME, or game=...)")
     return registry.load_game(game) if isinstance(game, str) else game
 
 
@@ -429,7 +429,7 @@ def legal_probabilities(legal: NDArray[np.int64], scores: NDArray[np.floating[An
     """
     highest = np.max(scores)
     if not np.isfinite(highest):
-        raise ValueError(f"the policy cannot decide: its score of a move is not a number ({highest}); it has diverged")
+        raise ValueError(f"the policy cannot decide: a move's score is not a number ({highest}); it has diverged")
     weights = np.exp(scores.astype(np.float64) - highest)
     weights /= weights.sum()
     return {int(move): float(weight) for move, weight in zip(legal, weights, strict=True)}

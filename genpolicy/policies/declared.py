@@ -17,7 +17,9 @@ from genpolicy.options import Declaration, Option, PolicySpec, options_of, with_
 SEED = Option("seed", int, 0, usual_low=0, usual_high=2**31 - 1, help="same seed, same game", label="Seed", hidden=True)
 SEED_AND_BATCH = (
     SEED,
-    Option("batch_size", int, 64, low=1, usual_high=4096, help="most positions in one network call", hidden=True),
+    Option(
+        "batch_size", int, 64, low=1, usual_high=4096, help="maximum number of positions per network call", hidden=True
+    ),
 )
 NETWORK = (
     *SEED_AND_BATCH,
@@ -29,7 +31,7 @@ STEPS = Option(
     20,
     low=1,
     usual_high=1000,
-    help="denoising steps, each a network call; fewer are faster and weaker",
+    help="denoising steps, each a network call; fewer is faster and weaker",
     label="Steps",
     basic=True,
     forwarded=True,
@@ -39,7 +41,7 @@ TEMPERATURE = Option(
     float,
     low=0,
     usual_high=10,
-    help="0 plays the likeliest move, more plays more varied and weaker",
+    help="0 plays the likeliest move; higher is more varied and weaker",
     label="Temperature",
     basic=True,
 )
@@ -56,7 +58,7 @@ SEARCH = (
         basic=True,
     ),
     Option("depth", int, 1, low=1, usual_high=8, help="imagined boards of each candidate's line"),
-    Option("weight", float, 32.0, low=0, usual_high=1000, help="of a line's win probability against the policy"),
+    Option("weight", float, 32.0, low=0, usual_high=1000, help="weight of a line's win probability against the policy"),
 )
 """Of a search in the imagination."""
 

@@ -183,7 +183,7 @@ class DiffusionLearner(NetworkLearner):
 
 
 class DiffusionPolicy(NetworkPolicy):
-    """A diffusion policy: it imagines the future by a sampler and plays its first action.
+    """Imagines the future with a sampler and plays its first action.
 
     Args:
         learner: Holds the weights and the process.

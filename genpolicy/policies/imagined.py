@@ -168,7 +168,7 @@ class Imagination(Roots):
                 f"{way_out} and horizon 2 or more"
             )
         if not learner.game.alternates:
-            raise ConfigError(f"imagined boards need players that alternate; those of {learner.game.spec!r} do not")
+            raise ConfigError(f"imagined boards need alternating players, which {learner.game.spec!r} does not have")
         super().__init__(learner)
         self._value, self._state = value.start, slice(state.start, state.stop)
 

@@ -108,7 +108,7 @@ def load_latest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
             damaged.append(str(error))
             say(f"{error}; trying the checkpoint before it")
     if damaged:
-        raise CheckpointError(f"{folder}: no checkpoint is whole ({'; '.join(damaged)}); start anew without --resume")
+        raise CheckpointError(f"{folder}: no intact checkpoint ({'; '.join(damaged)}); start over without --resume")
     return None
 
 
@@ -174,7 +174,7 @@ def forbid_differences(saved: Mapping[str, Any], current: Mapping[str, Any], whe
     if differences:
         raise CheckpointError(
             f"{where}: the checkpoint belongs to another run: {'; '.join(differences)}. Give the same configuration, "
-            "or start a new run in another folder (init_from takes over the weights alone)"
+            "or start a new run in another folder (init_from copies only the weights)"
         )
 
 

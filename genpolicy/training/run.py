@@ -300,7 +300,7 @@ class Run:
         if len(streams) != self.num_processes:
             raise CheckpointError(
                 f"{checkpoint.folder}: holds the streams of {len(streams)} processes, and this run has "
-                f"{self.num_processes}; resume with as many processes"
+                f"{self.num_processes}; resume with the same number"
             )
         self.updates.stream.load_state_dict(streams[self.process])
 

@@ -33,11 +33,11 @@ OPTIONS = (
         low=1,
         usual_low=100,
         usual_high=200_000,
-        help="positions looked at; fewer are faster and weaker",
+        help="positions searched; fewer is faster and weaker",
         basic=True,
     ),
-    Option("depth", int, low=1, usual_high=20, help="plies looked ahead", basic=True),
-    Option("movetime_ms", float, low=1, usual_high=20_000, help="time of a move", label="Milliseconds", hidden=True),
+    Option("depth", int, low=1, usual_high=20, help="search depth in plies", basic=True),
+    Option("movetime_ms", float, low=1, usual_high=20_000, help="time per move", label="Milliseconds", hidden=True),
     Option(
         "quiescence",
         int,
@@ -48,10 +48,8 @@ OPTIONS = (
         hidden=True,
     ),
     Option("prior", str, help="policy whose probabilities order the moves", fixed=True, hidden=True),
-    Option(
-        "prior_depth", int, 2, low=1, help="plies to go at which the prior is asked, or more", fixed=True, hidden=True
-    ),
-    Option("evaluator", str, help="policy whose values are those of leaves", fixed=True, hidden=True),
+    Option("prior_depth", int, 2, low=1, help="remaining depth from which the prior is used", fixed=True, hidden=True),
+    Option("evaluator", str, help="policy that evaluates the leaves", fixed=True, hidden=True),
     Option("comparator", str, help="policy that says which of two leaves is better", fixed=True, hidden=True),
     declared.SEED,
 )
@@ -309,9 +307,7 @@ def _prior(policy: Policy, control: Control) -> Evaluator:
         priors: list[Prior] = []
         for decision in decide_with(policy, states, control):
             if decision.policy is None:
-                raise ValueError(
-                    f"prior: policy {policy.label!r} gives no probabilities of its moves; take another one"
-                )
+                raise ValueError(f"prior: policy {policy.label!r} gives no move probabilities; use another one")
             priors.append(decision.policy)
         return priors, [0.0] * len(priors)
 
@@ -326,7 +322,7 @@ def _evaluator(policy: Policy, control: Control) -> Evaluator:
         for decision in decide_with(policy, states, control):
             if decision.value is None:
                 raise ValueError(
-                    f"evaluator: policy {policy.label!r} gives no value (S-V and SA-V do); take another one"
+                    f"evaluator: policy {policy.label!r} gives no value (S-V and SA-V do); use another one"
                 )
             values.append(decision.value)
         return [None] * len(values), values
@@ -337,5 +333,5 @@ def _evaluator(policy: Policy, control: Control) -> Evaluator:
 def _comparator(policy: Policy) -> Comparator:
     comparator = policy.comparator()
     if comparator is None:
-        raise ValueError(f"comparator: policy {policy.label!r} cannot tell which of two positions is better")
+        raise ValueError(f"comparator: policy {policy.label!r} cannot compare positions")
     return comparator

@@ -128,10 +128,10 @@ class AlphaBeta:
         refuse_chance(game, "alpha-beta")
         if not game.alternates:
             raise ValueError(
-                f"alpha-beta needs players that alternate, and those of {game.spec!r} do not; take mcts:rollout"
+                f"alpha-beta needs alternating players, which {game.spec!r} does not have; use mcts:rollout"
             )
         if evaluator is not None and comparator is not None:
-            raise ValueError("leaves are valued by an evaluator or told apart by a comparator, not both")
+            raise ValueError("give an evaluator or a comparator for the leaves, not both")
         self.game, self.depth, self.nodes, self.movetime_ms = game, depth, nodes, movetime_ms
         hints, nothing = game.hints or Hints(), Hints[Any]()
         self._value: Callable[[Any], float] = (hints if "evaluate" in hints.gives else nothing).evaluate

@@ -265,11 +265,11 @@ def _openings(arguments: argparse.Namespace, game: Game[Any]) -> list[Opening]:
         )
     book = read_book(game, arguments.openings, arguments.opening_plies)
     for text in book.bad[:MAX_SHOWN]:
-        _say(f"opening left out: {text}")
+        _say(f"opening skipped: {text}")
     if len(book.bad) > MAX_SHOWN:
-        _say(f"opening left out: {len(book.bad) - MAX_SHOWN} more")
+        _say(f"opening skipped: {len(book.bad) - MAX_SHOWN} more")
     if book.num_repeated:
-        _say(f"{book.num_repeated} openings reach the position of another one and are left out")
+        _say(f"{book.num_repeated} openings reach another opening's position and are skipped")
     return draw_from_book(
         book, arguments.rounds, arguments.seed, reuse=arguments.reuse_openings, path=arguments.openings
     )

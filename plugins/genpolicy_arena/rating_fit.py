@@ -73,7 +73,7 @@ class Tally:
 
     def __init__(self, games: Sequence[RatedGame], names: Sequence[str] | None = None) -> None:
         if not games:
-            raise ValueError("no finished game to rate; games without a result are left out")
+            raise ValueError("no finished game to rate; games without a result are skipped")
         counts: Counter[tuple[str, str, float]] = Counter((game.first, game.second, game.result) for game in games)
         players = sorted({name for first, second, _ in counts for name in (first, second)})
         self.names = list(names) if names is not None else players

@@ -176,7 +176,7 @@ class TournamentFolder:
                 lines.append((GameResult.from_dict(row), size))
             except (ValueError, KeyError, TypeError) as error:
                 raise ValueError(
-                    f"{self.path}:{number}: damaged ({error}); take the line out, and the same command writes it or "
+                    f"{self.path}:{number}: damaged ({error}); remove the line; the same command writes it or "
                     "plays it again"
                 ) from error
         if len(whole) < len(data):

@@ -69,8 +69,8 @@ def add_cluster(parser: Any) -> None:
         "--cluster",
         type=_address,
         metavar="ADDRESS",
-        help="run on the workers of a cluster: its address, or local for one of this machine (default: processes of "
-        "this command); --parallel is then the number of workers",
+        help="run on a cluster: its address, or local to start one on this machine (default: processes of this "
+        "command); --parallel is then the number of workers",
     )
 
 
@@ -85,7 +85,7 @@ def add_device(parser: Any) -> None:
     parser.add_argument(
         "--device",
         default=AUTO,
-        help="where networks run: auto (default; a CUDA GPU where there is one, else the CPU), cpu, cuda, cuda:1, mps",
+        help="device for networks: auto (default: a CUDA GPU if there is one, else the CPU), cpu, cuda, cuda:1, mps",
     )
 
 

@@ -179,7 +179,7 @@ class Cluster(ABC):
             timeout_s: How long to wait for the first; None waits until there is one.
 
         Raises:
-            ClusterError: a worker has other versions, or no worker has begun for two minutes though there is room.
+            ClusterError: a worker has other versions, or no worker has started for two minutes though there is room.
         """
         limit = time.monotonic() + (float("inf") if timeout_s is None else timeout_s)
         came = False
@@ -282,7 +282,7 @@ class Cluster(ABC):
                 yield worker, Lost(why)
             elif now - max(worker.begun, self._accompanied) > PATIENCE_S:
                 raise ClusterError(
-                    f"no worker has begun for {PATIENCE_S:.0f} s; is the cluster full, or can its machines not reach "
+                    f"no worker has started for {PATIENCE_S:.0f} s; is the cluster full, or can its machines not reach "
                     f"{':'.join(map(str, self._listener.getsockname()[:2]))}?"
                 )
         for worker in list(self._by_pipe.values()):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 GAMES = Command("list the installed games", "genpolicy_common.commands:add_games", "extend")
 POLICIES = Command("list the installed policies and their syntax", "genpolicy_common.commands:add_policies", "extend")
-PERFT = Command("count the positions a game reaches in so many moves", "genpolicy_common.commands:add_perft", "extend")
+PERFT = Command("count the positions a game reaches in N moves", "genpolicy_common.commands:add_perft", "extend")
 TRAIN = Command("train a policy from a configuration", "genpolicy_common.train:add_parser", "train")
 
 
@@ -138,7 +138,7 @@ def add_perft(subparsers: Any) -> None:
     parser.add_argument("--game", required=True, metavar="SPEC", help="e.g. chess or connect:rows=3,cols=3,k=3")
     parser.add_argument("--depth", type=int, required=True, metavar="N", help="moves to look ahead, at least 1")
     parser.add_argument("--position", metavar="TEXT", help="first position; default: the initial one")
-    parser.add_argument("--divide", action="store_true", help="the count below each first move")
+    parser.add_argument("--divide", action="store_true", help="also print the count for each first move")
     add_json(parser, "the counts")
     parser.set_defaults(run=_perft)
 

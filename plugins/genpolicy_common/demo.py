@@ -47,7 +47,7 @@ def add_parser(subparsers: Any) -> None:
         "Running it again trains anew.",
     )
     parser.add_argument("settings", nargs="*", metavar="key=value", help="settings of every training run")
-    parser.add_argument("--game", default="chess", metavar="NAME", help="whose demo; default chess")
+    parser.add_argument("--game", default="chess", metavar="NAME", help="game of the demo; default chess")
     parser.add_argument("--out", metavar="FOLDER", help="folder (default: runs/demo, or what the game's demo names)")
     parser.add_argument("--plan", action="store_true", help="print the command lines and stop")
     parser.set_defaults(run=_run)

@@ -101,7 +101,7 @@ def _labelled(
         best = record.best_moves(game)
         value = _value(record, scale)
     except ValueError as error:
-        raise DatasetError(f"{where}: {error}; label the data set again or take the record out") from error
+        raise DatasetError(f"{where}: {error}; label the data set again or remove the record") from error
     if line[0] not in legal or not legal.issuperset(valued):
         raise DatasetError(f"{where}: {record.moves[0]!r} or a move it values is illegal in {record.state!r}")
     cluster = record.game_id if record.game_id is not None else f"record {row}"

@@ -24,7 +24,7 @@ def add_parser(subparsers: Any) -> None:
         description="Write a Python package with a complete small game, its test, its configurations and a demo, to be "
         "changed into your own.",
     )
-    parser.add_argument("name", metavar="NAME", help="name of the game: small letters, digits and _")
+    parser.add_argument("name", metavar="NAME", help="name of the game: lower-case letters, digits and _")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="a new folder (default: ./genpolicy-NAME)")
     parser.set_defaults(run=_run)
 
@@ -50,7 +50,7 @@ def write(name: str, out: Path) -> None:
         ValueError: the name cannot be a module's or is a game's already, or the folder is not empty.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
-        raise ValueError(f"{name!r} cannot be a game's name: write small letters, digits and _, a letter first")
+        raise ValueError(f"{name!r} cannot be a game's name: write lower-case letters, digits and _, a letter first")
     if name in registry.available("games"):
         raise ValueError(f"there is a game {name!r} already ({registry.origin('games', name)}); take another name")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):

@@ -13,12 +13,12 @@ Train a policy from a configuration. Keys are set by defaults, then --config fil
 
   genpolicy train --config run.yaml trainer.max_minutes=5 optim.lr=1e-3 --out runs/mine
 
-The last line of stdout is the folder of the saved policy. An interrupted run is resumed by
+The last line of stdout is the folder of the saved policy. To resume an interrupted run:
 
   genpolicy train --resume --out runs/mine
 
-and ends with the same weights as if nothing had happened (on the CPU, to the bit; a budget in minutes, whose learning
-rate follows the clock, is the exception)."""
+It ends with the same weights as an uninterrupted run (bit-identical on the CPU, except with a budget in minutes, whose
+learning rate follows the clock)."""
 
 
 def add_parser(subparsers: Any) -> None:

@@ -198,9 +198,7 @@ class EngineOracle(Oracle):
         if horizon < 1:
             raise ValueError(f"horizon must be at least 1, got {horizon}")
         if self._num_valued is not None and not move_values:
-            raise ValueError(
-                f"multipv={self._num_valued} is for the values of moves: add --move-values, or take it out"
-            )
+            raise ValueError(f"multipv={self._num_valued} is for move values: add --move-values, or remove it")
         return self._pool.run(
             None if block is None else [self._searches(task, horizon, move_values) for task in block]
             for block in blocks
@@ -326,7 +324,7 @@ def find_engine(name: str) -> str:
     if found is None:
         raise EngineError(
             f"engine {name!r} not found in PATH, {', '.join(MORE_FOLDERS)}; install it (Debian, Ubuntu: "
-            f"apt install {name}) or give its path in place of its name, e.g. /path/to/{name}"
+            f"apt install {name}) or give its path instead of its name, e.g. /path/to/{name}"
         )
     return found
 

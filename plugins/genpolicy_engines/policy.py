@@ -18,17 +18,17 @@ LIMITS = (
         int,
         low=1,
         usual_high=10_000_000,
-        help="positions looked at; fewer are faster and weaker",
+        help="positions searched; fewer is faster and weaker",
         basic=True,
         fixed=True,
     ),
-    Option("depth", int, low=1, usual_high=40, help="plies looked ahead", basic=True, fixed=True),
+    Option("depth", int, low=1, usual_high=40, help="search depth in plies", basic=True, fixed=True),
     Option(
         "movetime_ms",
         int,
         low=1,
         usual_high=20_000,
-        help="time of a move",
+        help="time per move",
         label="Milliseconds",
         basic=True,
         fixed=True,
@@ -38,7 +38,7 @@ LIMITS = (
 
 
 class EnginePolicy(OraclePolicy):
-    """Plays an engine's best move, over UCI or USI as the game asks.
+    """Plays an engine's best move, over UCI or USI depending on the game.
 
     Spelled ``engine:stockfish?nodes=1000`` or ``engine:/path/to/engine?movetime_ms=100``; what is not an option of
     ``EngineOracle`` goes to the engine by its own name: ``engine:stockfish?nodes=1000&Skill Level=5`` (or

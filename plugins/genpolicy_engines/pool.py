@@ -313,7 +313,7 @@ class EnginePool:
     def _restart(self, slot: _Slot, error: EngineDiedError, *, idle: bool) -> None:
         slot.num_idle_deaths += idle
         if idle and (not self._started or slot.num_idle_deaths >= MAX_ATTEMPTS):
-            raise EngineError(f"{error}; is it an engine, and do its files lie where it looks for them?") from error
+            raise EngineError(f"{error}; is it an engine, and can it find its files?") from error
         self.num_restarts += 1
         self._replace(slot)
         if idle and self._attempts == 1:

@@ -202,7 +202,7 @@ def accuracy_report(rows: Sequence[Accuracy], positions: Sequence[LabelledPositi
     if games == len(positions):
         whence = f"{games} positions, no two known to be of one game; intervals: 95 %, bootstrap by position."
     report.notes = [
-        f"{whence} Legal moves only, but for the raw columns.",
+        f"{whence} Legal moves only, except in the raw columns.",
         "x random: any best move, over what a random legal move is expected to reach on the same positions.",
     ]
     return report

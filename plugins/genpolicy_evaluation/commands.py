@@ -29,17 +29,16 @@ def add_parser(subparsers: Any) -> None:
     measures = parser.add_subparsers(title="measures", metavar="MEASURE", required=True)
     accuracy = measures.add_parser("accuracy", help="how often the oracle's move is played")
     add_data_arguments(accuracy)
-    accuracy.add_argument("--no-raw", action="store_true", help="leave out the run without the legal mask")
+    accuracy.add_argument("--no-raw", action="store_true", help="skip the run without the legal mask")
     accuracy.set_defaults(run=run_accuracy)
     futures = measures.add_parser("futures", help="how good the imagined line is, step by step")
     add_data_arguments(futures)
     futures.add_argument(
         "--oracle",
         metavar="NAME",
-        help="oracle that judges imagined positions, e.g. solver or stockfish?nodes=2000; "
-        "without it the labelled line does",
+        help="oracle that judges imagined positions, e.g. solver or stockfish?nodes=2000; default: the labelled line",
     )
-    futures.add_argument("--plot", type=Path, metavar="FILE", help="draw it to a .png, .svg or .pdf")
+    futures.add_argument("--plot", type=Path, metavar="FILE", help="plot to a .png, .svg or .pdf file")
     futures.set_defaults(run=run_futures)
     add_boards_parser(measures)
     add_puzzles_parser(measures)
@@ -51,10 +50,10 @@ def add_data_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the policies, the positions and the files of results."""
     add_policy_arguments(parser)
     parser.add_argument("--data", required=True, metavar="FOLDER", help="a data set (FOLDER or sample:GAME)")
-    parser.add_argument("--split", default="test", help="which of its splits; default test")
+    parser.add_argument("--split", default="test", help="split of the data set; default test")
     parser.add_argument("--limit", type=int, metavar="N", help="measure on N positions, drawn by the seed")
     add_json(parser)
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables to a Markdown file")
 
 
 def run_accuracy(arguments: argparse.Namespace) -> int:
@@ -171,7 +170,7 @@ def _check_options(policies: Mapping[str, Policy], arguments: argparse.Namespace
         without = [name for name, policy in policies.items() if option not in policy.option_names()]
         if len(without) == len(policies):
             kinds = ", ".join(dict.fromkeys(f"{name} ({policy.kind})" for name, policy in policies.items()))
-            raise ValueError(f"{flag}: no policy given here takes that option: {kinds}; leave it out")
+            raise ValueError(f"{flag}: none of these policies has that option: {kinds}; omit it")
         if without:
             print(
                 f"genpolicy evaluate: {flag} is not an option of {', '.join(without)}; they play without it",

@@ -157,9 +157,9 @@ def measure_latency(
 
 def _check(positions: Sequence[LabelledPosition], batches: Sequence[int], num_calls: int, warm_up: int) -> None:
     if not batches or min(batches) < 1 or len(set(batches)) != len(batches):
-        raise ValueError(f"batch sizes must be different numbers from 1, got {list(batches)}")
+        raise ValueError(f"batch sizes must be distinct numbers of at least 1, got {list(batches)}")
     if num_calls < 1 or warm_up < 0:
-        raise ValueError(f"timed calls must be at least 1 and calls to warm up at least 0, got {num_calls}, {warm_up}")
+        raise ValueError(f"timed calls must be at least 1 and warm-up calls at least 0, got {num_calls}, {warm_up}")
     if len(positions) < max(batches):
         raise ValueError(
             f"a batch of {max(batches)} needs as many positions, got {len(positions)}; "

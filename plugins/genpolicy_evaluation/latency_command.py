@@ -21,7 +21,7 @@ def add_latency_parser(measures: Any) -> None:
     parser = measures.add_parser("latency", help="time, network calls and accuracy against search depth")
     add_player_arguments(parser)
     parser.add_argument("--data", required=True, metavar="FOLDER", help="a data set, e.g. sample:GAME")
-    parser.add_argument("--split", default="test", help="which of its splits; default test")
+    parser.add_argument("--split", default="test", help="split of the data set; default test")
     parser.add_argument("--limit", type=int, default=512, metavar="N", help="positions, drawn by the seed; default 512")
     parser.add_argument(
         "--sweep",
@@ -32,13 +32,19 @@ def add_latency_parser(measures: Any) -> None:
         "simulations=10,100; may be given several times",
     )
     parser.add_argument(
-        "--batches", type=int, nargs="+", default=[1, 32], metavar="B", help="positions of one call; default 1 32"
+        "--batches", type=int, nargs="+", default=[1, 32], metavar="B", help="positions per call; default 1 32"
     )
-    parser.add_argument("--calls", type=int, default=50, metavar="N", help="timed calls of each batch; default 50")
-    parser.add_argument("--warm-up", type=int, default=3, metavar="N", help="calls before them; default 3")
-    parser.add_argument("--threads", type=int, metavar="N", help="cores that a network uses; default torch's own")
+    parser.add_argument("--calls", type=int, default=50, metavar="N", help="timed calls per batch size; default 50")
+    parser.add_argument("--warm-up", type=int, default=3, metavar="N", help="untimed calls before them; default 3")
+    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads for a network; default torch's own")
     parser.add_argument(
-        "--plot", dest="plots", type=Path, nargs="+", default=[], metavar="FILE", help="draw it to .png, .svg or .pdf"
+        "--plot",
+        dest="plots",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="plot to .png, .svg or .pdf files",
     )
     add_json(parser)
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there")

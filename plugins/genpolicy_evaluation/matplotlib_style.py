@@ -43,7 +43,7 @@ def check_plot_files(paths: Sequence[Path]) -> None:
         if not path.parent.is_dir():
             raise ConfigError(f"{path}: no folder {path.parent}; make it first, or name another file")
         if path.suffix.lower().removeprefix(".") not in kinds:
-            raise ConfigError(f"{path}: no kind of picture; its name must end in one of .{', .'.join(sorted(kinds))}")
+            raise ConfigError(f"{path}: not a picture; its name must end in one of .{', .'.join(sorted(kinds))}")
 
 
 def save_figure(figure: Any, paths: Sequence[Path]) -> None:

@@ -39,7 +39,7 @@ def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--temperature", type=float, metavar="X", help="sampling temperature; 0 takes the likeliest move"
     )
-    parser.add_argument("--batch-size", type=int, metavar="N", help="most positions in one network call")
+    parser.add_argument("--batch-size", type=int, metavar="N", help="maximum number of positions per network call")
     add_device(parser)
     parser.add_argument("--seed", type=int, default=0, help="random seed for positions and sampling (default 0)")
 
@@ -47,7 +47,7 @@ def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
 def add_player_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what says who plays, and ``--game``."""
     add_policy_arguments(parser)
-    parser.add_argument("--game", metavar="SPEC", help="the game, where no policy's folder says it, e.g. chess")
+    parser.add_argument("--game", metavar="SPEC", help="the game, if no policy's folder names it, e.g. chess")
 
 
 def specs_of(arguments: argparse.Namespace) -> list[str]:
@@ -74,7 +74,7 @@ def find_game(given: str | None, specs: Sequence[str]) -> Game[Any]:
                 game = read_policy_config(path).get("game")
                 if isinstance(game, str):
                     return load_game(game)
-    raise ValueError(f"{', '.join(specs)}: nothing says which game is played; say it, e.g. --game chess")
+    raise ValueError(f"{', '.join(specs)}: the game is not known; name it, e.g. --game chess")
 
 
 def names_of(specs: Sequence[str]) -> list[str]:

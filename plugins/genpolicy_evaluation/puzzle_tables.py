@@ -188,7 +188,7 @@ def puzzle_reports(results: Sequence[PuzzleResult], source: str, *, longer: int,
             f"solved: each move keeps the shortest mate; any mate: each keeps one at most {longer} plies longer in all."
         )
     if any(attempt.puzzle.rule == "line" for attempt in attempts):
-        report.notes.append("solved: each move is the solution's, or the first that is not wins at once.")
+        report.notes.append("solved: each move is the solution's, or the first deviation wins at once.")
     report.notes += [
         f"{result.policy}: no legal answer in {len(problems)} puzzles, which are not solved; the first: {problems[0]}"
         for result in results

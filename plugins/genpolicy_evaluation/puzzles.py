@@ -104,7 +104,7 @@ def read_puzzle_file(
 
     def on_bad(error: SourceError) -> None:
         if not skip_bad:
-            raise SourceError(f"{error} (--skip-bad leaves such rows out)") from error
+            raise SourceError(f"{error} (--skip-bad skips such rows)") from error
         found.num_bad += 1
         if len(found.shown) < MAX_SHOWN:
             found.shown.append(str(error))

@@ -14,7 +14,7 @@ from genpolicy_evaluation.players import add_player_arguments, find_game, names_
 
 def add_puzzles_parser(measures: Any) -> None:
     """Add ``puzzles`` to the measures of ``genpolicy evaluate``."""
-    parser = measures.add_parser("puzzles", help="how many puzzles are solved, and the rating that this amounts to")
+    parser = measures.add_parser("puzzles", help="how many puzzles are solved, and the corresponding rating")
     add_player_arguments(parser)
     parser.add_argument("--puzzles", type=Path, required=True, metavar="FILE", help="e.g. Lichess's puzzles as .csv")
     parser.add_argument("--limit", type=int, metavar="N", help="measure on N puzzles, drawn by the seed")
@@ -28,7 +28,7 @@ def add_puzzles_parser(measures: Any) -> None:
         help="how much longer than the shortest mate still counts as any mate, in mate problems; default 4",
     )
     add_json(parser)
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables to a Markdown file")
     parser.set_defaults(run=run_puzzles)
 
 

@@ -153,7 +153,7 @@ def _require_some(experiment: Experiment, results: Sequence[Result]) -> None:
     else:
         way_out = (
             f"the first that failed: {failed.cell.name}, seed {failed.seed}: {failed.error}; its log is "
-            f"{failed.folder / stored.LOG}. Repair that and run the command again, which tries all of them again"
+            f"{failed.folder / stored.LOG}. Fix it and run the command again to retry all of them"
         )
     raise ConfigError(f"{experiment.path}: no run has finished, so there is no table (of {len(results)}): {way_out}")
 
@@ -171,7 +171,7 @@ def short_of_budget(experiment: Experiment, results: Sequence[Result]) -> list[s
         if isinstance(spent, int | float) and spent < 0.9 * amount:
             notes.append(
                 f"SHORT OF ITS BUDGET: {result.cell.name}, seed {result.seed}: {spent:,.10g} of {amount:,.10g} {kind}; "
-                f"not comparable with the others ({result.folder}: delete it, and the same command makes it anew)."
+                f"not comparable with the others ({result.folder}: delete it, and the same command makes it again)."
             )
     return notes
 

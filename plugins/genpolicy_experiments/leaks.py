@@ -37,8 +37,9 @@ def notes(experiment: Experiment) -> list[str]:
         if both:
             named = "; ".join(names[:MAX_NAMED]) + ("; ..." if len(names) > MAX_NAMED else "")
             sentences.append(
-                f"NOT HELD OUT: {len(both):,} of the {len(measured):,} positions of split {split!r} of {folder}, which "
-                f"is measured on, stand in split {train!r} of {trained_on} too, on which these are trained: {named}."
+                f"NOT HELD OUT: {len(both):,} of the {len(measured):,} measured positions "
+                f"(split {split!r} of {folder}) are also in split {train!r} of {trained_on}, "
+                f"on which these are trained: {named}."
             )
     return sentences
 

@@ -217,7 +217,7 @@ def _make(pipe: Connection, about: dict[str, Any]) -> None:
         ours = _here(pipe, about, here)
         write_atomic(here / JOB_HERE, json.dumps(ours, indent=2).encode())
     last = newest(here / stored.RUN / CHECKPOINTS)
-    anew = f"begins anew (what checkpoints it has on {about['before']} are not seen here)"
+    anew = f"starts over (its checkpoints on {about['before']} are not visible here)"
     said = f"resumes from {last.name}" if last else anew if about["before"] else "begins"
     pipe.send((BEGUN, said))
     status = _wait(pipe, stored.start(here / JOB_HERE, about["threads"]))

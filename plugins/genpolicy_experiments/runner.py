@@ -239,7 +239,7 @@ class Runner:
     def _prepare(self, job: Job) -> None:
         """Name damaged results, which are made anew, and set a run of other data aside."""
         for problem in job.problems():
-            self.say(f"{problem}; made anew")
+            self.say(f"{problem}; rebuilt")
         if not job.is_of_other_data:
             return
         names = (f"{job.folder.name}{OTHER_DATA}{'' if n == 1 else n}" for n in itertools.count(1))
@@ -366,7 +366,7 @@ class Runner:
             for seed in self.experiment.file.seeds:
                 job = self._job(self.experiment.planned(cell, seed))
                 if problems := job.problems([name]):
-                    error = f"{problems[0]}; the same command without --table-only makes it anew"
+                    error = f"{problems[0]}; the same command without --table-only makes it again"
                     results.append(Result(cell, seed, job.folder, None, None, error))
                 elif (figures := stored.measured(job.folder, name)) is not None:
                     path = job.folder / f"{name}.npz"

@@ -188,7 +188,7 @@ def require_version(folder: str | Path, checksum: str | None, *, actual: str | N
     if now != checksum:
         raise DatasetError(
             f"{folder}: the data changed while the runs were made ({what}); results of two versions are never mixed. "
-            "Run the same command again: it makes runs of the new version, and names the old ones and leaves them out"
+            "Run the same command again: it makes runs of the new version and ignores the old ones"
         )
 
 

@@ -11,7 +11,7 @@ KERNELS = ("exact", "euler")
 
 FLOW = (
     Option("kernel", str, "exact", choices=KERNELS, help="how a step is computed; euler approximates it"),
-    Option("churn", float, 0.0, low=0.0, usual_high=10.0, help="how far a step runs ahead and returns to noise"),
+    Option("churn", float, 0.0, low=0.0, usual_high=10.0, help="how far a step runs ahead before adding noise back"),
     Option(
         "temperature",
         float,

@@ -38,13 +38,13 @@ def add_pull(subparsers: Any) -> None:
 
 
 def _add_policy(parser: argparse.ArgumentParser) -> None:
-    hidden, text = argparse.SUPPRESS, "a policy's folder, that of the run which trained it, or a shipped one's name"
+    hidden, text = argparse.SUPPRESS, "a policy's folder, the folder of the run that trained it, or a shipped name"
     parser.add_argument("--policy", dest="folder", metavar="P", help=text)
     parser.add_argument("folder", nargs="?", default=hidden, help=hidden)  # as it was written before
 
 
 def _add_packing(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--float32", action="store_true", help="keep the weights as they are, not halved to float16")
+    parser.add_argument("--float32", action="store_true", help="do not convert the weights to float16")
     parser.add_argument("--figures", type=Path, metavar="FILE", help="Markdown to put into the model card")
 
 
@@ -77,7 +77,7 @@ def _push(arguments: argparse.Namespace) -> int:
 
 
 def _pull(arguments: argparse.Namespace) -> int:
-    """Downloads a policy. genpolicy web --policy hf:OWNER/NAME does so by itself."""
+    """Downloads a policy. genpolicy web --policy hf:OWNER/NAME does so automatically."""
     from genpolicy_hub.hub import pull
 
     print(pull(arguments.name, arguments.out))

@@ -98,7 +98,7 @@ def write(source: Dataset, writer: DatasetWriter, game: Game[Any], num_moves: in
         of_split[game.key(game.parse(record.state))] = record.split
     if not any_valued:
         raise DatasetError(
-            f"{source.label} values no moves: label it with genpolicy data label --move-values, for example with "
+            f"{source.label} has no move values: label it with genpolicy data label --move-values, for example with "
             "--oracle 'stockfish?nodes=8000&multipv=8'"
         )
     num_held_out = 0

@@ -118,8 +118,8 @@ class Answers:
         if not self._any_label and self._num_failed == MAX_UNLABELLED:
             self._writer.drop_answers(lambda answer: answer["error"] is not None)
             raise EngineError(
-                f"none of the first {MAX_UNLABELLED} positions could be labelled, so the oracle itself fails: "
-                f"{line.error}. They were not written; repair the oracle and run the same command again"
+                f"none of the first {MAX_UNLABELLED} positions could be labelled, so the oracle itself is failing: "
+                f"{line.error}. They were not written; fix the oracle and run the same command again"
             )
 
     def _mark(self, state: Any) -> str:

@@ -70,7 +70,7 @@ def _add_import(verbs: Any) -> None:
     parser.add_argument(
         "--skip-bad",
         action="store_true",
-        help="leave out and count entries that cannot be read, and the rest of a file from where it is damaged",
+        help="skip and count unreadable entries, and the rest of a damaged file",
     )
     parser.add_argument(
         "--max-games",
@@ -98,7 +98,7 @@ def _add_label(verbs: Any) -> None:
         type=kinds.share,
         default=1.0,
         metavar="X",
-        help="part of the records, in (0, 1], that is labelled anew; the others are copied (default 1)",
+        help="share of the records to relabel, in (0, 1]; the others are copied (default 1)",
     )
     parser.add_argument("--seed", type=kinds.whole, default=0, metavar="N", help="which records --share draws")
     _add_output(parser)
@@ -137,14 +137,14 @@ def _add_selfplay(verbs: Any) -> None:
         "--openings",
         type=kinds.words,
         metavar="FILE",
-        help="file of positions to begin from, or of games whose last positions they are",
+        help="file of starting positions, or of games that end in them",
     )
     parser.add_argument(
         "--temperature",
         type=kinds.temperature,
         metavar="T[:PLIES]",
-        help="draw the move by the oracle's policy to the power 1/T, in the first PLIES plies of a game (default: take "
-        "its move)",
+        help="draw the move from the oracle's policy to the power 1/T in the first PLIES plies of a game (default: "
+        "play its move)",
     )
     parser.add_argument("--max-plies", type=kinds.positive, default=200, metavar="N", help="longest game (default 200)")
     parser.add_argument(
@@ -189,7 +189,7 @@ def _add_oracle(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--move-values",
         action="store_true",
-        help="also score every legal move, by a search each; with multipv=8 among an engine's options its best eight",
+        help="also score every legal move, with one search each; with the engine option multipv=8, only the best eight",
     )
     parallel = parser.add_argument("--parallel", type=kinds.positive, metavar="N", help="engine processes at once")
     add_alias(parser, "--processes", parallel)

@@ -103,7 +103,7 @@ def _likeliest(centipawns: Array, results: Array, weight: Array, start: float = 
         scale += change
         if abs(change) < 1e-9 * max(1.0, abs(scale)):
             return scale / 100.0
-    raise ValueError("no scale is likeliest: the scores are all 0, or every result agrees with its score's sign")
+    raise ValueError("no scale fits best: the scores are all 0, or every result agrees with its score's sign")
 
 
 def fit_dataset(folder: Path, split: str | None = None, seed: int = 0) -> ScaleFit:
@@ -142,9 +142,7 @@ def fit_dataset(folder: Path, split: str | None = None, seed: int = 0) -> ScaleF
     try:
         scale, low, high = fit_scale(centipawns, results, games.astype(np.int64), seed)
     except ValueError as error:
-        raise DatasetError(
-            f"{folder}: {error}; a fit needs games that the side with the better score did not win"
-        ) from error
+        raise DatasetError(f"{folder}: {error}; a fit needs games not won by the side with the better score") from error
     before = dataset.centipawn_scale
     return ScaleFit(
         scale,

@@ -91,7 +91,7 @@ def import_sources(
 
     def on_bad(error: SourceError) -> None:
         if not skip_bad:
-            raise SourceError(f"{error} (--skip-bad leaves such entries out)") from error
+            raise SourceError(f"{error} (--skip-bad skips such entries)") from error
         report.skipped["unreadable"] += 1
         if len(report.shown) < MAX_SHOWN:
             report.shown.append(str(error))

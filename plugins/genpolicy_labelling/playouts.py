@@ -136,8 +136,8 @@ def write(
         unit += 1
     if not found:
         raise DatasetError(
-            f"{game.spec}: random playouts of {wanted.plies[0]} to {wanted.plies[1]} plies hold no position that is "
-            "asked for: give other --plies, a larger --max-best, or leave --quiet out"
+            f"{game.spec}: random playouts of {wanted.plies[0]} to {wanted.plies[1]} plies hold no such "
+            "position: give other --plies, a larger --max-best, or omit --quiet"
         )
     return left_out
 
@@ -146,7 +146,7 @@ def add_parser(verbs: Any) -> None:
     """Add ``data playouts``."""
     parser = verbs.add_parser(
         "playouts",
-        help="label positions of random games, the quiet ones if you like",
+        help="label positions of random games, optionally only quiet ones",
         description="Make a data set of labelled positions from random games, none twice and none beside a symmetric "
         "copy. With --quiet and --max-best only those in which looking ahead pays. A command that was stopped begins "
         "again.",
@@ -214,7 +214,7 @@ def run(arguments: argparse.Namespace) -> int:
                 finish(writer, game, {"skipped": dict(left_out)})
     dataset = Dataset.open(arguments.out)
     if dataset.num_records < arguments.positions:
-        say(f"no more such positions than {dataset.num_records:,}: {MAX_IDLE:,} playouts in a row found no other")
+        say(f"only {dataset.num_records:,} such positions were found: {MAX_IDLE:,} playouts in a row found no new one")
     show(dataset, Console())
     write_json(arguments.json, facts(dataset))
     return 0

@@ -50,8 +50,7 @@ class PolicyOracle(Oracle):
             raise ValueError("oracle 'policy' needs a policy: policy:FOLDER, or a spelling such as policy:mcts:FOLDER")
         if "processes" in options:
             raise ValueError(
-                "a policy labels in one process, many positions at once: leave --processes out (together=N sets how "
-                "many)"
+                "a policy labels in one process, many positions at once: omit --parallel (together=N sets how many)"
             )
         self.game, self.text = game, unquote(policy)
         self.seed, self.num_together = _whole("seed", seed, 0), _whole("together", together, 1)
@@ -91,7 +90,7 @@ class PolicyOracle(Oracle):
 
         if move_values:
             raise EngineError(
-                "a policy gives probabilities of the moves, not their values: leave --move-values out, or take an "
+                "a policy gives probabilities of the moves, not their values: omit --move-values, or use an "
                 "engine or a solver as the oracle"
             )
         self.policy.seed(self._seed_of(states))

@@ -300,8 +300,8 @@ class Selfplay:
                 return line.moves[0]
             if not line.policy:
                 raise DatasetError(
-                    "--temperature draws moves by the oracle's policy, and this oracle gives none: take "
-                    "policy:SPELLING as the oracle, of a policy that has probabilities, or leave --temperature out"
+                    "--temperature draws moves from the oracle's policy, and this oracle has none: use "
+                    "policy:SPELLING of a policy with probabilities, or omit --temperature"
                 )
             best = max(line.policy.values())
             weights = [(share / best) ** (1 / temperature) for share in line.policy.values()]

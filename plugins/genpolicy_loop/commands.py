@@ -11,10 +11,10 @@ from genpolicy_common.train import take_settings_anywhere
 
 HELP = """\
 Learn a game from nothing: generations of self-play by a search, Reanalyse of older records, training on the newest
-ones, and a gate. Each stage is another command of genpolicy; OUT/generation-00N/log.txt has them, to be run by hand.
+ones, and a gate. Each stage is a genpolicy command; OUT/generation-00N/log.txt lists them, to run by hand.
 
-The same command resumes after Ctrl-C or a kill. On one CPU the weights are then the same, to the bit, as if nothing had
-happened. More generations are added by generations=N."""
+The same command resumes after Ctrl-C or a kill; on one CPU the weights are bit-identical to those of an uninterrupted
+loop. generations=N adds generations."""
 
 
 def add_parser(subparsers: Any) -> None:

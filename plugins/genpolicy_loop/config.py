@@ -117,7 +117,7 @@ class LoopConfig:
         for name in self.learners:
             if not _NAME.fullmatch(name) or name in RESERVED:
                 raise ValueError(
-                    f"learners: {name!r} must be of small letters, digits, - and _, and none of {', '.join(RESERVED)}"
+                    f"learners: {name!r} must be lower-case letters, digits, - and _, and none of {', '.join(RESERVED)}"
                 )
         for key in ("search", "imagine"):
             _check_names(key, getattr(self, key), self.learners)
@@ -136,4 +136,4 @@ def _check_names(key: str, spelling: str, learners: dict[str, Any]) -> None:
         if name not in learners:
             raise ValueError(f"{key}: {{{name}}} is not a learner; there are: {', '.join(learners)}")
     if spelling and not names:
-        raise ValueError(f"{key}: {spelling!r} names no learner, so nothing would be learnt; write {{NAME}} in it")
+        raise ValueError(f"{key}: {spelling!r} names no learner, so nothing would be learned; write {{NAME}} in it")

@@ -18,7 +18,7 @@ ALPHA = Option(
 
 
 class MixturePolicy(Policy):
-    """Draws for each position which of two policies decides it.
+    """Lets one of two policies, drawn at random, decide each position.
 
     The draw depends on the seed, on the position and on how often it was decided before (``RowSeeds``), not on the
     other positions of a batch. At ``alpha`` 0 the decisions are those of the first policy alone, at 1 those of the

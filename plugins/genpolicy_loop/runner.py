@@ -97,7 +97,7 @@ class Loop:
         except FileNotFoundError:
             return None
         except ValueError as error:
-            raise ConfigError(f"{path}: damaged ({error}); delete it, and its stage is looked at again") from error
+            raise ConfigError(f"{path}: damaged ({error}); delete it, and its stage is checked again") from error
         return facts if isinstance(facts, dict) else {}
 
     def accepted(self, generation: int) -> int:
@@ -284,8 +284,8 @@ class Loop:
         games: Mapping[int, dict[str, Any]] = {each: self.done(each, "games") or {} for each in window}
         if not any(facts.get("first_won") or facts.get("second_won") for facts in games.values()):
             raise DatasetError(
-                f"{self.folder(generation)}: no game of the generations {window.start} to {generation} was won by "
-                "anybody, so there is nothing to learn: name another folder in out, and raise games, max_plies, "
+                f"{self.folder(generation)}: no game of the generations {window.start} to {generation} has a "
+                "winner, so there is nothing to learn: name another folder in out, and raise games, max_plies, "
                 "random_plies or the plies of temperature, or let a stronger policy start"
             )
 

@@ -37,9 +37,9 @@ OWN_OPTIONS = (
     declared.TEMPERATURE,
     Option("reuse", bool, False, help="keep the tree from move to move", hidden=True),
     declared.SEED,
-    Option("preset", str, "none", choices=("none", *PRESETS), help="settings of a paper"),
+    Option("preset", str, "none", choices=("none", *PRESETS), help="a paper's settings"),
     Option("prior", str, help="policy whose probabilities of moves are the prior", fixed=True, hidden=True),
-    Option("value", str, help="policy whose values are the search's", fixed=True, hidden=True),
+    Option("value", str, help="policy that evaluates positions", fixed=True, hidden=True),
     Option("model", str, help="the policy's own model to search instead of the rules", fixed=True, hidden=True),
 )
 
@@ -79,7 +79,7 @@ class PolicyModel(RulesModel):
         for row, decision in enumerate(by_prior):
             if decision.policy is None:
                 raise ValueError(
-                    f"policy {_label(self.prior)} gives no probabilities of its moves, which a search takes as its "
+                    f"policy {_label(self.prior)} gives no move probabilities, which a search needs as its "
                     "prior: add prior=uniform, or prior=FOLDER of a policy that has them"
                 )
             priors[row] = decision.policy
@@ -89,7 +89,7 @@ class PolicyModel(RulesModel):
         for decision in by_prior if self.value is self.prior else self._ask(self.value, states):
             if decision.value is None:
                 raise ValueError(
-                    f"policy {_label(self.value)} gives no value (it predicts moves alone), and a search needs one: "
+                    f"policy {_label(self.value)} gives no value (it only predicts moves), which a search needs: "
                     "add value=FOLDER of one that has (S-V, SA-V), or value=heuristic, value=rollout or value=even"
                 )
             values.append(decision.value)
@@ -133,7 +133,7 @@ class PolicyModel(RulesModel):
 
 
 class MctsPolicy(Policy):
-    """Plays the move that a tree search chooses (the most visited one), or draws one by what was searched.
+    """Plays the most visited move of a tree search, or draws one by visits.
 
     ``Decision.policy`` is what a prior should learn of the search: the visit distribution, in proportion to
     visits^(1 / tau), or with ``root=gumbel`` the improved policy; ``value`` the mean of the tree; ``line`` and
@@ -181,7 +181,7 @@ class MctsPolicy(Policy):
         if not 0 <= temperature < math.inf:
             raise ValueError(f"temperature must be at least 0 (0 plays the most visited move), got {temperature}")
         if reuse and config is not None and config.root == "gumbel":
-            raise ValueError("reuse=true with root=gumbel, which plans all visits of a new tree: leave reuse out")
+            raise ValueError("reuse=true with root=gumbel, which plans all visits of a new tree: omit reuse")
         self.game, self.model, self.config = game, model, config or MctsConfig()
         self.tau, self.temperature, self.reuse, self._name = float(tau), float(temperature), reuse, name
         self.capped = capped
@@ -373,13 +373,13 @@ def _model_of(policy: Policy | None, spec: str, name: str | None) -> SearchModel
 
 def _prior_of(spec: str, policies: Mapping[str, Policy]) -> Policy | None:
     if spec in VALUES:
-        raise ValueError(f"prior={spec}: no prior; take prior=uniform or prior=FOLDER (value={spec} is a value)")
+        raise ValueError(f"prior={spec}: not a prior; use prior=uniform or prior=FOLDER (value={spec} is a value)")
     return policies.get(spec)
 
 
 def _value_of(spec: str, game: Game[Any], seed: int) -> Evaluator:
     if spec == "uniform":
-        raise ValueError(f"value=uniform: no value; take one of {', '.join(VALUES)}, or a policy's folder")
+        raise ValueError(f"value=uniform: not a value; use one of {', '.join(VALUES)}, or a policy's folder")
     if spec == "heuristic":
         return Heuristic(game)
     return Rollout(game, seed=seed) if spec == "rollout" else even

@@ -129,12 +129,12 @@ class MctsConfig:
                 option.read(value)
         if self.root == "gumbel" and self.num_leaves > 1:
             raise ValueError(
-                f"leaves={self.leaves} with root=gumbel: its simulations depend on each other; leave leaves out, and "
+                f"leaves={self.leaves} with root=gumbel: its simulations depend on each other; omit leaves, and "
                 "search many positions at once (a batch over games), which share their network calls"
             )
         if self.root == "gumbel" and self.noise_fraction > 0:
             raise ValueError(
-                f"noise_fraction={self.noise_fraction} with root=gumbel, which explores by a noise of its own: set "
+                f"noise_fraction={self.noise_fraction} with root=gumbel, which has its own exploration noise: set "
                 "noise_fraction=0 (gumbel_scale=1 explores, 0 does not)"
             )
 

@@ -25,9 +25,9 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--color",
         metavar="SIDE",
-        help="who you are: first (w), second (b), random, both, or a side's name; default first",
+        help="your side: first (w), second (b), random, both, or a side's name; default first",
     )
-    position = parser.add_argument("--position", metavar="TEXT", help="first position; the initial one without it")
+    position = parser.add_argument("--position", metavar="TEXT", help="starting position; default: the initial one")
     add_alias(parser, "--from", position)
     parser.add_argument("--seed", type=int, default=0, help="same seed, same game; default 0")
     add_device(parser)
@@ -36,7 +36,9 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--max-plies", type=int, metavar="N", help="with --self-play: longer games are draws; default 512"
     )
-    parser.add_argument("--show-lines", action="store_true", help="with --self-play: what is imagined at each move")
+    parser.add_argument(
+        "--show-lines", action="store_true", help="with --self-play: show what is imagined at each move"
+    )
     parser.set_defaults(run=run)
 
 
@@ -96,9 +98,9 @@ def _check(arguments: argparse.Namespace) -> None:
         raise ValueError("--opponent plays against the policy in --self-play N; give that too")
     if arguments.self_play is None and (arguments.max_plies is not None or arguments.show_lines):
         option = "--show-lines" if arguments.show_lines else "--max-plies"
-        raise ValueError(f"{option} goes with --self-play N; a game against a person takes no such option")
+        raise ValueError(f"{option} needs --self-play N")
     if arguments.self_play is not None and arguments.color is not None:
-        raise ValueError("--color says who a person plays, and nobody plays in --self-play; leave one of them out")
+        raise ValueError("--color is the side of a person, and --self-play has none; give only one of them")
     if arguments.self_play is not None and arguments.self_play < 1:
         raise ValueError(f"--self-play must be at least 1 game, got {arguments.self_play}")
     if arguments.max_plies is not None and arguments.max_plies < 1:

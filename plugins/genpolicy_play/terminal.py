@@ -20,7 +20,7 @@ HELP = """\
 a move       play it (e.g. {example})
 moves        the legal moves
 hint         what the policy would play here, and the line that it imagines
-undo         take back your last move and the answer to it
+undo         take back your last move and the reply
 flip         change sides with the policy
 position     the position as text (also: fen, sfen)
 resign       give the game up
@@ -122,10 +122,10 @@ class TerminalGame:
         try:
             line = self._read(f"{self.game.players[player]} to move> ").strip()
         except EOFError:
-            return Ending(None, "end of input, the game was left")
+            return Ending(None, "end of input, game abandoned")
         command = line.lower()
         if command in ("quit", "exit", "q"):
-            return Ending(None, "the game was left")
+            return Ending(None, "game abandoned")
         if command == "resign":
             return Ending(1 - player, "resignation")
         actions: dict[str, Callable[[], None]] = {

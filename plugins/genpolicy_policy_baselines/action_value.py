@@ -39,7 +39,7 @@ class ActionValueLearner(ValueLearner):
 
 
 class ActionValuePolicy(ValuePolicy):
-    """Plays the legal move whose value the network puts highest.
+    """Plays the legal move with the highest value.
 
     Options are those of ``ValuePolicy``.
 

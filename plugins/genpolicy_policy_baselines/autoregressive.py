@@ -67,7 +67,7 @@ class AutoregressiveLearner(OneStepLearner):
 
 
 class AutoregressivePolicy(OneStepPolicy):
-    """Writes the future token by token and plays its first action.
+    """Predicts the future token by token and plays its first action.
 
     The whole sequence goes through the network for every token: no keys and values are kept from call to call. Where
     the first action comes first, as in every paradigm here, it is decided by the first call; ``imagine=False`` stops

@@ -19,14 +19,14 @@ def one_step(spec: PolicySpec | None = None) -> tuple[Option, ...]:
 
 def autoregressive(spec: PolicySpec | None = None) -> tuple[Option, ...]:
     """Options of the autoregressive policy."""
-    imagine = Option("imagine", bool, True, help="imagine the whole line, not the move alone")
+    imagine = Option("imagine", bool, True, help="imagine the whole line, not only the move")
     return of_folder((*NETWORK, replace(TEMPERATURE, default=0.0), imagine), spec)
 
 
 def values(spec: PolicySpec | None = None) -> tuple[Option, ...]:
     """Options of the policies that value states or moves."""
     own = (
-        Option("readout", str, "mean", choices=READOUTS, help="how a value is read off its bins"),
+        Option("readout", str, "mean", choices=READOUTS, help="how bins become a value"),
         replace(TEMPERATURE, default=0.0),
         Option(
             "prior_temperature",
@@ -49,7 +49,7 @@ def gaussian(spec: PolicySpec | None = None) -> tuple[Option, ...]:
         str,
         "ddpm",
         choices=SCHEDULERS,
-        help="how the noise is taken away",
+        help="how noise is removed",
         label="Sampler",
         basic=True,
         forwarded=True,

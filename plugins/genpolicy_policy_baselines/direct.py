@@ -41,7 +41,7 @@ class DirectLearner(OneStepLearner):
 
 
 class DirectPolicy(OneStepPolicy):
-    """Fills in the whole future by one call and plays its first action.
+    """Predicts the whole future in one call and plays its first action.
 
     Options are those of ``OneStepPolicy``.
     """

@@ -146,7 +146,7 @@ def make_scheduler(name: str, process: GaussianEmbedding, num_train_timesteps: i
 
 
 class GaussianPolicy(NetworkPolicy):
-    """Imagines the future's embeddings by a sampler of diffusers and plays the first action.
+    """Imagines the future's embeddings with a diffusers scheduler and plays the first action.
 
     Args:
         learner: Holds the weights and the process.

@@ -63,7 +63,7 @@ class OneStepLearner(NetworkLearner):
 
 
 class OneStepPolicy(NetworkPolicy):
-    """A one-step transformer: the likeliest legal move, or one drawn at a temperature.
+    """Plays the likeliest legal move of one network call, or one drawn at a temperature.
 
     Args:
         learner: Holds the weights.

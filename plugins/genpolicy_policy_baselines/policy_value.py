@@ -244,7 +244,7 @@ class Judged(Imagined):
 
 
 class PolicyValuePolicy(OneStepPolicy):
-    """Plays as S-A does, the likeliest legal move or one drawn at a temperature; the same call judges the position.
+    """Plays as S-A does; the same network call also evaluates the position.
 
     ``Decision.wdl`` are the probabilities of win, draw and loss for the player to move, ``value`` is win less loss;
     stats has ``plies_left``. Options are those of ``OneStepPolicy``.

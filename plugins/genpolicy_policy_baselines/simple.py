@@ -97,7 +97,7 @@ class RandomPolicy(SeededPolicy):
 
 
 class GreedyPolicy(SeededPolicy):
-    """Plays the move after which ``Hints.evaluate`` is best for it: in chess, material and piece placement.
+    """Plays the move with the best ``Hints.evaluate`` afterwards: in chess, material and piece placement.
 
     Where a move ends the game its result counts instead of the heuristic. Of moves that are equally good one is drawn.
     ``Decision.value`` is the best move's, ``policy`` shares evenly among the best.

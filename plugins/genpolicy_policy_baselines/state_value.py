@@ -37,7 +37,7 @@ class StateValueLearner(ValueLearner):
 
 
 class StateValuePolicy(ValuePolicy):
-    """Plays the move after which the other side's position is valued lowest.
+    """Plays the move that leaves the opponent the lowest value.
 
     Options are those of ``ValuePolicy``.
 

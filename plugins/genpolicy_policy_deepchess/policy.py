@@ -65,7 +65,7 @@ class NetworkComparator:
 
 
 class ComparatorPolicy(WeightsPolicy):
-    """Plays the move whose position no later move's beats, one ply deep; a win is played at once.
+    """Plays the move whose position beats those of the other moves, one ply deep; a win is played at once.
 
     Stats: ``network_calls`` (one to read the positions after all moves, then one for each comparison) and ``ms``. It
     gives no values and no probabilities of moves.

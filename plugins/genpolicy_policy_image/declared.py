@@ -20,7 +20,7 @@ def options(spec: PolicySpec | None = None) -> tuple[Option, ...]:
             float,
             low=0,
             usual_high=10,
-            help="0 plays the likeliest move, more draws it",
+            help="0 plays the likeliest move, above 0 draws one",
             label="Temperature",
             basic=True,
         ),
@@ -29,7 +29,7 @@ def options(spec: PolicySpec | None = None) -> tuple[Option, ...]:
             str,
             "ddpm",
             choices=CHOICES["scheduler"],
-            help="how the noise is taken away",
+            help="how noise is removed",
             label="Sampler",
             basic=True,
             forwarded=True,
@@ -46,8 +46,8 @@ def options(spec: PolicySpec | None = None) -> tuple[Option, ...]:
             basic=True,
             forwarded=True,
         ),
-        Option("matched", bool, True, help="sample with the schedule of the training"),
-        Option("legal_mask", bool, True, help="draw and take legal moves only", hidden=True),
+        Option("matched", bool, True, help="sample with the training schedule"),
+        Option("legal_mask", bool, True, help="restrict to legal moves", hidden=True),
     )
     configured = {} if spec is None else {**learner, **spec.section("play"), **spec.settings}
     return (*weights(spec), *with_defaults(own, configured))

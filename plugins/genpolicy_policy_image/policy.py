@@ -28,7 +28,7 @@ from genpolicy_policy_image.schedulers import sampling_scheduler
 
 
 class ImagePolicy(WeightsPolicy):
-    """A policy over policy planes.
+    """Generates or classifies images of policy planes and plays the move they show.
 
     ``Decision.policy`` is what one call at pure noise says of the legal moves: the softmax of a classifier or of the
     x_0 prediction; of a noise prediction the clean image that it implies, read as probabilities. ``Decision.line`` is

@@ -113,7 +113,7 @@ class CodeDiffusionLearner(DiffusionLearner):
         if not game.alternates:
             raise ConfigError(
                 f"learner.kind=code_diffusion: in {game.spec!r} a player may move twice, and a code stands for the "
-                "answer to one move; take learner.kind=diffusion"
+                "reply to one move; use learner.kind=diffusion"
             )
         super().__init__(game, config)
         lines, plies = self.window_layout, range(0, 2 * config.horizon - 1)
@@ -243,7 +243,7 @@ class CodeDiffusionLearner(DiffusionLearner):
 
 
 class CodeDiffusionPolicy(DiffusionPolicy):
-    """A diffusion policy that imagines codes in place of positions.
+    """Imagines learned codes instead of positions and plays the first action.
 
     Args:
         learner: Holds the weights and the autoencoder.

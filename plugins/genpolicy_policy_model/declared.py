@@ -9,20 +9,22 @@ from genpolicy.policies.declared import diffusion, weights
 
 MODES = ("prior", "one_step")
 MODEL = (
-    Option("terminal", bool, help="end a line where the model says that the game is over", forwarded=True),
+    Option("terminal", bool, help="end a line when the model says that the game is over", forwarded=True),
     Option("top", int, 64, low=1, usual_high=1024, help="likeliest moves of an imagined position", forwarded=True),
 )
 """Of the model, which a search accepts too."""
 CODE_MODEL = (
     *MODEL,
-    Option("answers", int, 32, low=1, usual_high=1024, help="likeliest answers of an imagined move", forwarded=True),
-    Option("least", float, 0.01, low=0, high=1, help="probability below which an answer is left out", forwarded=True),
+    Option("answers", int, 32, low=1, usual_high=1024, help="likeliest replies to an imagined move", forwarded=True),
+    Option("least", float, 0.01, low=0, high=1, help="probability below which a reply is dropped", forwarded=True),
 )
 """The same of a model with codes."""
-PLAY = Option("mode", str, "prior", choices=MODES, help="the likeliest move, or the best by one step", basic=True)
+PLAY = Option(
+    "mode", str, "prior", choices=MODES, help="the likeliest move, or the best after one model step", basic=True
+)
 
 
-DECODE = Option("decode", bool, True, help="imagined codes as positions, and answers that lead to them", hidden=True)
+DECODE = Option("decode", bool, True, help="decode imagined codes into positions and replies", hidden=True)
 
 
 def options(spec: PolicySpec | None = None) -> tuple[Option, ...]:

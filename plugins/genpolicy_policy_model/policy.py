@@ -150,7 +150,7 @@ def _among(moves: Sequence[int], ids: NDArray[np.int64], priors: Floats | None) 
 
 
 class MuZeroPolicy(ModelPolicy):
-    """Plays the likeliest move, or the best by one step of a learned model (MuZero's)."""
+    """Plays the likeliest move, or the best after one step of a learned model (MuZero)."""
 
     kind: ClassVar[str] = "muzero"
     learner_class: ClassVar[type[Learner]] = MuZeroLearner

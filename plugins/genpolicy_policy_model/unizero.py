@@ -75,7 +75,7 @@ class UniZeroLearner(ModelLearner):
         """
         if self.config.context > 1 and not has_history(self.game):
             warnings.warn(
-                f"{self.game.spec} keeps no history: in play the model sees the position alone, as with context=1",
+                f"{self.game.spec} keeps no history: in play the model sees only the position, as with context=1",
                 stacklevel=2,
             )
         windows = super().windows(records, split, seed=seed)

@@ -26,7 +26,7 @@ from genpolicy_policy_model.unizero_transformer import BEFORE_ALL, Node, gathere
 
 
 class UniZeroPolicy(ModelPolicy):
-    """Plays the likeliest move, or the best by one step of a learned model (UniZero's) that reads the history.
+    """Plays the likeliest move, or the best after one step of a learned model that reads the history (UniZero).
 
     It reads as much of a position's history (``Game.past``) as its layers can reach; where a game keeps none, it
     sees the position alone.

@@ -97,7 +97,7 @@ class VQLearner(ModelLearner):
     def __init__(self, game: Game[Any], config: VQConfig) -> None:
         if not game.alternates:
             raise ConfigError(
-                f"learner.kind=vq: in {game.spec!r} a player may move twice, and a code stands for the answer to one "
+                f"learner.kind=vq: in {game.spec!r} a player may move twice, and a code stands for the reply to one "
                 "move; search the rules (mcts:FOLDER of policy_value)"
             )
         super().__init__(game, config)
@@ -216,9 +216,9 @@ def warn_of_collapse(codebooks: Codebooks) -> None:
     in_use = codebooks.perplexity()
     if bool((in_use < LEAST_PERPLEXITY).any()):
         _log.warning(
-            "a codebook has collapsed: %s of %s codes are in use (perplexity), so codes tell almost nothing of "
-            "the answers. Raise learner.revive_below or learner.settle of the learner vq, lower learner.commitment, or "
-            "look whether the data set has more than one answer to a move",
+            "a codebook has collapsed: %s of %s codes are in use (perplexity), so codes say almost nothing about "
+            "the replies. Raise learner.revive_below or learner.settle of the learner vq, lower learner.commitment, or "
+            "check that the data set has more than one reply to a move",
             ", ".join(f"{each:.2f}" for each in in_use.tolist()),
             codebooks.num_codes,
         )

@@ -51,7 +51,9 @@ class VQConfig(MuZeroConfig):
             if getattr(self, name) != only:
                 raise ConfigError(f"learner.{name} of a model with codes is {only!r}, got {getattr(self, name)!r}")
         if self.consistency:
-            raise ConfigError("learner.consistency is of muzero; codes are held to true positions by the autoencoder")
+            raise ConfigError(
+                "learner.consistency is an option of muzero; the autoencoder ties codes to true positions"
+            )
         self.check_choices({"codebook": ("ema", "gradient")})
         self.check_counts("span", "num_books", "num_codes", "code_width")
         self.check_counts("token_width", "autoencoder_width", "autoencoder_layers")

@@ -22,7 +22,7 @@ from genpolicy_policy_model.vq import VQLearner, VQNetwork
 
 
 class VQPolicy(ModelPolicy):
-    """Plays the likeliest move, or the best by one step of a model whose answers are learned codes.
+    """Plays the likeliest move, or the best after one step of a model in which the opponent's replies are codes.
 
     Args:
         learner: The learner; its weights are shared.

@@ -40,17 +40,17 @@ def add_report_parser(measures: Any) -> None:
     parser.add_argument("--title", help="title of the page")
     parser.add_argument("--data", metavar="FOLDER", help="data set for accuracy and time, e.g. sample:GAME")
     parser.add_argument("--split", default="test", help="split of the data set; default test")
-    parser.add_argument("--limit", type=int, metavar="N", help="most positions of it, drawn by the seed")
+    parser.add_argument("--limit", type=int, metavar="N", help="maximum number of its positions, drawn by the seed")
     parser.add_argument(
         "--calls", type=int, default=30, metavar="N", help="number of decisions timed one by one; default 30"
     )
     parser.add_argument("--puzzles", type=Path, metavar="FILE", help="file of puzzles")
-    parser.add_argument("--puzzle-limit", type=int, metavar="N", help="most puzzles, drawn by the seed")
+    parser.add_argument("--puzzle-limit", type=int, metavar="N", help="maximum number of puzzles, drawn by the seed")
     parser.add_argument("--skip-bad", action="store_true", help="leave out and count bad rows of puzzles")
     played = parser.add_mutually_exclusive_group()
     played.add_argument("--tournament", type=Path, metavar="FOLDER", help="Elo from this tournament's games")
     played.add_argument(
-        "--play", type=int, metavar="ROUNDS", help="Elo from a round robin that is played now, with this many openings"
+        "--play", type=int, metavar="ROUNDS", help="Elo from a round robin played now, with this many openings"
     )
     parser.add_argument("--openings", type=Path, metavar="FILE", help="book for --play; default random openings")
     parser.add_argument("--max-plies", type=int, default=512, metavar="N", help="longest game of --play; default 512")
@@ -64,7 +64,7 @@ def add_report_parser(measures: Any) -> None:
     parser.add_argument(
         "--seed", type=int, default=0, help="seed of positions, puzzles, games and all draws; default 0"
     )
-    parser.add_argument("--again", action="store_true", help="measure everything anew")
+    parser.add_argument("--again", action="store_true", help="measure everything again")
     add_json(parser)
     parser.set_defaults(run=run_report)
 

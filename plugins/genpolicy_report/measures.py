@@ -88,7 +88,7 @@ class PartStore:
             kept = json.loads(path.read_text(encoding="utf-8"))
             return {"figures": kept["figures"], "made": kept["made"]}
         except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path}: damaged ({error}); delete it, and it is measured again") from error
+            raise ValueError(f"{path}: damaged ({error}); delete it to measure it again") from error
 
 
 @dataclass
@@ -238,10 +238,10 @@ def read_tournament(folder: Path) -> PlayedTournament:
             results.append(GameResult.from_dict(entry))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
-                f"{lines}:{number}: damaged ({error}); take the line out and resume the tournament"
+                f"{lines}:{number}: damaged ({error}); remove the line and resume the tournament"
             ) from error
     if not results:
-        raise ValueError(f"{folder}: no game of this tournament is over")
+        raise ValueError(f"{folder}: this tournament has no finished game")
     return PlayedTournament(manifest, results)
 
 

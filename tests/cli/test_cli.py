@@ -174,14 +174,17 @@ def test_perft(
         (["perft", "--game", CONNECT, "--depth", "0"], "--depth must be at least 1, got 0"),
         (["perft", "--game", CONNECT, "--depth", "1", "--position", "nonsense"], "nonsense"),
         (["evaluate", "accuracy", "--policy", "random", "--data", "no/such"], "no/such"),
-        (["play", "--policy", "random"], "say which"),
+        (["play", "--policy", "random"], "name one"),
         (["play", "--policy", "random", "--game", CONNECT, "--color", "green"], "--color 'green' is not a side"),
         (["play", "--policy", "random", "--game", CONNECT, "--opponent", "random"], "--self-play"),
         (["play", "--policy", "random", "--game", CONNECT, "--self-play", "0"], "at least 1 game"),
         (["play", "--policy", "no/such/policy"], "no/such/policy: no such folder"),
-        (["play", "--policy", "random", "--game", CONNECT, "--show-lines"], "--show-lines goes with --self-play"),
-        (["play", "--policy", "random", "--game", CONNECT, "--max-plies", "3"], "--max-plies goes with --self-play"),
-        (["play", "--policy", "random", "--game", CONNECT, "--color", "X", "--self-play", "1"], "leave one of them"),
+        (["play", "--policy", "random", "--game", CONNECT, "--show-lines"], "--show-lines needs --self-play"),
+        (["play", "--policy", "random", "--game", CONNECT, "--max-plies", "3"], "--max-plies needs --self-play"),
+        (
+            ["play", "--policy", "random", "--game", CONNECT, "--color", "X", "--self-play", "1"],
+            "give only one of them",
+        ),
         (["play", "--policy", "random?seed=x", "--game", CONNECT, "--seed", "-3"], "--seed must not be negative"),
         (["play", "--policy", "oracle:solver?horizon=x", "--game", CONNECT], "option horizon is a whole number, got"),
         (["perft", "--game", "connect:gravity=maybe", "--depth", "1"], "gravity must be true or false (yes, no, 1, 0)"),
@@ -211,7 +214,7 @@ def test_empty_arguments_do_not_mean_this_folder(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert "is a variable of the shell unset?" in fails(capsys, *arguments)
+    assert "is a shell variable unset?" in fails(capsys, *arguments)
     assert not list(tmp_path.iterdir())
 
 
@@ -330,7 +333,7 @@ def test_options_that_no_policy_takes_are_refused_before_the_work(
     base = ["evaluate", "accuracy", "--data", str(data), "--limit", "3", "--policy"]
     for option in (["--sampler", "easy_first"], ["--num-steps", "2"]):
         message = fails(capsys, *base, policies[1], *option)
-        assert f"{option[0]}: no policy given here takes that option: s-a (one_step); leave it out" in message
+        assert f"{option[0]}: none of these policies has that option: s-a (one_step); omit it" in message
     assert "Did you mean: 'easy_first'?" in fails(capsys, *base, policies[0], "--sampler", "easy_frst")
     assert "num_steps must be 1..20" in fails(capsys, *base, policies[0], "--num-steps", "99")
     assert "option temperature is a number, got 'x'" in fails(capsys, *base, f"{policies[1]}?temperature=x")

@@ -47,7 +47,7 @@ def test_the_policy_answers_and_the_end_of_input_leaves(game: Game[Any]) -> None
     assert len(table.moves) == 2
     assert "O (oracle:solver) plays b2" in shown
     assert shown[-3] == " ".join(game.moves[int(move)] for move in game.legal(table.state))
-    assert ending.reason == "end of input, the game was left"
+    assert ending.reason == "end of input, game abandoned"
 
 
 def test_the_game_ends_by_its_rules(game: Game[Any]) -> None:
@@ -135,7 +135,7 @@ def test_self_play_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> No
 def test_from_a_position_and_end_of_input() -> None:
     start = "XX./OO./... X"
     command = [sys.executable, "-m", "genpolicy", "play", "--policy", "random", "--game", CONNECT, "--from", start]
-    for text, last in (("c3\n", "X wins: by the rules"), ("", "no winner: end of input, the game was left")):
+    for text, last in (("c3\n", "X wins: by the rules"), ("", "no winner: end of input, game abandoned")):
         done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines()[-1].endswith(last)

@@ -99,5 +99,5 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert "genpolicy_policy_model.config.MuZeroConfig" in learners
     assert "cache_dir" in learners, "inherited settings"
     policies = (tmp_path / "reference" / "plugins" / "policies.html").read_text(encoding="utf-8")
-    assert "most positions in one network call" in policies
+    assert "maximum number of positions per network call" in policies
     assert "genpolicy をはじめる" in (tmp_path / "ja" / "index.html").read_text(encoding="utf-8")

@@ -124,7 +124,7 @@ def test_players_that_do_not_alternate_are_declared() -> None:
         check_game(game)
     game.alternates = False
     check_game(game)
-    with pytest.raises(ValueError, match="alpha-beta needs players that alternate"):
+    with pytest.raises(ValueError, match="alpha-beta needs alternating players"):
         AlphaBeta(game)
     with pytest.raises(ValueError, match="mate need players that alternate"):
         game.mate_distance(game.parse(), 3)

@@ -193,7 +193,7 @@ def test_a_few_moves_get_values_by_one_search(stockfish) -> None:
     states = [GAME.parse(), GAME.parse("7k/8/6K1/8/8/8/5Q2/8 w - - 0 1"), GAME.parse("k7/8/1K6/8/8/8/8/7R b - - 0 1")]
     with make_oracle("stockfish?nodes=3000&multipv=5", GAME) as oracle:
         lines = oracle.analyse(states, 3, move_values=True)
-        with pytest.raises(ValueError, match=r"multipv=5 is for the values of moves: add --move-values"):
+        with pytest.raises(ValueError, match=r"multipv=5 is for move values: add --move-values"):
             oracle.analyse(states, 3)
     assert [len(line.move_values) for line in lines] == [5, 5, 1]
     for state, line in zip(states, lines, strict=True):

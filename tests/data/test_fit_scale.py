@@ -55,7 +55,7 @@ def test_copies_of_a_game_do_not_narrow_the_interval() -> None:
 
 @pytest.mark.parametrize("centipawns", [[0.0, 0.0], [50.0, -50.0]])
 def test_what_has_no_scale_is_said(centipawns: list[float]) -> None:
-    with pytest.raises(ValueError, match="no scale is likeliest"):
+    with pytest.raises(ValueError, match="no scale fits best"):
         fit_scale(np.array(centipawns), np.array([1.0, 0.0]), np.array([0, 1]))
 
 

@@ -199,7 +199,7 @@ def test_bad_entries_are_fatal_or_counted(tmp_path, capsys) -> None:
     error = capsys.readouterr().err
     assert f"{file}:2: " in error
     assert "8/8/8/9/8/8/8/8" in error
-    assert error.rstrip().endswith("(--skip-bad leaves such entries out)")
+    assert error.rstrip().endswith("(--skip-bad skips such entries)")
     assert "Traceback" not in error
     assert cli.main([*words, "--skip-bad", "--json", str(tmp_path / "j.json")]) == 0
     error = capsys.readouterr().err
@@ -223,7 +223,7 @@ def test_a_split_of_no_known_name_is_a_bad_entry(tmp_path, capsys, monkeypatch) 
     assert cli.main(words) == 2
     error = capsys.readouterr().err
     assert f"{tmp_path / 'p.epd'}:1: split 'holdout' is none of train, validation, test" in error
-    assert error.rstrip().endswith("(--skip-bad leaves such entries out)")
+    assert error.rstrip().endswith("(--skip-bad skips such entries)")
     assert cli.main([*words, "--skip-bad"]) == 0
     dataset = Dataset.open(tmp_path / "d")
     assert dataset.info.counts["skipped"] == {"unreadable": 1}
@@ -239,7 +239,7 @@ def test_an_illegal_move_names_file_line_and_move(tmp_path, capsys) -> None:
     error = capsys.readouterr().err
     assert "g.pgn:" in error
     assert "Ke3" in error
-    assert error.rstrip().endswith("(--skip-bad leaves such entries out)")
+    assert error.rstrip().endswith("(--skip-bad skips such entries)")
     assert cli.main([*words, "--skip-bad"]) == 0
     assert Dataset.open(tmp_path / "d").info.counts["games"] == 2
 

@@ -76,15 +76,15 @@ def test_the_same_command_gives_the_same_records_and_another_seed_others(tmp_pat
 def test_what_cannot_be_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lost = ["--plies", "0:0", "--quiet", "--max-best", "0.5"]  # all first moves draw
     assert main([*COMMAND, "--positions", "5", *lost, "--out", str(tmp_path / "none")]) == 2
-    assert "hold no position that is asked for: give other --plies" in capsys.readouterr().err
+    assert "hold no such position: give other --plies" in capsys.readouterr().err
     assert main([*COMMAND, "--positions", "5", "--max-best", "0", "--out", str(tmp_path / "zero")]) == 2
     assert "--max-best" in capsys.readouterr().err
     assert main([*COMMAND, "--positions", "900", "--out", str(tmp_path / "few")]) == 0
     said = capsys.readouterr().err
-    assert "no more such positions than 627: 5,000 playouts in a row found no other" in said
+    assert "only 627 such positions were found: 5,000 playouts in a row found no new one" in said
     policy = [*COMMAND[:4], "--oracle", "policy:random", "--positions", "5", "--out", str(tmp_path / "policy")]
     assert main(policy) == 2
-    assert "take an engine or a solver as the oracle" in capsys.readouterr().err
+    assert "use an engine or a solver as the oracle" in capsys.readouterr().err
 
 
 def test_nature_moves_but_its_positions_are_not_kept() -> None:

@@ -237,8 +237,8 @@ def test_a_moved_folder_is_the_same_policy_and_a_changed_one_is_not(tmp_path: Pa
     [
         (["--oracle", "policy:"], "needs a policy"),
         (["--oracle", "policy:randon"], "random"),
-        (["--oracle", "policy:random", "--processes", "2"], "leave --processes out"),
-        (["--oracle", "policy:random", "--move-values"], "leave --move-values out"),
+        (["--oracle", "policy:random", "--processes", "2"], "omit --parallel"),
+        (["--oracle", "policy:random", "--move-values"], "omit --move-values"),
         (["--oracle", "policy:random?together=0"], "from 1 to 4096, got '0'"),
         (["--oracle", "policy:random?seed=x"], "seed must be a whole number"),
         (["--oracle", "policy:mcts:rollout?simulation=2"], "simulations"),
@@ -255,7 +255,7 @@ def test_bad_input_is_named(words: list[str], says: str, tmp_path: Path, capsys:
 
 def test_an_oracle_without_a_policy_cannot_draw_moves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert selfplay(tmp_path / "out", "--temperature", "1:4", oracle="solver", games=2) != 0
-    assert "this oracle gives none: take policy:SPELLING" in capsys.readouterr().err
+    assert "this oracle has none: use policy:SPELLING" in capsys.readouterr().err
 
 
 def test_bad_share_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

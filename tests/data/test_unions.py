@@ -108,7 +108,7 @@ def test_a_run_trains_on_a_union_and_says_of_what(halves: list[Dataset], tmp_pat
 def test_what_does_not_go_together_is_refused(halves: list[Dataset], tmp_path: Path) -> None:
     a, b = (half.folder for half in halves)
     copy = write_dataset(tmp_path / "copy", CONNECT, list(halves[0].records()))
-    with pytest.raises(DatasetError, match=rf"{a} and {copy.folder} hold the same records .*name one"):
+    with pytest.raises(DatasetError, match=rf"{a} and {copy.folder} hold the same records .*list only one"):
         Dataset.open([a, b, copy.folder])
     other = load_game("connect:rows=3,cols=4,k=3,gravity=false")
     record = Record(state=other.format(other.parse()), line=other.moves[0], split="train")

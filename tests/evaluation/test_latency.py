@@ -109,7 +109,7 @@ def test_times_are_those_of_a_move(game: Game[Any], positions: list[LabelledPosi
         ({"batches": (4, 4)}, "batch sizes"),
         ({"batches": (41,)}, "needs as many positions, got 40"),
         ({"num_calls": 0}, "timed calls"),
-        ({"warm_up": -1}, "warm up"),
+        ({"warm_up": -1}, "warm-up"),
     ],
 )
 def test_settings_out_of_range_are_refused(

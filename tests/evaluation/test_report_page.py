@@ -409,7 +409,7 @@ def test_command_refuses_nonsense(
 
 def test_damaged_tournaments_are_named(tmp_path: Path) -> None:
     (tmp_path / "tournament.json").write_text(json.dumps({"game": CONNECT, "players": {"a": "random"}}))
-    with pytest.raises(ValueError, match="no game of this tournament is over"):
+    with pytest.raises(ValueError, match="this tournament has no finished game"):
         read_tournament(tmp_path)
     (tmp_path / "games.jsonl").write_text('{"number": 0}\n')
     with pytest.raises(ValueError, match=r"games\.jsonl:1: damaged"):

@@ -189,7 +189,7 @@ def test_positions_that_are_measured_and_trained_on_are_counted(
     both = measured & {record.state for record in Dataset.open(other).records("train")}
     assert 0 < len(both) < len(measured)
     (note,) = experiment.data_notes
-    assert note.startswith(f"NOT HELD OUT: {len(both):,} of the {len(measured):,} positions of split 'test'")
+    assert note.startswith(f"NOT HELD OUT: {len(both):,} of the {len(measured):,} measured positions (split 'test'")
     assert note.endswith("are trained: other.")
     assert _require(experiment, tmp_path) == [note]
     # The same last part of the hash is the test split of both.

@@ -213,7 +213,7 @@ def test_a_damaged_failure_is_still_one(copied: tuple[Path, Path, Path], capsys:
     assert main(["experiment", str(path), "--out", str(out), "--plan"]) == 0
     assert f"failed: {run}/failed.json: damaged" in capsys.readouterr().out
     assert main(["experiment", str(path), "--out", str(out), "--table-only"]) == 2
-    assert "Repair that and run the command again" in capsys.readouterr().err
+    assert "Fix it and run the command again" in capsys.readouterr().err
 
 
 def test_other_positions_are_never_compared(

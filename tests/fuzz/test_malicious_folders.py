@@ -61,7 +61,7 @@ def test_a_bomb_is_refused_before_anything_is_made_of_it(name: str, text: str) -
     if name == "undefined alias":
         check_yaml(text)  # the parser names it
     else:
-        with pytest.raises(ValueError, match=r"aliases followed|stands for itself|more than|longer than"):
+        with pytest.raises(ValueError, match=r"aliases followed|refers to itself|more than|longer than"):
             check_yaml(text)
 
 

@@ -185,7 +185,7 @@ def test_the_second_phase_mixes_by_generation(tmp_path: Path) -> None:
         ({"game": "chss"}, "chess"),
         ({"start": "chess"}, "plays"),
         ({"start": "mcts:rollout?simulations=0"}, "simulations"),
-        ({"max_plies": 1}, "was won by anybody, so there is nothing to learn"),
+        ({"max_plies": 1}, "has a winner, so there is nothing to learn"),
     ],
 )
 def test_bad_input_is_named(

@@ -324,7 +324,7 @@ def test_a_head_that_gives_nan_is_named(name: str) -> None:
         ({"num_codes": 1 << 20, "num_books": 4}, "take fewer books"),
         ({"span": 0}, "span must be at least 1"),
         ({"decay": 1.0}, "decay lies in"),
-        ({"consistency": 1.0}, "consistency is of muzero"),
+        ({"consistency": 1.0}, "consistency is an option of muzero"),
     ],
 )
 def test_settings_that_cannot_be(changed: dict[str, Any], said: str) -> None:

@@ -104,7 +104,7 @@ def test_what_needs_players_that_alternate_refuses_the_others() -> None:
     from genpolicy import load_policy
 
     for game in ("mancala", "dots_and_boxes"):
-        with pytest.raises(ValueError, match=rf"alpha-beta needs players that alternate, .*{game}.*mcts:rollout"):
+        with pytest.raises(ValueError, match=rf"alpha-beta needs alternating players, .*{game}.*mcts:rollout"):
             load_policy("alphabeta?depth=2", game=f"openspiel:{game}")
     with pytest.raises(ValueError, match="mate need players that alternate"):
         (mancala := load_game("openspiel:mancala")).mate_distance(mancala.parse(), 3)

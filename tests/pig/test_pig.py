@@ -213,7 +213,7 @@ def test_a_game_that_hides_its_chance_breaks_a_law() -> None:
 
 @pytest.mark.parametrize(
     ("spelling", "message"),
-    [("alphabeta?depth=2", "alpha-beta does not know chance"), ("solver", "k-in-a-row")],
+    [("alphabeta?depth=2", "alpha-beta does not support chance"), ("solver", "k-in-a-row")],
 )
 def test_what_does_not_know_chance_refuses_it(spelling: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
@@ -222,7 +222,7 @@ def test_what_does_not_know_chance_refuses_it(spelling: str, message: str) -> No
 
 def test_the_search_that_the_refusal_names_plays() -> None:
     game = genpolicy.load_game("pig:goal=20")
-    with pytest.raises(ValueError, match="does not know chance") as refusal:
+    with pytest.raises(ValueError, match="does not support chance") as refusal:
         genpolicy.load_policy("alphabeta?depth=2", game=game).decide([game.parse()])
     named = next(word for word in str(refusal.value).split() if word.startswith("mcts:"))
     assert genpolicy.load_policy(named, game=game).with_options(simulations=4).decide([game.parse()])[0].move in (0, 1)

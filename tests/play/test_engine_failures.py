@@ -74,7 +74,7 @@ def test_a_policy_that_fails_while_it_ponders_answers_when_it_is_told_to() -> No
     with Session(command=patched(code, "--policy", "greedy", "--game", "chess")) as session:
         session.ask("uci", "isready", until="readyok")
         session.send(MATE_OR_NOT, "go ponder")
-        session.until("info string it is asked once more")
+        session.until("info string trying once more")
         session.ask("isready", until="readyok")
         assert not any(line.startswith("bestmove") for line in session.lines)
         assert any("the policy failed (the pipe is broken)" in line for line in session.ask("ponderhit"))

@@ -101,7 +101,7 @@ def test_a_finished_game_and_a_wrong_name_are_refused(tmp_path: Path, capsys: py
     with pytest.raises(ValueError, match=r"'over': the game is over in .*nothing is left to imagine"):
         state_of(over)
     assert main(["gallery", "--out", str(tmp_path / "page.png")]) == 2
-    assert "give the name the end .html" in capsys.readouterr().err
+    assert "its name must end in .html" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ def test_time_does_not_lose_to_a_player_who_cannot_win(
 @pytest.mark.thorough
 def test_byoyomi_begins_where_the_time_ends_and_own_values_are_checked(browser: Any, web_address: str) -> None:
     with tab(browser, web_address, PHONE) as web:
-        timed(web, "shogi", "10 min, then 30 s a move (byoyomi)")
+        timed(web, "shogi", "10 min, then 30 s per move (byoyomi)")
         pass_time(web, 601, of="near")
         shows(web, "byoyomi 0:29", "10:00")
         web.click(shogi_place("7g"), shogi_place("7f"))

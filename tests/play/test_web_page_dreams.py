@@ -314,7 +314,7 @@ def test_trouble_is_told_in_words_and_can_be_tried_again(browser: Any, web_addre
         cut = {"status": 200, "content_type": "application/x-ndjson", "body": ""}
         web.page.route("**/api/decide", lambda route: route.fulfill(**cut))
         column.get_by_role("button", name="Try again").click()
-        expect(column.locator(".note.bad")).to_contain_text("broke off")
+        expect(column.locator(".note.bad")).to_contain_text("ended before the decision")
         web.page.unroute("**/api/decide")
         column.get_by_role("button", name="Try again").click()
         web.settle()

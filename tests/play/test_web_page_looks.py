@@ -180,7 +180,9 @@ def test_a_column_tells_draws_and_plies_left_where_they_are_known(browser: Any, 
         column.get_by_role("button", name="Analyse").click()
         expect(column.locator(".value")).to_contain_text("White 50 %")
         expect(column.locator(".value")).to_contain_text("Black 20 %")
-        expect(column.locator(".balance.drawn")).to_have_attribute("aria-label", "White wins with 50 %, draw 30 %")
+        expect(column.locator(".balance.drawn")).to_have_attribute(
+            "aria-label", "White's winning chances: 50 %, draw 30 %"
+        )
         expect(column.locator(".facts")).to_contain_text("draw 30 % · about 34 plies left")
         column.get_by_role("button", name="Analyse").click()
         expect(column.locator(".value")).to_contain_text("Black 35 %")

@@ -140,7 +140,9 @@ def test_the_evaluation_along_the_game(browser: Any, web_address: str) -> None:
         evaluated(web, chances)
         opened(web)
         web.page.click("#evaluate")
-        expect(web.page.locator("#graph-note")).to_contain_text("White wins with 50 % at first, 30 % at last")
+        expect(web.page.locator("#graph-note")).to_contain_text(
+            "White's winning chances: 50 % at the start, 30 % at the end"
+        )
         expect(web.page.locator("#graph-note")).to_contain_text("the largest change, 35 %, by 2… Nc6")
         expect(web.page.locator("#graph .swing")).to_have_count(1)
         points = web.page.locator("#graph .chances").get_attribute("points").split()
@@ -173,7 +175,7 @@ def test_a_policy_without_values_says_so(browser: Any, web_address: str) -> None
     with tab(browser, web_address) as web:
         opened(web, "1. e4 e5")
         web.page.click("#evaluate")
-        expect(web.page.locator("#graph-note")).to_contain_text("gives no value to positions")
+        expect(web.page.locator("#graph-note")).to_contain_text("does not evaluate positions")
         expect(web.page.locator("#graph")).to_be_hidden()
 
 

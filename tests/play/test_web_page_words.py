@@ -144,7 +144,7 @@ def test_no_visible_word_is_outside_the_tables(browser: Any, web_address: str) -
         expect(web.page.locator("#move-error")).to_be_visible()
         web.page.locator("#move-error details p").evaluate("node => node.remove()")  # moves, and nothing else
         web.page.click("#evaluate")
-        expect(web.page.locator("#graph-note")).to_contain_text("gives no value")
+        expect(web.page.locator("#graph-note")).to_contain_text("does not evaluate positions")
         check()
         web.page.keyboard.press("Escape")
         web.page.click("#help-open")

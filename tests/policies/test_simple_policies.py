@@ -94,7 +94,7 @@ def test_an_oracle_without_an_answer_is_an_error(game: Game[Any]) -> None:
 @pytest.mark.parametrize(
     ("spec", "options", "error", "message"),
     [
-        ("random", {}, ValueError, "say which"),
+        ("random", {}, ValueError, "name one"),
         ("random:x", {"game": CONNECT}, ValueError, "takes no argument"),
         ("random?sed=1", {"game": CONNECT}, ValueError, "Did you mean: 'seed'"),
         ("randm", {"game": CONNECT}, RegistryError, "Did you mean: 'random'"),

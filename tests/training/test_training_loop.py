@@ -239,7 +239,7 @@ class TestInProcess:
     def test_all_damaged_is_an_error(self, data: Dataset, finished: Path) -> None:
         for folder in (finished / "checkpoints").iterdir():
             (folder / "state.json").write_text("{")
-        with pytest.raises(CheckpointError, match="no checkpoint is whole"):
+        with pytest.raises(CheckpointError, match="no intact checkpoint"):
             train(configuration(data, finished), resume=True)
 
     def test_a_newer_checkpoint_is_refused(self, data: Dataset, finished: Path) -> None:

@@ -43,13 +43,13 @@ def run(arguments: argparse.Namespace) -> int:
     pause_garbage_collection()
     spec = policy_spec(arguments.policy, arguments.game)
     if spec.game is None:
-        raise ValueError(f"policy {arguments.policy!r} plays any game: say which, e.g. --game chess")
+        raise ValueError(f"policy {arguments.policy!r} works for any game: name one, e.g. --game chess")
     game = registry.load_game(spec.game)
     if game.protocol not in DIALECTS:
         names = ", ".join(DIALECTS)
         raise ValueError(
-            f"game {game.spec!r} has no engine protocol (there are: {names}), so no GUI could play it; "
-            f"play it here: genpolicy play --policy {arguments.policy}"
+            f"game {game.spec!r} has no engine protocol (there are: {names}), so no GUI can play it; "
+            f"use: genpolicy play --policy {arguments.policy}"
         )
     output = Output.claim()
     from genpolicy_play.engine.server import Server

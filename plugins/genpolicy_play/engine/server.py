@@ -85,7 +85,7 @@ class Server:
                 if self._worker.failure is not None:
                     break
                 if line is None:
-                    self._replies.say("a line was too long to be read; it changes nothing")
+                    self._replies.say("a line was too long and is ignored")
                 elif not self._answer_line(words_of(line)):
                     return 0
             self._finish()
@@ -146,7 +146,7 @@ class Server:
         option = self._by_name.get(_plain_name(name))
         if option is None:
             if name.lower() not in self.dialect.ignored:
-                self._replies.say(f"no option {quoted(name)!r}; the line changes nothing")
+                self._replies.say(f"no option {quoted(name)!r}; the line is ignored")
             return
         try:
             self.settings[option.name] = read_text(option, value or "")

@@ -105,7 +105,7 @@ class Worker:
             try:
                 # An engine behind the policy that died is started again for the next position: here, for this one.
                 if not self._succeeds(search, task) and search.best is None and not search.is_over:
-                    self._replies.say("it is asked once more")
+                    self._replies.say("trying once more")
                     self._succeeds(search, task)
                 search.wait_for_release()
             finally:

@@ -14,8 +14,8 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "gallery",
         help="record dreams on one page that needs no server",
-        description="Runs the policies of each scene and writes what they imagine, step by step, as one HTML file that "
-        "holds everything it shows. Without a file it records the scenes that are shipped.",
+        description="Runs the policies of each scene and writes what they imagine, step by step, as one self-contained "
+        "HTML file. Without FILE it records the shipped scenes.",
     )
     parser.add_argument("scenes", nargs="?", type=Path, metavar="FILE", help="positions and policies as YAML")
     parser.add_argument("--out", required=True, type=Path, metavar="PAGE", help="the page, such as dreams.html")
@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     from genpolicy_play.gallery.scenes import SHIPPED, Gallery, state_of
 
     if arguments.out.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"--out {arguments.out}: the page is HTML; give the name the end .html")
+        raise ValueError(f"--out {arguments.out}: the page is HTML; its name must end in .html")
     gallery = compose(Gallery, [arguments.scenes or SHIPPED])
     positions = [state_of(scene) for scene in gallery.scenes]  # wrong ones are named before the work
     settle_device(arguments, [column.policy for scene in gallery.scenes for column in scene.columns])

@@ -90,7 +90,7 @@ def _check(arguments: argparse.Namespace) -> str:
     suffix: str = arguments.out.suffix.lower()
     if suffix not in SUFFIXES:
         raise ValueError(
-            f"--out {arguments.out}: pictures are written as {', '.join(SUFFIXES)}; give the name one of these ends"
+            f"--out {arguments.out}: pictures are written as {', '.join(SUFFIXES)}; the name must end in one of these"
         )
     ranges = {"top": (1, 8), "width": (200, 8000), "frame_ms": (20, 60000)}
     for name, (least, most) in ranges.items():

@@ -196,7 +196,7 @@ def _games_of(spec: PolicySpec, games: Mapping[str, Game[Any]]) -> list[Game[Any
     if spec.game is not None:
         return [games[registry.load_game(spec.game).spec]]
     if not games:
-        raise ValueError(f"policy {spec.text!r} plays any game: say which, e.g. --game chess")
+        raise ValueError(f"policy {spec.text!r} works for any game: name one, e.g. --game chess")
     return list(games.values())
 
 

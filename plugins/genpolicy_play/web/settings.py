@@ -15,7 +15,7 @@ from genpolicy_play.web.requests import MAX_SEED, RequestError, number, quoted, 
 from genpolicy_play.web.timing import Timing
 
 SEARCH_OVER = Option(
-    "simulations", int, 0, 0, 5000, help="of a tree search over the policy; 0 plays without one", basic=True
+    "simulations", int, 0, 0, 5000, help="simulations of a tree search over the policy; 0: no search", basic=True
 )
 """Of a policy that is not a search."""
 MAX_MADE = 32
