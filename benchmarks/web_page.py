@@ -32,11 +32,13 @@ RUN = {
 WATCH = """() => {
   window.seen = {};
   const note = (name) => { window.seen[name] ??= performance.now(); };
-  document.addEventListener("pointerup", () => { window.seen.click = performance.now(); }, true);
+  document.addEventListener("pointerup", () => { window.seen = { click: performance.now() }; }, true);
   new MutationObserver(() => { if (document.querySelectorAll("#moves li").length > 1) note("answer"); })
     .observe(document.getElementById("moves"), { childList: true });
-  new MutationObserver(() => { if (document.querySelector(".column[data-step]")) note("step"); })
-    .observe(document.getElementById("columns"), { attributes: true, subtree: true });
+  new MutationObserver(() => { // the boards of the look before the click go first
+    if (!document.querySelector(".future svg")) note("cleared");
+    else if (window.seen.cleared) note("dream");
+  }).observe(document.getElementById("columns"), { childList: true, subtree: true });
 }"""
 
 
@@ -54,7 +56,9 @@ def served(arguments: Sequence[str]) -> Iterator[str]:
 
 
 def answer_ms(browser: Any, address: str, first: int) -> tuple[float, float]:
-    """Milliseconds from the click to the first step on show and to the answer.
+    """Milliseconds from the click to the first imagined board on show and to the answer.
+
+    The board is that of the first step, or of the decision where a search imagines without steps.
 
     Args:
         browser: A browser.
@@ -65,6 +69,8 @@ def answer_ms(browser: Any, address: str, first: int) -> tuple[float, float]:
     page = context.new_page()
     page.goto(address)
     page.wait_for_selector("#board .can-move")
+    expect(page.locator(".column .note strong")).to_be_visible(timeout=60_000)  # it looks as soon as it is opened
+    expect(page.locator(".column.busy")).to_have_count(0, timeout=60_000)
     page.evaluate(WATCH)
     places = page.locator("#board .can-move")
     places.nth(first % places.count()).click()
@@ -73,7 +79,7 @@ def answer_ms(browser: Any, address: str, first: int) -> tuple[float, float]:
     expect(page.locator("#moves li")).to_have_count(2, timeout=60_000)
     seen = page.evaluate("window.seen")
     context.close()
-    return seen.get("step", seen["answer"]) - seen["click"], seen["answer"] - seen["click"]
+    return seen.get("dream", seen["answer"]) - seen["click"], seen["answer"] - seen["click"]
 
 
 def main() -> None:
@@ -90,7 +96,7 @@ def main() -> None:
         name = f"chromium {browser.version}"
         browser.close()
     describe(f"genpolicy web --policy {arguments.policy}, {name}")
-    for what, column in (("first step shown", 0), ("answer played", 1)):
+    for what, column in (("first imagined board shown", 0), ("answer played", 1)):
         seconds = [each[column] / 1e3 for each in found]
         print(f"{what}: {1e3 * seconds[0]:.0f} ms the first time")
         times(what, seconds)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import io
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ pytest.importorskip("uvicorn", reason="needs the extra [web]")
 pytest.importorskip("resvg_py", reason="needs the extra [show]")
 pytest.importorskip("PIL", reason="needs the extra [show]")
 
-from genpolicy_play.show.raster import BETWEEN, FADE_MS
+from genpolicy_play.show.raster import BETWEEN, FADE_MS, gif
 from genpolicy_play.web.deciding import GIF_FRAME_MS, GIF_WIDTH
 from genpolicy_play.web.queue import Job, TookTooLong
 from tests.play.web_policies import STEPS, TTT, save
@@ -93,6 +95,29 @@ def test_drawing_has_the_time_of_a_decision(client: Client, monkeypatch: pytest.
     reply = animate(client)
     assert reply.status == 504
     assert reply.error == "a dreamer took more than 60 seconds and was stopped; choose fewer steps"
+
+
+def test_a_picture_that_is_drawn_keeps_nobody_waiting_for_the_policy(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawing, go = threading.Event(), threading.Event()
+
+    def slow(*args: Any) -> bytes:
+        drawing.set()
+        assert go.wait(60)
+        return gif(*args)
+
+    monkeypatch.setattr("genpolicy_play.web.deciding.gif", slow)
+    with ThreadPoolExecutor(2) as pool:
+        animated = pool.submit(animate, client)
+        try:
+            assert drawing.wait(60)
+            asked = pool.submit(client.decide, TTT, "a dreamer")
+            assert asked.result(30).status == 200
+        finally:
+            go.set()
+        assert image(animated.result(60)).n_frames > 1
+    assert client.queue.num_busy == 0
 
 
 def test_a_search_among_candidates_names_what_has_steps() -> None:

@@ -118,6 +118,7 @@ class DecisionRequest:
             raise RequestError(str(error)) from error
         game = self.offer.game
         policy, dream = self._dreamt(job, lambda step: job.check())
+        job.release()  # drawing takes seconds, and needs the policy no more
         if len(dream.steps) < 2:
             hint = "; its steps are there with candidates=0" if dream.decision.variations else ""
             raise RequestError(f"{policy.label} {stepless(dream)}, so there is nothing to animate{hint}")

@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from functools import partial
 
 from genpolicy_play.web.requests import RequestError
 
@@ -39,6 +40,8 @@ class Job:
     """Jobs of one key run one after another."""
     work: Callable[[Job], None]
     """Called in a thread of the queue; it handles its own errors."""
+    release: Callable[[], None] = lambda: None
+    """Let the next job of the key begin; for work that has done all that must not be done at once."""
     _cancelled: threading.Event = field(default_factory=threading.Event)
     _deadline: float | None = None
 
@@ -101,6 +104,7 @@ class DecisionQueue:
                     retry_after_s=max(1, min(MAX_RETRY_S, round(wait))),
                 )
             job = Job(key, work)
+            job.release = partial(self._release, job)
             self._waiting.append(job)
             self._changed.notify_all()
             return job
@@ -135,6 +139,13 @@ class DecisionQueue:
         """Jobs that run."""
         with self._changed:
             return len(self._running)
+
+    def _release(self, job: Job) -> None:
+        with self._changed:
+            del self._running[job.key]
+            job.key = job  # no other job has it
+            self._running[job.key] = job
+            self._changed.notify_all()
 
     def _take(self) -> Job | None:
         """The first job whose key no thread works on; None once the queue is closed."""
