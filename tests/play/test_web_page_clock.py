@@ -148,6 +148,24 @@ def test_time_does_not_lose_to_a_player_who_cannot_win(
 
 
 @pytest.mark.thorough
+def test_a_promotion_that_is_chosen_too_late_is_not_played(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        timed(web, "chess", {"base": "0.5", "increment": "0"}, start="6bk/P7/8/8/8/8/8/K7 w - - 0 1")
+        web.click(chess_place("a7"), chess_place("a8"))
+        expect(web.page.locator("#choices .choice")).to_have_count(4)
+        pass_time(web, 31, of="near")
+        web.wait_status("Black wins: on time")
+        expect(web.page.locator("#choose")).to_be_hidden()
+        web.page.locator("#look").focus()
+        web.page.evaluate("document.querySelector('#choices .choice').click()")  # a click that was under way
+        web.mark_board()
+        web.page.click("#flip")
+        expect(web.page.locator("#board svg:not([data-old])")).to_be_visible()
+        web.wait_status("Black wins: on time")
+        assert web.wait_num_moves(0) == []
+
+
+@pytest.mark.thorough
 def test_byoyomi_begins_where_the_time_ends_and_own_values_are_checked(browser: Any, web_address: str) -> None:
     with tab(browser, web_address, PHONE) as web:
         timed(web, "shogi", "10 min, then 30 s per move (byoyomi)")

@@ -275,7 +275,8 @@ class Page {
   }
 
   playOn(moves, move) {
-    if (!this.clock.press()) return this.timeOver();
+    const late = this.position.outcome?.onTime && moves.length === this.state.ply; // a click that was under way
+    if (late || !this.clock.press()) return this.timeOver();
     branch(this.state, moves, move);
     this.state.held = false;
     return this.refresh();
@@ -356,6 +357,7 @@ class Page {
   timeOver() {
     this.turnNumber += 1;
     this.ahead.cancel();
+    byId("choose").close();
     for (const column of this.columns.all.values()) column.stop();
     this.show();
     this.announce();
