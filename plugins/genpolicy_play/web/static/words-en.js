@@ -173,7 +173,7 @@ export default {
   "column.gif-hint": "Save all steps as an animation",
   "column.gif-drawn": "Drawing the steps …",
   "column.strength": "Strength and settings",
-  "column.strength-when": "Takes effect from the next move.",
+  "column.strength-when": "Changes take effect from the next move.",
   "column.elo": "Elo {elo} over {games} games, with the settings of the start.",
   "column.elo-interval": "Elo {elo} (95 % interval {low} to {high}) over {games} games, with the settings of the start.",
   "column.no-options": "This policy has no settings.",

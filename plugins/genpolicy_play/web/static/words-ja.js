@@ -173,7 +173,7 @@ export default {
   "column.gif-hint": "すべての段階をアニメーションとして保存する",
   "column.gif-drawn": "各段階を描画しています…",
   "column.strength": "強さと設定",
-  "column.strength-when": "次の指し手から有効になります。",
+  "column.strength-when": "変更は次の指し手から有効になります。",
   "column.elo": "Elo {elo}（{games}局、起動時の設定）",
   "column.elo-interval": "Elo {elo}（95%信頼区間 {low}〜{high}、{games}局、起動時の設定）",
   "column.no-options": "この方策に設定項目はありません。",
