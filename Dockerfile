@@ -6,7 +6,7 @@ RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends stockfi
 ENV PATH="/usr/games:$PATH"
 WORKDIR /src
 COPY . .
-RUN pip install --no-cache-dir torch --index-url https://download.pytorch.org/whl/cpu \
+RUN pip install --no-cache-dir -c constraints.txt torch --index-url https://download.pytorch.org/whl/cpu \
     && pip install --no-cache-dir -c constraints.txt '.[all]' && rm -rf /src
 RUN useradd --create-home player
 USER player

@@ -7,7 +7,7 @@
 VENV ?= .venv
 GAME ?= chess
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
-    $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))' 2>/dev/null && echo $$p && break; done)
+    $$p -c 'import ensurepip, sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))' 2>/dev/null && echo $$p && break; done)
 BIN = $(VENV)/bin
 GENPOLICY = $(BIN)/genpolicy
 RUNS ?=

@@ -11,6 +11,7 @@ import logging
 import os
 import shutil
 import socket
+import sys
 import tempfile
 import uuid
 import zlib
@@ -168,6 +169,8 @@ def _writable(homes: list[Path]) -> Path:
 
 
 def _alive(pid: int) -> bool:
+    if sys.platform == "win32":
+        return True  # cannot be asked: there, signal 0 is Ctrl-C
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

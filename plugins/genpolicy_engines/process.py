@@ -283,6 +283,8 @@ class EngineProcess:
 
 
 def _spawn(command: str) -> subprocess.Popen[bytes]:
+    if sys.platform == "win32":  # which cannot wait for several pipes, nor end what an engine has started
+        raise EngineError(f"{command}: engines are not run on Windows; use WSL, or search with alphabeta or mcts")
     try:
         return subprocess.Popen(
             [command],

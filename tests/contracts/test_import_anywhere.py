@@ -1,4 +1,4 @@
-"""Every module can be imported where Python has no POSIX modules and functions, as on Windows."""
+"""Modules can be imported, and local commands run, where Python has no POSIX modules and functions, as on Windows."""
 
 from __future__ import annotations
 
@@ -44,7 +44,35 @@ for name in ("SIGALRM", "SIGHUP", "SIGKILL", "SIGPIPE", "SIGUSR1", "SIGUSR2", "S
 for name in modules:
     importlib.import_module(name)
 print(len(modules))
+
+import subprocess
+from genpolicy.cli import main
+
+
+class Popen(subprocess.Popen):
+    def __init__(self, *arguments, preexec_fn=None, pass_fds=(), **options):
+        if preexec_fn is not None or pass_fds:
+            raise ValueError("preexec_fn and pass_fds are not supported on Windows platforms")
+        super().__init__(*arguments, **options)
+
+
+subprocess.Popen = Popen
+for line in COMMANDS.splitlines():
+    print(line, flush=True)
+    assert main(line.split()) == 0
 """
+TINY = "trainer.max_minutes=null trainer.max_records=32 trainer.eval_records=8 trainer.accuracy_records=8"
+COMMANDS = f"""\
+games
+data import all --game connect:rows=3,cols=3,k=3,gravity=false --split 0.6/0.2/0.2 --out positions
+data label --data positions --oracle solver --horizon 4 --out labelled
+train --config connect/s-asa-3x3 data.folder=labelled {TINY} --out run
+evaluate accuracy --policy run random --data labelled --limit 4
+tournament --policy run random --rounds 1 --out match
+show --policy run --out plan.svg
+data selfplay --game connect:rows=3,cols=3,k=3,gravity=false --oracle alphabeta?depth=1 --positions 8 --out played
+"""
+"""What somebody does on one computer, without an engine."""
 
 
 def modules() -> list[str]:
@@ -72,10 +100,13 @@ def test_no_module_begins_with_one_of_posix() -> None:
 
 
 @pytest.mark.thorough
-def test_every_module_can_be_imported_without_posix() -> None:
+def test_without_posix_every_module_can_be_imported_and_the_local_commands_run(tmp_path: Path) -> None:
     names = modules()
     assert {"genpolicy_common.store", "genpolicy_labelling.writer", "genpolicy_experiments.worker"} <= set(names)
-    words = [sys.executable, "-c", CODE, json.dumps(names), json.dumps(POSIX_MODULES)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert int(done.stdout.split()[-1]) >= len(names) - 1
+    code = f"COMMANDS = {COMMANDS!r}\n{CODE}"
+    words = [sys.executable, "-c", code, json.dumps(names), json.dumps(POSIX_MODULES)]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-3000:]
+    assert int(done.stdout.split()[0]) >= len(names) - 1
+    assert (tmp_path / "plan.svg").is_file()
+    assert sorted(path for path in tmp_path.rglob("*") if set(path.name) & set(':?*|<>"\\')) == []  # forbidden there

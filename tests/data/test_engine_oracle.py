@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import chess
 import pytest
@@ -144,6 +145,12 @@ def test_illegal_answers(fake_engine) -> None:
 def test_a_program_that_is_no_engine(fake_engine, mode, message) -> None:
     with pytest.raises(EngineError, match=message):
         EngineOracle(GAME, str(fake_engine(mode)), nodes=10, timeout_s=3)
+
+
+def test_windows_is_told_that_engines_are_not_run(fake_engine, monkeypatch) -> None:
+    monkeypatch.setattr("genpolicy_engines.process.sys", SimpleNamespace(platform="win32"))
+    with pytest.raises(EngineError, match=r"not run on Windows; use WSL"):
+        EngineOracle(GAME, str(fake_engine()), nodes=10)
 
 
 def test_a_missing_engine_names_the_way_out(tmp_path, monkeypatch) -> None:
