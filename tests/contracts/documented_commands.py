@@ -1,4 +1,4 @@
-"""The command lines of the documentation, and how they are shortened so that all of them can be run.
+"""The commands and the Python of the documentation, and the reasons of those that no test runs.
 
 A page's code blocks of a shell, and the commands in the comments that begin a configuration, are read as a shell would:
 ``\\`` continues a line, ``#`` begins a comment, ``&&``, ``;`` and ``|`` part commands, ``NAME=value`` sets a variable,
@@ -16,57 +16,59 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^ *```(?:sh|bash|console)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
+PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 FENCE = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
 INLINE = re.compile(r"`(genpolicy\s[^`]+)`")
 ASSIGNED = re.compile(r"[A-Za-z_]\w*=")
 MARKS = ("&&", "||", ";", "|", "|&", "&")
 
-QUICK = ("trainer.max_minutes=null", "trainer.max_steps=null", "trainer.max_epochs=null", "trainer.max_records=64")
-QUICK += ("trainer.batch_size=16", "trainer.eval_records=8", "trainer.accuracy_records=8", "trainer.device=cpu")
-QUICK += ("optim.warmup=0",)
-"""What is added to every ``genpolicy train``."""
-
-ADDED: Mapping[str, tuple[str, ...]] = {
-    "train": QUICK,
-    "data import": ("--max-positions", "400"),
-    "evaluate accuracy": ("--limit", "8", "--split", "train"),
-    "evaluate futures": ("--limit", "8", "--split", "train"),
-    "evaluate latency": (
-        "--split",
-        "train",
-        "--limit",
-        "2",
-        "--calls",
-        "1",
-        "--warm-up",
-        "0",
-        "--sweep",
-        "num_steps=1",
-    ),
-    "evaluate puzzles": ("--limit", "2"),
-    "evaluate report": ("--limit", "8", "--calls", "1", "--puzzle-limit", "2", "--play", "1"),
-    "tournament": ("--rounds", "1", "--max-plies", "8", "--parallel", "1"),
-    "ratings": ("--bootstrap", "10"),
-    "demo": ("--plan",),
-    "loop": ("--status",),
-    "web": ("--port", "0"),
+OTHER_PROGRAMS: Mapping[str, str] = {
+    "pip": "installs packages; tests/packaging installs the wheel",
+    "curl": "fetches a large file",
+    "hf": "needs an account",
+    "lc0": "another program",
+    "cutechess-cli": "another program; tests/play has what it does",
+    "xboard": "another program with a window; tests/play/test_engine_guis.py runs it",
+    "shogiarena": "another program; tests/play has what it does",
+    "printf": "writes to the script that the page shows",
+    "genpolicy.sh": "the script that the page shows; tests/play/test_engine_guis.py runs it",
+    "cut": "a reader of the output",
+    "cd": "goes to the package that new-game made",
+    "mkdir": "makes a folder",
+    "git": "shows an earlier version of a file",
+    "pytest": "the tests themselves",
+    "make": "installs what it needs first; then it is genpolicy demo, whose steps are commands of other pages",
 }
-"""What is added to other commands, after what stands there: of an option that is given twice the last counts."""
+"""Programs that are not run, and why."""
 
-OPTIONS: Mapping[str, str] = {"--games": "3", "--positions": "20"}
-"""Other values of options where they are given, since a command takes one of them alone."""
+NOT_RUN: Mapping[str, str] = {
+    r"\b(push|pull) OWNER/NAME|hf:OWNER": "needs the network; tests/hub has a server of its own",
+    r"leela:NET": "needs a network of Leela's; tests/policies has a small one",
+    r"--cluster": "starts or needs a cluster; tests/cluster has its own",
+    r"gpsusi|/opt/YaneuraOu|/path/to/": "an engine or a folder of the reader's",
+    r"--game othello": "a package that new-game has made; tests/cli/test_new_game.py",
+    r"runs/earlier": "a file of the repository's history",
+    r"trainer\.seed=[1-9]|runs/(s-a|imagine)-[1-9]": "the command before it with another seed",
+    r"json\.tool": "a reader of the output",
+    r"cshogi\.cli": "plays whole games with an engine; tests/play/test_engine_games.py does",
+}
+"""Commands that are not run, and why."""
 
-NUMBERS = re.compile(r"\b(nodes|simulations|movetime_ms|depth|candidates)=\d+")
-"""Options of engines and searches, all of which become 1 or, of searches and nodes, 2."""
-
-TAKEN_OUT = ("--open", "--verbose")
+NOT_EXECUTED: Mapping[str, str] = {
+    r"^docs/porting-a-game\.md\n": "tests/connect/test_porting_guide.py runs the game and finds the quotations",
+    r"^docs/your-own-learner\.md\n": "tests/training/test_your_own_learner.py runs them",
+    r"^docs/your-own-sampler\.md\n": "tests/contracts/test_your_own_sampler.py runs them",
+    r"^docs/search\.md\nclass SearchModel": "signatures without bodies",
+    r"popen_uci": "plays a whole game; tests/play/test_engine_games.py does the same with this client",
+}
+"""Blocks of Python that are not run, by page and beginning, and why."""
 
 NAMES: Mapping[str, str] = {
     "COMMAND": "train",
     "FILE": "experiments/small/table-5",
     "DATA": "runs/labelled",
     "LABELLED": "runs/LABELLED",
-    "FOLDER": "runs/ttt-s-a/policy",
+    "FOLDER": "runs/new/policy",
     "OUT": "runs/muzero",
     "data/mine": "runs/labelled",
 }
@@ -92,6 +94,16 @@ class Line:
         """``train``, ``data label``."""
         name = self.words[1] if len(self.words) > 1 else ""
         return f"{name} {self.words[2]}" if name in ("data", "evaluate") and len(self.words) > 2 else name
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of Python of a page."""
+
+    page: str
+    number: int
+    """Line of the page on which it begins."""
+    code: str
 
 
 def pages() -> list[Path]:
@@ -120,6 +132,25 @@ def lines_of(page: Path) -> list[Line]:
         shown = re.findall(r"^ {2,}(genpolicy (?:.*\\\n)*.*)$", comment, re.MULTILINE)
         blocks = [(1, "\n".join(shown))]
     return [Line(name, number, tuple(words)) for number, block in blocks for words in commands_of(block)]
+
+
+def blocks_of(page: Path) -> list[Block]:
+    """The blocks of Python of a page in their order."""
+    if page.suffix != ".md":
+        return []
+    text, name = page.read_text(encoding="utf-8"), page.relative_to(ROOT).as_posix()
+    return [Block(name, text[: found.start()].count("\n") + 1, found[1]) for found in PYTHON.finditer(text)]
+
+
+def reason_of(shown: Line | Block) -> str | None:
+    """Why a command or a block is not run; None if it is."""
+    if isinstance(shown, Block):
+        text, reasons = f"{shown.page}\n{shown.code}", NOT_EXECUTED
+    else:
+        text, reasons = shown.text, NOT_RUN
+        if reason := OTHER_PROGRAMS.get(program_of(shown.words)[0]):
+            return reason
+    return next((reason for pattern, reason in reasons.items() if re.search(pattern, text)), None)
 
 
 def commands_of(block: str) -> Iterator[list[str]]:
@@ -195,24 +226,7 @@ def arguments_of(line: Line) -> list[str]:
 
 
 def _named(word: str) -> str:
-    return re.sub(r"(?<=[:=])(FOLDER|OUT|DATA|LABELLED|FILE)\b", lambda found: NAMES[found[0]], word)
-
-
-def shortened(line: Line) -> list[str]:
-    """The arguments of a command in its short form."""
-    words, kept = [word for word in arguments_of(line) if word not in TAKEN_OUT], []
-    for before, word in zip(["", *words], words, strict=False):
-        number = re.sub(NUMBERS, lambda found: f"{found[1]}={2 if found[1][0] in 'ns' else 1}", word)
-        kept.append(OPTIONS.get(before, number))
-    if line.command == "evaluate latency":
-        kept = _without(kept, "--sweep")
-    elif line.command == "data label" and any(word.startswith("sample:") for word in kept):
-        kept += ["--share", "0.005"]
-    return [*kept, *ADDED.get(line.command, ())]
-
-
-def _without(words: Sequence[str], option: str) -> list[str]:
-    return [word for before, word in zip(["", *words], words, strict=False) if option not in (before, word)]
+    return re.sub(r"(?<=[:=])(FOLDER|OUT|DATA|LABELLED|FILE|data/mine)\b", lambda found: NAMES[found[0]], word)
 
 
 def inline_lines(page: Path) -> list[Line]:
