@@ -21,7 +21,7 @@ from genpolicy.files import write_atomic
 class Report:
     """Rows of text under columns, with a title and notes on what was counted.
 
-    The first column is flush left, the others flush right unless ``words``.
+    The first ``labels`` columns are flush left, with ``words`` all of them; the others are flush right.
     """
 
     title: str
@@ -29,6 +29,10 @@ class Report:
     rows: list[list[str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     words: bool = False
+    labels: int = 1
+
+    def _is_left(self, index: int) -> bool:
+        return self.words or index < self.labels
 
     def add(self, *cells: str) -> None:
         """Add a row.
@@ -48,7 +52,7 @@ class Report:
             return
         table = Table(title=self.title, title_justify="left")
         for index, column in enumerate(self.columns):
-            table.add_column(column, justify="left" if index == 0 or self.words else "right", overflow="fold")
+            table.add_column(column, justify="left" if self._is_left(index) else "right", overflow="fold")
         for row in self.rows:
             table.add_row(*map(Text, row))  # a label such as [b] is not markup
         target.print(table)
@@ -65,7 +69,7 @@ class Report:
             padded = []
             for index, (cell, width) in enumerate(zip(row, widths, strict=True)):
                 space = " " * (width - cell_len(cell))
-                padded.append(cell + space if index == 0 or self.words else space + cell)
+                padded.append(cell + space if self._is_left(index) else space + cell)
             body.append("  ".join(padded).rstrip())
         return "\n".join([*([_flat(self.title)] if self.title else []), *body, *self.notes]) + "\n"
 
@@ -75,7 +79,7 @@ class Report:
         def line(cells: Sequence[str]) -> str:
             return "| " + " | ".join(_flat(cell).replace("|", "\\|") for cell in cells) + " |"
 
-        rule = "| :-- |" + " --: |" * (len(self.columns) - 1)
+        rule = "|" + "".join(" :-- |" if self._is_left(index) else " --: |" for index in range(len(self.columns)))
         body = [line(self.columns), rule, *map(line, self.rows)]
         notes = [f"- {_flat(note)}" for note in self.notes]
         return "\n".join([f"**{_flat(self.title)}**", "", *body, "", *notes]).rstrip() + "\n"

@@ -202,7 +202,7 @@ def report_of(experiment: Experiment, rows: Sequence[Row]) -> Report:
         columns.append(title(metric))
         if metric in beside:
             columns.append(published)
-    report = Report(file.title or experiment.name, columns)
+    report = Report(file.title or experiment.name, columns, labels=max(1, len(file.axes)))
     for row in rows:
         shown = []
         for metric in file.metrics:
@@ -218,8 +218,8 @@ def report_of(experiment: Experiment, rows: Sequence[Row]) -> Report:
     budget = ", ".join(f"{amount:,.10g}" for amount in amounts)
     report.notes = [
         f"Mean over the seeds with the 95 % interval over seeds (Student's t), with a single seed over positions "
-        f"(bootstrap by game); an interval ends where its number does: shares at 0 and 100 %, amounts at 0; budget of "
-        f"each run: {budget} {kind}.",
+        f"(bootstrap by game); intervals are clipped to the valid range: shares at 0 and 100 %, amounts at 0; budget "
+        f"of each run: {budget} {kind}.",
         *_note_on_futures(experiment, rows),
         *([f"Published: {file.published.source}."] if len(beside) > 1 else []),
         *file.notes,
@@ -260,12 +260,12 @@ def comparison_report(tests: Sequence[ComparisonResult]) -> Report:
             test.verdict,
         )
     if tests:
-        neither = "neither interval holds 0" if with_seeds else "the interval does not hold 0"
+        neither = "neither interval contains 0" if with_seeds else "the interval does not contain 0"
         report.notes = [
             f"{_range(each.test.positions for each in tests)} positions, "
-            f"{_counted(_range(each.test.seeds for each in tests), 'seed')}; a - b is above 0 where a has more; p by "
-            "sign permutation over positions' clusters, corrected for the number of tests by Holm; a difference is "
-            f"called seen where {neither} and the corrected p is below {LEVEL}."
+            f"{_counted(_range(each.test.seeds for each in tests), 'seed')}; a - b is positive where a is higher; p by "
+            "sign permutation over the positions' games, with Holm's correction for the number of tests; a difference "
+            f"counts as seen if {neither} and the corrected p is below {LEVEL}."
         ]
     return report
 

@@ -86,6 +86,14 @@ def test_tables_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "50.0 [25.0, 75.0]" in capsys.readouterr().out
 
 
+def test_labels_and_words_are_flush_left_and_numbers_flush_right(capsys: pytest.CaptureFixture[str]) -> None:
+    for told, rule in (({"labels": 2}, "| :-- | :-- | --: |"), ({"words": True}, "| :-- | :-- | :-- |")):
+        report = Report("", ["policy", "horizon", "hits"], [["a", "4", "50.0"]], **told)
+        assert rule in report.markdown()
+        report.print()
+        assert "a       4        " in capsys.readouterr().out
+
+
 def test_json_has_null_for_what_was_not_counted(tmp_path: Path) -> None:
     write_json(tmp_path / "f.json", {"a": math.nan, "b": [1.0, (math.inf, 2)]})
     assert json.loads((tmp_path / "f.json").read_text()) == {"a": None, "b": [1.0, [None, 2]]}
