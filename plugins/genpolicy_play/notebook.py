@@ -46,7 +46,12 @@ def show(game: Game[Any], what: Any, decision: Decision | None = None) -> Shown:
         game: The game; states know nothing of theirs.
         what: A state, or what ``Policy.dream`` returned.
         decision: What a policy decided in the state; its line is drawn as arrows.
+
+    Raises:
+        TypeError: a decision without its state.
     """
+    if isinstance(what, Decision):
+        raise TypeError("a decision is drawn on its position: show(game, state, decision)")
     if isinstance(what, Dream):
         return _show_dream(game, what)
     text = game.view.board_text(what) if decision is None else decision.text + _line(game, decision)

@@ -73,6 +73,8 @@ def test_a_decision_and_a_dream_are_drawn(game: genpolicy.Game[Any]) -> None:
     for shown in (of_decision, of_dream):
         assert ET.fromstring(shown.svg or "").tag.endswith("svg")
     assert (of_decision.svg or "") != (show(game, state).svg or "")  # the arrows
+    with pytest.raises(TypeError, match="show\\(game, state, decision\\)"):
+        show(game, decision)
 
 
 def test_without_a_board_the_text_is_all(game: genpolicy.Game[Any], monkeypatch: pytest.MonkeyPatch) -> None:

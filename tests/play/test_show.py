@@ -157,9 +157,10 @@ def test_chess_and_shogi_with_the_second_player_to_move(chess: str, shogi: str, 
 
 
 @pytest.mark.parametrize("spec", ["random", "greedy", "mcts:heuristic?simulations=20", "alphabeta?depth=3"])
-def test_policies_without_steps_have_a_picture(spec: str, tmp_path: Path) -> None:
+def test_policies_without_steps_have_a_picture(spec: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "plan.svg"
     assert main(["show", "--game", "connect", "--policy", spec, "--out", str(out)]) == 0
+    assert ("it imagines nothing beyond this move" in capsys.readouterr().out) == (spec in ("random", "greedy"))
     assert not any(word.startswith("step ") for word in texts(out))
 
 

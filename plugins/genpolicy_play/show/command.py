@@ -192,4 +192,5 @@ def _summary(policy: Policy, dream: Dream, told: list[Frame]) -> str:
         + ("" if action.legal or action.move < 0 else " (illegal)" if action.legal is False else " (?)")
         for action in told[-1].actions
     ]
-    return f"{policy.label} plays {policy.game.moves[dream.decision.move]}; imagines {' '.join(words)}"
+    imagined = f"imagines {' '.join(words)}" if len(words) > 1 else "it imagines nothing beyond this move"
+    return f"{policy.label} plays {policy.game.moves[dream.decision.move]}; {imagined}"
