@@ -107,6 +107,8 @@ class _Reader:
             return
         if self.comment_line:
             entry.fail(self.comment_line, "the comment that begins here is never closed; is the file cut short?")
+        if self.depth:
+            entry.fail(line, "a variation '(' is still open where the file ends; is it cut short?")
         entry.fail(
             line,
             "the file ends before a result (1-0, 0-1, 1/2-1/2 or *) closes the game; is it cut short? "
