@@ -274,7 +274,7 @@ def _begin(likelihood: _Likelihood, options: FitOptions) -> tuple[Floats, bool, 
         if fit_draw and counts.draws.sum() == 0:
             point[num + 1], fit_draw = model.no_draws, False
     if counts.wins.sum() + counts.losses.sum() == 0:
-        notes.append("every game was drawn: how often equals draw cannot be estimated")
+        notes.append("every game was drawn, so how often equal players draw cannot be estimated")
         fit_draw = fit_advantage = False
     if fit_advantage and not _both_ways(likelihood.first, likelihood.second):
         notes.append("no pair met with both colours: the advantage of the first move is taken as 0; give --advantage")

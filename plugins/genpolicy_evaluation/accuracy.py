@@ -200,9 +200,9 @@ def accuracy_report(rows: Sequence[Accuracy], positions: Sequence[LabelledPositi
     games = len({position.cluster for position in positions})
     whence = f"{len(positions)} positions from {games} games; intervals: 95 %, bootstrap by game."
     if games == len(positions):
-        whence = f"{games} positions, no two known to be of one game; intervals: 95 %, bootstrap by position."
+        whence = f"{games} positions, none known to share a game; intervals: 95 %, bootstrap by position."
     report.notes = [
         f"{whence} Legal moves only, except in the raw columns.",
-        "x random: any best move, over what a random legal move is expected to reach on the same positions.",
+        "x random: the share of best moves, divided by that of a random legal move on the same positions.",
     ]
     return report
