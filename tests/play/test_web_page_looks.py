@@ -166,6 +166,22 @@ def test_a_dream_does_not_stand_beside_another_decision(browser: Any, web_addres
 
 
 @pytest.mark.thorough
+def test_a_search_without_steps_says_how_to_see_them(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.open(TTT)
+        column = put_beside(web, "tic-tac-toe")
+        expect(column.locator(".facts")).to_contain_text("a search without denoising steps; Candidates 0 shows them")
+        expect(column.locator(".steps")).to_be_hidden()
+        column.locator("details.strength > summary").click()
+        column.get_by_label("Candidates", exact=True).fill("0")
+        column.get_by_label("Candidates", exact=True).blur()
+        column.get_by_role("button", name="Analyse").click()
+        expect(column.locator(".steps")).to_be_visible()
+        web.settle()
+        expect(column.locator(".facts")).not_to_contain_text("without denoising steps")
+
+
+@pytest.mark.thorough
 def test_a_column_tells_draws_and_plies_left_where_they_are_known(browser: Any, web_address: str) -> None:
     judged = {**ONLY_A_DECISION, "value": 0.3, "win_probability": 0.65, "wdl": [0.5, 0.3, 0.2], "plies_left": 33.6}
     with tab(browser, web_address) as web:

@@ -33,5 +33,5 @@ def arguments(folder: Path) -> list[str]:
     folders = [save(folder / str(i) / "dreamer", game, steps) for i, (game, steps) in enumerate(STEPS.items())]
     folders.append(save(folder / "slow", "chess", 20, seed=1))
     folders.append(save(folder / NAUGHTY, "chess", 4, seed=2))
-    policies = [str(each) for each in folders] + ["random"]
+    policies = [str(each) for each in folders] + ["random", "tic-tac-toe"]
     return [part for policy in policies for part in ("--policy", policy)]

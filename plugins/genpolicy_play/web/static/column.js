@@ -286,6 +286,7 @@ export class Column {
       decision.ms ? t("column.ms", { ms: Math.round(decision.ms) }) : "",
       decision.wdl ? t("column.draw", { percent: percent(decision.wdl[1]) }) : "",
       typeof decision.plies_left === "number" ? t("column.left", { count: Math.max(1, Math.round(decision.plies_left)) }) : "",
+      this.policy.dreams && !this.steps.length && searches(this.policy) ? t("column.searched") : "",
       legality.length > 1 ? legalWords(sound < 0 ? legality.length : sound, legality.length) : "",
     ].filter(Boolean).join(" · ");
     this.saver.hidden = !decision.svg;
@@ -361,6 +362,9 @@ function eloWords(rating) {
   const [elo, low, high] = [rating.elo, rating.low, rating.high].map((each) => (each === null ? null : Math.round(each)));
   return t(low === null || high === null ? "column.elo" : "column.elo-interval", { elo, low, high, games: rating.games });
 }
+
+/** Whether a policy can search among imagined boards in place of denoising one future. */
+const searches = ({ options }) => (options ?? []).some(({ name }) => name === "candidates");
 
 /** How many moves of an imagined line are legal, in words. */
 const legalWords = (legal, all) => t(`column.legal${legal < all ? "" : all === 2 ? "-both" : "-all"}`, { legal, all });

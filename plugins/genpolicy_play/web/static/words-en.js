@@ -198,6 +198,7 @@ export default {
   "column.replaying": "Replaying.",
   "column.calls": "{count} network calls",
   "column.calls.one": "1 network call",
+  "column.searched": "a search without denoising steps; Candidates 0 shows them",
   "column.ms": "{ms} ms",
   "column.draw": "draw {percent}",
   "column.left": "about {count} plies left",

@@ -198,6 +198,7 @@ export default {
   "column.replaying": "再生しています。",
   "column.calls": "ネットワーク呼び出し{count}回",
   "column.calls.one": "ネットワーク呼び出し1回",
+  "column.searched": "探索のためデノイズの段階なし（Candidatesを0にすると表示）",
   "column.ms": "{ms}ミリ秒",
   "column.draw": "引き分け{percent}",
   "column.left": "残り約{count}手",
