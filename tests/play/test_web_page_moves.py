@@ -143,7 +143,7 @@ def test_the_evaluation_along_the_game(browser: Any, web_address: str) -> None:
         expect(web.page.locator("#graph-note")).to_contain_text(
             "White's winning chances: 50 % at the start, 30 % at the end"
         )
-        expect(web.page.locator("#graph-note")).to_contain_text("the largest change, 35 %, by 2… Nc6")
+        expect(web.page.locator("#graph-note")).to_contain_text("largest change 35 %, by 2… Nc6")
         expect(web.page.locator("#graph .swing")).to_have_count(1)
         points = web.page.locator("#graph .chances").get_attribute("points").split()
         assert [round(1 - float(point.split(",")[1]) / 90, 2) for point in points] == chances
@@ -166,7 +166,7 @@ def test_a_finished_game_ends_with_its_result(browser: Any, web_address: str) ->
         web.click(chess_place("d8"), chess_place("h4"))
         web.wait_status("Black wins")
         web.page.click("#evaluate")
-        expect(web.page.locator("#graph-note")).to_contain_text("0 % at last")
+        expect(web.page.locator("#graph-note")).to_contain_text("0 % at the end")
         assert said == []  # nothing was asked that the server had to refuse
 
 
@@ -246,7 +246,7 @@ def test_nothing_is_out_of_place(browser: Any, web_address: str, look: Any) -> N
         evaluated(web, [0.5, 0.52, 0.5, 0.55, 0.2, 0.25, 0.3])
         opened(web)
         web.page.click("#evaluate")
-        expect(web.page.locator("#graph-note")).to_contain_text("at last")
+        expect(web.page.locator("#graph-note")).to_contain_text("at the end")
         assert web.fits()
         web.page.keyboard.press("ArrowLeft")  # a move that is taken back is listed in another colour
         at_ply(web, 5)
