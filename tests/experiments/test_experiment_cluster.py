@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -225,7 +227,7 @@ def test_a_process_whose_run_was_given_to_another_worker_ends(tmp_path: Path) ->
 @pytest.mark.slow
 @pytest.mark.usefixtures("cold_start")
 def test_kills_of_workers_and_commands_on_ray_cost_no_run(here: tuple[Path, Path], tmp_path: Path) -> None:
-    """The command is killed twice when it has begun a run; the third command ends with the same table."""
+    """The command is killed twice when it has begun a run, then a worker that makes one; the table is the same."""
     pytest.importorskip("ray", reason="needs the extra [ray]")
     path, alone = here
     out = tmp_path / "out"
@@ -239,8 +241,17 @@ def test_kills_of_workers_and_commands_on_ray_cost_no_run(here: tuple[Path, Path
             time.sleep(0.05)
         process.kill()
         process.communicate()
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    said, victim = "", None
+    while victim is None and (line := process.stderr.readline()):
+        said += line
+        victim = re.search(r": (?:begins|resumes) .*on \S+:(\d+)", line)
+    assert victim is not None, said
+    os.kill(int(victim[1]), signal.SIGKILL)
+    said += process.communicate(timeout=600)[1]
+    assert process.returncode == 0, said
+    assert re.search(rf"worker \S+:{victim[1]} is lost \(", said)
     assert figures(out) == figures(alone)
     assert table(out) == table(alone)
     jobs = [json.loads(job.read_text()) for job in out.glob("runs/*/job.json")]
