@@ -241,6 +241,6 @@ def test_strength_is_told_in_words_and_in_elo_where_it_is_rated(browser: Any, we
             column = web.page.locator(".column", has=web.page.locator("h3", has_text=re.compile(f"^{label}$")))
             column.locator(".strength > summary").click()
             expect(column.locator(".elo")).to_contain_text(elo)
-            about = "Plays a uniformly random legal move." if label == "random" else "A diffusion policy: it imagines"
+            about = "Plays a uniformly random legal move." if label == "random" else "Imagines the future"
             expect(column.locator(".strength")).to_contain_text(about)
         expect(web.page.locator(".column").first.locator(".elo")).to_be_empty()
