@@ -143,6 +143,7 @@ def short_experiment(words: Sequence[str]) -> list[str]:
         "seeds": [0],
         "evaluate.positions": 8,
         "run.trainer.batch_size": 8,
+        "run.trainer.accumulate": 1,
         "run.optim.warmup": 0,
     }
     settings |= {f"budget.{kind}": amount / 1000 for kind, amount in file.budget.items() if kind == "flops"}
