@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
@@ -28,6 +29,8 @@ from genpolicy.training.measure import averages
 from genpolicy.training.metrics_log import MetricsLog
 from genpolicy.training.run import BEST_FOLDER, CHECKPOINTS, CONFIG_FILE, POLICY_FOLDER, Run
 
+LONG_S = 3600.0
+"""A run that is expected to take longer says so."""
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
@@ -155,6 +158,7 @@ class Loop:
     def _update(self, parts: list[Batch], factor: float) -> None:
         """One update of the weights."""
         run, last = self.run, len(parts) - 1
+        began = time.perf_counter()
         optim.set_learning_rate(run.optimizers, factor)
         for i, part in enumerate(parts):
             batch = part.to(run.device)
@@ -162,6 +166,8 @@ class Loop:
                 loss, metrics = run.module(batch, run.generator)
                 run.accelerator.backward(loss / len(parts))
             run.means.add_part(loss, metrics, len(batch) * run.num_processes)
+            if self._batch is None:
+                self._estimate(len(parts) * (time.perf_counter() - began))
             self._batch = batch
         norm = torch.nn.utils.clip_grad_norm_(run.learner.parameters(), run.config.optim.grad_clip or math.inf)
         run.means.end_update(run.num_updates + 1, norm)
@@ -174,6 +180,19 @@ class Loop:
         run.learner.after_update(run.num_updates)
         if run.average is not None:
             run.average.update(run.learner)
+
+    def _estimate(self, seconds: float) -> None:
+        """Say how long a run will take by the seconds of an update: published settings may need days on a CPU."""
+        run = self.run
+        if run.budget.updates is None:
+            return
+        left = (run.budget.updates - run.num_updates) * seconds
+        if run.budget.seconds is not None:
+            left = min(left, run.budget.seconds - run.seconds)
+        if left > LONG_S:
+            self.log.say(
+                f"this takes about {left / 3600:,.0f} hours on {run.device}; trainer.max_minutes=N ends it earlier"
+            )
 
     def _require_finite(self) -> None:
         """Stop where a loss or gradient was not a finite number, before such weights are measured or saved."""

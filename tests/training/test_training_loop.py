@@ -25,6 +25,7 @@ from genpolicy.config import compose
 from genpolicy.data.records import Dataset
 from genpolicy.errors import CheckpointError, ConfigError, DatasetError, TrainingError
 from genpolicy.training import checkpoint as checkpoints
+from genpolicy.training import loop
 from genpolicy.training.config import RunConfig
 from genpolicy.training.loop import stop_requests, train
 from genpolicy.training.run import _require_free
@@ -507,3 +508,12 @@ def test_a_run_that_was_killed_before_it_had_a_configuration_is_begun_again(tmp_
     (tmp_path / ".profile").touch()
     with pytest.raises(CheckpointError, match="not a run of genpolicy train"):
         _require_free(tmp_path, resume=True, overwrite=False)
+
+
+@pytest.mark.usefixtures("toy_path")
+def test_a_run_of_hours_says_so_after_the_first_part(
+    data: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "LONG_S", 0.0)
+    train(configuration(data, tmp_path / "run", "trainer.max_steps=2", "trainer.eval_every=0"))
+    assert capsys.readouterr().err.count("this takes about 0 hours on cpu; trainer.max_minutes=N ends it earlier") == 1
