@@ -31,6 +31,8 @@ from genpolicy.training.run import BEST_FOLDER, CHECKPOINTS, CONFIG_FILE, POLICY
 
 LONG_S = 3600.0
 """A run that is expected to take longer says so."""
+MANY_WEIGHTS = 4_000_000
+"""A network with more says before it starts that it is meant for a GPU: the published ones are, the demos are not."""
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
@@ -120,6 +122,8 @@ class Loop:
         stream = run.updates.stream
         windows = type(stream).__name__ if stream.num_records is None else f"{stream.num_records:,} windows"
         self.log.say(f"{run.game.spec}: {windows}, {num_weights:,} weights, {run.device}, {precision}")
+        if num_weights > MANY_WEIGHTS and run.device.type == "cpu":
+            self.log.say("a network of this size is meant for a GPU; an estimate follows the first part of an update")
         run.start_clock()
         batches = run.updates.starting_at(run.num_updates)
         try:

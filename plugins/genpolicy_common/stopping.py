@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 
 STOPPING = {getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)}
 FIRST = "stopping after this update; again to stop at once"
-SECOND = "stopped at once; the last checkpoint is safe, and --resume continues from it"
+SECOND = "stopped at once; --resume continues from the last checkpoint, if there is one"
 
 
 @contextmanager
