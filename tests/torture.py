@@ -8,12 +8,14 @@ with status 1 if there was a failure.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import math
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tests.faults.nursery import Nursery
@@ -22,15 +24,27 @@ from tests.fuzz.mutation import Target, fuzz
 from tests.fuzz.targets import targets
 from tests.fuzz.test_malicious_folders import opened, wrong
 
+FOLDERS = "malicious policy folders"
+
 SLICE_S = 6.0
 """Time of one kind before the next one's turn."""
 
 
 class Log:
-    """Trials and failures by kind."""
+    """Trials and failures by kind.
 
-    def __init__(self) -> None:
+    Args:
+        only: Words; a kind is tried if its name contains one of them.
+        enough: Trials after which a kind has no further turns.
+    """
+
+    def __init__(self, only: Sequence[str] = ("",), enough: float = math.inf) -> None:
+        self.only, self.enough = only, enough
         self.trials, self.failures = Counter[str](), list[dict[str, str]]()
+
+    def wants(self, kind: str) -> bool:
+        """Whether a kind is to be tried again."""
+        return self.trials[kind] < self.enough and any(word in kind for word in self.only)
 
     def add(self, kind: str, trials: int, failures: list[str]) -> None:
         """Count, and show what failed at once."""
@@ -48,40 +62,48 @@ class Log:
 
 
 def _disturb(bench: Bench, work: Work, points: Iterator[tuple[str, int]], log: Log, until: float) -> None:
-    end = min(until, time.monotonic() + SLICE_S)
-    while time.monotonic() < end:
+    end, kinds = min(until, time.monotonic() + SLICE_S), {fault: f"{work.name}, {fault}" for fault in work.faults}
+    while time.monotonic() < end and any(map(log.wants, kinds.values())):
         fault, at = next(points)
-        what = bench.disturb(work, fault, at)
-        log.add(f"{work.name}, {fault}", 1, [f"operation {at}: {what}"] if what else [])
+        if log.wants(kinds[fault]):
+            what = bench.disturb(work, fault, at)
+            log.add(kinds[fault], 1, [f"operation {at}: {what}"] if what else [])
 
 
-def _fuzz(target: Target, seed: int, log: Log, until: float) -> None:
-    count, failures = fuzz(target, seed, 100_000, min(until, time.monotonic() + SLICE_S / 3))
-    log.add(f"mutants: {target.name}", count, [f"{what}: {data[:300]!r}" for data, what in failures])
+def _fuzz(target: Target, seed: int, number: int, log: Log, until: float) -> None:
+    kind = f"mutants: {target.name}"
+    if log.wants(kind):
+        end = min(until, time.monotonic() + SLICE_S / 3)
+        count, failures = fuzz(target, seed + number, 100_000, end, examples=number == 0)
+        log.add(kind, count, [f"{what}: {data[:300]!r}" for data, what in failures])
 
 
 def torture(minutes: float, seed: int, log: Log, scratch: Path) -> None:
-    """Fill the log until the time is over."""
+    """Fill the log until the time is over, or nothing more is wanted."""
     until = time.monotonic() + 60 * minutes
-    (scratch / "folders").mkdir()
-    results = opened(scratch / "folders", 1)
-    log.add("malicious policy folders", len(results), [f"{one['name']}: {wrong(one)}" for one in results if wrong(one)])
+    if log.wants(FOLDERS):
+        (scratch / "folders").mkdir()
+        results = opened(scratch / "folders", 1)
+        log.add(FOLDERS, len(results), [f"{one['name']}: {wrong(one)}" for one in results if wrong(one)])
     formats = [target for make in targets(scratch / "fuzz").values() for target in make()]
     (scratch / "faults").mkdir()
     with Nursery() as nursery:
         bench = Bench(scratch / "faults", nursery)
         turns: list[Callable[[int], None]] = []
         for work in WORKS.values():
+            if not any(log.wants(f"{work.name}, {fault}") for fault in work.faults):
+                continue
             points = bench.points(work, seed)
             turns.append(lambda _, work=work, points=points: _disturb(bench, work, points, log, until))  # type: ignore[misc]
         for target in formats:
-            turns.append(lambda number, target=target: _fuzz(target, seed + number, log, until))  # type: ignore[misc]
-        number = 0
-        while time.monotonic() < until:
+            turns.append(lambda number, target=target: _fuzz(target, seed, number, log, until))  # type: ignore[misc]
+        for number in itertools.count():
+            before = log.trials.total()
             for turn in turns:
                 if time.monotonic() < until:
                     turn(number)
-            number += 1
+            if log.trials.total() == before:
+                return
 
 
 def main() -> int:
@@ -89,10 +111,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--seed", type=int, default=int(time.time()), help="default: the time")
+    parser.add_argument("--only", nargs="+", default=[""], metavar="WORD", help="kinds whose names contain one of them")
+    parser.add_argument("--enough", type=float, default=math.inf, metavar="N", help="trials of each kind that suffice")
     parser.add_argument("--json", type=Path, help="write trials and failures there")
     parser.add_argument("--markdown", type=Path, help="write the table there")
     arguments = parser.parse_args()
-    log = Log()
+    log = Log(arguments.only, arguments.enough)
     try:
         with tempfile.TemporaryDirectory() as scratch:
             torture(arguments.minutes, arguments.seed, log, Path(scratch))

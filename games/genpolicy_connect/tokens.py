@@ -27,7 +27,7 @@ class Board(NamedTuple):
     won: bool
     """The player who has just moved has k in a row, so the game is over."""
     moves: tuple[int, ...] = ()
-    """The moves since the first position that is known; they are no part of what the position is."""
+    """The moves since the first known position. Two positions that differ only in these are equal."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Board) and self[:3] == other[:3]

@@ -79,7 +79,7 @@ class DiffusionConfig(NetworkLearnerConfig):
     plies after it are hidden (Ye et al. 2025, Table 6). ``horizon`` is then the longest that a policy can
     imagine; with rotary positions it may be longer than all of these."""
     tokens: str = ""
-    """The game's tokenizer of states: its own, or one of ``Game.tokenizers`` (``plies`` in chess)."""
+    """The game's tokenizer of states: its own, or one of ``Game.tokenizers``."""
     process: dict[str, Any] = field(default_factory=lambda: {"kind": "absorbing"})
     """``kind``: entry point in group ``genpolicy.processes``; ``order``: ``joint``, noise over the whole future (the
     paper's), or ``ply``, with options of its own (``genpolicy.policies.ply_order``); ``timeless``: whether a process
@@ -130,7 +130,7 @@ class DiffusionLearner(NetworkLearner):
         super().__init__(game, config, layout, process.input_symbols)
         self.process, self.by_ply = process, by_ply
         if by_ply is not None and by_ply.one_pass:
-            EveryBlock(layout, self.network)
+            EveryBlock(layout, self.network)  # refuses a network that cannot, before training rather than in it
         for horizon in sorted(set(config.horizons)):
             self.end_of(horizon)
         is_value = torch.from_numpy(layout.kinds == KINDS.index("value"))

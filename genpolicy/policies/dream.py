@@ -136,9 +136,8 @@ class Recorder:
         arrays = [a.cpu().numpy() for a in (tokens, guess, chances, latest)]
         steps = [self._step(time, *(a[row] for a in arrays)) for row in range(len(tokens))]
         if asked is not None:
-            before: Sequence[DreamStep | None] = (self._rows[-1] if self._rows else self.steps[-1:]) or [None] * len(
-                steps
-            )
+            last: Sequence[DreamStep | None] = self._rows[-1] if self._rows else self.steps[-1:]
+            before = last or [None] * len(steps)
             steps = [_keep(*each) for each in zip(steps, before, asked.cpu().numpy(), strict=True)]
         if len(steps) > 1:
             self._rows.append(steps)

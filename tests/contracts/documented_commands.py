@@ -49,7 +49,7 @@ NOT_RUN: Mapping[str, str] = {
     r"--game othello": "a package that new-game has made; tests/cli/test_new_game.py",
     r"runs/earlier": "a file of the repository's history",
     r"trainer\.seed=[1-9]|runs/(s-a|imagine)-[1-9]": "the command before it with another seed",
-    r"torch\.distributed": "eight processes with a GPU each; tests/training/test_training_loop.py starts two",
+    r"torch\.distributed": "eight processes with a GPU each; tests/training/test_training_processes.py starts two",
     r"json\.tool": "a reader of the output",
     r"cshogi\.cli": "plays whole games with an engine; tests/play/test_engine_games.py does",
 }

@@ -120,22 +120,26 @@ def corpus(target: Target) -> list[bytes]:
     return [path.read_bytes() for path in sorted((CORPUS / target.name).glob("*"))]
 
 
-def fuzz(target: Target, seed: int, trials: int, until: float = float("inf")) -> tuple[int, list[tuple[bytes, str]]]:
-    """Run a target on its corpus and on mutants.
+def fuzz(
+    target: Target, seed: int, trials: int, until: float = float("inf"), *, examples: bool = True
+) -> tuple[int, list[tuple[bytes, str]]]:
+    """Run a target on its examples and corpus, and on mutants of them.
 
     Args:
         target: What reads.
         seed: Of the mutants; the same seed, the same mutants.
         trials: Number of mutants.
         until: Value of ``time.monotonic()`` at which no further mutant is tried.
+        examples: Whether to run it on the unchanged texts, too.
 
     Returns:
         The number of texts tried, and each that went wrong with what was.
     """
     generator = random.Random(f"{target.name} {seed}")
     pool = (*target.examples, *corpus(target))
-    wrong = [(data, what) for data in pool if (what := problem(target, data))]
-    count = len(pool)
+    unchanged = pool if examples else ()
+    wrong = [(data, what) for data in unchanged if (what := problem(target, data))]
+    count = len(unchanged)
     for _ in range(trials):
         if time.monotonic() > until:
             break

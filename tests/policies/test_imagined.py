@@ -193,7 +193,7 @@ def test_a_later_move_is_that_of_the_board_before_it() -> None:
 
 
 def test_the_board_after_a_move_is_a_board(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the network holds that the game is over: PAD is no symbol of a board."""
+    """Even if the network is sure that the game is over, no square becomes PAD."""
     made = learner(train_pad=True)
     real, pad = made.network.denoise, made.layout.pad
 
