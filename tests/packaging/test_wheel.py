@@ -86,11 +86,10 @@ def test_every_configuration_is_found_and_printed(installed: Installed) -> None:
 
 
 def test_the_demo_is_planned_for_both_games(installed: Installed) -> None:
-    for game in ("chess", "shogi"):
-        assert (
-            f"genpolicy train --config {game}/demo-imagine trainer.max_minutes=3 --out here/imagine"
-            in installed.run("demo", "--game", game, "--out", "here", "--plan")
-        )
+    for game, budget in (("chess", "max_records=20000"), ("shogi", "max_minutes=3")):
+        planned = installed.run("demo", "--game", game, "--out", "here", "--plan")
+        assert f"genpolicy train --config {game}/demo-imagine trainer.{budget}" in planned
+        assert "--out here/imagine" in planned
 
 
 def test_the_demo_and_the_board_on_which_its_policy_plays(installed: Installed) -> None:
