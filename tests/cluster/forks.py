@@ -60,7 +60,8 @@ class Logged(Oracle):
         game: The game.
         log: File of the questions asked, one a line.
         kill: Numbers of questions, divided by ``+``, that are not answered because ``whom`` is killed.
-        whom: ``worker`` (itself) or ``driver`` (its parent).
+        whom: ``worker`` (itself) or ``driver`` (its parent). A driver is killed at the first question from that number
+            on that a worker of its own asks: those of one that was killed before go on until they notice.
         together: Positions of a call; the answers of a call then depend on all its positions.
         name: What it calls itself.
     """
@@ -70,6 +71,7 @@ class Logged(Oracle):
     ) -> None:
         self.game, self._log, self._whom, self.num_together = game, Path(log), whom, int(together)
         self._kills, self._name = {int(number) for number in kill.split("+") if number}, name
+        self._driver = multiprocessing.parent_process()
 
     def describe(self) -> dict[str, Any]:
         return {"name": self._name, "together": self.num_together}
@@ -79,8 +81,11 @@ class Logged(Oracle):
             file.write("".join(f"{self.game.format(state)}\n" for state in states).encode())
             end = file.tell()  # another worker may have written since
         number = self._log.read_bytes()[:end].count(b"\n")
-        if self._kills & set(range(number - len(states) + 1, number + 1)):
-            os.kill(os.getpid() if self._whom == "worker" else os.getppid(), signal.SIGKILL)
+        if self._whom == "worker" and self._kills & set(range(number - len(states) + 1, number + 1)):
+            os.kill(os.getpid(), signal.SIGKILL)
+        # The parent of a worker whose driver is gone is a stranger.
+        if self._whom == "driver" and number >= min(self._kills) and self._driver and os.getppid() == self._driver.pid:
+            os.kill(os.getppid(), signal.SIGKILL)
 
     def analyse(self, states: Sequence[Any], horizon: int, *, move_values: bool = False) -> list[Line]:
         self._ask(states)
