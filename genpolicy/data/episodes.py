@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from genpolicy.chance import probabilities
 from genpolicy.data.array_cache import ArrayFiles, cached
 from genpolicy.data.counter_rng import bits, draw
 from genpolicy.data.records import Dataset
@@ -71,6 +72,10 @@ class EpisodeBatch(TokenBatch):
     """[B, K] float32, the result of the game for who moved where a move (and its answer) ends it, else 0."""
     live: Tensor
     """[B, K+1] bool, whether the game goes on there."""
+    other: Tensor
+    """[B, K+1] bool, whether the player to move there is not the one at the root."""
+    chance: Tensor
+    """[B, K] bool, whether chance decides what a move leads to."""
 
 
 class Episodes(WindowSource):
@@ -79,13 +84,16 @@ class Episodes(WindowSource):
     With ``side="own"`` a window holds the positions of one player alone: a move and its answer are one step, the
     opponent's moves stand nowhere, and the reward is that player's whoever ended the game.
 
+    In a game with chance a move and nature's moves after it are one step: positions of chance are not shown, no window
+    begins at one, and nature's moves stand nowhere. The same player may be to move after it.
+
     Args:
         records: The data set.
         split: Which of its splits.
-        game: Its rules; the sides alternate.
+        game: Its rules; the sides alternate, or chance decides something.
         unroll: K, at least 0.
-        side: ``both`` or ``own``.
-        source: ``games`` or ``walks``.
+        side: ``both`` or ``own``; with chance ``both``.
+        source: ``games`` or ``walks``; with chance ``games``, whose records have nature's moves.
         targets: What ``policy`` is: ``label``, even over the best moves; ``search``, the record's own; ``played``.
         value: What ``value`` is: ``label``, the score of the position; ``result``, the game's; ``search``, the
             record's own; ``mix:X``, X of the search's and the rest of the result's.
@@ -121,11 +129,16 @@ class Episodes(WindowSource):
         if unroll < 0:
             raise ConfigError(f"unroll must be at least 0, got {unroll}")
         check_game(records, game)
-        if not game.alternates:
+        if game.has_chance and (side, source) != ("both", "games"):
+            raise ConfigError(
+                f"side={side}, source={source}: in {game.spec!r} chance decides, so episodes follow both sides "
+                "of games that were played; set side=both and source=games (genpolicy data selfplay writes those)"
+            )
+        if not (game.alternates or game.has_chance):
             raise ConfigError(f"in {game.spec!r} a player may move twice; episodes are of games whose sides alternate")
         self.layout = Layout(game, "s-a", 1)
         self.unroll, self._plies, self._seed = unroll, 2 if side == "own" else 1, seed
-        self._mirrored, self._by_best = game.moves.mirrored, source == "walks"
+        self._mirrored, self._by_best, self._chance = game.moves.mirrored, source == "walks", game.has_chance
         identity = {"episodes": VERSION, "dataset": records.checksum, "game": game.spec, "split": split}
         identity |= {"layout": self.layout.fingerprint, "source": source, "targets": targets, "value": value}
         identity |= {"centipawn_scale": records.centipawn_scale}
@@ -133,6 +146,8 @@ class Episodes(WindowSource):
         self._cache = WindowCache(
             cached(records, identity, lambda folder: encoder.write(folder, records, split), cache_dir)
         )
+        self._natural = self._cache.array("natural") if self._chance else None
+        self._begins = None if self._natural is None else np.flatnonzero(~self._natural)
         longest = self._longest()
         if longest < unroll:
             raise ConfigError(
@@ -141,13 +156,14 @@ class Episodes(WindowSource):
             )
 
     def __len__(self) -> int:
-        return len(self._cache)
+        return len(self._cache) if self._begins is None else len(self._begins)
 
     def batch(self, indices: NDArray[np.int64], epoch: int) -> EpisodeBatch:
         """The windows of some indices [B], each in 0..len-1."""
-        windows, layout, num_moves = np.asarray(indices, np.int64), self.layout, len(self._mirrored)
-        if len(windows) and not 0 <= windows.min() <= windows.max() < len(self):
-            raise IndexError(f"window indices lie in 0..{len(self) - 1}, got {windows.min()}..{windows.max()}")
+        asked, layout, num_moves = np.asarray(indices, np.int64), self.layout, len(self._mirrored)
+        if len(asked) and not 0 <= asked.min() <= asked.max() < len(self):
+            raise IndexError(f"window indices lie in 0..{len(self) - 1}, got {asked.min()}..{asked.max()}")
+        windows = asked if self._begins is None else self._begins[asked]
         shape = (len(windows), self.unroll + 1)
         viewers = self._cache.gather("players", windows).astype(np.int64)
         states = np.full((*shape, layout.state_length), layout.mask, np.int64)
@@ -155,7 +171,7 @@ class Episodes(WindowSource):
         moves = np.empty((len(windows), self.unroll), np.int64)
         policy = np.zeros((*shape, num_moves), np.float32)
         value, reward = np.full(shape, np.nan, np.float32), np.full(moves.shape, np.nan, np.float32)
-        live = np.zeros(shape, np.bool_)
+        live, other, chance = (np.zeros(each, np.bool_) for each in (shape, shape, moves.shape))
         here = windows.copy()  # the record that each window stands on, or UNKNOWN
         live[:, 0], ended = True, np.zeros(len(windows), np.bool_)
         for k in range(self.unroll + 1):
@@ -171,6 +187,15 @@ class Episodes(WindowSource):
                 edges = self._drawn(here[on], windows[on], epoch, k * self._plies + ply)
                 if ply == 0:
                     moves[on, k] = self._seen(self._cache.gather("move", edges).astype(np.int64), viewers[on])
+                if self._chance:
+                    chance[on, k] = self._cache.gather("chance", edges)
+                    edges = self._settled(edges)
+                    here[on[edges == UNKNOWN]] = UNKNOWN
+                    on, edges = on[edges != UNKNOWN], edges[edges != UNKNOWN]
+                    turned = self._cache.gather("turned", edges)
+                else:
+                    turned = np.ones(len(on), np.bool_)
+                other[on, k + 1] = other[on, k + (ply > 0)] ^ turned
                 over = self._cache.gather("over", edges)
                 here[on] = np.where(over, UNKNOWN, self._cache.gather("next", edges))
                 done, last = on[over], ply == self._plies - 1
@@ -182,8 +207,21 @@ class Episodes(WindowSource):
                 ended[done], value[done, k + 1] = True, 0.0
         rows, target = self._roots(states[:, 0], windows, viewers, epoch)
         given = torch.from_numpy(layout.given).expand(len(windows), -1).clone()
-        of = (states, moves, policy, value, reward, live)
-        return EpisodeBatch(rows, given, target, torch.from_numpy(windows.copy()), *map(torch.from_numpy, of))
+        of = (states, moves, policy, value, reward, live, other, chance)
+        return EpisodeBatch(rows, given, target, torch.from_numpy(asked.copy()), *map(torch.from_numpy, of))
+
+    def _settled(self, edges: NDArray[np.int64]) -> NDArray[np.int64]:
+        """[B] the last moves of the steps that begin with some: nature's, where chance decides, or ``UNKNOWN``."""
+        last = edges.copy()
+        waits = np.flatnonzero(self._cache.gather("chance", last))
+        while len(waits):
+            thrown = self._cache.gather("next", last[waits])
+            recorded = thrown != UNKNOWN
+            last[waits[~recorded]] = UNKNOWN
+            waits = waits[recorded]
+            last[waits] = self._cache.gather("starts", thrown[recorded])
+            waits = waits[self._cache.gather("chance", last[waits])]
+        return last
 
     def _seen(self, moves: NDArray[np.int64], viewers: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.where(viewers == 1, self._mirrored[moves], moves)
@@ -227,6 +265,10 @@ class Episodes(WindowSource):
         starts, following = self._cache.array("starts"), self._cache.array("next")
         source = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
         goes_on = np.ones(len(following), np.bool_)
+        if self._natural is not None:
+            last = self._settled(np.arange(len(following)))
+            goes_on = (last != UNKNOWN) & ~self._natural[source]
+            following = np.where(goes_on, following[last], UNKNOWN)
         for plies in range(self.unroll * self._plies - (self._plies - 1)):  # a game may end before the last answer
             reaches = np.zeros(len(starts) - 1, np.bool_)
             reaches[source[goes_on]] = True
@@ -240,7 +282,9 @@ class _Encoder(WindowEncoder):
     """Records as arrays: ``tokens`` [R, L] int16 and ``players`` [R] int8 (who sees them, and moves), ``values`` [R];
     moves out of them ``move`` [E] int32, ``child`` [E, 2, L] int16 (for viewer 0 and 1), ``over``, ``rewards`` [E], the
     best first (``num_best`` [R]) and each in the order of ids; ``policy_move``, ``policy_share`` [P], likeliest first
-    (``policy_tied`` [R] of them). ``starts``, ``policy_starts`` [R + 1], ``next`` [E] (a record or ``UNKNOWN``)."""
+    (``policy_tied`` [R] of them). ``starts``, ``policy_starts`` [R + 1], ``next`` [E] (a record or ``UNKNOWN``). With
+    chance ``natural`` [R] (nature moves there), and of moves ``chance`` (nature moves next) and ``turned`` [E] (another
+    player is to move)."""
 
     def __init__(self, game: Game[Any], layout: Layout, source: str, targets: str, value: str, scale: float) -> None:
         super().__init__(game, layout, "mover", scale=scale)
@@ -295,7 +339,11 @@ class _Encoder(WindowEncoder):
         exits = [self._moves(*node) for node in nodes]
         out = [(row, move) for row, (moves, _) in zip(rows, exits, strict=True) for move in moves]
         children = [child_of(game, row, move) for row, move in out]
-        results = [(game.outcome(state) or 0.0) if is_over(game, state) else None for state in children]
+        turned = [game.player(state) != row.players[0] for (row, _), state in zip(out, children, strict=True)]
+        results = [
+            ((game.outcome(state) or 0.0) * (-1 if turns else 1)) if is_over(game, state) else None
+            for state, turns in zip(children, turned, strict=True)
+        ]
         shown = np.zeros((len(children), 2, self.layout.state_length), np.int16)
         for viewer in (0, 1) if children else ():
             shown[:, viewer] = self._encode_states(children, np.full(len(children), viewer, np.int8))
@@ -307,7 +355,23 @@ class _Encoder(WindowEncoder):
                 [position_key(game, s) for s in each] for each in ([r.states[0] for r in rows], children)
             )
         policies = [sorted(self._policy(row).items(), key=lambda pair: (-pair[1], pair[0])) for row in rows]
+        of_chance = (
+            {}
+            if not game.has_chance
+            else {
+                "natural": np.array([probabilities(game, row.states[0]) is not None for row in rows], np.bool_),
+                "chance": np.array(
+                    [
+                        result is None and probabilities(game, state) is not None
+                        for state, result in zip(children, results, strict=True)
+                    ],
+                    np.bool_,
+                ),
+                "turned": np.array(turned, np.bool_),
+            }
+        )
         return {
+            **of_chance,
             "tokens": self._encode_states([row.states[0] for row in rows], viewers),
             "players": viewers,
             "values": np.array([self._value(row) for row in rows], np.float32),
@@ -318,7 +382,7 @@ class _Encoder(WindowEncoder):
             "child": shown,
             "child_keys": np.array(child_keys, np.uint64),
             "over": np.array([result is not None for result in results], np.bool_),
-            "rewards": np.array([-(result or 0.0) for result in results], np.float32),
+            "rewards": np.array([result or 0.0 for result in results], np.float32),
             "policy_counts": np.array([len(policy) for policy in policies], np.int32),
             "policy_tied": np.array([sum(share == p[0][1] for _, share in p) for p in policies], np.int32),
             "policy_move": np.array([move for policy in policies for move, _ in policy], np.int32),

@@ -98,7 +98,7 @@ class CodeDiffusionLearner(DiffusionLearner):
         config: Its options.
 
     Raises:
-        ConfigError: a player may move twice in the game, or as ``DiffusionLearner``.
+        ConfigError: a player may move twice in the game or chance decides, or as ``DiffusionLearner``.
     """
 
     Config: ClassVar[type[Any]] = CodeDiffusionConfig
@@ -110,10 +110,10 @@ class CodeDiffusionLearner(DiffusionLearner):
     own_actions: Tensor
 
     def __init__(self, game: Game[Any], config: CodeDiffusionConfig) -> None:
-        if not game.alternates:
+        if game.has_chance or not game.alternates:
             raise ConfigError(
-                f"learner.kind=code_diffusion: in {game.spec!r} a player may move twice, and a code stands for the "
-                "reply to one move; use learner.kind=diffusion"
+                f"learner.kind=code_diffusion: in {game.spec!r} a player may move twice or chance decides, and a code "
+                "stands for the reply to one move; use learner.kind=diffusion"
             )
         super().__init__(game, config)
         lines, plies = self.window_layout, range(0, 2 * config.horizon - 1)

@@ -65,6 +65,8 @@ class AfterMove(NamedTuple):
     viewer: int
     shape: tuple[int, int]
     """G and K."""
+    other: bool = False
+    """Whether the player at the root did not make the move."""
 
 
 class CodeModel(LatentModel):

@@ -46,6 +46,8 @@ class Latent(NamedTuple):
     latent: Any
     viewer: int
     """Who sees the moves: the player to move at the root."""
+    other: bool = False
+    """Whether the other player is to move, where the model says whose turn it is."""
 
 
 class LatentModel(SearchModel):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from genpolicy.data.episodes import Episodes
 from genpolicy.data.records import Dataset
@@ -21,12 +21,21 @@ class ModelLearner(Learner):
     Args:
         game: The game; its sides take turns.
         config: Options.
+
+    Raises:
+        ConfigError: chance decides something in the game, and the model cannot say so.
     """
 
+    knows_chance: ClassVar[bool] = False
     config: ModelConfig
 
     def __init__(self, game: Game[Any], config: ModelConfig) -> None:
         super().__init__(game, config)
+        if game.has_chance and not self.knows_chance:
+            raise ConfigError(
+                f"learner.kind: chance decides in {game.spec!r}, and this model foretells one outcome of a move; set "
+                "learner.kind=vq and learner.side=both"
+            )
         self.layout = Layout(game, "s-a", 1)
 
     @property

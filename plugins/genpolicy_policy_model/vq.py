@@ -9,6 +9,10 @@ the autoencoder is left as it is. The model is unrolled along K own moves a and 
 where worth_t, read after the move and before the code, is learned from reward_t + value_(t+1), and with the gradient of
 a latent halved in front of every move, as in MuZero.
 
+With ``side: both`` the moves are those of both players, and a code is what chance made of a move; a move after which
+nothing is thrown has none. Two heads more say whether chance comes next and whose turn it is, and worth_t is learned
+from reward_t - value_(t+1) where the turn passes.
+
 Axes: B batch, K codes along a window, L tokens of a position, M moves of the vocabulary, G codebooks.
 """
 
@@ -24,11 +28,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from genpolicy.chance import probabilities
 from genpolicy.data.episodes import EpisodeBatch
 from genpolicy.data.records import Dataset
 from genpolicy.errors import ConfigError
 from genpolicy.game import Game
-from genpolicy.networks.value_heads import CategoricalHead, Readout
+from genpolicy.networks.value_heads import CategoricalHead, EndHead, Readout
 from genpolicy.sequence import Layout
 from genpolicy_policy_model.learner import ModelLearner
 from genpolicy_policy_model.muzero import halved
@@ -72,6 +77,11 @@ class VQNetwork(ModelNetwork):
         self.code = Readout(1, width, config.readout, num_out=config.num_books * config.num_codes)
         self.worth = CategoricalHead(1, width, config.readout, self.value.support.tolist())
         self.autoencoder = TransitionAutoencoder(layout, config)
+        both = config.side == "both"
+        self.chance = EndHead(1, width, config.readout) if both else None
+        """After a move, the log-odds that chance comes next; None where a code follows every move."""
+        self.turn = EndHead(1, width, config.readout) if both else None
+        """The log-odds that the player to move is not the one at the root."""
 
     def codes(self, latent: Tensor) -> Tensor:
         """[B, G, K] logits of the codes after a move."""
@@ -80,22 +90,33 @@ class VQNetwork(ModelNetwork):
 
 
 class VQLearner(ModelLearner):
-    """A learned model whose other side is told by codes.
+    """A learned model whose other side, or whose chance, is told by codes.
 
     Args:
-        game: The game; its sides take turns.
+        game: The game; its sides take turns, or chance decides something.
         config: Options.
 
     Raises:
-        ConfigError: a player may move twice in the game.
+        ConfigError: a player may move twice in the game, or ``side`` is not what a game with or without chance takes.
     """
 
     Config: ClassVar[type[Any]] = VQConfig
+    knows_chance: ClassVar[bool] = True
     config: VQConfig
     network: VQNetwork
 
     def __init__(self, game: Game[Any], config: VQConfig) -> None:
-        if not game.alternates:
+        if game.has_chance and config.side != "both":
+            raise ConfigError(
+                f"learner.side={config.side}: chance decides in {game.spec!r}, and a code stands for what is thrown, "
+                "not for the other side's reply; set learner.side=both and learner.source=games"
+            )
+        if not game.has_chance and config.side == "both":
+            raise ConfigError(
+                f"learner.side=both: codes then stand for what chance decides, and {game.spec!r} has no chance; set "
+                "learner.side=own"
+            )
+        if not (game.alternates or game.has_chance):
             raise ConfigError(
                 f"learner.kind=vq: in {game.spec!r} a player may move twice, and a code stands for the reply to one "
                 "move; search the rules (mcts:FOLDER of policy_value)"
@@ -118,48 +139,59 @@ class VQLearner(ModelLearner):
     def loss(self, batch: EpisodeBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss of the model, and that of the autoencoder until it is settled. Metrics: their parts."""
         batch = every(batch, self.config.span)
-        known, rebuilt = self._rebuilt(batch, learns=self.training and not self._settled, generator=generator)
+        coded, rebuilt = self._rebuilt(batch, learns=self.training and not self._settled, generator=generator)
         shape = (*batch.moves.shape, self.network.shape[0])
         # What follows no move of a game, or is not known, has codes without a meaning, as its moves are random.
         high = self.network.shape[1]
         codes = torch.randint(high, shape, generator=generator, device=batch.moves.device)
-        codes[known] = rebuilt.codes
-        loss, parts = self._model_loss(batch, codes, known)
+        codes[coded] = rebuilt.codes
+        loss, parts = self._model_loss(batch, codes, coded)
         parts["rebuilt"] = rebuilt.losses.mean() if len(rebuilt.losses) else loss.new_zeros(())
         if not self._settled:
             loss = loss + parts["rebuilt"]
         return loss, {name: part.detach() for name, part in parts.items()}
 
     def _rebuilt(self, batch: EpisodeBatch, *, learns: bool, generator: torch.Generator) -> tuple[Tensor, Rebuilt]:
-        """[B, K] which transitions are those of a game and known, and what the autoencoder makes of them."""
+        """[B, K] which transitions are known and have codes, and what the autoencoder makes of them."""
         autoencoder, known = self.network.autoencoder, transitions(batch, self.layout.mask)
+        if self.config.side == "both":
+            known = known & batch.chance
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self._settled):
             rebuilt: Rebuilt = autoencoder(batch.states[:, :-1][known], batch.moves[known], batch.states[:, 1:][known])
         if learns:
             autoencoder.codebooks.update(rebuilt.vectors, rebuilt.codes, generator)
         return known, rebuilt
 
-    def _model_loss(self, batch: EpisodeBatch, codes: Tensor, known: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def _model_loss(self, batch: EpisodeBatch, codes: Tensor, coded: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         c, network, num = self.config, self.network, batch.moves.shape[1]
+        known = transitions(batch, self.layout.mask)
         latent = network.represent(batch.states[:, 0])
         before, after = [latent], []
         for k in range(num):
             after.append(network.step(halved(before[-1]), batch.moves[:, k]))
-            before.append(network.answered(after[-1], codes[:, k]))
+            answer = network.answered(after[-1], codes[:, k])
+            before.append(answer if network.chance is None else answer.where(batch.chance[:, k, None, None], after[-1]))
         whole, answered, moved = torch.cat(before), torch.cat(before[1:]), torch.cat(after)
         told = F.cross_entropy(network.codes(moved).flatten(0, 1), _by_code(codes).flatten(), reduction="none")
-        worth = batch.reward + batch.value[:, 1:]  # the value after the end is 0
+        passed = batch.other[:, 1:] != batch.other[:, :-1]
+        worth = batch.reward + batch.value[:, 1:] * torch.where(passed, -1.0, 1.0)  # the value after the end is 0
         parts = {
             "policy": -(_by_code(batch.policy) * network.policy(whole).log_softmax(-1)).sum(-1),
             "value": self._losses(network.value, whole, batch.value),
-            "code": told.view(len(moved), -1).sum(-1) * _by_code(known),
+            "code": told.view(len(moved), -1).sum(-1) * _by_code(coded),
             "worth": self._losses(network.worth, moved, worth.clamp(-1, 1)),
             "reward": self._losses(network.reward, answered, batch.reward),
         }
         if network.end is not None:
             over = (~batch.live[:, 1:]).float().masked_fill(~known, torch.nan)
             parts["end"] = network.end.losses(network.end(answered), _by_code(over))
-        weights = {"policy": 1.0, "code": c.code_weight, "reward": c.reward_weight, "end": c.end_weight}
+        if network.chance is not None and network.turn is not None:
+            thrown = batch.chance.float().masked_fill(~known, torch.nan)
+            parts["chance"] = network.chance.losses(network.chance(moved), _by_code(thrown))
+            turn = batch.other[:, 1:].float().masked_fill(~(known & batch.live[:, 1:]), torch.nan)
+            parts["turn"] = network.turn.losses(network.turn(answered), _by_code(turn))
+        weights = {"policy": 1.0, "code": c.code_weight, "reward": c.reward_weight}
+        weights |= dict.fromkeys(("end", "chance", "turn"), c.end_weight)
         scale = torch.full((num + 1, 1), 1.0 / max(1, num), device=whole.device)
         scale[0] = 1.0
         means = {}
@@ -181,17 +213,18 @@ class VQLearner(ModelLearner):
 
     @torch.no_grad()
     def measure(self, records: Dataset, split: str, num: int) -> dict[str, float]:
-        """Of all moves from some positions and all answers to them: ``rebuilt``, the share of next positions rebuilt in
-        every token, and ``codes``, the perplexity of their codes in the worst book."""
+        """Of all moves from some positions and all answers to them, or all that chance makes of them: ``rebuilt``, the
+        share of next positions rebuilt in every token, and ``codes``, the perplexity of their codes in the worst book.
+        """
         game, states, moves, after = self.game, [], [], []
         for record in itertools.islice(records.records(split), num):
             state = game.parse(record.state)
+            if is_natural(game, state):
+                continue
             me = game.player(state)
             row = game.tokens.encode([state], np.array([me]))[0]
             for move in game.legal(state).tolist():
-                child = game.play(state, move)
-                over = game.outcome(child) is not None
-                ends = [child] if over else [game.play(child, answer) for answer in game.legal(child).tolist()]
+                ends = self._answered(game.play(state, move))
                 after += [*game.tokens.encode(ends, np.full(len(ends), me))]
                 states += [row] * len(ends)
                 moves += [int(game.moves.seen_by(np.array(move), me))] * len(ends)
@@ -203,6 +236,13 @@ class VQLearner(ModelLearner):
         in_use = perplexity(torch.cat([part.codes for part in parts]), self.network.shape[1])
         whole = torch.cat([part.whole for part in parts]).float().mean()
         return {"rebuilt": float(whole), "codes": float(in_use.min())}
+
+    def _answered(self, state: Any) -> list[Any]:
+        """The positions that a code after a move can lead to."""
+        game = self.game
+        if self.config.side == "both":
+            return outcomes(game, state) if is_natural(game, state) else []
+        return [state] if game.outcome(state) is not None else [game.play(state, a) for a in game.legal(state).tolist()]
 
     def policy(self) -> VQPolicy:
         """A policy that plays with these weights (shared, not copied)."""
@@ -222,6 +262,18 @@ def warn_of_collapse(codebooks: Codebooks) -> None:
             ", ".join(f"{each:.2f}" for each in in_use.tolist()),
             codebooks.num_codes,
         )
+
+
+def is_natural(game: Game[Any], state: Any) -> bool:
+    """Whether chance decides in a position."""
+    return game.outcome(state) is None and probabilities(game, state) is not None
+
+
+def outcomes(game: Game[Any], state: Any) -> list[Any]:
+    """All positions after nature's moves."""
+    if not is_natural(game, state):
+        return [state]
+    return [end for move in game.legal(state).tolist() for end in outcomes(game, game.play(state, move))]
 
 
 def transitions(batch: EpisodeBatch, mask: int) -> Tensor:
@@ -253,6 +305,8 @@ def every(batch: EpisodeBatch, span: int) -> EpisodeBatch:
         value=batch.value[:, ::span],
         reward=reward,
         live=live,
+        other=batch.other[:, ::span],
+        chance=batch.chance[:, ::span][:, :num],
     )
 
 

@@ -15,7 +15,8 @@ class VQConfig(MuZeroConfig):
     latent: str = "vector"
     """``vector`` alone."""
     side: str = "own"
-    """``own`` alone: the other side is part of what the codes say."""
+    """``own``: a code stands for the other side's reply. ``both``, for games with chance: both players' moves are seen,
+    and a code stands for what chance makes of a move."""
     span: int = 1
     """Own moves that one code spans, at least 1. 1 is VQHybrid; more is VQJumpy, whose search chooses every span-th own
     move."""
@@ -47,9 +48,12 @@ class VQConfig(MuZeroConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, only in (("latent", "vector"), ("side", "own")):
-            if getattr(self, name) != only:
-                raise ConfigError(f"learner.{name} of a model with codes is {only!r}, got {getattr(self, name)!r}")
+        if self.latent != "vector":
+            raise ConfigError(f"learner.latent of a model with codes is 'vector', got {self.latent!r}")
+        if self.side == "both" and self.span != 1:
+            raise ConfigError(
+                f"learner.span={self.span} with side=both: a code stands for what chance makes of one move; set span=1"
+            )
         if self.consistency:
             raise ConfigError(
                 "learner.consistency is an option of muzero; the autoencoder ties codes to true positions"

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from genpolicy.control import FREE, Control
-from genpolicy.networks.value_heads import finite
+from genpolicy.networks.value_heads import EndHead, finite
 from genpolicy.options import Option, PolicySpec
 from genpolicy.policies.learner import Learner
+from genpolicy_policy_model.chance_model import ChanceModel, Judged, Thrown
 from genpolicy_policy_model.code_model import Acted, CodeModel
 from genpolicy_policy_model.declared import code_options
 from genpolicy_policy_model.latent import Floats
@@ -22,7 +23,8 @@ from genpolicy_policy_model.vq import VQLearner, VQNetwork
 
 
 class VQPolicy(ModelPolicy):
-    """Plays the likeliest move, or the best after one step of a model in which the opponent's replies are codes.
+    """Plays the likeliest move, or the best after one step of a model in which the opponent's replies, or what chance
+    decides, are codes.
 
     Args:
         learner: The learner; its weights are shared.
@@ -50,7 +52,9 @@ class VQPolicy(ModelPolicy):
 
     def dynamics(self, control: Control) -> CodedNetwork:
         """The network's functions."""
-        return CodedNetwork(self, self.learner.network, control)
+        return (ChanceNetwork if self.learner.config.side == "both" else CodedNetwork)(
+            self, self.learner.network, control
+        )
 
     def search_model(self, name: str | None = None) -> CodeModel | None:
         """The learned model, also by the name ``latent``."""
@@ -60,7 +64,8 @@ class VQPolicy(ModelPolicy):
         def checked(check: Callable[[], None]) -> CodedNetwork:
             return self.dynamics(Control(check))
 
-        return CodeModel(
+        model = ChanceModel if self.learner.config.side == "both" else CodeModel
+        return model(
             self.game,
             checked(FREE.check),
             terminal=self.terminal,
@@ -112,3 +117,41 @@ class CodedNetwork(NetworkDynamics):
         with policy._evaluating(self._control):
             after = network.answered(torch.stack(list(latents)), torch.from_numpy(codes).to(policy.device))
             return list(after), *self._judged(after)
+
+
+class ChanceNetwork(CodedNetwork):
+    """The functions of a model whose codes stand for chance; see ``ChanceDynamics``. Arguments as ``CodedNetwork``."""
+
+    @torch.no_grad()
+    def throw(self, latents: Sequence[Tensor], moves: NDArray[np.int64]) -> Thrown:
+        """See ``ChanceDynamics``.
+
+        Raises:
+            ValueError: a head's numbers are not finite.
+        """
+        acted = self.act(latents, moves)
+        with self._policy._evaluating(self._control):
+            after = torch.stack(list(acted.latents))
+            chances = _probability(self._coded.chance, after, "chance")
+            return Thrown(acted.latents, chances, acted.codes, acted.values, self._told(after))
+
+    @torch.no_grad()
+    def thrown(self, latents: Sequence[Tensor], codes: NDArray[np.int64]) -> tuple[list[Tensor], Judged]:
+        """See ``ChanceDynamics``.
+
+        Raises:
+            ValueError: a head's numbers are not finite.
+        """
+        network, policy = self._coded, self._policy
+        with policy._evaluating(self._control):
+            after = network.answered(torch.stack(list(latents)), torch.from_numpy(codes).to(policy.device))
+            return list(after), self._told(after)
+
+    def _told(self, after: Tensor) -> Judged:
+        return Judged(*self._judged(after), _probability(self._coded.turn, after, "turn"))
+
+
+def _probability(head: EndHead | None, latent: Tensor, name: str) -> Floats:
+    assert head is not None
+    out: Floats = finite(head(latent), name).sigmoid().double().cpu().numpy()
+    return out

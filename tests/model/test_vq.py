@@ -318,7 +318,7 @@ def test_a_head_that_gives_nan_is_named(name: str) -> None:
     ("changed", "said"),
     [
         ({"latent": "squares"}, "latent of a model with codes is 'vector'"),
-        ({"side": "both"}, "side of a model with codes is 'own'"),
+        ({"side": "mine"}, "side must be one of both, own"),
         ({"codebook": "emma"}, "codebook must be one of ema, gradient.*Did you mean"),
         ({"num_codes": 1}, "num_codes must be at least 2"),
         ({"num_codes": 1 << 20, "num_books": 4}, "take fewer books"),
@@ -332,8 +332,12 @@ def test_settings_that_cannot_be(changed: dict[str, Any], said: str) -> None:
         config(**changed)
 
 
-def test_longer_windows_than_the_games_and_games_without_turns_are_named(solved: Dataset) -> None:
+def test_longer_windows_than_the_games_and_games_without_turns_are_named(
+    solved: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(ConfigError, match=r"learner\.unroll=8: no run of moves"):
         learner_of(unroll=4, span=2).windows(solved, "train", seed=0)
-    with pytest.raises(ConfigError, match=r"learner\.kind=vq: in 'pig.*may move twice"):
-        learner_of(game=load_game("pig"))
+    twice = load_game(CONNECT)
+    monkeypatch.setattr(twice, "alternates", False)
+    with pytest.raises(ConfigError, match=r"learner\.kind=vq: in 'connect.*may move twice"):
+        learner_of(game=twice)
