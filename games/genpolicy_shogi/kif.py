@@ -47,6 +47,9 @@ HANDICAPS = {
     "十枚落ち": "4k4/9" + _REST,
 }
 """White, who gives the handicap, moves first; left and right are White's."""
+MAX_DIGITS = 9
+"""Of a move's number; Python converts no more than 4,300."""
+
 _KIF_LINE = re.compile(r"\s*(\d+)[\s.:：]+(\S.*)")
 _KI2_MARK = re.compile(r"[▲△▼▽☗☖⛊⛉]")
 _RESULT = re.compile(r"[\s　]*まで、?(\d*)手?(?:で|にて)?(.*)")
@@ -161,7 +164,7 @@ class _Reader(LineReader):
         if value in ("なし", "無し", ""):
             return
         for word in re.split(r"[\s　]+", value):
-            match = re.fullmatch(rf"({PIECE})([{KANJI}十]*)(\d*)", word)
+            match = re.fullmatch(rf"({PIECE})([{KANJI}十]*)(\d{{0,3}})", word)
             if match is None or TYPES[match.group(1)] > 7:
                 entry.fail(line, f"{word!r} is not a piece in hand")
                 return
@@ -217,12 +220,12 @@ class _Reader(LineReader):
             return
         match = _KIF_LINE.match(text)
         assert match is not None
-        number, rest = int(match.group(1)), re.sub(r"[(（]\s*\d+:.*", "", match.group(2)).strip(" \t　+")
+        number, rest = match.group(1), re.sub(r"[(（]\s*\d+:.*", "", match.group(2)).strip(" \t　+")
         if rest in _ENDINGS:
             self._end(entry, rest)
             return
-        if number != len(entry.moves) + 1:
-            entry.fail(line, f"move {number} stands where move {len(entry.moves) + 1} is expected")
+        if len(number) > MAX_DIGITS or int(number) != len(entry.moves) + 1:
+            entry.fail(line, f"move {number[:MAX_DIGITS]} stands where move {len(entry.moves) + 1} is expected")
             return
         self._move(entry, line, rest, by_source=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -255,7 +256,7 @@ def time_limits(control: str) -> tuple[int, int, int] | None:
         None for any other text.
     """
     numbers = control.split("+")
-    if len(numbers) > 3 or not all(number.isascii() and number.isdigit() for number in numbers):
+    if len(numbers) > 3 or not all(re.fullmatch("[0-9]{1,9}", number) for number in numbers):
         return None
     base, second, third = (int(number) for number in [*numbers, "0", "0"][:3])
     return (base, second, third) if len(numbers) == 3 else (base, 0, second)

@@ -106,4 +106,4 @@ def setoption_lines(
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and re.fullmatch(r"[-+]?\d+", text, re.ASCII) else None
+    return int(text) if text is not None and re.fullmatch(r"[-+]?\d{1,18}", text, re.ASCII) else None
