@@ -101,13 +101,14 @@ class PolicyValueNetwork(DenoisingTransformer):
             for head in (self.wdl, self.plies_left):
                 draw_weights(head, config.network.init_std, None)
 
-    def judged(self, tokens: Tensor) -> tuple[TypedLogits, Tensor, Tensor]:
+    def judged(self, tokens: Tensor, added: Tensor | None = None) -> tuple[TypedLogits, Tensor, Tensor]:
         """The moves' logits, those of win, draw and loss [B, K], and the plies left [B], in one pass of the trunk.
 
         Args:
             tokens: [B, N] positions with the action masked.
+            added: As in ``Trunk``.
         """
-        hidden = self.trunk(tokens, first_time(tokens))
+        hidden = self.trunk(tokens, first_time(tokens), added=added)
         position = hidden[:, : self.num_state_tokens]
         return self.head(hidden), self.wdl(position), self.plies_left(position)
 

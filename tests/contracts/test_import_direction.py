@@ -35,6 +35,8 @@ ORDER = [
     "ray",
 ]
 """Plugins that may import those before them, without the prefix ``genpolicy_``; every other plugin imports none."""
+EXTENDS = {"policy_model": "policy_baselines"}
+"""But that one of these extends another's learner."""
 GAMES = {p.name for p in (ROOT / "games").iterdir() if (p / "__init__.py").exists()}
 PLUGINS = {p.name for p in (ROOT / "plugins").iterdir() if (p / "__init__.py").exists()}
 GPL_LIBRARIES = {"chess", "cshogi"}
@@ -68,6 +70,7 @@ def plugin_wrongs(package: str, source: str) -> list[str]:
     """What a game or plugin imports and must not."""
     place = package.removeprefix("genpolicy_")
     below = {f"genpolicy_{name}" for name in ORDER[: ORDER.index(place)]} if place in ORDER else set()
+    below |= {f"genpolicy_{EXTENDS[place]}"} if place in EXTENDS else set()
     forbidden = (GAMES | PLUGINS) - {package} - below | (set() if package in GPL_PACKAGES else GPL_LIBRARIES)
     return [name for name in imports(source) if name.split(".")[0] in forbidden]
 
@@ -112,6 +115,8 @@ def test_the_law_sees_a_wrong_import() -> None:
     assert plugin_wrongs("genpolicy_chess", "import chess.pgn") == []
     assert plugin_wrongs("genpolicy_arena", "import genpolicy_evaluation.players") == []
     assert plugin_wrongs("genpolicy_evaluation", "import genpolicy_arena") == ["genpolicy_arena"]
+    assert plugin_wrongs("genpolicy_policy_model", "import genpolicy_policy_baselines") == []
+    assert plugin_wrongs("genpolicy_policy_baselines", "import genpolicy_policy_model") == ["genpolicy_policy_model"]
     assert plugin_wrongs("genpolicy_play", "import genpolicy_policy_image") == ["genpolicy_policy_image"]
 
 
@@ -121,4 +126,5 @@ def test_ranks_and_order_are_those_of_the_architecture_page() -> None:
     rows = [row.strip("| ").split(" | ") for row in table.splitlines() if row[2:3].isdigit()]
     assert {name: int(rank) for rank, names in rows for name in names.split(", ")} == RANKS
     assert " -> ".join(ORDER) in page
+    assert all(f"{below} -> {above}" in page for above, below in EXTENDS.items())
     assert {f"genpolicy_{name}" for name in ORDER} <= PLUGINS
