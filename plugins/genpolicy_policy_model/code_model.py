@@ -101,11 +101,10 @@ class CodeModel(LatentModel):
 
     def expand(self, embeddings: Sequence[Any], choices: Sequence[int]) -> Nodes:
         """The nodes after some moves and codes; at most two calls of the network."""
-        waits = np.array([isinstance(embedding, AfterMove) for embedding in embeddings], np.bool_)
         parts: list[Nodes] = []
-        part, place = np.zeros(len(waits), np.int64), np.zeros(len(waits), np.int64)
-        for of, expanded in ((~waits, self._after_moves), (waits, self._after_codes)):
-            rows = np.flatnonzero(of)
+        part, place = np.zeros(len(embeddings), np.int64), np.zeros(len(embeddings), np.int64)
+        for kind, expanded in self._expansions().items():
+            rows = np.flatnonzero([isinstance(embedding, kind) for embedding in embeddings])
             if len(rows):
                 part[rows], place[rows] = len(parts), np.arange(len(rows))
                 given = [embeddings[row] for row in rows.tolist()]
@@ -122,11 +121,19 @@ class CodeModel(LatentModel):
             chance=[nodes.chance[row] for nodes, row in at],
         )
 
+    def _expansions(self) -> dict[type[Any], Callable[..., Nodes]]:
+        """What makes the nodes after a choice in an embedding of each kind."""
+        return {Latent: self._after_moves, AfterMove: self._after_codes}
+
     def _after_moves(self, embeddings: Sequence[Latent], choices: NDArray[np.int64]) -> Nodes:
         viewers = np.array([embedding.viewer for embedding in embeddings], np.int64)
         seen = self.game.moves.seen_by(choices, viewers)
-        acted = self.coded.act([embedding.latent for embedding in embeddings], seen)
+        return self._acted(self.coded.act([embedding.latent for embedding in embeddings], seen), embeddings)
+
+    def _acted(self, acted: Acted, before: Sequence[Any]) -> Nodes:
+        """The nodes in which a code comes next."""
         self.network_calls += 1
+        viewers = np.array([each.viewer for each in before], np.int64)
         ended, (_, *shape) = (acted.ends > 0.5) & self.terminal, acted.codes.shape
         return Nodes(
             embeddings=[
@@ -140,16 +147,19 @@ class CodeModel(LatentModel):
     def _after_codes(self, embeddings: Sequence[AfterMove], choices: NDArray[np.int64]) -> Nodes:
         latents = [embedding.latent for embedding in embeddings]
         after, rewards, ends = self.coded.answer(latents, self._parted(embeddings, choices))
-        policy, values = self.coded.predict(after)
         self.network_calls += 1
         viewers = np.array([embedding.viewer for embedding in embeddings], np.int64)
         ended = (ends > 0.5) & self.terminal
-        return Nodes(
-            embeddings=[Latent(*pair) for pair in zip(after, viewers.tolist(), strict=True)],
-            choices=LazyChoices(len(viewers), partial(self._likeliest, policy, viewers, ended)),
-            chance=[False] * len(viewers),
-            **_numbers(ended, values, rewards),
-        )
+        made, chosen, values = self._to_choose(after, viewers, ended)
+        return Nodes(embeddings=made, choices=chosen, chance=[False] * len(viewers), **_numbers(ended, values, rewards))
+
+    def _to_choose(
+        self, latents: Sequence[Any], viewers: NDArray[np.int64], ended: NDArray[np.bool_]
+    ) -> tuple[list[Any], LazyChoices, Floats]:
+        """Embeddings of latents in which the player moves, the choices there and their values."""
+        policy, values = self.coded.predict(latents)
+        made = [Latent(*pair) for pair in zip(latents, viewers.tolist(), strict=True)]
+        return made, LazyChoices(len(viewers), partial(self._likeliest, policy, viewers, ended)), values
 
     def _parted(self, embeddings: Sequence[AfterMove], choices: NDArray[np.int64]) -> NDArray[np.int64]:
         """[B, G] the codes of joint ones; all embeddings are of one model, so of one shape."""

@@ -36,6 +36,7 @@ from genpolicy.game import Game
 from genpolicy.networks.value_heads import CategoricalHead, EndHead, Readout
 from genpolicy.sequence import Layout
 from genpolicy_policy_model.learner import ModelLearner
+from genpolicy_policy_model.move_codes import MoveAutoencoder, OwnCodes, own_codes
 from genpolicy_policy_model.muzero import halved
 from genpolicy_policy_model.networks import ModelNetwork, VectorDynamics
 from genpolicy_policy_model.quantise import Codebooks, perplexity
@@ -82,6 +83,12 @@ class VQNetwork(ModelNetwork):
         """After a move, the log-odds that chance comes next; None where a code follows every move."""
         self.turn = EndHead(1, width, config.readout) if both else None
         """The log-odds that the player to move is not the one at the root."""
+        pure = config.plan == "pure"
+        self.move_codes = MoveAutoencoder(layout, config) if pure else None
+        self.planned = AnswerDynamics(1, config.agent_codes, width, config.dynamics_layers) if pure else None
+        """A code of an own move added to the latent; None where a search chooses among moves everywhere."""
+        self.plan = Readout(1, width, config.readout, num_out=config.agent_codes) if pure else None
+        """[B, A] logits of the codes of own moves."""
 
     def codes(self, latent: Tensor) -> Tensor:
         """[B, G, K] logits of the codes after a move."""
@@ -134,6 +141,8 @@ class VQLearner(ModelLearner):
         settled = progress >= self.config.settle
         if settled and not self._settled:
             warn_of_collapse(self.network.autoencoder.codebooks)
+            if self.network.move_codes is not None:
+                warn_of_collapse(self.network.move_codes.codebooks)
         self._settled = settled
 
     def loss(self, batch: EpisodeBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
@@ -145,10 +154,13 @@ class VQLearner(ModelLearner):
         high = self.network.shape[1]
         codes = torch.randint(high, shape, generator=generator, device=batch.moves.device)
         codes[coded] = rebuilt.codes
-        loss, parts = self._model_loss(batch, codes, coded)
+        own = self._own_codes(batch, generator)
+        loss, parts = self._model_loss(batch, codes, coded, own)
         parts["rebuilt"] = rebuilt.losses.mean() if len(rebuilt.losses) else loss.new_zeros(())
+        if own is not None:
+            parts["moves"] = own.losses.mean() if len(own.losses) else loss.new_zeros(())
         if not self._settled:
-            loss = loss + parts["rebuilt"]
+            loss = loss + parts["rebuilt"] + parts.get("moves", 0.0)
         return loss, {name: part.detach() for name, part in parts.items()}
 
     def _rebuilt(self, batch: EpisodeBatch, *, learns: bool, generator: torch.Generator) -> tuple[Tensor, Rebuilt]:
@@ -162,13 +174,28 @@ class VQLearner(ModelLearner):
             autoencoder.codebooks.update(rebuilt.vectors, rebuilt.codes, generator)
         return known, rebuilt
 
-    def _model_loss(self, batch: EpisodeBatch, codes: Tensor, coded: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def _own_codes(self, batch: EpisodeBatch, generator: torch.Generator) -> OwnCodes | None:
+        """Own moves as codes; None where a search chooses among moves everywhere."""
+        if self.network.move_codes is None:
+            return None
+        known, learns = transitions(batch, self.layout.mask), self.training and not self._settled
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self._settled):
+            return own_codes(
+                self.network.move_codes, batch.states, batch.moves, batch.policy, known, generator, learns=learns
+            )
+
+    def _model_loss(
+        self, batch: EpisodeBatch, codes: Tensor, coded: Tensor, own: OwnCodes | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         c, network, num = self.config, self.network, batch.moves.shape[1]
         known = transitions(batch, self.layout.mask)
         latent = network.represent(batch.states[:, 0])
         before, after = [latent], []
         for k in range(num):
-            after.append(network.step(halved(before[-1]), batch.moves[:, k]))
+            if own is None or network.planned is None or k == 0:
+                after.append(network.step(halved(before[-1]), batch.moves[:, k]))
+            else:
+                after.append(network.planned(halved(before[-1]), own.codes[:, k, None]))
             answer = network.answered(after[-1], codes[:, k])
             before.append(answer if network.chance is None else answer.where(batch.chance[:, k, None, None], after[-1]))
         whole, answered, moved = torch.cat(before), torch.cat(before[1:]), torch.cat(after)
@@ -176,7 +203,7 @@ class VQLearner(ModelLearner):
         passed = batch.other[:, 1:] != batch.other[:, :-1]
         worth = batch.reward + batch.value[:, 1:] * torch.where(passed, -1.0, 1.0)  # the value after the end is 0
         parts = {
-            "policy": -(_by_code(batch.policy) * network.policy(whole).log_softmax(-1)).sum(-1),
+            "policy": self._policy_losses(batch, latent, whole, answered, own),
             "value": self._losses(network.value, whole, batch.value),
             "code": told.view(len(moved), -1).sum(-1) * _by_code(coded),
             "worth": self._losses(network.worth, moved, worth.clamp(-1, 1)),
@@ -200,6 +227,16 @@ class VQLearner(ModelLearner):
             means[name] = (rows * scale[-len(rows) :]).sum() / len(batch)
         loss = torch.stack([weights.get(name, c.value_weight) * mean for name, mean in means.items()]).sum()
         return loss, means
+
+    def _policy_losses(
+        self, batch: EpisodeBatch, root: Tensor, whole: Tensor, answered: Tensor, own: OwnCodes | None
+    ) -> Tensor:
+        """[(K + 1) B] cross-entropy of moves, or at the root of moves and below it of their codes."""
+        if own is None or self.network.plan is None:
+            return -(_by_code(batch.policy) * self.network.policy(whole).log_softmax(-1)).sum(-1)
+        of_moves = -(batch.policy[:, 0] * self.network.policy(root).log_softmax(-1)).sum(-1)
+        of_codes = -(_by_code(own.policy[:, 1:]) * self.network.plan(answered).log_softmax(-1)).sum(-1)
+        return torch.cat([of_moves, of_codes])
 
     def _losses(self, head: CategoricalHead, latent: Tensor, values: Tensor) -> Tensor:
         return head.losses(head(latent), self.network.targets(head, _by_code(values)))
@@ -257,8 +294,8 @@ def warn_of_collapse(codebooks: Codebooks) -> None:
     if bool((in_use < LEAST_PERPLEXITY).any()):
         _log.warning(
             "a codebook has collapsed: %s of %s codes are in use (perplexity), so codes say almost nothing about "
-            "the replies. Raise learner.revive_below or learner.settle of the learner vq, lower learner.commitment, or "
-            "check that the data set has more than one reply to a move",
+            "the moves that they stand for. Raise learner.revive_below or learner.settle of the learner vq, lower "
+            "learner.commitment, or check that the data set has more than one reply to a move",
             ", ".join(f"{each:.2f}" for each in in_use.tolist()),
             codebooks.num_codes,
         )

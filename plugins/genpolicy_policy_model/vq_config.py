@@ -20,6 +20,10 @@ class VQConfig(MuZeroConfig):
     span: int = 1
     """Own moves that one code spans, at least 1. 1 is VQHybrid; more is VQJumpy, whose search chooses every span-th own
     move."""
+    plan: str = "hybrid"
+    """``hybrid``: a search chooses among moves. ``pure``: at its root alone; below it among codes of own moves."""
+    agent_codes: int = 0
+    """Codes of own moves, at least 2 with ``plan: pure``; 0 without."""
     num_books: int = 1
     """Codebooks G; a transition has one code of each."""
     num_codes: int = 16
@@ -58,7 +62,17 @@ class VQConfig(MuZeroConfig):
             raise ConfigError(
                 "learner.consistency is an option of muzero; the autoencoder ties codes to true positions"
             )
-        self.check_choices({"codebook": ("ema", "gradient")})
+        self.check_choices({"codebook": ("ema", "gradient"), "plan": ("hybrid", "pure")})
+        if self.plan == "pure" and (self.side == "both" or self.agent_codes < 2):
+            raise ConfigError(
+                f"learner.plan=pure plans in codes of own moves: set learner.agent_codes to 2 at least, and side=own; "
+                f"got agent_codes={self.agent_codes} and side={self.side}"
+            )
+        if self.plan == "hybrid" and self.agent_codes:
+            raise ConfigError(
+                f"learner.agent_codes={self.agent_codes} with plan=hybrid, which chooses among moves: set "
+                "learner.plan=pure, or agent_codes=0"
+            )
         self.check_counts("span", "num_books", "num_codes", "code_width")
         self.check_counts("token_width", "autoencoder_width", "autoencoder_layers")
         self.check_weights("commitment", "code_weight")

@@ -19,6 +19,7 @@ from genpolicy_policy_model.code_model import Acted, CodeModel
 from genpolicy_policy_model.declared import code_options
 from genpolicy_policy_model.latent import Floats
 from genpolicy_policy_model.policy import ModelPolicy, NetworkDynamics
+from genpolicy_policy_model.pure_model import PureModel
 from genpolicy_policy_model.vq import VQLearner, VQNetwork
 
 
@@ -52,9 +53,14 @@ class VQPolicy(ModelPolicy):
 
     def dynamics(self, control: Control) -> CodedNetwork:
         """The network's functions."""
-        return (ChanceNetwork if self.learner.config.side == "both" else CodedNetwork)(
-            self, self.learner.network, control
-        )
+        return self._kind[1](self, self.learner.network, control)
+
+    @property
+    def _kind(self) -> tuple[type[CodeModel], type[CodedNetwork]]:
+        config = self.learner.config
+        if config.side == "both":
+            return ChanceModel, ChanceNetwork
+        return (PureModel, PureNetwork) if config.plan == "pure" else (CodeModel, CodedNetwork)
 
     def search_model(self, name: str | None = None) -> CodeModel | None:
         """The learned model, also by the name ``latent``."""
@@ -64,8 +70,7 @@ class VQPolicy(ModelPolicy):
         def checked(check: Callable[[], None]) -> CodedNetwork:
             return self.dynamics(Control(check))
 
-        model = ChanceModel if self.learner.config.side == "both" else CodeModel
-        return model(
+        return self._kind[0](
             self.game,
             checked(FREE.check),
             terminal=self.terminal,
@@ -100,10 +105,13 @@ class CodedNetwork(NetworkDynamics):
         """
         network, policy = self._coded, self._policy
         with policy._evaluating(self._control):
-            after = network.step(torch.stack(list(latents)), torch.from_numpy(moves).to(policy.device))
-            codes = finite(network.codes(after), "code").double().softmax(-1)
-            worth = finite(network.mean(network.worth, network.worth(after)), "worth")
-        nothing = np.zeros(len(moves))
+            return self._acted(network.step(torch.stack(list(latents)), torch.from_numpy(moves).to(policy.device)))
+
+    def _acted(self, after: Tensor) -> Acted:
+        network = self._coded
+        codes = finite(network.codes(after), "code").double().softmax(-1)
+        worth = finite(network.mean(network.worth, network.worth(after)), "worth")
+        nothing = np.zeros(len(after))
         return Acted(list(after), nothing, nothing, codes.cpu().numpy(), worth.double().cpu().numpy())
 
     @torch.no_grad()
@@ -117,6 +125,37 @@ class CodedNetwork(NetworkDynamics):
         with policy._evaluating(self._control):
             after = network.answered(torch.stack(list(latents)), torch.from_numpy(codes).to(policy.device))
             return list(after), *self._judged(after)
+
+
+class PureNetwork(CodedNetwork):
+    """The functions of a model with codes of own moves; see ``PureDynamics``. Arguments as ``CodedNetwork``."""
+
+    @torch.no_grad()
+    def choose(self, latents: Sequence[Tensor], codes: NDArray[np.int64]) -> Acted:
+        """See ``PureDynamics``.
+
+        Raises:
+            ValueError: a head's numbers are not finite.
+        """
+        policy, planned = self._policy, self._coded.planned
+        assert planned is not None
+        with policy._evaluating(self._control):
+            chosen = torch.from_numpy(codes).to(policy.device)
+            return self._acted(planned(torch.stack(list(latents)), chosen[:, None]))
+
+    @torch.no_grad()
+    def plan(self, latents: Sequence[Tensor]) -> tuple[Floats, Floats]:
+        """See ``PureDynamics``.
+
+        Raises:
+            ValueError: a head's numbers are not finite.
+        """
+        plan = self._coded.plan
+        assert plan is not None
+        _, values = self.predict(latents)
+        with self._policy._evaluating(self._control):
+            shares = finite(plan(torch.stack(list(latents))), "plan").double().softmax(-1)
+        return shares.cpu().numpy(), values
 
 
 class ChanceNetwork(CodedNetwork):
