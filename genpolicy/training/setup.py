@@ -183,8 +183,9 @@ def as_begun(config: RunConfig, files: Iterable[Path]) -> RunConfig:
     if kind not in registry.available("learners"):
         return config
     for file in filter(Path.is_file, files):
-        saved = read_yaml(file).get("learner")
-        if isinstance(saved, dict) and saved.get("kind", kind) == kind:
+        whole = read_yaml(file)
+        saved = whole.get("learner")
+        if isinstance(saved, dict) and saved.get("kind", whole.get("policy")) == kind:
             learner = with_unsaid(registry.load("learners", kind).Config, saved, config.learner)
             return dataclasses.replace(config, learner=learner)
     return config

@@ -16,7 +16,8 @@ from genpolicy.errors import CheckpointError, ConfigError
 from genpolicy.game import Game
 from genpolicy.networks.config import NetworkConfig
 from genpolicy.testing.policies import check_learner, check_policy
-from genpolicy.training.setup import take_weights
+from genpolicy.training.config import RunConfig
+from genpolicy.training.setup import as_begun, take_weights
 from genpolicy_policy_baselines.policy_value import PolicyValueConfig, PolicyValueLearner
 from genpolicy_policy_model.code_diffusion import CodeDiffusionConfig, CodeDiffusionLearner
 from genpolicy_policy_model.enriched import EnrichedConfig, EnrichedLearner, EnrichedPolicy
@@ -233,6 +234,14 @@ def test_a_folder_is_whole_and_what_imagines_comes_from_code_diffusion(tmp_path:
     again = learner_of(trained=False)
     take_weights(again, str(folder))
     assert all(torch.equal(value, learner.state_dict()[name]) for name, value in again.state_dict().items())
+
+
+def test_the_folder_of_what_imagines_is_not_an_older_one_of_this_kind(tmp_path: Path) -> None:
+    """It has no key ``codes``: that does not mean that the learner's own section of that name is incomplete."""
+    folder = imagining_of().policy().save_pretrained(tmp_path / "codes")
+    section = {"kind": "enriched", "codes": {"network": {"width": 16}}}
+    config = RunConfig(learner=section, init_from=str(folder))
+    assert as_begun(config, [folder / "config.yaml"]).learner == section
 
 
 def test_without_enriching_it_goes_on_from_policy_value(tmp_path: Path) -> None:
