@@ -1,7 +1,8 @@
 """Paired differences of policies: how much more often one plays the labelled move than another, on the same positions.
 
-Run ``python benchmarks/paired.py POLICY POLICY ... [--data sample:chess] [--split test] [--limit N]``. Intervals
-are 95 %, bootstrap by game. (``genpolicy experiment`` does the same over seeds.)
+Run ``python benchmarks/paired.py POLICY POLICY ... [--data sample:chess] [--split test] [--limit N] [--best]``.
+Intervals are 95 %, bootstrap by game; with ``--best`` any best move counts, where the records value the moves.
+(``genpolicy experiment`` does the same over seeds.)
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ def main() -> None:
     parser.add_argument("--data", default="sample:chess")
     parser.add_argument("--split", default="test")
     parser.add_argument("--limit", type=int)
+    parser.add_argument("--best", action="store_true")
     args = parser.parse_args()
     dataset = Dataset.open(data_folder(args.data))
     game = genpolicy.load_game(dataset.game_spec)
@@ -36,7 +38,8 @@ def main() -> None:
     hits = {}
     for spec in args.policies:
         decisions = ask(genpolicy.load_policy(spec, game=game), positions, spec, show=True)
-        hits[spec] = np.array([d.move == p.label for d, p in zip(decisions, positions, strict=True)], np.float64)
+        right = [p.best if args.best else {p.label} for p in positions]
+        hits[spec] = np.array([d.move in moves for d, moves in zip(decisions, right, strict=True)], np.float64)
         low, high = cluster_bootstrap(hits[spec], clusters)
         print(f"{spec}: {100 * hits[spec].mean():.1f} [{100 * low:.1f}, {100 * high:.1f}]")
     for one, other in itertools.combinations(args.policies, 2):
