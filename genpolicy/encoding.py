@@ -10,10 +10,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from torch import nn
 
 StateT = TypeVar("StateT")
 IntArray = NDArray[np.integer[Any]]
@@ -150,6 +153,14 @@ class StateTokenizer(ABC, Generic[StateT]):
         """How a row looks from the other side: [L] the place that each token comes from, [S] what each symbol becomes.
 
         ``symbols[row[places]]``, both maps their own inverses; None where a tokenizer does not have such maps.
+        """
+        return None
+
+    def features(self) -> nn.Module | None:
+        """What a network may be told of a state beside its symbols (``NetworkConfig.features``); None for nothing.
+
+        A module without weights that turns ids [B, L] of any view into numbers of size about 1, [B, L, F] floats, and
+        has F as ``num_features``. An id that a place does not admit stands for nothing there.
         """
         return None
 

@@ -12,6 +12,7 @@ Axes: B batch, L = 77 tokens, S = 130 symbols.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import chess
 import numpy as np
@@ -19,6 +20,9 @@ from numpy.typing import NDArray
 
 from genpolicy.game import IntArray, StateTokenizer
 from genpolicy_chess.state import MAX_COUNTER, ChessState, illegality, new_state
+
+if TYPE_CHECKING:
+    from genpolicy_chess.features import ChessFeatures
 
 _PIECES = ".PNBRQKpnbrqk"
 _CASTLING = "KQkq"
@@ -59,6 +63,12 @@ class ChessTokenizer(StateTokenizer[ChessState]):
     def turned(self) -> tuple[IntArray, IntArray]:
         """Ranks flipped, colours exchanged."""
         return _TURNED_PLACE, _TURNED_SYMBOL
+
+    def features(self) -> ChessFeatures:
+        """Material, opposite bishops, checkers and masks of both sides (``genpolicy_chess.features``)."""
+        from genpolicy_chess.features import ChessFeatures  # torch, which rules alone do without
+
+        return ChessFeatures()
 
     def encode(
         self, states: Sequence[ChessState], viewers: Sequence[int] | IntArray | None = None

@@ -63,6 +63,9 @@ class NetworkConfig:
     board_code: int = 0
     """Numbers by which the embedding tells each square and hand of the whole root state, with a feed-forward part after
     it (``board`` geometry; BT4 has 512). 0: none."""
+    features: bool = False
+    """Whether the squares of the root state are told the game's own features of it, such as material and who gives
+    check in chess (``StateTokenizer.features``; ``board`` geometry). They begin without effect."""
     shown_moves: bool | None = None
     """Whether decided moves are shown on the squares that they concern, and imagined squares are told what stood there
     before (``genpolicy.networks.shown_moves``). None: in ``board`` geometry."""
@@ -98,8 +101,9 @@ class NetworkConfig:
         for key in ("mlp_ratio", "init_std"):
             if not 0 < getattr(self, key) < 1e6:
                 raise ConfigError(f"{key} must be above 0 and below 1e6, got {getattr(self, key)}")
-        if self.geometry != "board" and (self.gates or self.board_code):
-            key = "gates" if self.gates else "board_code"
+        needs_board = [key for key in ("gates", "board_code", "features") if getattr(self, key)]
+        if self.geometry != "board" and needs_board:
+            key = needs_board[0]
             raise ConfigError(f"{key} needs geometry=board, whose tokens have places; got {self.geometry!r}")
         if self.width % self.num_heads:
             raise ConfigError(f"width must be a multiple of num_heads={self.num_heads}, got {self.width}")

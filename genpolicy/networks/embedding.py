@@ -6,6 +6,7 @@ Axes: B batch, N tokens, W width, V input symbols, L tokens of a state, A action
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from genpolicy.errors import ConfigError
 from genpolicy.networks.cpu import Linear
 from genpolicy.sequence import KINDS, Layout
 
@@ -62,7 +64,14 @@ class BoardEmbedding(nn.Module):
     move_target: Tensor
     move_kind: Tensor
 
-    def __init__(self, layout: Layout, num_input_symbols: int, width: int, learned_positions: bool = True) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        num_input_symbols: int,
+        width: int,
+        learned_positions: bool = True,
+        features: bool = False,
+    ) -> None:
         super().__init__()
         self.symbol = nn.Embedding(num_input_symbols, width)
         length, moves = layout.state_length, layout.moves
@@ -99,6 +108,7 @@ class BoardEmbedding(nn.Module):
             table = np.full(num_input_symbols, none, np.int64)
             table[ids] = np.where(of_move >= 0, of_move, none)
             self.register_buffer(name, index_buffer(table), persistent=False)
+        self.features = Features(layout, width) if features else None
 
     def place_codes(self) -> Tensor:
         """[L + 1, W] code of each place of a state; zeros in the last row."""
@@ -113,6 +123,8 @@ class BoardEmbedding(nn.Module):
         codes = self.place_codes()
         static = F.embedding(self.state_places[:n], codes) + F.embedding(self.plies[:n], self.ply)
         x: Tensor = self.symbol(tokens) + (static + F.embedding(self.kinds[:n], self.kind))
+        if self.features is not None:
+            x = self.features(x, tokens)
         num_actions = sum(at < n for at in self._actions)  # of NumPy, torch.compile would make a graph of its own
         if num_actions == 0:
             return x
@@ -124,6 +136,44 @@ class BoardEmbedding(nn.Module):
             + F.embedding(self.move_kind[ids], self.move_kinds)
         )
         return x.index_add(1, action_tokens, moves)
+
+
+class Features(nn.Module):
+    """Adds a linear map of the game's own features of the root state to the embedding of its tokens.
+
+    Args:
+        layout: The tokens of a sequence.
+        width: W.
+
+    Raises:
+        ConfigError: the game's tokenizer supplies no features.
+    """
+
+    root: Tensor
+
+    def __init__(self, layout: Layout, width: int) -> None:
+        super().__init__()
+        made = layout.tokenizer.features()
+        if made is None:
+            raise ConfigError(
+                f"network.features=true: {type(layout.tokenizer).__name__} supplies no features (chess's tokenizer "
+                "does); set network.features=false, or write StateTokenizer.features for this game"
+            )
+        root = next(slot for slot in layout.slots if slot.kind == "state")
+        self.register_buffer("root", torch.arange(root.start, root.stop), persistent=False)
+        self.of_root = made
+        num_features: Any = made.num_features
+        self.into = nn.Parameter(torch.empty(num_features, width))  # a layer would draw from torch's generator
+
+    def draw_weights(self, std: float, generator: torch.Generator | None) -> None:
+        """Zeros: the network begins as the one without features."""
+        del std, generator
+        self.into.zero_()
+
+    def forward(self, x: Tensor, tokens: Tensor) -> Tensor:
+        """[B, n, W] in and out, of ids [B, n]."""
+        told = self.of_root(tokens[:, self.root]).to(self.into.dtype) @ self.into
+        return x.index_add(1, self.root, told.to(x.dtype))
 
 
 class TimeEmbedding(nn.Module):

@@ -181,7 +181,7 @@ class Trunk(nn.Module):
         learned = config.positions == "learned"
         if config.geometry == "board":
             positions = index_buffer(layout.plies)
-            self.embedding = BoardEmbedding(layout, num_input_symbols, config.width, learned)
+            self.embedding = BoardEmbedding(layout, num_input_symbols, config.width, learned, config.features)
         else:
             positions = torch.arange(layout.length)
             self.embedding = SequenceEmbedding(layout, num_input_symbols, config.width, learned)
