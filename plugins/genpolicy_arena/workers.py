@@ -26,6 +26,7 @@ from genpolicy_arena.adjudication import Adjudication
 from genpolicy_arena.match import GameResult, GameTask, Match, Warn
 from genpolicy_common.cluster import Cluster, Crew, Lost, Worker, sendable
 from genpolicy_common.shipping import fetch, folders_of, packed, replaced
+from genpolicy_engines.oracle_policy import OraclePolicy
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def run_groups(
         note: Told which workers join and which are lost.
 
     Raises:
-        EngineError: a worker of this machine died.
+        EngineError: a worker of this machine died, or the engines of two workers of a cluster differ.
         ClusterError: workers of a cluster die one after the other.
         ValueError: a policy could not be loaded in a worker.
     """
@@ -206,6 +207,7 @@ def _run_cluster(
     folders = folders_of([*setup.players.values(), *judge])
     at_work: dict[Worker, Sequence[GameTask]] = {}
     idle: deque[Worker] = deque()
+    first: tuple[str, dict[str, Any]] | None = None
     with closing(Crew(cluster, play_on_cluster, setup, folders, say=note, most=len(groups))) as crew:
         while waiting or at_work:
             worker, message = crew.event()
@@ -215,6 +217,9 @@ def _run_cluster(
                 idle = deque(each for each in idle if each is not worker)
             elif message[0] == "folder":
                 worker.send(packed(message[1]))
+            elif message[0] == "engines":
+                first = first or (worker.name, message[1])
+                _require_same(worker.name, message[1], *first)
             elif message[0] == "game":
                 crew.credit(worker)
                 if not finished(message[1]):
@@ -231,6 +236,22 @@ def _run_cluster(
         note(crew.report())
 
 
+def _require_same(name: str, theirs: dict[str, Any], first: str, ours: dict[str, Any]) -> None:
+    """Check that a worker has the engines of the first one; the command itself may have none.
+
+    Raises:
+        EngineError: an engine differs in its name (most engines give their version in it), limits or options.
+    """
+    for player, about in theirs.items():
+        if about != (other := ours[player]):
+            keys = [key for key in {**other, **about} if about.get(key) != other.get(key)]
+            said = "; ".join(f"{key} {about.get(key)!r}, not {other.get(key)!r}" for key in keys)
+            raise EngineError(
+                f"worker {name}: its engine for {player} is another one than that of worker {first}: {said}. "
+                "Install the same on all machines of the cluster; finished games are kept, and the same command resumes"
+            )
+
+
 def play_on_cluster(pipe: Connection, setup: Setup, folders: dict[str, str]) -> None:
     """What a worker of a cluster does: plays groups until the command is gone.
 
@@ -242,15 +263,24 @@ def play_on_cluster(pipe: Connection, setup: Setup, folders: dict[str, str]) -> 
     places = fetch(pipe, folders)
     players = {name: replaced(spec, places) for name, spec in setup.players.items()}
     judge = setup.rules.judge and replaced(setup.rules.judge, places)
-    _play_groups(replace(setup, players=players, rules=replace(setup.rules, judge=judge)), pipe)
+    setup = replace(setup, players=players, rules=replace(setup.rules, judge=judge))
+    _play_groups(setup, pipe, lambda match: pipe.send(("engines", _engines_of(match))))
 
 
-def _play_groups(setup: Setup, pipe: Connection) -> None:
-    """Play what comes by the pipe, until that is None."""
+def _engines_of(match: Match) -> dict[str, Any]:
+    """What the players that are engines, and the judge, say of themselves."""
+    players = {name: each.oracle for name, each in match.policies.items() if isinstance(each, OraclePolicy)}
+    oracles = players if match.judge is None else {**players, "--judge": match.judge}
+    return {name: oracle.describe() for name, oracle in oracles.items()}
+
+
+def _play_groups(setup: Setup, pipe: Connection, opened: Callable[[Match], None] = lambda match: None) -> None:
+    """Play what comes by the pipe, until that is None; ``opened`` is called before the first game."""
     import torch
 
     torch.set_num_threads(setup.threads)
     with open_match(setup, load_game(setup.game), lambda text: pipe.send(("warning", text))) as match:
+        opened(match)
         while True:
             pipe.send(("ready", None))
             group = pipe.recv()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -126,3 +127,19 @@ class Broken(Oracle):
 
     def analyse(self, states: Sequence[Any], horizon: int, *, move_values: bool = False) -> list[Line]:
         raise AssertionError
+
+
+class Differs(Oracle):
+    """Has another version in each process, and answers nothing while the command can still refuse it."""
+
+    def __init__(self, game: Game[Any]) -> None:
+        self.game = game
+
+    def describe(self) -> dict[str, Any]:
+        return {"name": f"fish {os.getpid()}"}
+
+    def analyse(self, states: Sequence[Any], horizon: int, *, move_values: bool = False) -> list[Line]:
+        end = time.monotonic() + 20
+        while time.monotonic() < end:  # the command kills its workers when it ends
+            time.sleep(0.05)
+        raise AssertionError("the command goes on with engines that differ")

@@ -23,7 +23,7 @@ from genpolicy.files import DiskFullError, disk_full
 from genpolicy_common.cluster import ClusterError, Crew, Hello, Lost, Versions, open_cluster
 from genpolicy_common.shipping import fetch, folders_of, packed, replaced
 from genpolicy_labelling.cluster_oracle import ClusterOracle
-from tests.cluster.forks import CONTEXT, Broken, Forks, Logged
+from tests.cluster.forks import CONTEXT, Broken, Differs, Forks, Logged
 from tests.data.journal_files import entries_of
 from tests.small_datasets import CONNECT
 
@@ -35,12 +35,13 @@ def _registered() -> Iterator[None]:
     registry.register("clusters", "forks")(Forks)
     registry.register("oracles", "logged")(Logged)
     registry.register("oracles", "broken")(Broken)
+    registry.register("oracles", "differs")(Differs)
     Forks.started.clear()
     yield
     for process in Forks.started:
         process.kill()
         process.join()
-    for group, name in (("clusters", "forks"), ("oracles", "logged"), ("oracles", "broken")):
+    for group, name in (("clusters", "forks"), ("oracles", "logged"), ("oracles", "broken"), ("oracles", "differs")):
         registry.unregister(group, name)
 
 
@@ -236,6 +237,28 @@ def test_tournaments_play_the_same_games(tmp_path: Path, capsys: pytest.CaptureF
         games.append(sorted((row["number"], row["start"], row["moves"], row["result"]) for row in rows))
     assert games[0] == games[1]
     assert "workers answered" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("role", ["player", "judge"])
+def test_a_tournament_refuses_workers_with_different_engines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], role: str
+) -> None:
+    second = "x=oracle:differs" if role == "player" else "greedy"
+    words = ["tournament", "--game", CONNECT, "--policy", "random", second, "--rounds", "6", "--random-plies", "2"]
+    words += ["--reuse-openings", "--out", str(tmp_path / "a"), *FORKS]
+    assert cli.main([*words, *(["--judge", "differs"] if role == "judge" else [])]) == 2
+    said = capsys.readouterr().err
+    one, other = (each.pid for each in Forks.started)
+    host, name = re.escape(socket.gethostname()), "x" if role == "player" else "--judge"
+    for late, early in ((one, other), (other, one)):
+        if f"name 'fish {late}'" in said:
+            message = (
+                rf"worker {host}:{late}: its engine for {name} is another one than that of worker {host}:{early}: "
+            )
+            assert re.search(message + f"name 'fish {late}', not 'fish {early}'", said)
+            break
+    else:
+        pytest.fail(said)
 
 
 def test_a_worker_without_the_engine_is_named(
