@@ -14,7 +14,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import filelock
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, PartialState
@@ -25,8 +24,10 @@ from genpolicy import registry
 from genpolicy.config import read_yaml, to_dict
 from genpolicy.data.stream import Share, Updates
 from genpolicy.data.windows import Batch
-from genpolicy.errors import CheckpointError, ConfigError, LockedError
+from genpolicy.errors import CheckpointError, ConfigError
 from genpolicy.files import temporary_of
+from genpolicy.folder_lock import HOLDER_FILE, LOCK_FILE, FolderLock
+from genpolicy.machine import commit
 from genpolicy.policies.base import Policy, write_provenance
 from genpolicy.policies.learner import Learner
 from genpolicy.training import checkpoint as checkpoints
@@ -37,7 +38,6 @@ from genpolicy.training.measure import Validation
 from genpolicy.training.metrics_log import METRICS_FILE, RunningMeans
 
 POLICY_FOLDER, BEST_FOLDER, CHECKPOINTS, CONFIG_FILE = "policy", "policy-best", "checkpoints", "config.yaml"
-LOCK_FILE = ".lock"
 OF_A_RUN = (POLICY_FOLDER, BEST_FOLDER, CHECKPOINTS, "tensorboard", METRICS_FILE, CONFIG_FILE)
 
 
@@ -130,8 +130,9 @@ class Run:
         self.best_loss, self.best_update = math.inf, 0
         """Lowest validation loss, and after which update; 0 for none yet."""
         self._seconds_before, self._began = 0.0, time.perf_counter()
+        self._commits = [commit() or ""]
         if self.is_main:
-            _take_folder(self.out, held, resume=resume, overwrite=overwrite)
+            self._lock = _take_folder(self.out, held, resume=resume, overwrite=overwrite)
         if resume:
             self._resume()
         if options.compile:
@@ -173,10 +174,12 @@ class Run:
 
         Raises:
             CheckpointError: it cannot be written; the earlier ones are untouched.
+            LockedError: another process may train in the folder by now; they are untouched, too.
         """
         randoms = self._gather_random_states()
         streams: list[dict[str, Any]] = gather_object([self.updates.stream.state_dict()])
         if self.is_main:
+            self._lock.require()
             tensors: dict[str, dict[str, Tensor]] = {"model": self.learner.state_dict(), "random": randoms}
             tensors["optimizer"], plain = {}, {}
             for name, optimizer in self.optimizers.items():
@@ -195,6 +198,7 @@ class Run:
                 "num_processes": self.num_processes,
                 "recent": self.means.state(),
                 "versions": setup.versions(),
+                "commits": self._commits,
                 "run": to_dict(self.config),
             }
             if any(streams):
@@ -209,9 +213,11 @@ class Run:
 
         Raises:
             CheckpointError: it cannot be written; an earlier one is untouched.
+            LockedError: another process may train in the folder by now; an earlier one is untouched, too.
         """
         final = self.out / name
         if self.is_main:
+            self._lock.require()
             unfinished = self.out / f".unfinished-{name}"
             facts = {
                 "step": self.num_updates,
@@ -219,6 +225,7 @@ class Run:
                 "epochs": self.epochs(),
                 "seconds": self.seconds,
                 "averaged_weights": self.average is not None,
+                "commit": ", ".join(filter(None, self._commits)) or None,
             }
             try:
                 shutil.rmtree(unfinished, ignore_errors=True)
@@ -251,6 +258,8 @@ class Run:
             self.notes.append(f"{self.out}: no checkpoint yet, so the run starts from the beginning")
             return
         checkpoints.forbid_differences(setup.completed(checkpoint.state["identity"]), self.identity, checkpoint.folder)
+        earlier = [each for each in checkpoint.state.get("commits", []) if each != self._commits[-1]]
+        self._commits = [*earlier, *self._commits]
         self.learner.load_state_dict(checkpoint.tensors["model"])
         for name, optimizer in self.optimizers.items():
             plain = checkpoint.state["optimizer"][name]
@@ -348,7 +357,7 @@ def _require_free(out: Path, resume: bool, overwrite: bool) -> None:
     Raises:
         CheckpointError: it holds a run and neither flag was given, or something else, or may not be written to.
     """
-    begun = {out / LOCK_FILE, temporary_of(out / CONFIG_FILE)}  # by a run that was killed at once
+    begun = {out / LOCK_FILE, out / HOLDER_FILE, temporary_of(out / CONFIG_FILE)}  # by a run that was killed at once
     foreign = out.is_dir() and not begun.issuperset(out.iterdir()) and not _is_run(out)
     if foreign or (out.exists() and not out.is_dir()):
         raise CheckpointError(
@@ -368,7 +377,7 @@ def _require_free(out: Path, resume: bool, overwrite: bool) -> None:
             raise CheckpointError(f"{folder}: {why}; change that, or name another folder for the run with --out")
 
 
-def _take_folder(out: Path, held: ExitStack, *, resume: bool, overwrite: bool) -> None:
+def _take_folder(out: Path, held: ExitStack, *, resume: bool, overwrite: bool) -> FolderLock:
     """Make the run's folder, lock it, and delete what a kill or, with ``overwrite``, an earlier run left in it.
 
     Raises:
@@ -376,10 +385,7 @@ def _take_folder(out: Path, held: ExitStack, *, resume: bool, overwrite: bool) -
         CheckpointError: another process has trained there meanwhile.
     """
     out.mkdir(parents=True, exist_ok=True)
-    try:
-        held.enter_context(filelock.FileLock(out / LOCK_FILE, thread_local=False).acquire(timeout=0))
-    except filelock.Timeout:
-        raise LockedError(f"{out}: another process trains there; wait for it, end it, or name another --out") from None
+    lock = held.enter_context(FolderLock(out, "trains", "name another --out"))
     _require_free(out, resume, overwrite)
     for path in [out / name for name in OF_A_RUN if overwrite and not resume]:
         if path.is_dir():
@@ -387,3 +393,4 @@ def _take_folder(out: Path, held: ExitStack, *, resume: bool, overwrite: bool) -
         else:
             path.unlink(missing_ok=True)
     checkpoints.remove_leftovers(out)
+    return lock

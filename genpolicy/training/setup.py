@@ -21,7 +21,6 @@ from genpolicy.data.windows import WindowSource
 from genpolicy.encoding import ids_fingerprint
 from genpolicy.errors import CheckpointError, ConfigError, DatasetError, RegistryError
 from genpolicy.game import Game
-from genpolicy.machine import commit
 from genpolicy.policies.learner import Learner
 from genpolicy.training.config import DataConfig, RunConfig
 
@@ -206,7 +205,6 @@ def provenance(config: RunConfig, dataset: Dataset, facts: dict[str, Any]) -> di
         "oracle": dataset.info.oracle,
         "config": to_dict(config),
         "versions": versions(),
-        "commit": commit(),
     }
 
 

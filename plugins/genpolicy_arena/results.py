@@ -15,9 +15,10 @@ from typing import Any
 
 from genpolicy.facets import writer
 from genpolicy.files import full_disk_named, write_atomic
+from genpolicy.folder_lock import FolderLock
 from genpolicy.game import Game, PlayedGame
 from genpolicy_arena.match import GameResult
-from genpolicy_common.store import FolderLock, Store, remove_store
+from genpolicy_common.store import Store, remove_store
 
 MANIFEST = "tournament.json"
 LINES = "games.jsonl"

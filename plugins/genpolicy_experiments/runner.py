@@ -29,10 +29,10 @@ from genpolicy.config import to_dict
 from genpolicy.data.records import INFO_FILE, DatasetInfo
 from genpolicy.errors import ConfigError, DatasetError
 from genpolicy.files import write_atomic
+from genpolicy.folder_lock import FolderLock
 from genpolicy.machine import num_cores
 from genpolicy.shipped import data_folder
 from genpolicy_common.cluster import Cluster
-from genpolicy_common.store import FolderLock
 from genpolicy_experiments import possible, stored
 from genpolicy_experiments.description import Cell, Experiment, PlannedRun, digest
 

@@ -27,6 +27,7 @@ from genpolicy.config import structured
 from genpolicy.data.records import Dataset
 from genpolicy.errors import ConfigError
 from genpolicy.files import write_atomic
+from genpolicy.folder_lock import FolderLock
 from genpolicy.game import Game
 from genpolicy.policies.base import Policy, load_policy
 from genpolicy.training import setup
@@ -34,7 +35,6 @@ from genpolicy.training.checkpoint import newest
 from genpolicy.training.config import RunConfig
 from genpolicy.training.run import CHECKPOINTS, POLICY_FOLDER
 from genpolicy_common.labelled import LabelledPosition, labelled_positions
-from genpolicy_common.store import FolderLock
 from genpolicy_evaluation.futures import measure_futures
 from genpolicy_evaluation.positions import ask
 from genpolicy_experiments import stored

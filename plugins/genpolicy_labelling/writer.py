@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from genpolicy.data.records import INFO_FILE, SCHEMA, DatasetInfo, Record, check_shard
 from genpolicy.errors import DatasetError, LockedError
 from genpolicy.files import full_disk_named, write_atomic
-from genpolicy_common.store import LOCK_FILE, FolderLock
+from genpolicy.folder_lock import LOCK_FILE, FolderLock
 from genpolicy_labelling import journal as journals
 from genpolicy_labelling.journal import Journal, Unit
 

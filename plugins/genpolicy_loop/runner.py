@@ -30,8 +30,8 @@ from genpolicy.config import Settings, to_yaml
 from genpolicy.data.records import Dataset
 from genpolicy.errors import ConfigError, DatasetError
 from genpolicy.files import write_atomic
+from genpolicy.folder_lock import FolderLock
 from genpolicy.registry import load_game
-from genpolicy_common.store import FolderLock
 from genpolicy_loop.config import LoopConfig
 from genpolicy_loop.possible import require_policies
 

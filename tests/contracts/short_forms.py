@@ -21,7 +21,10 @@ QUICK = (
 
 LEARNERS = {
     "policy": {
-        "learner": {"kind": "policy_value", "network": {"geometry": "board", "head": "typed", "width": 16, "num_heads": 4}},
+        "learner": {
+            "kind": "policy_value",
+            "network": {"geometry": "board", "head": "typed", "width": 16, "num_heads": 4},
+        },
         "trainer": {"batch_size": 16, "max_steps": 2, "device": "cpu"},
     }
 }

@@ -20,8 +20,9 @@ import pytest
 
 from genpolicy.errors import LockedError, StoreError
 from genpolicy.files import DiskFullError
+from genpolicy.folder_lock import FolderLock
 from genpolicy_common import store as stores
-from genpolicy_common.store import FolderLock, Store, remove_store
+from genpolicy_common.store import Store, remove_store
 
 pytestmark = pytest.mark.usefixtures("warm_start")
 
@@ -312,7 +313,7 @@ def test_a_disk_without_room_for_a_store_is_named(tiny_disk: Path) -> None:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from genpolicy_common.store import FolderLock
+from genpolicy.folder_lock import FolderLock
 
 with FolderLock(Path(sys.argv[1]), "tests", "give up"):
     print("held", flush=True)

@@ -18,8 +18,8 @@ import yaml
 
 from genpolicy.cli import main
 from genpolicy.data.records import Dataset
+from genpolicy.folder_lock import FolderLock
 from genpolicy.machine import num_cores
-from genpolicy_common.store import FolderLock
 from genpolicy_experiments import commands, stored, worker
 from genpolicy_experiments import runner as runners
 from genpolicy_experiments.description import Experiment

@@ -18,7 +18,7 @@ import yaml
 from genpolicy import cli
 from genpolicy.data.records import Dataset
 from genpolicy.errors import ConfigError
-from genpolicy_common.store import FolderLock
+from genpolicy.folder_lock import FolderLock
 from genpolicy_loop.config import LoopConfig
 from genpolicy_loop.runner import Loop
 from tests.faults.nursery import Nursery

@@ -19,6 +19,7 @@ import genpolicy
 from genpolicy.config import compose
 from genpolicy.data.records import Dataset
 from genpolicy.errors import CheckpointError, LockedError, TrainingError
+from genpolicy.folder_lock import FolderLock
 from genpolicy.training import loop
 from genpolicy.training.config import RunConfig
 from genpolicy.training.loop import train
@@ -240,6 +241,39 @@ class TestTwoRuns:
             train(configuration(data, out, *self.OPTIONS))
         assert {path.name for path in out.iterdir()} <= {".lock"}
         train(configuration(data, out, *self.OPTIONS))
+
+    def test_a_lock_that_a_file_system_lost_ends_the_run_before_it_saves(
+        self, data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        out = tmp_path / "run"
+        save = Run.save
+        others: list[FolderLock] = []
+
+        def lose(run: Run) -> None:
+            if run.num_updates == 2:
+                (out / ".lock").unlink()  # another process can have one now, as when a server forgets who has it
+                others.append(FolderLock(out, "trains", "wait"))
+            save(run)
+
+        monkeypatch.setattr(Run, "save", lose)
+        with pytest.raises(LockedError, match=r"its lock was lost.*\(process \d+ on .*run the same command again"):
+            train(configuration(data, out, *self.OPTIONS))
+        monkeypatch.undo()
+        assert [path.name for path in (out / "checkpoints").iterdir()] == ["step-00000001"]
+        assert not (out / "policy").exists()
+        with pytest.raises(LockedError, match="another process trains there"):
+            train(configuration(data, out, *self.OPTIONS), resume=True)
+        others.pop().release()
+        train(configuration(data, out, *self.OPTIONS), resume=True)
+
+    def test_a_policy_names_the_commits_under_which_it_was_trained(
+        self, data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for number, (name, expected) in enumerate([("a1", "a1"), ("b2", "a1, b2"), ("b2", "a1, b2")], 1):
+            monkeypatch.setattr("genpolicy.training.run.commit", lambda name=name: name)
+            options = (*self.OPTIONS, f"trainer.max_steps={2 * number}")
+            policy = train(configuration(data, tmp_path / "run", *options), resume=number > 1)
+            assert json.loads((policy / "provenance.json").read_text())["commit"] == expected
 
     def test_of_two_processes_one_is_refused(self, data: Dataset, tmp_path: Path) -> None:
         out = tmp_path / "run"
