@@ -146,6 +146,18 @@ class Replies(Roots):
         return logits.map(change)
 
 
+class Judged(NamedTuple):
+    """What a network says of R positions."""
+
+    log_policy: Tensor
+    """[R, M] float64 log-probabilities of the moves."""
+    win: Tensor
+    """[R] win probability of the player to move."""
+    over: Tensor
+    """[R] bool, whether the game is over: no move is as likely as PAD. All False where the network has not learned it
+    (``learner.process.ends`` with ``learner.train_pad``)."""
+
+
 class Imagination(Roots):
     """A learner's network as a model: policy and value of a position, and the position after a move.
 
@@ -171,13 +183,21 @@ class Imagination(Roots):
             raise ConfigError(f"imagined boards need alternating players, which {learner.game.spec!r} does not have")
         super().__init__(learner)
         self._value, self._state = value.start, slice(state.start, state.stop)
+        finished = None if learner.by_ply is None else learner.by_ply.finished
+        self._knows_ends = finished is not None and layout.admit_pad
 
-    def judge(self, roots: Tensor, encoded: Encoded | None = None) -> tuple[Tensor, Tensor]:
-        """[R, M] float64 log-probabilities of the moves, and [R] win probability of the player to move, of [R, L]."""
+    def judge(self, roots: Tensor, encoded: Encoded | None = None) -> Judged:
+        """What the network says of positions [R, L]."""
+        layout = self.layout
         logits = self._call(roots, None, self._ends[0], encoded)
-        bins = _at(logits, self._value, self.layout.value_offset, self.layout.code_offset).softmax(-1)
+        bins = _at(logits, self._value, layout.value_offset, layout.code_offset).softmax(-1)
         centres = (torch.arange(bins.shape[-1], dtype=bins.dtype, device=bins.device) + 0.5) / bins.shape[-1]
-        return self._policy(logits), bins @ centres
+        over = torch.zeros(len(roots), dtype=torch.bool, device=roots.device)
+        if self._knows_ends:
+            moves = _at(logits, layout.first_action, layout.move_offset, layout.value_offset)
+            pad = _at(logits, layout.first_action, layout.pad, layout.pad + 1)
+            over = pad[:, 0] > moves.logsumexp(-1)
+        return Judged(self._policy(logits), bins @ centres, over)
 
     def after(self, roots: Tensor, moves: Tensor, encoded: Encoded | None = None) -> Tensor:
         """[R, L] the likeliest board after a move [R] from [R, L], as the player who made it sees it."""
@@ -204,7 +224,7 @@ class Candidates:
 
     lines: Tensor
     """[B, K, depth + 1] a move and the likeliest reply on each board, as the player to move at the root sees them; -1
-    where a position has fewer moves."""
+    where a position has fewer moves, and after the end of the game."""
     log_prior: Tensor
     """[B, K] float64."""
     worth: Tensor
@@ -232,23 +252,26 @@ def search(
     """
     encode = model.learner.network.encode  # what all calls about a position share
     encoded = encode(roots)
-    log_policy, _ = model.judge(roots, encoded)
+    log_policy = model.judge(roots, encoded).log_policy
     allowed = log_policy if legal is None else log_policy.masked_fill(~legal, NEGATIVE_INFINITY)
     log_prior, moves = allowed.topk(min(num, allowed.shape[1]), dim=1)
     (b, k), length = moves.shape, roots.shape[1]
     there = log_prior > NEGATIVE_INFINITY
     state, move = roots.repeat_interleave(k, dim=0), torch.where(there, moves, moves[:, :1]).flatten()
     mirrored = model.mirrored.to(roots.device)
-    worths, boards, line = [], [], [move]
+    worths: list[Tensor] = []
+    boards, line = [], [move]
     encoded = None if encoded is None else encoded.repeated(k)
+    over = torch.zeros_like(move, dtype=torch.bool)
     for ply in range(1, depth + 1):
         state = model.turned(model.after(state, move, encoded))
         encoded = encode(state) if ply < depth else None
-        chances, win = model.judge(state, encoded)
-        move = chances.argmax(-1)
-        worths.append(1 - win if ply % 2 else win)
+        judged = model.judge(state, encoded)
+        move, worth = judged.log_policy.argmax(-1), 1 - judged.win if ply % 2 else judged.win
+        worths.append(torch.where(over, worths[-1], worth) if worths else worth)  # what ended keeps its worth
+        over = over | judged.over
         boards.append(model.turned(state) if ply % 2 else state)
-        line.append(mirrored[move] if ply % 2 else move)
+        line.append(torch.where(over, -1, mirrored[move] if ply % 2 else move))
     worth = torch.stack(worths).mean(0).view(b, k)
     score = torch.where(there, log_prior + weight * worth, NEGATIVE_INFINITY)
     order = score.argsort(dim=1, descending=True, stable=True)
@@ -276,8 +299,9 @@ class Board(NamedTuple):
 class ImaginedModel(SearchModel):
     """The imagination behind the interface of a tree search: moves, boards and values without rules.
 
-    The root's choices are its legal moves, those of imagined boards the likeliest moves; the network knows no end of
-    the game but by its values. A node costs two network calls, the root one.
+    The root's choices are its legal moves, those of imagined boards the likeliest moves. A board on which the network
+    holds the game to be over (``Judged.over``) has none, and its value is the result. A node costs two network calls,
+    the root one.
 
     Args:
         model: The network.
@@ -318,10 +342,14 @@ class ImaginedModel(SearchModel):
 
     def _nodes(self, boards: Tensor, players: Sequence[int], legal: Tensor | None, discount: float) -> Nodes:
         with torch.no_grad():
-            log_policy, win = self._model.judge(boards)
+            log_policy, win, over = self._model.judge(boards)
         self.network_calls += 1
+        values, ended = (2 * win - 1).tolist(), [legal is None and each for each in over.tolist()]
         choices = []
         for row, player in enumerate(players):
+            if ended[row]:
+                choices.append(Choices(np.empty(0, np.int64), None))
+                continue
             if legal is None:
                 ids = log_policy[row].topk(min(self._num_choices, log_policy.shape[1])).indices
             else:
@@ -332,8 +360,8 @@ class ImaginedModel(SearchModel):
         return Nodes(
             embeddings=[Board(*pair) for pair in zip(boards, players, strict=True)],
             choices=choices,
-            values=(2 * win - 1).tolist(),
-            rewards=[0.0] * count,
-            discounts=[discount] * count,
+            values=values,
+            rewards=[-value if end else 0.0 for value, end in zip(values, ended, strict=True)],
+            discounts=[0.0 if end else discount for end in ended],
             chance=[False] * count,
         )

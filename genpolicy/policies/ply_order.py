@@ -239,6 +239,8 @@ class Finished:
     def roots(self, batch: TokenBatch) -> TokenBatch | None:
         """The finished positions with their values, as the player sees them who would be to move; None without any.
 
+        Where the layout admits PAD, the move is PAD: so the network learns to tell that a game is over.
+
         Args:
             batch: B windows.
         """
@@ -251,8 +253,9 @@ class Finished:
         places, symbols = (table.to(tokens.device) for table in self._turned)
         roots = part.tokens.clone()
         roots[:, : layout.state_length] = symbols[tokens[rows, self._state][:, places]]
-        roots[:, self._move] = layout.mask
+        roots[:, self._move] = layout.pad if layout.admit_pad else layout.mask
         roots[:, self._value] = layout.value_offset + layout.code_offset - 1 - roots[:, self._value]
         target = torch.zeros_like(part.target)
         target[:, self._value] = True
+        target[:, self._move] = layout.admit_pad
         return dataclasses.replace(part, tokens=roots, target=target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from genpolicy.errors import ConfigError
 from genpolicy.game import Game
 from genpolicy.networks.config import NetworkConfig
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner, DiffusionPolicy
-from genpolicy.policies.imagined import Imagination, ImaginedModel, Replies, search
+from genpolicy.policies.imagined import Imagination, ImaginedModel, Judged, Replies, search
 from genpolicy.policies.thinking import Answer
 from genpolicy.search.model import RulesModel
 from genpolicy.testing import check_search_model
@@ -138,8 +139,8 @@ class Rotating:
     def turned(self, boards: Tensor) -> Tensor:
         return boards[:, [2, 1, 0, 3]]
 
-    def judge(self, roots: Tensor, encoded: None = None) -> tuple[Tensor, Tensor]:
-        return roots.double().log_softmax(-1), roots[:, 0] / 100.0
+    def judge(self, roots: Tensor, encoded: None = None) -> Judged:
+        return Judged(roots.double().log_softmax(-1), roots[:, 0] / 100.0, torch.zeros(len(roots), dtype=torch.bool))
 
     def after(self, roots: Tensor, moves: Tensor, encoded: None = None) -> Tensor:
         return roots + 5 * torch.eye(4, dtype=torch.int64)[moves]
@@ -313,7 +314,7 @@ def test_expanded_boards_are_the_likeliest_ones() -> None:
 
 class Table(torch.nn.Module):
     """A perfect denoiser of ``s-avsav``: the rules' board after a given move, and of a position whatever is drawn for
-    its key, as ``judged`` says."""
+    its key, as ``judged`` says. Of a finished game it says PAD and the result."""
 
     def __init__(self, made: DiffusionLearner) -> None:
         super().__init__()
@@ -344,6 +345,11 @@ class Table(torch.nn.Module):
             stones = np.array(ids[: layout.state_length])
             mover = int((stones[:-1] == 1).sum() < (stones[:-1] == 2).sum())  # own stones and those of the other side
             state = game.tokens.decode(stones, mover)
+            if (outcome := game.outcome(state)) is not None:
+                chances[row, layout.first_action, layout.pad] = 1.0
+                place = min(int((1 + outcome) / 2 * layout.num_value_bins), layout.num_value_bins - 1)
+                chances[row, value.start, layout.value_offset + place] = 1.0
+                continue
             shares, place = self.judged(state)
             moves = game.moves.seen_by(game.legal(state), mover)
             chances[row, layout.first_action, layout.move_offset + moves] = torch.from_numpy(shares)
@@ -371,3 +377,76 @@ def test_a_perfect_denoiser_is_the_rules(num_moves: int) -> None:
     assert imagined.line == by_rules.line
     assert imagined.value == pytest.approx(by_rules.value, abs=1e-6)
     assert 3 <= by_rules.depth < 7 - num_moves  # seven plies end a game
+
+
+ENDS = {"process": {"kind": "absorbing", "num_timesteps": 4, "order": "ply", "ends": True}, "train_pad": True}
+
+
+@pytest.mark.parametrize("moves", [[], [4, 0], [4, 0, 8], [4, 0, 8, 2, 1]])
+def test_a_perfect_denoiser_that_knows_ends_is_the_rules(moves: list[int]) -> None:
+    """The same visits to the end of the game, for the middle of the last bin stands for a win."""
+    made = learner("connect:rows=3,cols=3,k=3,gravity=false", **ENDS)
+    table, state = Table(made), made.game.parse()
+    made.network = table  # type: ignore[assignment]
+    for move in moves:
+        state = made.game.play(state, move)
+    edge = 1 - 1 / made.layout.num_value_bins
+    config = MctsConfig(simulations=200, leaves=1)
+    by_rules = Mcts(Edged(made.game, table.evaluate, edge), config).search([state])[0]
+    imagined = Mcts(ImaginedModel(Imagination(made)), config).search([state])[0]
+    assert imagined.visits == by_rules.visits
+    assert imagined.line == by_rules.line
+    assert imagined.value == pytest.approx(by_rules.value, abs=1e-6)
+
+
+class Edged(RulesModel):
+    """Results as the bins of a value tell them: a draw is the middle of the bin above 0."""
+
+    def __init__(self, game: Game[Any], evaluate: Any, edge: float) -> None:
+        super().__init__(game, evaluate)
+        self.edge = edge
+
+    def expand(self, embeddings: Any, choices: Any) -> Any:
+        nodes = super().expand(embeddings, choices)
+        ended = [discount == 0 for discount in nodes.discounts]
+        results = [self.edge * r if r else self.edge - 1 for r in nodes.rewards]
+        rewards = [result if end else 0.0 for result, end in zip(results, ended, strict=True)]
+        return dataclasses.replace(nodes, rewards=rewards)
+
+
+def test_a_reply_is_not_imagined_where_the_game_is_over() -> None:
+    made = learner("connect:rows=3,cols=3,k=3,gravity=false", **ENDS)
+    made.network = Table(made)  # type: ignore[assignment]
+    state = made.game.parse()
+    for move in (0, 3, 1, 4):
+        state = made.game.play(state, move)
+    won = DiffusionPolicy(made, candidates=9, depth=1, weight=32.0).decide([state])[0]
+    assert won.line == (2, -1)
+    assert won.value == pytest.approx(1 - 1 / made.layout.num_value_bins)
+
+
+class Ending(Rotating):
+    """Over where the entry that ``moves`` points to has grown."""
+
+    def judge(self, roots: Tensor, encoded: None = None) -> Judged:
+        return super().judge(roots)._replace(over=roots[:, 1] > 4)
+
+
+def test_a_line_keeps_the_worth_of_its_end() -> None:
+    model: Any = Ending()
+    for depth in (1, 2, 3):
+        found = search(model, torch.tensor([[3, 0, 1, 2]]), torch.tensor([[False, True, False, False]]), 1, depth=depth)
+        assert found.lines[0, 0].tolist() == [1] + [-1] * depth
+        assert float(found.worth[0, 0]) == pytest.approx(1 - 1 / 100)  # of the first board, whatever comes after it
+
+
+def test_only_a_network_that_was_trained_on_ends_knows_them() -> None:
+    """PAD may be likely where it was never trained."""
+    made = learner(train_pad=True)
+    real, pad = made.network.denoise, made.layout.pad
+    made.network.denoise = lambda *given: TypedLogits.of(real(*given)).map(  # type: ignore[method-assign]
+        lambda g: g.logits + 100.0 * (g.symbols == pad)
+    )
+    roots = torch.from_numpy(made.game.tokens.encode(positions(made.game, 2)).astype(np.int64))
+    with torch.no_grad():
+        assert not Imagination(made).judge(roots).over.any()

@@ -166,8 +166,10 @@ def test_a_share_out_of_range_is_refused(name: str, share: object) -> None:
         learner(process={"kind": "absorbing", "order": "ply", name: share})
 
 
-def test_finished_games_become_roots_with_the_value_that_the_rules_give(connect_data: Dataset) -> None:
-    made = learner(process={"kind": "absorbing", "num_timesteps": 4, "order": "ply", "ends": True})
+@pytest.mark.parametrize("train_pad", [False, True])
+def test_finished_games_become_roots_with_the_value_that_the_rules_give(connect_data: Dataset, train_pad: bool) -> None:
+    process = {"kind": "absorbing", "num_timesteps": 4, "order": "ply", "ends": True}
+    made = learner(process=process, train_pad=train_pad)
     assert made.by_ply is not None
     assert made.by_ply.finished is not None
     game, layout, windows = made.game, made.layout, made.windows(connect_data, "train", seed=0)
@@ -191,8 +193,8 @@ def test_finished_games_become_roots_with_the_value_that_the_rules_give(connect_
         assert over.tokens[row, : layout.state_length].tolist() == seen.tolist()
         results.add(outcome)
     assert results == {0.0, -1.0}
-    assert over.target.sum(1).tolist() == [1] * len(over)
-    assert bool((over.tokens[:, layout.first_action] == layout.mask).all())
+    assert over.target.sum(1).tolist() == [1 + train_pad] * len(over)
+    assert bool((over.tokens[:, layout.first_action] == (layout.pad if train_pad else layout.mask)).all())
     draws = torch.rand((4, len(batch)), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     *_, (last, pure) = made.by_ply.split(batch, draws)
     assert torch.equal(last.tokens, over.tokens)
