@@ -313,7 +313,7 @@ def _flat(options: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 class EnrichedPolicy(PolicyValuePolicy):
-    """Plays as ``PolicyValuePolicy`` does, after the network calls that imagine codes.
+    """Plays as ``policy_value`` does, after network calls that imagine codes.
 
     Its codes are imagined by as many calls as in training when the weights were saved.
     """
