@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import pytest
 import torch
@@ -193,9 +194,18 @@ def test_gradient_of_dropout_is_its_mask() -> None:
     assert dropout(x, 0.0, training=True) is x
 
 
+@pytest.fixture(params=["oneDNN", "MKL"])
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    module = sys.modules["genpolicy.networks.cpu.linear"]  # the package's attribute of this name is the function
+    if request.param == "oneDNN" and not module.HAS_ONEDNN:
+        pytest.skip("this torch has no oneDNN")
+    monkeypatch.setattr(module, "_is_wider", request.param == "oneDNN")
+    return request.param
+
+
 @pytest.mark.parametrize(("n", "inner", "outer"), [(7, 5, 3), (40, 16, 64), (40, 64, 16), (1, 1, 1), (0, 4, 5)])
 @pytest.mark.parametrize("with_bias", [False, True])
-def test_linear_and_its_gradients_equal_torchs(n: int, inner: int, outer: int, with_bias: bool) -> None:
+def test_linear_and_its_gradients_equal_torchs(library: str, n: int, inner: int, outer: int, with_bias: bool) -> None:
     g = generator()
     x = torch.randn(2, n, inner, generator=g, requires_grad=True)
     weight = torch.randn(outer, inner, generator=g, requires_grad=True)
@@ -203,6 +213,8 @@ def test_linear_and_its_gradients_equal_torchs(n: int, inner: int, outer: int, w
     wrt = [x, weight] + ([bias] if bias is not None else [])
     mine, theirs = linear(x, weight, bias), F.linear(x, weight, bias)
     torch.testing.assert_close(mine, theirs)
+    with torch.inference_mode():
+        assert torch.equal(linear(x, weight, bias), mine)
     weights = torch.randn(theirs.shape, generator=g)
     for a, b in zip(
         torch.autograd.grad((mine * weights).sum(), wrt),
@@ -212,12 +224,22 @@ def test_linear_and_its_gradients_equal_torchs(n: int, inner: int, outer: int, w
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)  # float32 sums in another order
 
 
-def test_linear_takes_float64_and_strided_input() -> None:
+def test_linear_takes_float64_and_strided_input(library: str) -> None:
     layer = Linear(6, 4).double()
     x = torch.randn(6, 9, 5, dtype=torch.float64, generator=generator()).permute(2, 1, 0)
     torch.testing.assert_close(layer(x), F.linear(x, layer.weight, layer.bias))
     single = Linear(6, 4)
     torch.testing.assert_close(single(x.float()), F.linear(x.float(), single.weight, single.bias))
+
+
+@pytest.mark.parametrize("maker", ["GenuineIntel", "AuthenticAMD", None])
+def test_the_maker_of_the_processor_is_read(maker: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    module = sys.modules["genpolicy.networks.cpu.linear"]
+    monkeypatch.setattr(module, "_CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr("platform.processor", lambda: "Intel64 Family 6 Model 85 Stepping 7, GenuineIntel")
+    if maker is not None:
+        (tmp_path / "cpuinfo").write_text(f"processor\t: 0\nvendor_id\t: {maker}\n", encoding="utf-8")
+    assert module._made_by_intel() == (maker != "AuthenticAMD")
 
 
 def test_rotary_scores_depend_on_the_distance_alone() -> None:
