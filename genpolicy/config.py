@@ -171,6 +171,8 @@ def structured(
         raise ConfigError(f"{at}key {path!r} does not exist.{hint} Keys here: {', '.join(siblings)}")
     for path, value in _not_sections(schema, data, prefix):
         raise ConfigError(f"{at}key {path!r} is a section of keys, got {value!r}; write {path}.<key>=<value>")
+    for path, value in _not_items(schema, data, prefix):
+        raise ConfigError(f"{at}key {path!r} is a list of plain values, got {value!r} in it")
     for keys, value in _leaves(data, (prefix,) if prefix else ()):
         if "${" in str(value):  # it would read the environment, or another key
             raise ConfigError(f"{at}key {'.'.join(map(str, keys))!r}: {value!r} refers to another value; write it out")
@@ -426,3 +428,18 @@ def _not_sections(schema: type[Any], data: Mapping[str, Any], prefix: str = "") 
         is_wrong = (nested or is_dict) and isinstance(value, bool | int | float | str)
         if is_wrong or ((is_dict or (nested and nested is fields[key])) and isinstance(value, list)):
             yield path, value
+
+
+def _not_items(schema: type[Any], data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    # OmegaConf lets mappings and lists pass as items of a list of plain values.
+    fields = _fields(schema)
+    for key, value in data.items():
+        path, hint = f"{prefix}.{key}".strip("."), fields[key]
+        if isinstance(value, Mapping) and (nested := _nested(hint)):
+            yield from _not_items(nested, value, path)
+        lists = [each for each in (hint, *typing.get_args(hint)) if typing.get_origin(each) in (list, tuple)]
+        if isinstance(value, list) and lists and {kind for each in lists for kind in typing.get_args(each)} <= _PLAIN:
+            yield from ((path, each) for each in value if isinstance(each, Mapping | list))
+
+
+_PLAIN = {bool, int, float, str, ...}

@@ -89,6 +89,7 @@ def test_a_free_section_is_checked_by_its_owner() -> None:
         ("optim.betas=[a]", r"optim\.betas"),
         ("optim=3", r"'optim' is a section of keys, got 3"),
         ("learner=3", r"'learner' is a section of keys, got 3"),
+        ("optim.betas=[0.9,{a: 1}]", r"'optim.betas' is a list of plain values, got {'a': 1} in it"),
         ("game=", r"'game': it has no value"),
         ("optim.lr=-1", "lr must be above 0, got -1"),
         ("seed", "'seed' is not key=value"),
