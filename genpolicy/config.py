@@ -327,6 +327,8 @@ def _argument(override: str) -> tuple[str, DictConfig]:
         raise ConfigError(f"{override!r} is not key=value{meant}")
     if not all(re.fullmatch(r"[\w-]+", part) for part in key.split(".")):
         raise ConfigError(f"argument {override!r}: {key!r} is not a key; write section.key=value, e.g. optim.lr=1e-3")
+    if key.count(".") >= MAX_DEPTH:
+        raise ConfigError(f"argument {override[:100]!r}...: its key has more than {MAX_DEPTH} parts")
     try:
         check_yaml(override[len(key) + 1 :])
         return key, OmegaConf.from_dotlist([override])

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import Any
 
 from genpolicy_common.cluster import Cluster, work_for
+
+
+def _work(*arguments: Any) -> None:
+    with suppress(ConnectionRefusedError):  # the others have done it all, and nobody listens any more
+        work_for(*arguments)
 
 
 class Threads(Cluster):
@@ -26,7 +32,7 @@ class Threads(Cluster):
             thread.join(60)
 
     def _launch(self, *arguments: Any) -> Any:
-        thread = threading.Thread(target=work_for, args=arguments, daemon=True)
+        thread = threading.Thread(target=_work, args=arguments, daemon=True)
         thread.start()
         self._started.append(thread)
         return thread

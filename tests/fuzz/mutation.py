@@ -74,7 +74,8 @@ def problem(target: Target, data: bytes) -> str | None:
     except RecursionError as error:
         return f"RecursionError: {error}"
     except Exception as error:
-        return f"{type(error).__name__} after {time.monotonic() - start:.1f} s: {error}"
+        said = str(error).partition("\n")[0][:300]
+        return f"{type(error).__name__} after {time.monotonic() - start:.1f} s: {said}"
     return None
 
 

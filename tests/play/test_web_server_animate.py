@@ -21,7 +21,7 @@ from genpolicy_play.show.raster import BETWEEN, FADE_MS, gif
 from genpolicy_play.web.deciding import GIF_FRAME_MS, GIF_WIDTH
 from genpolicy_play.web.queue import Job, TookTooLong
 from tests.play.web_policies import STEPS, TTT, save
-from tests.play.web_server import Client, Reply, serving
+from tests.play.web_server import Client, Reply, serving, wait_until
 
 NUM_STEPS = STEPS[TTT]
 
@@ -117,7 +117,7 @@ def test_a_picture_that_is_drawn_keeps_nobody_waiting_for_the_policy(
         finally:
             go.set()
         assert image(animated.result(60)).n_frames > 1
-    assert client.queue.num_busy == 0
+    assert wait_until(lambda: client.queue.num_busy == 0)
 
 
 def test_a_search_among_candidates_names_what_has_steps() -> None:

@@ -27,7 +27,7 @@ from genpolicy_play.web import queue as decision_queue
 from genpolicy_play.web.queue import Cancelled, DecisionQueue, Job
 from genpolicy_play.web.requests import RequestError
 from tests.play.engine_policies import save_diffusion
-from tests.play.web_server import TIC_TAC_TOE, Client, serving
+from tests.play.web_server import TIC_TAC_TOE, Client, serving, wait_until
 
 LONG = {"nodes": 200_000}  # seconds of alpha-beta
 
@@ -37,16 +37,6 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     folder = save_diffusion(tmp_path_factory.mktemp("web") / "small", TIC_TAC_TOE)
     with serving([folder, "random?game=chess", "alphabeta?nodes=100&game=chess"], []) as made:
         yield made
-
-
-def wait_until(true: Callable[[], bool], seconds: float = 60.0) -> bool:
-    """Whether something came true in time."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if true():
-            return True
-        time.sleep(0.01)
-    return true()
 
 
 # The queue by itself.
@@ -178,7 +168,7 @@ def test_twenty_boards_play_to_the_end_without_an_error(client: Client) -> None:
         lengths = list(pool.map(play, range(20)))
     assert all(5 <= length <= 9 for length in lengths)
     assert len(game.moves) == 9
-    assert client.queue.num_busy == 0
+    assert wait_until(lambda: client.queue.num_busy == 0)
 
 
 def test_side_by_side_requests_of_one_policy_do_not_disturb_each_other(client: Client) -> None:

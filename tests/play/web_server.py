@@ -5,7 +5,8 @@ from __future__ import annotations
 import http.client
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,16 @@ from genpolicy_play.web.queue import DecisionQueue
 from genpolicy_play.web.serving import listen, make_server, url_of
 
 TIC_TAC_TOE = "connect:rows=3,cols=3,k=3,gravity=false"
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 60.0) -> bool:
+    """Whether something came true in time."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if true():
+            return True
+        time.sleep(0.01)
+    return true()
 
 
 @dataclass
