@@ -183,7 +183,7 @@ class DatasetInfo:
         known = {f.name for f in fields(DatasetInfo)}
         missing = {"game", "made_by", "shards"} - set(data)
         if missing or set(data) - known:
-            wrong_keys = ", ".join(sorted(missing | (set(data) - known)))
+            wrong_keys = ", ".join(sorted(map(str, missing | (set(data) - known))))
             raise DatasetError(f"{path}: keys missing or unknown: {wrong_keys}; restore it or make the data set again")
         for key, value in data.items():
             wrong = None if key == "oracle" and value is None else _type_error_text(key, value, _SHAPE[key])
