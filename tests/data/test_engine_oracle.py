@@ -417,7 +417,7 @@ def test_at_most_two_positions_are_begun(fake_engine) -> None:
 def test_an_engine_that_takes_long_to_get_ready_is_spoken_of(fake_engine, monkeypatch, caplog) -> None:
     monkeypatch.setattr(engine_pool, "SILENT_S", 0.2)
     with EngineOracle(GAME, str(fake_engine("slow start")), nodes=10):
-        assert re.search(r"waiting for .* to answer '(uci' \(for 10|isready' \(for 60) s at most\)", caplog.text)
+        assert re.search(r"waiting for .* to answer '(uci' \(for 30|isready' \(for 60) s at most\)", caplog.text)
     caplog.clear()
     monkeypatch.setattr(engine_pool, "SILENT_S", 30.0)
     with EngineOracle(GAME, str(fake_engine("good")), nodes=10):
