@@ -322,13 +322,14 @@ def _key_lines(text: str) -> Iterator[tuple[str, int]]:
 def _argument(override: str) -> tuple[str, DictConfig]:
     """Key and settings of a ``key=value``."""
     key, equals, _ = override.partition("=")
+    if len(override) > MAX_TEXT or key.count(".") >= MAX_DEPTH:
+        limits = f"{MAX_TEXT:,} characters or {MAX_DEPTH} parts of its key"
+        raise ConfigError(f"argument {override[:100]!r}...: longer than {limits}; write it to a file (--config FILE)")
     if not equals or not key:
         meant = f"; a file is given by --config {override}" if override.endswith((".yaml", ".yml")) else ""
         raise ConfigError(f"{override!r} is not key=value{meant}")
     if not all(re.fullmatch(r"[\w-]+", part) for part in key.split(".")):
         raise ConfigError(f"argument {override!r}: {key!r} is not a key; write section.key=value, e.g. optim.lr=1e-3")
-    if key.count(".") >= MAX_DEPTH:
-        raise ConfigError(f"argument {override[:100]!r}...: its key has more than {MAX_DEPTH} parts")
     try:
         check_yaml(override[len(key) + 1 :])
         return key, OmegaConf.from_dotlist([override])
