@@ -195,7 +195,7 @@ class Loop:
             left = min(left, run.budget.seconds - run.seconds)
         if left > LONG_S:
             self.log.say(
-                f"this takes about {left / 3600:,.0f} hours on {run.device}; trainer.max_minutes=N ends it earlier"
+                f"this takes about {left / 3600:,.1f} hours on {run.device}; trainer.max_minutes=N ends it earlier"
             )
 
     def _require_finite(self) -> None:

@@ -347,5 +347,5 @@ def test_a_run_of_hours_says_so_after_the_first_part(
     monkeypatch.setattr(loop, "MANY_WEIGHTS", 0)
     train(configuration(data, tmp_path / "run", "trainer.max_steps=2", "trainer.eval_every=0"))
     shown = capsys.readouterr().err
-    assert shown.count("this takes about 0 hours on cpu; trainer.max_minutes=N ends it earlier") == 1
+    assert shown.count("this takes about 0.0 hours on cpu; trainer.max_minutes=N ends it earlier") == 1
     assert shown.count("a network of this size is meant for a GPU") == 1
