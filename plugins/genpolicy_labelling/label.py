@@ -87,6 +87,8 @@ def label(
 ) -> None:
     """Label the records that are not labelled yet, in order. A position that cannot be labelled has a null line.
 
+    Records of positions in which chance decides stay as they are.
+
     Args:
         source: The records; labels that they have are replaced.
         writer: Writes the labelled records; unit i is block i of the source, of ``BLOCK_RECORDS`` records or
@@ -109,7 +111,10 @@ def label(
     def task(number: int, record: Record) -> Generator[Any, Line, LabelResult]:
         if share < 1 and random.Random(f"share|{seed}|{number}").random() >= share:
             return LabelResult(number, record, None)
-        line = yield _parse(game, source, number, record)
+        state = _parse(game, source, number, record)
+        if game.chance(state) is not None:
+            return LabelResult(number, record, None)
+        line = yield state
         made = make_record(game, None, line, state_text=record.state)
         # An engine has no policy to put in the place of a search's.
         searched = () if made.policy is None and made.value is None else ("policy", "value")

@@ -79,6 +79,18 @@ def test_selfplay_keeps_natures_rows_without_a_label(game: Game[Any], tmp_path: 
         assert game.chance(position.state) is None
 
 
+def test_labelling_again_leaves_natures_rows_as_they_are(game: Game[Any], tmp_path: Path) -> None:
+    oracle = ["--oracle", "policy:random", "--horizon", "1"]
+    words = ["data", "selfplay", "--game", PIG, *oracle, "--games", "4", "--out", str(tmp_path / "played")]
+    assert cli.main(words) == 0
+    assert cli.main(["data", "label", str(tmp_path / "played"), *oracle, "--out", str(tmp_path / "again")]) == 0
+    played, again = (list(Dataset.open(tmp_path / name).records()) for name in ("played", "again"))
+    natural = [number for number, each in enumerate(played) if game.chance(game.parse(each.state)) is not None]
+    assert natural
+    assert [again[number] for number in natural] == [played[number] for number in natural]
+    assert all((record.line is None) == (number in natural) for number, record in enumerate(again))
+
+
 def test_windows_skip_natures_rows(game: Game[Any], tmp_path: Path) -> None:
     from genpolicy.data.window_source import build_windows
     from genpolicy.sequence import Layout
