@@ -20,7 +20,7 @@ CONDITIONS: tuple[tuple[Callable[[GameType], bool], str], ...] = (
     (lambda kind: kind.default_loadable, "it is made of other games or of files"),
     (lambda kind: kind.min_num_players <= 2 <= kind.max_num_players, "it is not for two players"),
     (lambda kind: kind.dynamics == GameType.Dynamics.SEQUENTIAL, "players do not move one after the other"),
-    (lambda kind: kind.chance_mode == GameType.ChanceMode.DETERMINISTIC, "it has chance"),
+    (lambda kind: kind.chance_mode != GameType.ChanceMode.SAMPLED_STOCHASTIC, "it hides what its dice may show"),
     (lambda kind: kind.information == GameType.Information.PERFECT_INFORMATION, "players do not see everything"),
     (lambda kind: kind.utility == GameType.Utility.ZERO_SUM, "what one player wins the other does not lose"),
     (lambda kind: kind.reward_model == GameType.RewardModel.TERMINAL, "it gives rewards before the end"),
@@ -64,7 +64,8 @@ def load(name: str, parameters: Mapping[str, str]) -> pyspiel.Game:
 def _checked(game: pyspiel.Game, spec: str) -> pyspiel.Game:
     """A game of a size that is played here, for two; some refuse their parameters only when a game begins."""
     numbers = math.prod(game.observation_tensor_shape())
-    for what, count, most in (("moves", game.num_distinct_actions(), MAX_MOVES), ("numbers", numbers, MAX_NUMBERS)):
+    moves = game.num_distinct_actions() + game.max_chance_outcomes()
+    for what, count, most in (("moves", moves, MAX_MOVES), ("numbers", numbers, MAX_NUMBERS)):
         if not 1 <= count <= most:
             raise ValueError(f"{spec!r} has {count:,} {what}; 1 to {most:,} are played here")
     if game.num_players() != 2:

@@ -2,6 +2,7 @@
 
 OpenSpiel cannot be set to a position, so a text is a game; two orders of the same stones are two texts and one key.
 Moves are OpenSpiel's action ids as text, for the names that people read depend on the position; both are accepted.
+The ids of chance outcomes follow those of the players' actions.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
@@ -21,14 +23,14 @@ from genpolicy.game import Game, View
 from genpolicy_openspiel import catalogue
 from genpolicy_openspiel.board import EMPTY, OUTSIDE, face, plain
 from genpolicy_openspiel.moves import vocabulary
-from genpolicy_openspiel.survey import observed, survey
+from genpolicy_openspiel.survey import moves_made, observed, survey
 from genpolicy_openspiel.tokens import ObservationTokens, State, reading
 
 START = "start"
 
 
 class OpenSpielGame(Game[State]):
-    """A game of OpenSpiel for two players, without chance, in which both see everything.
+    """A game of OpenSpiel for two players in which both see everything.
 
     Args:
         game: OpenSpiel's name of it.
@@ -46,21 +48,23 @@ class OpenSpielGame(Game[State]):
         self.rules = catalogue.load(game, parameters)
         self.spec = catalogue.specification(self.rules)
         start = self.rules.new_initial_state()
-        self._first = start.current_player()
+        self.has_chance = self.rules.max_chance_outcomes() > 0
+        self._dice = self.rules.num_distinct_actions()
+        self._first = max(start.current_player(), 0)  # of OpenSpiel's player 0 where dice decide who begins
         shape = _board_shape(self.rules.observation_tensor_shape())
         seen = survey(self.rules, (shape[0], shape[1] * shape[2]))
         self.alternates = seen.alternates
         try:
-            read = reading(np.concatenate([seen.before, seen.after]), board=shape[1] > 1)
+            read = reading(np.concatenate([seen.before, seen.after, seen.chance]), board=shape[1] > 1)
         except ValueError as error:
             fits = catalogue.SMALLER.get(game)
             raise ValueError(f"game {self.spec!r}: {error}" + f"; openspiel:{fits} fits" * bool(fits)) from error
         shown = seen.before[: len(seen.texts)]
         board = face(seen.texts, shown, read.layers[0] if read.layers else (), shape[2])
-        self.tokens = ObservationTokens(shape, read, board)
+        self.tokens = ObservationTokens(shape, read, board, self.has_chance)
         none = np.zeros(0, np.int16)
         self.moves = vocabulary(self.rules, seen, *((board.rows, board.cols) if read.layers else (none, none)))
-        self.view = OpenSpielView(self)
+        self.view: OpenSpielView = OpenSpielView(self)
 
     @classmethod
     def variants(cls) -> Mapping[str, str]:
@@ -70,38 +74,50 @@ class OpenSpielGame(Game[State]):
 
     def _state(self, spiel: pyspiel.State, last: int) -> State:
         """The state of OpenSpiel's own after a move of a player of ours."""
-        over = spiel.is_terminal()
-        player = 1 - last if over else spiel.current_player() ^ self._first
-        return State(spiel, player, np.array([] if over else sorted(spiel.legal_actions()), np.int64))
+        over, chance = spiel.is_terminal(), spiel.is_chance_node()
+        player = 1 - last if over else last if chance else spiel.current_player() ^ self._first
+        legal = np.array([] if over else sorted(spiel.legal_actions()), np.int64)
+        return State(spiel, player, legal + self._dice if chance else legal)
 
     # Texts.
 
     def parse(self, text: str | None = None) -> State:
         """The position after some moves; the initial one without a text or of ``"start"``."""
-        state = self._state(self.rules.new_initial_state(), 1)
+        state = self._state(self.rules.new_initial_state(), 0)
         if text is None or text == START:
             return state
         if not re.fullmatch(r"(0|[1-9]\d{0,5})( (0|[1-9]\d{0,5}))*", text):
             raise ValueError(
                 f"{text!r} is not a position of {self.spec}: write {START!r} or the ids of moves from there"
             )
-        spiel, last = state.spiel, 1
+        spiel, last = state.spiel, 0
         for ply, move in enumerate(map(int, text.split())):
-            if spiel.is_terminal() or move not in spiel.legal_actions():
+            chance = spiel.is_chance_node()
+            action = move - self._dice if chance else move
+            if spiel.is_terminal() or action not in spiel.legal_actions():
                 raise ValueError(f"{text!r} is not a position of {self.spec}: move {move} at ply {ply} is not legal")
-            last = spiel.current_player() ^ self._first
-            spiel.apply_action(move)
+            last = last if chance else spiel.current_player() ^ self._first
+            spiel.apply_action(action)
         return self._state(spiel, last)
 
     def format(self, state: State) -> str:
         """The moves from the start."""
-        return " ".join(map(str, state.spiel.history())) or START
+        return " ".join(map(str, self._made(state))) or START
+
+    def _made(self, state: State) -> list[int]:
+        return moves_made(state.spiel) if self.has_chance else list(state.spiel.history())
 
     # The rules.
 
     def legal(self, state: State) -> NDArray[np.int64]:
-        """OpenSpiel's legal actions; none after the end."""
+        """OpenSpiel's legal actions, or outcomes of chance; none after the end."""
         return state.legal.copy()
+
+    def chance(self, state: State) -> NDArray[np.float64] | None:
+        """OpenSpiel's probabilities of the outcomes."""
+        if not state.spiel.is_chance_node():
+            return None
+        return np.array([share for _, share in sorted(state.spiel.chance_outcomes())], np.float64)
 
     def play(self, state: State, move_id: int) -> State:
         """The position after a move."""
@@ -109,8 +125,12 @@ class OpenSpielGame(Game[State]):
             named = self.moves[move_id] if 0 <= move_id < len(self.moves) else str(move_id)
             raise IllegalMoveError(f"move {named!r} is illegal in {self.format(state)!r}; legal: {self._choice(state)}")
         after = state.spiel.clone()
-        after.apply_action(int(move_id))
+        after.apply_action(self.action(state, int(move_id)))
         return self._state(after, state.player)
+
+    def action(self, state: State, move_id: int) -> int:
+        """What OpenSpiel calls a move of this position."""
+        return move_id - self._dice if state.spiel.is_chance_node() else move_id
 
     def player(self, state: State) -> int:
         """0 for who moves first in the game, whatever number OpenSpiel gives that player."""
@@ -132,20 +152,20 @@ class OpenSpielGame(Game[State]):
 
     def history(self, state: State) -> tuple[str, tuple[int, ...]]:
         """The start and all moves."""
-        return START, tuple(state.spiel.history())
+        return START, tuple(self._made(state))
 
     def move_from_text(self, state: State, text: str) -> int:
         """Id of a move by OpenSpiel's name of it in this position, or by its number."""
         wanted = text.strip()
-        for move in state.legal.tolist():
-            if wanted in (self.view.move_text(state, move), self.moves[move]):
-                return int(move)
+        for move, name in self.view.names(state).items():
+            if wanted in (name, self.moves[move]):
+                return move
         self.moves.index(wanted)  # a ValueError where it is neither name nor number
         raise IllegalMoveError(f"move {text!r} is illegal in {self.format(state)!r}; legal: {self._choice(state)}")
 
     def _choice(self, state: State) -> str:
-        moves = state.legal.tolist()
-        return ", ".join(f"{self.view.move_text(state, move)} ({move})" for move in moves) or "none, the game is over"
+        names = [f"{name} ({move})" for move, name in self.view.names(state).items()]
+        return ", ".join(names) or "none, the game is over"
 
 
 class OpenSpielView(View[State]):
@@ -164,6 +184,7 @@ class OpenSpielView(View[State]):
             if value != kind.parameter_specification.get(key)
         }
         more = ", ".join(f"{key} {value}" for key, value in sorted(changed.items()))
+        self._action = game.action
         self._title: str = kind.long_name + f" ({more})" * bool(more)
 
     @property
@@ -183,13 +204,20 @@ class OpenSpielView(View[State]):
 
     def move_text(self, state: State, move_id: int) -> str:
         """OpenSpiel's name of the move; its id where the name says less than that."""
-        spiel, named = state.spiel, dict[str, int]()
-        name: str = spiel.action_to_string(spiel.current_player(), int(move_id)).strip()
-        for move in state.legal.tolist():
-            other = spiel.action_to_string(spiel.current_player(), move).strip()
-            named[other] = named.get(other, 0) + 1
-        clear = named.get(name) == 1 and (name == str(move_id) or not name.isdecimal())
-        return name if clear else self.game.moves[move_id]
+        return self.names(state)[int(move_id)]
+
+    def names(self, state: State) -> dict[int, str]:
+        """The same of every legal move."""
+        spiel = state.spiel
+        said = {
+            move: spiel.action_to_string(spiel.current_player(), self._action(state, move)).strip()
+            for move in state.legal.tolist()
+        }
+        count = Counter(said.values())
+        return {
+            move: name if count[name] == 1 and (name == str(move) or not name.isdecimal()) else self.game.moves[move]
+            for move, name in said.items()
+        }
 
 
 def _board_shape(shape: list[int]) -> tuple[int, int, int]:

@@ -1,4 +1,5 @@
-"""The move vocabulary: OpenSpiel's action ids, with their squares where names or numbers give them.
+"""The move vocabulary: OpenSpiel's action ids, with their squares where names or numbers give them, then its outcomes
+of chance.
 
 OpenSpiel says of an action what it is called and nothing else. A guess at the squares is kept where it holds in every
 move of the random games: the target changes, and so does the source.
@@ -42,6 +43,9 @@ def vocabulary(game: pyspiel.Game, seen: Survey, rows: NDArray[np.int16], cols: 
             target = _fallen(number, seen.actions, changed, rows, cols)
         else:
             source, target = guess.astype(np.int16)
+    outcomes = np.full(game.max_chance_outcomes(), -1, np.int16)
+    source, target = np.append(source, outcomes), np.append(target, outcomes)
+    number += len(outcomes)
     kind, count = np.zeros(number, np.int16), dict[tuple[int, int], int]()
     for move, places in enumerate(zip(source.tolist(), target.tolist(), strict=True)):
         if places != (-1, -1):
@@ -118,7 +122,7 @@ def _names(game: pyspiel.Game, seen: Survey) -> dict[int, str]:
     state, names = game.new_initial_state(), dict(seen.names)
     for move in range(game.num_distinct_actions()):
         try:
-            names.setdefault(move, state.action_to_string(state.current_player(), move))
+            names.setdefault(move, state.action_to_string(max(state.current_player(), 0), move))
         except pyspiel.SpielError:
             continue
     return names

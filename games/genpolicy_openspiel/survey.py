@@ -36,15 +36,23 @@ class Survey:
     """What OpenSpiel calls each move that was seen."""
     same_names: bool
     """Whether each had one name throughout."""
+    chance: NDArray[np.float32]
+    """[S, C, N] what player 0 observes before a chance move."""
     texts: tuple[str, ...]
     """What OpenSpiel writes of the positions of ``before``, as far as they were kept."""
     alternates: bool
-    """Whether each move gave the turn to the other player."""
+    """Whether each move gave the turn to the other player; False where there is chance."""
 
 
 def observed(state: Any, shape: tuple[int, int]) -> NDArray[np.float32]:
     """[C, N] what player 0 observes."""
     return np.array(state.observation_tensor(0), np.float32).reshape(shape)
+
+
+def moves_made(state: pyspiel.State) -> list[int]:
+    """Ids of the moves from the start; those of chance come after the players'."""
+    dice = state.get_game().num_distinct_actions()
+    return [each.action + dice * (each.player == pyspiel.PlayerId.CHANCE) for each in state.full_history()]
 
 
 def survey(game: pyspiel.Game, shape: tuple[int, int]) -> Survey:
@@ -55,7 +63,7 @@ def survey(game: pyspiel.Game, shape: tuple[int, int]) -> Survey:
         shape: C and N of its observation.
     """
     draw, stride = random.Random(0), 1 + shape[0] * shape[1] // NUMBERS_PER_PLY
-    before, after, actions, texts = [], [], [], list[str]()
+    before, after, actions, chance, texts = [], [], [], [], list[str]()
     names: dict[int, str] = {}
     same_names = alternates = True
     for number in range(NUM_GAMES + len(SHUFFLES)):
@@ -66,6 +74,11 @@ def survey(game: pyspiel.Game, shape: tuple[int, int]) -> Survey:
             legal, player = state.legal_actions(), state.current_player()
             share = draw.random() if number < NUM_GAMES else SHUFFLES[number - NUM_GAMES]
             action = legal[int(share * len(legal))]
+            if state.is_chance_node():
+                alternates = False
+                chance.append(observed(state, shape))
+                state.apply_action(action)
+                continue
             name = state.action_to_string(player, action)
             same_names &= names.setdefault(action, name) == name
             kept = (ply + number) % stride == 0
@@ -77,4 +90,7 @@ def survey(game: pyspiel.Game, shape: tuple[int, int]) -> Survey:
             alternates &= state.is_terminal() or state.current_player() != player
             if kept:
                 after.append(observed(state, shape))
-    return Survey(np.stack(before), np.stack(after), np.array(actions), names, same_names, tuple(texts), alternates)
+    thrown = np.array(chance, np.float32).reshape(-1, *shape)
+    return Survey(
+        np.stack(before), np.stack(after), np.array(actions), names, same_names, thrown, tuple(texts), alternates
+    )

@@ -2,8 +2,9 @@
 
 What random games show decides how a tensor is read. Planes that hold one number everywhere are one token each. Planes
 of which at most one is set in a cell share a token a cell, with a symbol for each plane and one for none; planes that
-overlap have layers of their own. Any other number is a token. The last token says who is to move. Both players see
-player 0's tensor, for OpenSpiel cannot turn a board round; and nothing leads back from tokens to a position.
+overlap have layers of their own. Any other number is a token. The last token says who is to move, or after whose move
+chance decides. Both players see player 0's tensor, for OpenSpiel cannot turn a board round; and nothing leads back from
+tokens to a position.
 
 Axes: B batch, S positions, C planes, N cells of a plane, L tokens of a state.
 """
@@ -20,11 +21,12 @@ from numpy.typing import NDArray
 
 from genpolicy.game import IntArray, StateTokenizer
 from genpolicy_openspiel.board import Face
-from genpolicy_openspiel.survey import observed
+from genpolicy_openspiel.survey import moves_made, observed
 
 MAX_TOKENS = 2048
-MAX_DENOMINATOR = 256
+MAX_DENOMINATOR = 512  # yacht has 305
 SIDES = ("1st", "2nd")
+THROWN = ("1st, chance", "2nd, chance")
 TOLERANCE = 1e-3  # of numbers in units of their denominator; the tensors are float32
 
 
@@ -34,7 +36,8 @@ class State(NamedTuple):
     spiel: pyspiel.State
     """OpenSpiel's own state."""
     player: int
-    """Player to move, 0 for who moves first in the game; after the end, who did not make the last move."""
+    """Player to move, 0 for who moves first in the game; after the end, who did not make the last move; where chance
+    decides, who did."""
     legal: NDArray[np.int64]
     """Sorted ids of the legal moves."""
 
@@ -119,11 +122,12 @@ class ObservationTokens(StateTokenizer[State]):
         shape: C, rows and columns of the tensor.
         read: How it is read.
         face: The symbols of the first layer, and where the cells are for people.
+        chance: Whether the game has chance.
     """
 
     decodes: ClassVar[bool] = False
 
-    def __init__(self, shape: tuple[int, int, int], read: Reading, face: Face) -> None:
+    def __init__(self, shape: tuple[int, int, int], read: Reading, face: Face, chance: bool) -> None:
         planes, num_rows, num_cols = shape
         self._cells, self._cols = num_rows * num_cols, num_cols
         self._shape, self._read = (planes, self._cells), read
@@ -140,8 +144,9 @@ class ObservationTokens(StateTokenizer[State]):
         if self._singles:
             symbols += [f"={n}" if d == 1 else f"={n}/{d}" for n in range(read.top + 1)]
             admitted.append((self._singles, np.arange(self._zero, len(symbols))))
-        admitted.append((1, np.arange(len(symbols), len(symbols) + 2)))
-        self.symbols = (*symbols, *SIDES)
+        self._side = len(symbols)
+        self.symbols = (*symbols, *SIDES, *THROWN * chance)
+        admitted.append((1, np.arange(self._side, len(self.symbols))))
         length = sum(count for count, _ in admitted)
         self.admitted = np.zeros((length, len(self.symbols)), np.bool_)
         at = 0
@@ -184,8 +189,8 @@ class ObservationTokens(StateTokenizer[State]):
                 f"position {_history(states[row])!r}: number {singles[row, place]:g} of its observation is not one of "
                 f"the {self._read.top + 1} that are read here, 0 to {self._read.top}/{self._read.denominator}"
             )
-        sides = np.array([len(self.symbols) - 2 + state.player for state in states], np.int64)
-        columns += [self._zero + np.rint(units), sides[:, None]]
+        sides = np.array([state.player + 2 * state.spiel.is_chance_node() for state in states], np.int64)
+        columns += [self._zero + np.rint(units), self._side + sides[:, None]]
         return np.concatenate(columns, axis=1).astype(np.int16)
 
     def _hold(
@@ -203,4 +208,4 @@ class ObservationTokens(StateTokenizer[State]):
 
 
 def _history(state: State) -> str:
-    return " ".join(map(str, state.spiel.history()))
+    return " ".join(map(str, moves_made(state.spiel)))

@@ -108,7 +108,7 @@ class TerminalGame:
 
     def _let_chance_move(self) -> None:
         move = drawn(self.game, self.state, self._chance)
-        self._write(f"chance: {self.game.moves[move]}")
+        self._write(f"chance: {move_name(self.game, self.state, move)}")
         self._play(move)
 
     def _play(self, move: int) -> None:

@@ -23,6 +23,7 @@ SMALL = (
     "clobber",
     "connect_four",
     "dots_and_boxes",
+    "einstein_wurfelt_nicht",
     "go,board_size=5",
     "gomoku,size=5,connect=4",
     "hex,board_size=4",
@@ -31,11 +32,13 @@ SMALL = (
     "nine_mens_morris",
     "othello",
     "oware",
+    "pig,winscore=20",
     "tic_tac_toe",
     "ultimate_tic_tac_toe",
 )
 ALL = tuple(spec for spec, why in OpenSpielGame.variants().items() if not why)
-TAKES_AGAIN = {
+CHANCE = {"backgammon", "banqi", "einstein_wurfelt_nicht", "maedn", "pig", "yacht"}
+TAKES_AGAIN = CHANCE | {
     "amazons",
     "checkers",
     "chinese_checkers",
@@ -58,8 +61,9 @@ def played(game: Game[Any], draw: random.Random, most: int = 300) -> list[Any]:
     return states
 
 
-def test_there_are_thirty_one_games() -> None:
-    assert len(ALL) == 31
+def test_there_are_thirty_seven_games() -> None:
+    assert len(ALL) == 37
+    assert {f"openspiel:{name}" for name in CHANCE} <= set(ALL)
     assert len(OpenSpielGame.variants()) >= 100
 
 
@@ -105,6 +109,55 @@ PAIRS = (
 @pytest.mark.parametrize(("ours", "theirs"), PAIRS)
 def test_connect_is_the_same_game(ours: str, theirs: str, num_games: int) -> None:
     check_agreement(load_game(ours), load_game(theirs), lambda move: move, num_games)
+
+
+@pytest.mark.parametrize("num_games", [60, pytest.param(1000, marks=pytest.mark.slow)])
+def test_pig_is_the_same_game(num_games: int) -> None:
+    ours, theirs, draw = load_game("pig:goal=20"), load_game("openspiel:pig,winscore=20"), random.Random(7)
+    thrown = 0
+    for _ in range(num_games):
+        state, other = ours.parse(), theirs.parse()
+        while ours.outcome(state) is None:
+            assert ours.player(state) == theirs.player(other)
+            shares, legal = ours.chance(state), ours.legal(state)
+            if shares is None:
+                assert theirs.chance(other) is None
+                assert set(legal) <= set(theirs.legal(other))  # theirs lets a player hold nothing
+                move = theirs_move = draw.choice(legal.tolist())
+            else:
+                assert theirs.chance(other) == pytest.approx(shares, rel=1e-12)
+                face, thrown = draw.randrange(len(legal)), thrown + 1
+                move, theirs_move = legal[face], theirs.legal(other)[face]
+            state, other = ours.play(state, int(move)), theirs.play(other, int(theirs_move))
+        other = theirs.play(other, 1)  # in theirs the goal has to be held
+        first = [
+            game.outcome(at) == (1 if game.player(at) == 0 else -1) for game, at in ((ours, state), (theirs, other))
+        ]
+        assert first[0] == first[1]
+    assert thrown > num_games
+
+
+def test_backgammons_dice() -> None:
+    game = load_game("openspiel:backgammon")
+    start = game.parse()
+    shares = game.chance(start)
+    assert shares == pytest.approx([1 / 30] * 30)  # the first throw shows two different numbers
+    began = [game.player(game.play(start, move)) for move in game.legal(start).tolist()]
+    assert began.count(0) == began.count(1) == 15  # and the higher one begins
+    after = game.play(start, int(game.legal(start)[0]))
+    after = game.play(after, int(game.legal(after)[0]))
+    assert sorted({round(36 * share) for share in game.chance(after).tolist()}) == [1]  # type: ignore[union-attr]
+    assert game.format(game.parse(game.format(after))) == game.format(after)
+
+
+def test_a_search_plays_a_game_with_dice() -> None:
+    from genpolicy_mcts.policy import MctsPolicy
+
+    game = load_game("openspiel:pig,winscore=4,diceoutcomes=2")
+    policy = MctsPolicy.from_spec("rollout", {"game": game, "simulations": 64})
+    state = game.play(game.play(game.parse(), 0), int(game.legal(game.play(game.parse(), 0))[1]))
+    assert game.moves[policy.decide([state])[0].move] in ("0", "1")
+    policy.close()
 
 
 def test_perft_is_that_of_the_games_here() -> None:
@@ -158,7 +211,9 @@ def check_markov(spec: str, num_positions: int) -> None:
     assert clashes == 0 or name in NOT_MARKOV, f"{clashes} of {number}"
 
 
-@pytest.mark.parametrize("spec", ["breakthrough,rows=3,columns=2", "othello", "oware", "connect_four", "mancala"])
+@pytest.mark.parametrize(
+    "spec", ["breakthrough,rows=3,columns=2", "othello", "oware", "connect_four", "mancala", "pig,winscore=20"]
+)
 def test_tokens_determine_the_legal_moves(spec: str) -> None:
     check_markov(f"openspiel:{spec}", 600)
 
