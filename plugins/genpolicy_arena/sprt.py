@@ -17,6 +17,9 @@ from typing import Literal
 _REGULAR = 1e-3
 """Replaces a count of 0, so that no outcome counts as impossible (as in fishtest)."""
 
+MAX_ELO = 2000
+"""Further apart, expected scores differ from 0 and 1 by less than a test of this kind can tell."""
+
 Verdict = Literal["H0", "H1"]
 
 
@@ -36,6 +39,10 @@ class SprtConfig:
     def __post_init__(self) -> None:
         if not self.elo0 < self.elo1:
             raise ValueError(f"sprt: elo0 must be below elo1, got {self.elo0:g} and {self.elo1:g}")
+        if not (self.elo0 >= -MAX_ELO and self.elo1 <= MAX_ELO):
+            raise ValueError(
+                f"sprt: elo0 and elo1 must lie within -{MAX_ELO} and {MAX_ELO}, got {self.elo0:g} and {self.elo1:g}"
+            )
         if not (0 < self.alpha < 0.5 and 0 < self.beta < 0.5):
             raise ValueError(f"sprt: alpha and beta must lie between 0 and 0.5, got {self.alpha:g} and {self.beta:g}")
 

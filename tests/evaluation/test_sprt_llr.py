@@ -100,6 +100,8 @@ def test_words_are_read_and_wrong_ones_named() -> None:
         (["elo0"], "give any of"),
         (["elo0=x"], "elo0=x"),
         (["elo0=5", "elo1=5"], "below elo1"),
+        (["elo1=inf"], "within -2000 and 2000, got 0 and inf"),
+        (["elo0=-1e5"], "within -2000 and 2000"),
         (["alpha=0.6"], "between 0 and 0.5"),
     ):
         with pytest.raises(ValueError, match=message):
