@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from genpolicy_arena.sprt import SprtConfig
 from genpolicy_labelling import arguments
 
 _SPECIAL = re.compile(r"[?&,%=:\[\]{}\s]")
@@ -41,8 +42,10 @@ class GateConfig:
             raise ValueError(
                 f"gate.rounds must be at least 1 and gate.random_plies 0, got {self.rounds} and {self.random_plies}"
             )
-        if not self.elo0 < self.elo1:
-            raise ValueError(f"gate.elo0 must be below gate.elo1, got {self.elo0} and {self.elo1}")
+        try:
+            SprtConfig(self.elo0, self.elo1)
+        except ValueError as error:
+            raise ValueError(str(error).replace("sprt:", "gate:", 1)) from None
 
 
 @dataclass
@@ -112,6 +115,10 @@ class LoopConfig:
                 read(text)
             except argparse.ArgumentTypeError as error:
                 raise ValueError(f"{name}: {error}") from None
+        if float(self.split.partition("/")[0]) == 0:
+            raise ValueError(f"split: no game would be trained on; got {self.split!r}")
+        if self.seed < 0:
+            raise ValueError(f"seed must be at least 0, got {self.seed}")
         if not 0 <= self.reanalyse <= 1:
             raise ValueError(f"reanalyse lies in [0, 1], got {self.reanalyse}")
         for name in self.learners:

@@ -13,7 +13,7 @@ from genpolicy.errors import ConfigError, RegistryError
 from genpolicy.policies.base import load_policy
 from genpolicy.registry import load_game
 from genpolicy.training.config import RunConfig
-from genpolicy.training.setup import make_learner
+from genpolicy.training.setup import make_learner, take_weights
 
 
 def require_policies(spellings: Mapping[str, str], game: str, learners: Mapping[str, Mapping[str, Any]]) -> None:
@@ -25,14 +25,20 @@ def require_policies(spellings: Mapping[str, str], game: str, learners: Mapping[
         learners: Their training configurations.
 
     Raises:
-        ConfigError: a learner that cannot be made, or a spelling that cannot be opened.
+        ConfigError: a learner that cannot be made, is for another game or starts from weights that it cannot take, or a
+            spelling that cannot be opened.
     """
     rules = load_game(game)
     with tempfile.TemporaryDirectory() as scratch:
         folders = {name: Path(scratch) / name for name in learners}
         for name, settings in learners.items():
             with _named(f"learners.{name}"):
-                learner = make_learner(rules, structured(RunConfig, dict(settings)).learner)
+                run = structured(RunConfig, dict(settings))
+                if run.game and load_game(run.game).spec != rules.spec:
+                    raise ConfigError(f"game: the loop plays {rules.spec!r}, this configuration says {run.game!r}")
+                learner = make_learner(rules, run.learner)
+                if run.init_from:
+                    take_weights(learner, run.init_from)
                 learner.policy().save_pretrained(folders[name])
         for key, spelling in spellings.items():
             with _named(key):

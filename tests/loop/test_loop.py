@@ -24,6 +24,8 @@ from genpolicy_loop.runner import Loop
 from tests.faults.nursery import Nursery
 from tests.faults.works import LOOP, LOOP_WORK, Bench
 
+PRIOR: dict[str, Any] = LOOP["learners"]["prior"]  # type: ignore[index]
+
 
 def described(folder: Path, **changed: Any) -> Path:
     settings = {**copy.deepcopy(LOOP), **changed}
@@ -180,11 +182,13 @@ def test_the_second_phase_mixes_by_generation(tmp_path: Path) -> None:
         ({"alpha": [2.0], "imagine": "{prior}"}, "every share lies in"),
         ({"learners": {"games": {"learner": {}}}, "search": "{games}"}, "none of games"),
         ({"learners": {"prior": "no-such.yaml"}}, "no-such.yaml"),
-        ({"gate": {"elo0": 5.0, "elo1": 5.0}}, "gate.elo0 must be below"),
+        ({"gate": {"elo0": 5.0, "elo1": 5.0}}, "gate: elo0 must be below"),
         ({"gams": 5}, "Did you mean: 'games'"),
         ({"game": "chss"}, "chess"),
         ({"start": "chess"}, "plays"),
         ({"start": "mcts:rollout?simulations=0"}, "simulations"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
+        ({"gate": {"elo1": 1e9}}, "gate: elo0 and elo1 must lie within"),
         ({"max_plies": 1}, "has a winner, so there is nothing to learn"),
     ],
 )
@@ -206,6 +210,7 @@ def test_bad_input_is_named(
         ('temperature: "0:6"', "temperature: takes T:PLIES with T above 0"),
         ("error_rate: 2", "error_rate: takes LOW:HIGH"),
         ("split: 0.5/0.4", "split: split must be train/validation/test"),
+        ("split: 0/1/0", "split: no game would be trained on"),
     ],
 )
 def test_settings_of_selfplay_are_read_before_anything_begins(
@@ -225,6 +230,8 @@ def test_settings_of_selfplay_are_read_before_anything_begins(
         ({"search": "mcts:{prior}?simulation=2&value=even"}, r"search: .*simulation.*simulations"),
         ({"start": "mcts:rolout"}, r"start: .*rolout"),
         ({"imagine": "{prior}?tempreature=1", "alpha": [0.0, 1.0]}, r"imagine: .*tempreature"),
+        ({"learners": {"prior": PRIOR | {"game": "chess"}}}, r"learners.prior: game: .*'connect.*'chess'"),
+        ({"learners": {"prior": PRIOR | {"init_from": "nowhere"}}}, r"learners.prior: init_from: no policy 'nowhere'"),
     ],
 )
 def test_a_typo_in_a_spelling_is_named_before_the_first_game(
