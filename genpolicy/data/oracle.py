@@ -197,7 +197,7 @@ def _check_options(spelling: str, factory: Any, given: Mapping[str, Any]) -> Non
     for key in given:
         if key not in takes:
             if key == "processes":
-                raise ValueError(f"oracle {spelling!r} works in one process: omit --parallel")
+                raise ValueError(f"oracle {spelling!r} works in one process: omit processes (--parallel)")
             hint = did_you_mean(key, takes)
             options = f"It takes: {', '.join(takes)}" if takes else "It takes none"
             raise ValueError(f"oracle {spelling!r} takes no option {key!r}.{hint} {options}")

@@ -235,6 +235,9 @@ class Loop:
         self._require_finite()
         run = self.run
         figures, speed = run.means.take()
+        if run.num_processes > 1:  # the other figures are of this process's share of the batches
+            mine = torch.tensor(figures["train/loss"], device=run.device)
+            figures["train/loss"] = float(run.accelerator.reduce(mine, reduction="mean"))
         figures["train/lr"] = run.optimizers["adamw"].param_groups[0]["lr"]
         figures["records"] = float(run.records())
         if (epochs := run.epochs()) is not None:

@@ -99,7 +99,7 @@ class Run:
         if config.init_from and not (resume and checkpoints.newest(self.out / CHECKPOINTS)):
             setup.take_weights(self.learner, config.init_from)
         self.learner.to(self.device)
-        with self.accelerator.main_process_first():  # the others then find the windows in the cache
+        with self.accelerator.local_main_process_first():  # the machine's others then find the windows in its cache
             stream = setup.make_stream(kind, self.learner, self.dataset, config.data, options.seed)
             self.validation = self._make_validation()
         self.updates = Updates(

@@ -108,7 +108,9 @@ def test_values_that_the_engine_takes_reach_it_as_it_spells_them(fake_engine) ->
 
 def test_an_oracle_says_which_options_it_takes() -> None:
     game = genpolicy.load_game("connect:rows=3,cols=3,k=3")
-    with pytest.raises(ValueError, match=r"'solver' takes no option 'processes'. It takes: seed, distance, node_limit"):
+    with pytest.raises(ValueError, match=r"'solver' takes no option 'nodes'. It takes: seed, distance, node_limit"):
+        make_oracle("solver", game, nodes=2)
+    with pytest.raises(ValueError, match=r"'solver' works in one process: omit processes \(--parallel\)"):
         make_oracle("solver", game, processes=2)
     with pytest.raises(ValueError, match=r"no option 'sed'. Did you mean: 'seed'\?"):
         make_oracle("solver?sed=2", game)

@@ -194,7 +194,7 @@ def test_the_loop_answers_while_a_search_runs_and_a_client_that_goes_ends_it(cli
         assert client.decide("chess", "random").status == 200
         assert client.position("chess", ["e2e4"])["player"] == 1
         assert time.monotonic() - began < 6  # milliseconds, but the machine may have other work
-        assert client.queue.num_busy == 1
+        assert wait_until(lambda: client.queue.num_busy == 1)
     # The connection is closed now; what is left of the search would take seconds.
     began = time.monotonic()
     assert wait_until(lambda: client.queue.num_busy == 0)
