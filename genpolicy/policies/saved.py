@@ -180,11 +180,12 @@ class WeightsPolicy(Policy):
         device = find_device(str(options.pop("device", "cpu")))
         game_option = options.pop("game", None)
         options = cls.read_changes(options)
-        for key, kind in (("game", str), ("layout", str), ("learner", dict)):
+        config = {**config, "play": config.get("play") or {}}
+        for key, kind in (("game", str), ("layout", str), ("learner", dict), ("play", dict)):
             if not isinstance(config.get(key), kind):
                 raise CheckpointError(f"{folder}/config.yaml: it has no {key!r}, so it is damaged")
         with _reading(folder):
-            play = cls.read_changes(config.get("play") or {})
+            play = cls.read_changes(config["play"])
             game = registry.load_game(config["game"])
         if game_option is not None:
             other = registry.load_game(game_option) if isinstance(game_option, str) else game_option
