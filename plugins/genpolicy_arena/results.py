@@ -130,13 +130,14 @@ class TournamentFolder:
             write_atomic(path, (json.dumps(wanted, indent=2) + "\n").encode())
             return wanted
         try:
-            known = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
+            known = dict(json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, TypeError) as error:
             raise ValueError(f"{path}: damaged ({error}); name a new folder with --out") from error
         for key in ("event", "games_at_once"):  # kept from the beginning
             wanted[key] = known.get(key, wanted.get(key))
         for key in sorted(known.keys() | wanted.keys()):
-            grows = key in GROWING and wanted.get(key, 0) >= known.get(key, 0)
+            before = known.get(key, 0)
+            grows = key in GROWING and isinstance(before, int) and wanted.get(key, 0) >= before
             if known.get(key) != wanted.get(key) and not grows:
                 raise ValueError(
                     f"{self.folder}: holds a tournament with {key} {known.get(key)!r}, not {wanted.get(key)!r}; name a "
@@ -175,7 +176,7 @@ class TournamentFolder:
                 row = json.loads(line)
                 size = row.pop("games_file_bytes")
                 lines.append((GameResult.from_dict(row), size))
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise ValueError(
                     f"{self.path}:{number}: damaged ({error}); remove the line; the same command writes it or "
                     "plays it again"

@@ -182,7 +182,10 @@ class Loop:
         settings = json.loads(json.dumps({**settings, "gate": None if gate is None else vars(gate)}))
         path = self.out / LOOP_FILE
         if path.exists():
-            begun = json.loads(path.read_text(encoding="utf-8"))
+            try:
+                begun = dict(json.loads(path.read_text(encoding="utf-8")))
+            except (ValueError, TypeError) as error:
+                raise ConfigError(f"{path}: damaged ({error}); name another folder in out") from error
             for key in {**begun, **settings}:
                 if begun.get(key) != settings.get(key):
                     raise ConfigError(

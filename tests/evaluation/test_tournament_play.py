@@ -346,6 +346,21 @@ def test_games_of_the_old_form_are_added_to_the_store(tmp_path: Path) -> None:
     assert len({game.game_id for game in written}) == len(written) == 12
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("tournament.json", "[1]", r"tournament\.json: damaged"),
+        ("tournament.json", '{"rounds": "many"}', "holds a tournament with"),
+        ("games.jsonl", "3\n", r"games\.jsonl:1: damaged .*remove the line"),
+    ],
+)
+def test_files_with_other_content_are_named(tmp_path: Path, name: str, text: str, message: str) -> None:
+    stop_after(1, tmp_path)
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        run_tournament(config(rounds=2), FOUR, tmp_path)
+
+
 def test_a_store_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     stop_after(3, tmp_path)
     path = tmp_path / "journal.sqlite"

@@ -252,6 +252,12 @@ def test_a_folder_of_another_loop_or_of_something_else_is_refused(
     loop._begin()
     with pytest.raises(ConfigError, match="was begun with games=6, not 7"):
         loop_of(tmp_path, games=7)._begin()
+    begun = (loop.out / "loop.json").read_text()
+    for damaged in ("{", "3", "[1]"):
+        (loop.out / "loop.json").write_text(damaged)
+        with pytest.raises(ConfigError, match=r"loop\.json: damaged .*; name another folder in out"):
+            loop_of(tmp_path)._begin()
+    (loop.out / "loop.json").write_text(begun)
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.jpg").touch()
     with pytest.raises(ConfigError, match=r"holds cat\.jpg and no loop\.json"):
