@@ -119,7 +119,7 @@ def _is_whole(folder: Path) -> bool:
         for name, facts in meta["arrays"].items():
             if _checksum(folder / f"{name}.bin") != facts["crc32"]:
                 raise ValueError(f"{name}.bin differs from what was written")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         _log.warning("%s: damaged window cache (%s); rebuilding it", folder, error)
         shutil.rmtree(folder, ignore_errors=True)
         return False
