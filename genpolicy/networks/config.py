@@ -81,11 +81,15 @@ class NetworkConfig:
     move_rank: int = 32
     """Inner width of the factorised move head (``board`` geometry with the ``typed`` head); 0 is a plain linear head,
     for moves that squares do not tell apart."""
+    factorised_pad: bool | None = None
+    """Whether the factorised move head predicts PAD, the end of the game, apart from the moves, as p(over) and p(move |
+    not over), instead of as one more symbol of their softmax, where finished games lower the logits of all moves. None:
+    where they are trained on (``learner.process.ends``)."""
     init_std: float = 0.02
     """Standard deviation of the initial weights, GPT-2's; projections back into the residual stream get
     ``init_std / sqrt(2 num_layers)``."""
 
-    unsaid: ClassVar[Mapping[str, Any]] = {"shown_moves": False}
+    unsaid: ClassVar[Mapping[str, Any]] = {"shown_moves": False, "factorised_pad": False}
     """What a saved configuration means that lacks a key, because it is older than the key."""
 
     def __post_init__(self) -> None:

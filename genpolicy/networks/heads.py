@@ -194,6 +194,7 @@ class TypedHead(nn.Module):
         width: W.
         embedding: The input embedding, to which the head is tied; None for weights of its own.
         move_rank: Inner width of the factorised move head; None for one linear row per move.
+        factorised_pad: Whether that head predicts the end of the game apart from the moves (``MoveHead``).
         actions_only: Whether the actions alone are predicted, and no other token is in a group.
     """
 
@@ -206,6 +207,7 @@ class TypedHead(nn.Module):
         embedding: nn.Embedding | None,
         move_rank: int | None,
         *,
+        factorised_pad: bool = False,
         actions_only: bool = False,
     ) -> None:
         super().__init__()
@@ -217,7 +219,7 @@ class TypedHead(nn.Module):
         self.moves = None
         if factorised and move_rank is not None:
             with_pad = any(layout.pad in c.symbols for c in clusters if c.is_action)
-            self.moves = MoveHead(layout, width, move_rank, with_pad)
+            self.moves = MoveHead(layout, width, move_rank, with_pad, factorised_pad=factorised_pad)
         self.groups = nn.ModuleList()
         self.factorised: list[bool] = []
         cluster_of = np.zeros(layout.length, np.int64)

@@ -8,6 +8,14 @@ k from place i to place j is
 so that a move has no weights of its own except the scalar b_m. The action token stands in for a missing source (as of a
 drop in k-in-a-row) or target. All tables come from the game's move vocabulary.
 
+PAD in place of a move says that the game is over. It has the logit <p, h> + b, or factorised, with i over the places of
+the state and the action token,
+
+    log mean_i exp(<p, h_i> + b) + log mean_m exp(logit of m)
+
+so that whether the game is over is a question of its own: p(PAD) depends on the first term alone, and a finished game
+changes no move's logit.
+
 Axes: B batch, N tokens, W width, L places of a state, n action tokens, M moves, r rank, S sources, T targets of a kind.
 """
 
@@ -79,8 +87,9 @@ class MoveHead(nn.Module):
     index: Tensor
     inverse: Tensor
 
-    def __init__(self, layout: Layout, width: int, rank: int, with_pad: bool) -> None:
+    def __init__(self, layout: Layout, width: int, rank: int, with_pad: bool, *, factorised_pad: bool = False) -> None:
         super().__init__()
+        self.factorised_pad = factorised_pad
         moves = layout.moves
         self.num_moves = len(moves)
         length = layout.state_length
@@ -140,4 +149,11 @@ class MoveHead(nn.Module):
         cells = torch.cat([kind(places, action) for kind in self.kinds], dim=1)
         logits: Tensor = _Pick.apply(cells, self.index, self.inverse)  # type: ignore[no-untyped-call]
         logits = logits + self.bias
-        return logits if self.pad is None else torch.cat([logits, self.pad(action)], dim=1)
+        if self.pad is None:
+            return logits
+        if self.factorised_pad:
+            over = self.pad(places).logsumexp(1) - math.log(num_places)
+            pad = over + logits.logsumexp(1, keepdim=True) - math.log(self.num_moves)
+        else:
+            pad = self.pad(action)
+        return torch.cat([logits, pad], dim=1)

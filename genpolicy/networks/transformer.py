@@ -338,7 +338,10 @@ class DenoisingTransformer(nn.Module):
             self.head = UnifiedHead(layout, config.width, embedding)
         else:
             rank = config.move_rank if config.geometry == "board" else 0
-            self.head = TypedHead(layout, config.width, embedding, rank or None, actions_only=self.actions_only)
+            pad = bool(config.factorised_pad)
+            self.head = TypedHead(
+                layout, config.width, embedding, rank or None, factorised_pad=pad, actions_only=self.actions_only
+            )
         self.initialise(generator)
 
     @torch.no_grad()

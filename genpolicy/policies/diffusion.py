@@ -75,16 +75,14 @@ class DiffusionConfig(NetworkLearnerConfig):
     horizon: int = 4
     """Plies imagined."""
     horizons: list[int] = field(default_factory=list)
-    """Where given, one model for several horizons: every batch is seen with one of these, drawn at random, and all
-    plies after it are hidden (Ye et al. 2025, Table 6). ``horizon`` is then the longest that a policy can
-    imagine; with rotary positions it may be longer than all of these."""
+    """Where given, one model for several horizons: a batch is seen with one of these, drawn anew, and later plies are
+    hidden (Ye et al. 2025, Table 6). With rotary positions ``horizon``, a policy's longest, may exceed all of these."""
     tokens: str = ""
     """The game's tokenizer of states: its own, or one of ``Game.tokenizers``."""
     process: dict[str, Any] = field(default_factory=lambda: {"kind": "absorbing"})
     """``kind``: entry point in group ``genpolicy.processes``; ``order``: ``joint``, noise over the whole future (the
     paper's), or ``ply``, with options of its own (``genpolicy.policies.ply_order``); ``timeless``: whether a process
-    that needs the time may do without ``network.time_conditioning``; the other keys are the process's own
-    (``num_timesteps``, ``schedule``, ``weighting``, ``reduction``, ...)."""
+    that needs the time may do without ``network.time_conditioning``; the other keys are the process's own."""
     value_weight: float = 1.0
     """Of the loss of value tokens against that of all others: a value's gradient is easily several times a move's."""
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
@@ -94,6 +92,8 @@ class DiffusionConfig(NetworkLearnerConfig):
         super().__post_init__()
         if not 0 <= self.value_weight < math.inf:
             raise ConfigError(f"learner.value_weight must be at least 0, got {self.value_weight}")
+        if self.network.factorised_pad is None and self.process.get("ends"):
+            self.network = dataclasses.replace(self.network, factorised_pad=True)
 
 
 class DiffusionLearner(NetworkLearner):
@@ -253,11 +253,11 @@ class DiffusionPolicy(NetworkPolicy):
         self._replies = Replies.of(learner, self._sampler)
 
     def _require_futures(self) -> None:
-        number = self.sampling.num_futures
         for name, least in (("num_futures", 1), ("candidates", 0), ("depth", 1), ("weight", 0)):
             if not least <= getattr(self.sampling, name) < math.inf:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self.sampling, name)}")
-        if number > 1 and not (self._sampler.decides_last and self._sampler.config.get("temperature")):
+        draws = self._sampler.decides_last and self._sampler.config.get("temperature")
+        if self.sampling.num_futures > 1 and not draws:
             from genpolicy.diffusion.samplers import sampler_class
 
             known = []
@@ -265,8 +265,8 @@ class DiffusionPolicy(NetworkPolicy):
                 with contextlib.suppress(RegistryError):
                     known += [name] * sampler_class(name).decides_last
             raise ConfigError(
-                f"num_futures={number} averages over futures that are drawn before the move is decided: take "
-                f"sampler={' or '.join(known)} and a temperature above 0"
+                f"num_futures={self.sampling.num_futures} averages over futures that are drawn before the move is "
+                f"decided: take sampler={' or '.join(known)} and a temperature above 0"
             )
 
     @classmethod

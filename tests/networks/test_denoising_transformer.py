@@ -109,11 +109,14 @@ def test_unified_head_knows_every_symbol_everywhere() -> None:
     assert logits.groups[0].logits.isfinite().all()
 
 
+@pytest.mark.parametrize("factorised_pad", [False, True])
 @pytest.mark.parametrize("gravity", [False, True])
 @pytest.mark.parametrize("paradigm", [("s-asa", 3), ("s-aa", 2)])
-def test_factorised_move_logits_equal_the_formula(gravity: bool, paradigm: tuple[str, int]) -> None:
+def test_factorised_move_logits_equal_the_formula(
+    gravity: bool, paradigm: tuple[str, int], factorised_pad: bool
+) -> None:
     layout = layout_of(*paradigm, gravity=gravity, admit_pad=True)
-    net = network(layout, geometry="board", head="typed", move_rank=5)
+    net = network(layout, geometry="board", head="typed", move_rank=5, factorised_pad=factorised_pad)
     tokens = clean_tokens(layout)
     hidden = net.trunk(tokens, None)
     head = cast(TypedHead, net.head).moves
@@ -133,7 +136,12 @@ def test_factorised_move_logits_equal_the_formula(gravity: bool, paradigm: tuple
                 query = kind.query.weight @ ends[0] + kind.query.bias + extra[:5]
                 key = kind.key.weight @ ends[1] + kind.key.bias + extra[5:]
                 logits.append(query @ key / math.sqrt(5) + head.bias[m])
-            logits.append(head.pad.weight[0] @ of_action + head.pad.bias[0])
+            places = [hidden[row, int(place)] for place in layout.head_squares[a]]
+            if factorised_pad:
+                over = torch.stack([head.pad(place) for place in [*places, of_action]]).exp().mean().log()
+                logits.append(over + torch.stack(logits).exp().mean().log())
+            else:
+                logits.append(head.pad.weight[0] @ of_action + head.pad.bias[0])
             expected = torch.stack(logits)
             if layout.given[position]:
                 expected[-1] = NEGATIVE_INFINITY

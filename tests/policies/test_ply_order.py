@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -199,6 +201,28 @@ def test_finished_games_become_roots_with_the_value_that_the_rules_give(connect_
     *_, (last, pure) = made.by_ply.split(batch, draws)
     assert torch.equal(last.tokens, over.tokens)
     assert bool(pure.all())
+
+
+@pytest.mark.parametrize("factorised_pad", [None, False])
+def test_a_finished_game_trains_no_moves_logit(connect_data: Dataset, factorised_pad: bool | None) -> None:
+    process = {"kind": "absorbing", "num_timesteps": 4, "order": "ply", "ends": True, "state_share": 0, "move_share": 0}
+    shape: dict[str, Any] = {"num_layers": 1, "width": 16, "num_heads": 2, "move_rank": 4, "init_std": 0.3}
+    network = NetworkConfig(geometry="board", head="typed", factorised_pad=factorised_pad, **shape)
+    made = learner(process=process, train_pad=True, network=network)
+    windows = made.windows(connect_data, "train", seed=0)
+    assert made.by_ply is not None
+    assert made.by_ply.finished is not None
+    over = made.by_ply.finished.roots(windows.batch(np.arange(len(windows)), 0))
+    assert over is not None
+    where = torch.zeros_like(over.target)
+    where[:, made.layout.first_action] = True
+    network_made: Any = made.network
+    hidden = network_made.trunk(over.tokens, torch.zeros(len(over)), over.frozen).detach()
+    network_made.head.nll(hidden, over.tokens, where).sum().backward()
+    moves = network_made.head.moves
+    trained = max(float(weight.grad.abs().max()) for weight in [moves.bias, *moves.kinds.parameters()])
+    assert (trained < 1e-4) == (factorised_pad is None)
+    assert float(moves.pad.weight.grad.abs().max()) > 0.01
 
 
 @pytest.mark.parametrize(

@@ -20,13 +20,14 @@ NETWORK: dict[str, Any] = {"geometry": "board", "num_layers": 1, "width": 16, "n
 
 
 def test_what_an_old_configuration_leaves_unsaid() -> None:
-    assert with_unsaid(DiffusionConfig, {"network": {"geometry": "board"}})["network"]["shown_moves"] is False
-    said = {"network": {"shown_moves": None}}
+    old = {"shown_moves": False, "factorised_pad": False}
+    assert with_unsaid(DiffusionConfig, {"network": {"geometry": "board"}})["network"] == {"geometry": "board", **old}
+    said = {"network": {"shown_moves": None, "factorised_pad": True}}
     assert with_unsaid(DiffusionConfig, said) == said
     assert with_unsaid(DiffusionConfig, {"network": {}}, {"network": {"shown_moves": True}}) == {
-        "network": {"shown_moves": True}
+        "network": {**old, "shown_moves": True}
     }
-    assert with_unsaid(DiffusionConfig, {}) == {"network": {"shown_moves": False}}
+    assert with_unsaid(DiffusionConfig, {}) == {"network": old}
 
 
 @pytest.mark.parametrize(("overrides", "expected"), [([], False), (["learner.network.shown_moves=true"], True)])
@@ -50,3 +51,24 @@ def test_a_policy_saved_before_has_no_moves_shown(tmp_path: Path) -> None:
     loaded: Any = genpolicy.load_policy(folder)
     assert loaded.learner.network.trunk.shown is None
     assert loaded.learner.network.state_dict().keys() == policy.learner.network.state_dict().keys()
+
+
+def test_the_end_of_the_game_is_apart_from_the_moves_where_it_is_trained(tmp_path: Path) -> None:
+    process = {"kind": "absorbing", "order": "ply", "ends": True}
+    shape: dict[str, Any] = {"paradigm": "s-avsav", "horizon": 2, "train_pad": True}
+    game = genpolicy.load_game(CONNECT)
+
+    def learner(process: dict[str, Any]) -> Any:
+        return DiffusionLearner(game, DiffusionConfig(**shape, process=process, network=NetworkConfig(**NETWORK)))
+
+    assert not learner({**process, "ends": False}).network.head.moves.factorised_pad
+    made = learner(process)
+    assert made.network.head.moves.factorised_pad
+    folder = DiffusionPolicy(made).save_pretrained(tmp_path / "policy")
+    loaded: Any = genpolicy.load_policy(folder)
+    assert loaded.learner.network.head.moves.factorised_pad
+    saved = yaml.safe_load((folder / "config.yaml").read_text())
+    del saved["learner"]["network"]["factorised_pad"]
+    (folder / "config.yaml").write_text(yaml.safe_dump(saved))
+    old: Any = genpolicy.load_policy(folder)
+    assert not old.learner.network.head.moves.factorised_pad
