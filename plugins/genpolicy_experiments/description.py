@@ -12,7 +12,7 @@ import copy
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -30,7 +30,8 @@ from genpolicy_experiments.checks import FLOPS as FLOPS
 
 @dataclass
 class DataSource:
-    """The labelled data set of all runs; a cell that sets ``data.folder`` is trained on that one, measured on this."""
+    """The labelled data set of all runs; a cell that sets ``data.folder``, perhaps to several, is trained on those and
+    measured on this."""
 
     folder: str = ""
     """Its folder, relative to where the command is run, or ``sample:GAME``."""
@@ -185,7 +186,7 @@ class Experiment:
 
     def __init__(self, path: Path, overrides: list[str] | None = None) -> None:
         self.path = path = config_file(path)
-        self._opened: dict[str, Dataset] = {}
+        self._opened: dict[str | tuple[str, ...], Dataset] = {}
         settings = Settings([path], overrides or [])
         axes = settings.data.get("axes")
         if isinstance(axes, dict):  # YAML reads the label 4 as a number
@@ -296,30 +297,30 @@ class Experiment:
         """The folder of the data set that policies are measured on, then those that they are trained on."""
         folders = [self.file.data.folder]
         for cell in self.cells:
-            folder = self.configuration(cell, 0)["data"]["folder"]
-            if folder not in folders:
-                folders.append(folder)
-        return folders
+            trained_on = self.configuration(cell, 0)["data"]["folder"]
+            folders += [trained_on] if isinstance(trained_on, str) else trained_on
+        return list(dict.fromkeys(folders))
 
-    def checksum(self, folder: str) -> str:
-        """Checksum of a data set when it was first opened, which is part of the runs' keys.
+    def checksum(self, folder: str | list[str]) -> str:
+        """Checksum of a data set, or of a union, when it was first opened, which is part of the runs' keys.
 
         Raises:
             DatasetError: the data set is missing or damaged.
         """
         return self.opened(folder).checksum
 
-    def opened(self, folder: str) -> Dataset:
-        """The data set of a folder, opened once.
+    def opened(self, folder: str | Sequence[str]) -> Dataset:
+        """The data set of a folder, or the union of several, opened once.
 
         Raises:
             DatasetError: the data set is missing or damaged.
         """
         if folder == self.file.data.folder:
             return self.dataset
-        if folder not in self._opened:
-            self._opened[folder] = Dataset.open(folder)
-        return self._opened[folder]
+        known = folder if isinstance(folder, str) else tuple(folder)
+        if known not in self._opened:
+            self._opened[known] = Dataset.open(folder)
+        return self._opened[known]
 
     @cached_property
     def data_notes(self) -> list[str]:
@@ -354,12 +355,7 @@ class Experiment:
         trainer["seed"] = seed
         folder = data.setdefault("data", {}).setdefault("folder", "") or self.file.data.folder
         data["data"]["folder"] = folder
-        where = f"{self.path}: cell {cell.name!r}"
-        if not isinstance(folder, str):
-            raise ConfigError(
-                f"{where}: data.folder {folder!r}: the runs of a cell are keyed by one data set; name one"
-            )
-        structured(RunConfig, data, where=where)
+        structured(RunConfig, data, where=f"{self.path}: cell {cell.name!r}")
         return data
 
     def planned(self, cell: Cell, seed: int) -> PlannedRun:
@@ -370,10 +366,13 @@ class Experiment:
             DatasetError: a data set is missing or damaged.
         """
         data = self.configuration(cell, seed)
+        folder = data["data"]["folder"]
+        # In the order of the folders, as data.shares is.
+        records = self.checksum(folder) if isinstance(folder, str) else [self.checksum(each) for each in folder]
         identity = {
             "config": {**data, "data": {**data["data"], "folder": ""}},
             "budget": self.budget_of(cell),
-            "records": self.checksum(data["data"]["folder"]),
+            "records": records,
             "measured_on": self.checksum(self.file.data.folder),
             "seed": seed,
         }

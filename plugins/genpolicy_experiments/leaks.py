@@ -25,20 +25,21 @@ def notes(experiment: Experiment) -> list[str]:
         DatasetError: a data set is missing or damaged.
     """
     split, folder = experiment.file.evaluate.split, experiment.file.data.folder
-    cells: dict[tuple[str, str], list[str]] = {}
+    cells: dict[tuple[tuple[str, ...], str], list[str]] = {}
     for cell in experiment.cells:
         data = experiment.configuration(cell, 0)["data"]
-        cells.setdefault((data["folder"], data.get("train", "train")), []).append(cell.name)
+        trained_on = (data["folder"],) if isinstance(data["folder"], str) else tuple(data["folder"])
+        cells.setdefault((trained_on, data.get("train", "train")), []).append(cell.name)
     measured = _states(experiment.dataset, split, None)
     among = pa.array(sorted(measured), pa.string())
     sentences = []
-    for (trained_on, train), names in cells.items():
-        both = _states(experiment.opened(trained_on), train, among)
+    for (folders, train), names in cells.items():
+        both = set[str]().union(*(_states(experiment.opened(each), train, among) for each in folders))
         if both:
             named = "; ".join(names[:MAX_NAMED]) + ("; ..." if len(names) > MAX_NAMED else "")
             sentences.append(
                 f"NOT HELD OUT: {len(both):,} of the {len(measured):,} measured positions "
-                f"(split {split!r} of {folder}) are also in split {train!r} of {trained_on}, "
+                f"(split {split!r} of {folder}) are also in split {train!r} of {' + '.join(folders)}, "
                 f"on which these are trained: {named}."
             )
     return sentences

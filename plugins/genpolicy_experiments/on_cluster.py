@@ -238,8 +238,12 @@ def _place_of(folder: Path) -> str | None:
 def _here(pipe: Connection, about: dict[str, Any], here: Path) -> dict[str, Any]:
     """The description of a run with the names that this machine has for folders."""
     places = fetch(pipe, about["policies"])
-    config, evaluate, versions = about["config"], about["evaluate"], about["records"]
-    trained_on = _dataset(pipe, config["data"]["folder"], versions["trained_on"])
+    config, evaluate, versions = about["config"], about["evaluate"], about["versions"]
+    trained_on = config["data"]["folder"]
+    if isinstance(trained_on, str):
+        trained_on = _dataset(pipe, trained_on, versions[trained_on])
+    else:
+        trained_on = [_dataset(pipe, folder, versions[folder]) for folder in trained_on]
     config = {**_replaced({**config, "data": {}}, places), "data": {**config["data"], "folder": trained_on}}
     return {
         **about,
@@ -247,7 +251,7 @@ def _here(pipe: Connection, about: dict[str, Any], here: Path) -> dict[str, Any]
         "folder": str(here / stored.RUN),
         "results": str(here),
         "config": config,
-        "evaluate": {**evaluate, "folder": _dataset(pipe, evaluate["folder"], versions["measured_on"])},
+        "evaluate": {**evaluate, "folder": _dataset(pipe, evaluate["folder"], versions[evaluate["folder"]])},
         "plays": _replaced(about["plays"], places),
     }
 

@@ -315,6 +315,7 @@ class Runner:
             "budget": job.run.budget,
             "evaluate": {**to_dict(file.evaluate), "folder": file.data.folder},
             "records": {"trained_on": job.trained_on, "measured_on": self.experiment.checksum(file.data.folder)},
+            "versions": {folder: self.experiment.checksum(folder) for folder in self.experiment.data_folders()},
             "plays": job.plays,
             "results": str(job.folder),
         }
@@ -380,7 +381,9 @@ class Runner:
 
 def _identity(config: Mapping[str, Any], budget: Mapping[str, float], measured_on: str) -> str:
     """Hash of a run without the version of the data: settings with seed, budget, folders."""
-    folders = [str(Path(folder)) for folder in (config["data"]["folder"], measured_on)]
+    folder = config["data"]["folder"]
+    trained_on = [folder] if isinstance(folder, str) else folder
+    folders = [str(Path(each)) for each in [*trained_on, measured_on]]
     return digest([{**config, "data": {**config["data"], "folder": ""}}, dict(budget), folders])
 
 

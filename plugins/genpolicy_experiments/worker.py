@@ -151,7 +151,8 @@ def _train(
         "commit": provenance.get("commit"),
         "bound": _bound(folder, config, dataset, game) if config.data.validation else None,
     }
-    stored.require_version(dataset.folder, version)  # the bound was computed from it
+    for part in dataset.parts:
+        stored.require_version(part.folder, version and part.checksum)  # the bound was computed from it
     write_atomic(results / stored.TRAINED, json.dumps(figures, indent=2).encode())
     return figures
 

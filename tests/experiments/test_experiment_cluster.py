@@ -131,6 +131,26 @@ def test_runs_on_workers_that_see_nothing_are_sent_and_come_back(
 
 
 @pytest.mark.thorough
+def test_runs_on_two_data_sets_are_the_same_on_workers_that_see_nothing(
+    here: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, raw, other = here[0].parent / "data", tmp_path / "raw", tmp_path / "other"
+    assert main(["data", "import", "all", "--game", GAME, "--split", "0.1/0.1/0.8", "--out", str(raw)]) == 0
+    assert main(["data", "label", str(raw), "--oracle", "solver", "--horizon", "1", "--out", str(other)]) == 0
+    both = {"data.folder": [str(data), str(other)], "data.shares": [0.9, 0.1]}
+    turned = {"data.folder": [str(other), str(data)], "data.shares": [0.9, 0.1]}
+    path = describe(tmp_path, data, axes={"on": {"one": {}, "both": both, "turned": turned}}, seeds=[0])
+    alone, out = tmp_path / "alone", tmp_path / "out"
+    assert main(["experiment", str(path), "--out", str(alone)]) == 0
+    weights = {run[0] for run in figures(alone).values()}
+    assert len(weights) == 3  # shares go with the folders, in their order
+    elsewhere(monkeypatch, tmp_path / "cache")
+    assert main(["experiment", str(path), "--out", str(out), *THREADS]) == 0
+    assert figures(out) == figures(alone)
+    assert len(list((tmp_path / "cache" / "genpolicy" / "data").iterdir())) == 2
+
+
+@pytest.mark.thorough
 def test_a_run_that_was_begun_here_resumes_on_a_worker_that_sees_nothing(
     here: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -246,7 +266,7 @@ def test_kills_of_workers_and_commands_on_ray_cost_no_run(here: tuple[Path, Path
     said, victim = "", None
     while victim is None and (line := process.stderr.readline()):
         said += line
-        victim = re.search(r": (?:begins|resumes) .*on \S+:(\d+)", line)
+        victim = re.search(r": (?:begins|resumes|starts over) .*on \S+:(\d+)", line)
     assert victim is not None, said
     os.kill(int(victim[1]), signal.SIGKILL)
     said += process.communicate(timeout=600)[1]

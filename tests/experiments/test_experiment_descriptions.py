@@ -183,15 +183,16 @@ def test_positions_that_are_measured_and_trained_on_are_counted(
     tmp_path: Path, data: Path, labelled: Callable[[str], Path]
 ) -> None:
     other = labelled("0.5/0.1/0.4")
-    axes = {"data": {"own": {}, "other": {"data.folder": str(other)}}}
+    axes = {"data": {"own": {}, "other": {"data.folder": str(other)}, "both": {"data.folder": [str(data), str(other)]}}}
     experiment = Experiment(describe(tmp_path, data, axes=axes))
     measured = {record.state for record in Dataset.open(data).records("test")}
     both = measured & {record.state for record in Dataset.open(other).records("train")}
     assert 0 < len(both) < len(measured)
-    (note,) = experiment.data_notes
+    note, of_both = experiment.data_notes
+    assert of_both.endswith(f"split 'train' of {data} + {other}, on which these are trained: both.")
     assert note.startswith(f"NOT HELD OUT: {len(both):,} of the {len(measured):,} measured positions (split 'test'")
     assert note.endswith("are trained: other.")
-    assert _require(experiment, tmp_path) == [note]
+    assert _require(experiment, tmp_path) == [note, of_both]
     # The same last part of the hash is the test split of both.
     quiet = Experiment(describe(tmp_path, data, axes={"x": {"a": {"data.folder": str(labelled("0.1/0.2/0.7"))}}}))
     assert quiet.data_notes == []
