@@ -340,7 +340,8 @@ def _argument(override: str) -> tuple[str, DictConfig]:
 
 
 def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
+    text = next(iter(str(error).splitlines()), type(error).__name__)
+    return text.replace("Cannot convert 'DictConfig' to string", "braces make a mapping; quote text that has them")
 
 
 def _paths(data: Any, prefix: str = "") -> Iterator[str]:

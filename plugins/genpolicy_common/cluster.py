@@ -375,7 +375,8 @@ class Crew:
     def report(self) -> str:
         """Who has answered how much, in a line."""
         parts = [f"{name} {number}" for name, number in sorted(self.answered.items())]
-        return f"{len(parts)} workers answered: {', '.join(parts)}" + (f"; {self.num_lost} lost" * bool(self.num_lost))
+        who = f"{len(parts)} worker{'s' * (len(parts) != 1)} answered: {', '.join(parts)}"
+        return who + f"; {self.num_lost} lost" * bool(self.num_lost)
 
 
 def named(error: Exception, who: str) -> Exception:

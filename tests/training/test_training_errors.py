@@ -83,6 +83,7 @@ def contents(folder: Path) -> dict[str, bytes]:
         ("init_from=runs/gone", "init_from: runs/gone: no such folder"),
         ("init_from=random", "init_from: the policy random has no weights to start from"),
         ("data.train=", "argument 'data.train=': key 'data.train': it has no value, and needs one"),
+        ("data.train={own}", "key 'data.train': braces make a mapping; quote text that has them: "),
         ("game=connect", "records of 'connect:rows=3"),
         ("configs/connect/s-a-3x3.yaml", "a file is given by --config configs/connect/s-a-3x3.yaml"),
         ("out=elsewhere", "two folders for one run: --out"),
