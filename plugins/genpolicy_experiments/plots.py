@@ -108,7 +108,7 @@ def _add_legend(figure: Any, axes: Any, plot: Plot, beside: bool, *, only_random
             labels,
             title=heading,
             loc="outside lower center",
-            ncols=len(handles) if sum(len(label) + 7 for label in labels) <= 76 else 2,
+            ncols=len(handles) if sum(len(label) + 7 for label in labels) <= 64 else 2,
             frameon=False,
             handlelength=3.2,
         )
