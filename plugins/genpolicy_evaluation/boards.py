@@ -85,7 +85,10 @@ def _compared(policy: Policy, name: str, state: Any, decision: Decision) -> dict
     """By measure, whether the first imagined board is right for the first move of the line."""
     game = policy.game
     if not decision.states or not decision.line:
-        raise ValueError(f"policy {name!r} imagines no board after a move: use one with states, such as S-ASA")
+        raise ValueError(
+            f"policy {name!r} imagines no board after a move: use one with states, such as S-ASA; sampler=one_call "
+            "decides a move alone, add ?sampler=by_ply or easy_first"
+        )
     text = decision.states[0]
     if text is None:
         return dict.fromkeys(MEASURES, False)
