@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from genpolicy.diffusion import Absorbing, make_sampler
 from genpolicy.diffusion.logits import LogitGroup, TypedLogits
 from genpolicy.diffusion.ranking import AdmittedParts, draw_tokens
 
@@ -86,3 +87,12 @@ def test_nothing_is_drawn_where_nothing_is_asked() -> None:
     assert drawn[1, 2] == 10
     assert drawn[2, 5] in (2, 5, 6)
     assert int((drawn != 0).sum()) == 2
+
+
+def test_a_sampler_splits_by_one_tensor_once() -> None:
+    sampler = make_sampler("easy_first", Absorbing(11, 4))
+    admitted = some_sets()
+    parts = sampler.parts_of(admitted)
+    assert sampler.parts_of(admitted) is parts
+    assert sampler.parts_of(admitted.clone()) is not parts
+    assert sampler.parts_of(None) == sampler.parts_of(admitted.expand(3, -1, -1)) == TypedLogits.of

@@ -124,6 +124,7 @@ class Sampler(ABC):
         made = process_of(process) if isinstance(process, Mapping) else process
         self.config = SamplerOptions(process=None if made is None else made.config(), **values)
         self._process: Process | None = None
+        self._split: tuple[Tensor, AdmittedParts] | None = None
         if made is not None:
             self.adopt(made)
             self.set_timesteps()
@@ -189,6 +190,14 @@ class Sampler(ABC):
         grid = [(2 * last * (num - i) + num) // (2 * num) for i in range(num + 1)]
         self.timesteps = torch.tensor(grid)
         self.num_inference_steps = num
+
+    def parts_of(self, admitted: Tensor | None) -> Callable[[Tensor | TypedLogits], TypedLogits]:
+        """Splits predictions by what their tokens admit (``AdmittedParts``), which is worked out once for a tensor."""
+        if admitted is None or admitted.ndim != 2:
+            return TypedLogits.of
+        if self._split is None or self._split[0] is not admitted:
+            self._split = (admitted, AdmittedParts(admitted))
+        return self._split[1]
 
     def step(
         self,
@@ -362,7 +371,7 @@ def sample_steps(
     ):
         raise ValueError(f"the sampler was made for {sampler.process.config()}, not for {process.config()}")
     sampler.set_timesteps(num_steps)
-    parts = AdmittedParts(admitted) if admitted is not None and admitted.ndim == 2 else TypedLogits.of
+    parts = sampler.parts_of(admitted)
     xt = xT
     grid = sampler.timesteps.tolist()
     for t, s in itertools.pairwise(grid):
