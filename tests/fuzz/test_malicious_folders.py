@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from genpolicy.config import check_yaml
+from genpolicy.config import check_yaml, read_yaml
+from genpolicy.errors import ConfigError
 from tests.fuzz.malicious_folders import CANARY, bombs
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="measures memory by Linux")
@@ -57,12 +58,11 @@ def test_malicious_folders_are_refused_and_touch_nothing(tmp_path: Path, every: 
 
 
 @pytest.mark.parametrize(("name", "text"), bombs(), ids=lambda value: str(value)[:30])
-def test_a_bomb_is_refused_before_anything_is_made_of_it(name: str, text: str) -> None:
-    if name == "undefined alias":
-        check_yaml(text)  # the parser names it
-    else:
-        with pytest.raises(ValueError, match=r"aliases followed|refers to itself|more than|longer than"):
-            check_yaml(text)
+def test_a_bomb_is_refused_before_anything_is_made_of_it(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / "config.yaml").write_text(text)
+    by_parser = "undefined alias|nesting depth"  # the parser of PyYAML 6.0.4 has a limit of its own
+    with pytest.raises(ConfigError, match=rf"aliases followed|refers to itself|more than|longer than|{by_parser}"):
+        read_yaml(tmp_path / "config.yaml")
 
 
 def test_an_alias_that_is_used_with_measure_is_read(tmp_path: Path) -> None:
