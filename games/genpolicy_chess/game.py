@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from genpolicy.errors import IllegalMoveError
 from genpolicy.game import Game, MovePlanes, PublishedResult, Symmetry
 from genpolicy_chess.facets import ChessFiles, ChessHints, ChessView
+from genpolicy_chess.legal import legal_ids
 from genpolicy_chess.moves import MOVES, make_vocabulary, move_id
 from genpolicy_chess.published import PUBLISHED
 from genpolicy_chess.state import (
@@ -63,7 +64,7 @@ class ChessGame(Game[ChessState]):
 
     def _legal(self, state: ChessState) -> NDArray[np.int64]:
         if state._legal is None:
-            state._legal = np.array(sorted(map(move_id, state.board.generate_legal_moves())), np.int64)
+            state._legal = np.array(legal_ids(state.board), np.int64)
         return state._legal
 
     def play(self, state: ChessState, move_id: int) -> ChessState:
@@ -73,7 +74,7 @@ class ChessGame(Game[ChessState]):
             IllegalMoveError: the move is not legal there, or not an id of the vocabulary.
         """
         inside = 0 <= move_id < len(MOVES)
-        if not inside or not is_legal(state.board, MOVES[move_id]):
+        if not inside or not self._is_legal(state, move_id):
             text = repr(self.moves[move_id]) if inside else f"of id {move_id}"
             legal = " ".join(self.moves[i] for i in self._legal(state)) or "none"
             raise IllegalMoveError(f"move {text} is illegal in {self.format(state)!r}; legal: {legal}")
@@ -94,6 +95,14 @@ class ChessGame(Game[ChessState]):
         if state.board.halfmove_clock >= FIFTY_MOVES_PLIES or state.num_occurrences >= 3:
             return 0.0
         return 0.0 if state.board.is_insufficient_material() else None
+
+    @staticmethod
+    def _is_legal(state: ChessState, move_id: int) -> bool:
+        legal = state._legal
+        if legal is None:
+            return is_legal(state.board, MOVES[move_id])
+        place = legal.searchsorted(move_id)
+        return bool(place < len(legal) and legal.item(place) == move_id)
 
     @staticmethod
     def _has_legal_move(state: ChessState) -> bool:

@@ -22,6 +22,12 @@ from numpy.typing import NDArray
 FIFTY_MOVES_PLIES = 100
 MAX_COUNTER = 999_999  # what three base-100 tokens hold; far beyond any game that the rules allow
 
+QUEEN_LINES = tuple(
+    chess.BB_RANK_ATTACKS[square][0] | chess.BB_FILE_ATTACKS[square][0] | chess.BB_DIAG_ATTACKS[square][0]
+    for square in chess.SQUARES
+)
+"""Squares on one rank, file or diagonal with each square."""
+
 _KEY = struct.Struct("<8Q2b")
 _FIELDS = re.compile(r"[1-8pnbrqkPNBRQK/]+")
 _EN_PASSANT = re.compile(r"-|[a-h][36]")
@@ -133,6 +139,13 @@ def is_legal(board: chess.Board, move: chess.Move) -> bool:
 
 def has_legal_move(board: chess.Board) -> bool:
     """Whether the position is neither mate nor stalemate."""
+    own, king = board.occupied_co[board.turn], board.king(board.turn)
+    if king is not None:
+        # Away from the king's lines a pawn is not pinned, so that its step is legal unless the king is in check.
+        pawns = own & board.pawns & ~QUEEN_LINES[king]
+        ahead = pawns << 8 if board.turn else pawns >> 8
+        if ahead & ~board.occupied and not board.is_attacked_by(not board.turn, king):
+            return True
     return any(True for _ in board.generate_legal_moves())
 
 
