@@ -157,7 +157,7 @@ class StateTokenizer(ABC, Generic[StateT]):
         return None
 
     def features(self) -> nn.Module | None:
-        """What a network may be told of a state beside its symbols (``NetworkConfig.features``); None for nothing.
+        """Additional inputs of a network, computed from a state's symbols (``NetworkConfig.features``), or None.
 
         A module without weights that turns ids [B, L] of any view into numbers of size about 1, [B, L, F] floats, and
         has F as ``num_features``. An id that a place does not admit stands for nothing there.

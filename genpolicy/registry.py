@@ -294,7 +294,8 @@ def making(group: Group, name: str, *meant: type[Exception]) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if isinstance(error, (RegistryError, *meant)):
+        # That memory is short is not the entry's fault.
+        if isinstance(error, (RegistryError, MemoryError, *meant)):
             raise
         raise RegistryError(
             f"{ONE_OF[group]} {name!r} cannot be made ({origin(group, name)}): {type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""What a network may be told of a chess position beside its symbols: the FX features of Czech, Blüml and Kersting.
+"""Additional inputs of networks that read chess positions: the FX features of Czech, Blüml and Kersting.
 
 14 numbers for each square, seen from the side to move ("own"), after "Representation Matters: The Game of Chess Poses a
 Challenge to Vision Transformers" (Czech et al. 2023, arXiv:2304.14918) and the code of CrazyAra:

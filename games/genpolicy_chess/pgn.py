@@ -33,7 +33,7 @@ _NEXT_GAME = re.compile(r'\s*\[\s*Event\s+"')
 _TOKEN = re.compile(r"\{|\}|;|\(|\)|\$\d*|[^\s{}();$]+")
 _MOVE_NUMBER = re.compile(r"\d+\.[.…]*|\d+$|[.…]+")
 _GLYPH = re.compile(r"[-+=/~#!?±∓∞⩲⩱□∆⌓⨀⟳↑→⇆]+|N|D|e\.?p\.?[+#!?]*")
-_SUFFIX = re.compile(r"(?:e\.?p\.?)?[+#!?]*$")
+_EN_PASSANT_SUFFIXES = ("e.p.", "e.p", "ep.", "ep")
 _NULL_MOVES = {"--", "Z0", "0000", "@@@@", "null"}
 
 
@@ -183,7 +183,7 @@ class _Reader:
             entry.fail(line, f"{where} is a null move, which is not a move of a game")
             return
         try:
-            move = board.parse_san(_SUFFIX.sub("", word))
+            move = board.parse_san(_without_suffix(word))
         except chess.AmbiguousMoveError:
             entry.fail(line, f"{where} is ambiguous in {board.fen()!r}")
         except chess.IllegalMoveError:
@@ -310,3 +310,8 @@ def _wrapped(words: list[str], width: int = 79) -> Iterator[str]:
         else:
             line = f"{line} {word}" if line else word
     yield line
+
+
+def _without_suffix(word: str) -> str:
+    word = word.rstrip("+#!?")
+    return next((word.removesuffix(each) for each in _EN_PASSANT_SUFFIXES if word.endswith(each)), word)

@@ -175,8 +175,9 @@ class RelativeBias(AttentionBias):
         self.register_buffer("index", index_buffer(index.reshape(-1)), persistent=False)
         self.register_buffer("space_of", index_buffer(pairs[0]), persistent=False)
         self.register_buffer("time_of", index_buffer(pairs[1]), persistent=False)
-        self.space = nn.Parameter(torch.zeros(num_space, config.num_layers * config.num_heads))
-        self.time = nn.Parameter(torch.zeros(num_time, config.num_layers * config.num_heads))
+        # Not written to before ``draw_weights``: a stranger's file may ask for more than there is.
+        self.space = nn.Parameter(torch.empty(num_space, config.num_layers * config.num_heads))
+        self.time = nn.Parameter(torch.empty(num_time, config.num_layers * config.num_heads))
         self._cache: tuple[tuple[object, ...], Tensor] | None = None
 
     def draw_weights(self, std: float, generator: torch.Generator | None) -> None:

@@ -30,6 +30,10 @@ def find_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError as error:
         raise ValueError(f"device {name!r} does not exist; write cpu, cuda, cuda:0 or mps") from error
+    if device.type not in ("cpu", "cuda", "mps"):
+        raise ValueError(f"device {name!r} is not supported; write cpu, cuda, cuda:0 or mps")
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise ValueError(f"device {name!r}: torch sees no Apple GPU here; use device=cpu")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device {name!r}: torch sees no CUDA device here; use device=cpu")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():

@@ -124,10 +124,11 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         version, num_updates, files = state.pop("format"), state.pop("step"), state.pop("files")
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise _DamagedError(f"{folder}: {STATE_FILE} is damaged ({type(error).__name__})") from error
-    if not isinstance(version, int) or version > FORMAT_VERSION:
-        raise CheckpointError(f"{folder}: format {version}, this code reads up to {FORMAT_VERSION}: upgrade genpolicy")
+    # Before the version, which may be what is damaged.
     if checksum not in (None, expected):
         raise _DamagedError(f"{folder}: {STATE_FILE} is damaged (its checksum differs)")
+    if not isinstance(version, int) or version > FORMAT_VERSION:
+        raise CheckpointError(f"{folder}: format {version}, this code reads up to {FORMAT_VERSION}: upgrade genpolicy")
     tensors = {}
     for name, facts in files.items():
         try:

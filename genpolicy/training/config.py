@@ -145,6 +145,8 @@ class TrainerConfig:
         for name in ("eval_every", "eval_records", "accuracy_records", "checkpoint_every", "prefetch", "seed"):
             if getattr(self, name) < 0:
                 raise ValueError(f"trainer.{name} must not be negative, got {getattr(self, name)}")
+        if self.seed >= 1 << 64:
+            raise ValueError(f"trainer.seed must be below 2^64, got {self.seed}")
         for name in ("max_steps", "max_epochs", "max_records", "max_minutes"):
             limit = getattr(self, name)
             if limit is not None and not limit > 0:

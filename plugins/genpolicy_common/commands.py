@@ -130,6 +130,10 @@ def _policies(arguments: argparse.Namespace) -> int:
     return 0
 
 
+MAX_PERFT_DEPTH = 100
+"""Beyond what any machine counts; each move is a level of recursion."""
+
+
 def add_perft(subparsers: Any) -> None:
     """Add ``perft`` to the command line."""
     from genpolicy_common.arguments import add_json
@@ -150,6 +154,8 @@ def _perft(arguments: argparse.Namespace) -> int:
 
     if arguments.depth < 1:
         raise ValueError(f"--depth must be at least 1, got {arguments.depth}")
+    if arguments.depth > MAX_PERFT_DEPTH:
+        raise ValueError(f"--depth must be at most {MAX_PERFT_DEPTH}, got {arguments.depth}")
     game = registry.load_game(arguments.game)
     state = game.parse(arguments.position)
     below = {

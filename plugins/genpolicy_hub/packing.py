@@ -70,6 +70,7 @@ def model_card(config: Mapping[str, Any], provenance: Mapping[str, Any], figures
     learner, run = config.get("learner", {}), provenance.get("config", {})
     data = provenance.get("dataset") or {}
     parts = data.get("parts") or [{**data, "oracle": provenance.get("oracle")}]  # a union of data sets lists its own
+    versions = provenance.get("versions")
     facts = {
         "paradigm": learner.get("paradigm"),
         "records seen": provenance.get("records_seen"),
@@ -79,7 +80,9 @@ def model_card(config: Mapping[str, Any], provenance: Mapping[str, Any], figures
         "checksum of the data": data.get("checksum"),
         "labelled by": ", ".join(dict.fromkeys(_oracle(part.get("oracle") or {}) for part in parts)),
         "commit": provenance.get("commit"),
-        "made with": ", ".join(f"{name} {version}" for name, version in provenance.get("versions", {}).items()),
+        "made with": ", ".join(f"{name} {version}" for name, version in versions.items())
+        if isinstance(versions, Mapping)
+        else None,
     }
     rows = [f"| {name} | {_cell(value)} |" for name, value in facts.items() if value not in (None, "")]
     head = ["---", "library_name: genpolicy", "tags:", "- board-games", f"- {config['game'].partition(':')[0]}", "---"]

@@ -49,10 +49,16 @@ class NetworkComparator:
 
     @torch.no_grad()
     def __call__(self, pairs: Sequence[tuple[Any, Any]], player: int) -> list[float]:
-        """Log-odds that the first of each pair is better for a player."""
+        """Log-odds that the first of each pair is better for a player.
+
+        Raises:
+            ValueError: the network's answer is not finite.
+        """
         self.prepare([state for pair in pairs for state in pair])
         first, second = (torch.stack([self._code(pair[i]) for pair in pairs]) for i in range(2))
         answers = self._learner.network.compare(first, second)
+        if not bool(torch.isfinite(answers).all()):
+            raise ValueError("the comparator's outputs are not finite: its weights are damaged, train it again")
         self.num_calls += 1
         while len(self._codes) > self._capacity:
             self._codes.popitem(last=False)

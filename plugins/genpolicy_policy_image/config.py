@@ -7,6 +7,9 @@ from typing import Any
 
 from genpolicy.errors import ConfigError, did_you_mean
 
+MAX_TIMESTEPS = 100_000
+"""As of the other processes; diffusers makes its tables in Python."""
+
 CHOICES: dict[str, tuple[str, ...]] = {
     "preset": ("published", "repaired", "classifier"),
     "size": ("small", "published"),
@@ -160,6 +163,8 @@ class ImageConfig:
         for name, smallest in least.items():
             if getattr(self, name) < smallest:
                 raise ConfigError(f"learner.{name} must be at least {smallest}, got {getattr(self, name)}")
+        if self.num_timesteps > MAX_TIMESTEPS:
+            raise ConfigError(f"learner.num_timesteps must be at most {MAX_TIMESTEPS}, got {self.num_timesteps}")
         if self.num_steps > self.num_timesteps:
             raise ConfigError(
                 f"learner.num_steps must be at most num_timesteps={self.num_timesteps}, got {self.num_steps}"

@@ -117,6 +117,16 @@ def test_what_is_prepared_answers_the_same_and_is_read_once() -> None:
     assert small(pairs, 0) == pytest.approx(cold(pairs, 0), abs=1e-6)
 
 
+def test_weights_that_compare_by_nan_are_refused() -> None:
+    made = learner()
+    states = walk(made.game, 3)
+    with torch.no_grad():
+        for weights in made.network.parameters():
+            weights.fill_(float("nan"))
+    with pytest.raises(ValueError, match="not finite"):
+        NetworkComparator(made, 100)([(states[0], states[1])], 0)
+
+
 def positions(values: Sequence[float]) -> Positions:
     num = len(values)
     return Positions(np.zeros((num, 2, 3), np.int16), np.array(values), np.array([str(i) for i in range(num)]))

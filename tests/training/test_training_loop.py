@@ -21,6 +21,7 @@ from genpolicy.data.records import Dataset
 from genpolicy.errors import CheckpointError, ConfigError, DatasetError, TrainingError
 from genpolicy.training import checkpoint as checkpoints
 from genpolicy.training import loop
+from genpolicy.training.checkpoint import _checksum
 from genpolicy.training.config import RunConfig
 from genpolicy.training.loop import stop_requests, train
 from genpolicy.training.run import _require_free
@@ -222,7 +223,9 @@ class TestInProcess:
     def test_a_newer_checkpoint_is_refused(self, data: Dataset, finished: Path) -> None:
         file = finished / "checkpoints" / "step-00000012" / "state.json"
         state = json.loads(file.read_text())
-        file.write_text(json.dumps({**state, "format": state["format"] + 1}))
+        del state["sha256"]
+        state["format"] += 1
+        file.write_text(json.dumps({**state, "sha256": _checksum(state)}))
         with pytest.raises(CheckpointError, match="upgrade genpolicy"):
             train(configuration(data, finished), resume=True)
 

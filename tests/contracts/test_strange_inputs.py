@@ -1,0 +1,60 @@
+"""What a reviewer found by hand: inputs that hung, filled the memory, or were believed."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from genpolicy.cli import main
+from genpolicy.data.records import Dataset
+from genpolicy.errors import DatasetError
+from genpolicy.policies.weights import find_device
+from genpolicy.training.checkpoint import Checkpoint, load_latest, save_checkpoint
+from genpolicy.training.config import TrainerConfig
+from genpolicy_chess.pgn import _without_suffix
+
+
+@pytest.mark.parametrize(
+    ("word", "bare"),
+    [("e4", "e4"), ("exd6e.p.+", "exd6"), ("exd6ep", "exd6"), ("Qh7#!?", "Qh7"), ("e" + "+" * 10**6 + "x", None)],
+)
+def test_what_follows_a_move_in_a_pgn_is_taken_off_in_linear_time(word: str, bare: str | None) -> None:
+    assert _without_suffix(word) == (bare or word)
+
+
+def test_a_flipped_format_is_damage_and_the_checkpoint_before_is_taken(tmp_path: Path) -> None:
+    for step in (1, 2):
+        last = save_checkpoint(tmp_path, Checkpoint(step, {"model": {"w": torch.ones(2)}}, {"seed": 0}))
+    state = json.loads((last / "state.json").read_text())
+    (last / "state.json").write_text(json.dumps(state | {"format": 3}))
+    said: list[str] = []
+    found = load_latest(tmp_path, said.append)
+    assert found is not None
+    assert found.num_updates == 1
+    assert "damaged" in said[0]
+
+
+def test_a_pipe_as_a_data_set_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "dataset.yaml")
+    with pytest.raises(DatasetError, match="pipe"):
+        Dataset.open(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["meta", "hpu", "xla", "vulkan"])
+def test_devices_that_cannot_play_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="not supported"):
+        find_device(name)
+
+
+def test_a_seed_beyond_64_bits_is_named() -> None:
+    with pytest.raises(ValueError, match=r"trainer\.seed"):
+        TrainerConfig(seed=1 << 64)
+
+
+def test_perft_without_end_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["perft", "--game", "chess", "--depth", "1200"]) == 2
+    assert "--depth" in capsys.readouterr().err
