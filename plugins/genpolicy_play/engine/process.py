@@ -91,7 +91,7 @@ def collect_garbage(*, idle: bool) -> None:
 
 
 class Timekeeper:
-    """Makes calls at set times, all from one thread, which starts at once and ends with the process.
+    """Makes calls at set times, all from one thread, which starts at once and ends with ``close`` or the process.
 
     ``threading.Timer`` starts a thread for each call and waits until that thread has run for the first time: on a busy
     machine this takes longer than a network call.
@@ -105,6 +105,7 @@ class Timekeeper:
         self._calls: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()  # breaks ties between equal times: the calls themselves cannot be compared
         self._changed = threading.Condition()
+        self._is_closed = False
         threading.Thread(target=self._run, name="time", daemon=True).start()
 
     def later(self, seconds: float, call: Callable[[], None]) -> None:
@@ -113,18 +114,24 @@ class Timekeeper:
             heapq.heappush(self._calls, (time.perf_counter() + seconds, next(self._order), call))
             self._changed.notify()
 
+    def close(self) -> None:
+        """Drop the calls that are not due yet and end the thread; safe to call twice."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+
     def _run(self) -> None:
-        while True:
-            call = self._wait_for_next()
+        while (call := self._wait_for_next()) is not None:
             try:
                 call()
             except Exception as error:  # one failing call must not end the thread that all others need
                 self._on_error(error)
 
-    def _wait_for_next(self) -> Callable[[], None]:
+    def _wait_for_next(self) -> Callable[[], None] | None:
         with self._changed:
-            while True:
+            while not self._is_closed:
                 left = self._calls[0][0] - time.perf_counter() if self._calls else None
                 if left is not None and left <= 0:
                     return heapq.heappop(self._calls)[2]
                 self._changed.wait(left)
+        return None

@@ -40,6 +40,10 @@ class Replies:
         self.debug = False
         """Whether ``say_if_debugging`` says anything."""
 
+    def close(self) -> None:
+        """End the thread that answers in time; nothing is answered late any more."""
+        self._time.close()
+
     def say(self, text: str) -> None:
         """Send an ``info string``."""
         self._output.send(f"info string {quoted(text, MESSAGE_CHARACTERS)}")

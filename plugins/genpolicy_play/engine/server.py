@@ -91,6 +91,8 @@ class Server:
             self._finish()
         except ClosedOutputError:
             return 0
+        finally:
+            self._replies.close()
         return 2 if self._worker.failure is not None else 0
 
     def _finish(self) -> None:
