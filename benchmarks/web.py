@@ -31,15 +31,15 @@ RUN = {
 
 
 @contextmanager
-def served(arguments: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """Host and port of a server in a process of its own."""
+def served(arguments: Sequence[str]) -> Iterator[tuple[str, int, int]]:
+    """Host and port of a server in a process of its own, and the process."""
     command = [sys.executable, "-m", "genpolicy", "web", "--port", "0", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             for line in process.stdout:
                 if found := re.search(r"http://([^:/]+):(\d+)/", line):
-                    yield found.group(1), int(found.group(2))
+                    yield found.group(1), int(found.group(2)), process.pid
                     break
             else:
                 raise RuntimeError("genpolicy web ended without an address")
@@ -148,12 +148,12 @@ def main() -> None:
     describe(f"genpolicy web {' '.join(given)}, uvicorn {version('uvicorn')}")
     firsts = []
     for _ in range(arguments.starts):
-        with served(given) as (host, port):
+        with served(given) as (host, port, _):
             firsts.append(first_move(host, port, dream=not arguments.no_dream))
     times(f"first click to the first line of {firsts[0][2]} steps", [first[0] for first in firsts])
     times("first click to the move", [first[1] for first in firsts])
     log = Log()
-    with served(given) as (host, port), ThreadPoolExecutor(arguments.clients) as pool:
+    with served(given) as (host, port, _), ThreadPoolExecutor(arguments.clients) as pool:
         began = time.perf_counter()
         for done in [pool.submit(play, host, port, n, arguments, log) for n in range(arguments.clients)]:
             done.result()

@@ -97,13 +97,13 @@ def torture(minutes: float, seed: int, log: Log, scratch: Path) -> None:
             turns.append(lambda _, work=work, points=points: _disturb(bench, work, points, log, until))  # type: ignore[misc]
         for target in formats:
             turns.append(lambda number, target=target: _fuzz(target, seed, number, log, until))  # type: ignore[misc]
+        kinds = [f"{work.name}, {fault}" for work in WORKS.values() for fault in work.faults]
+        kinds += [f"mutants: {target.name}" for target in formats]
         for number in itertools.count():
-            before = log.trials.total()
             for turn in turns:
-                if time.monotonic() < until:
-                    turn(number)
-            if log.trials.total() == before:
-                return
+                if time.monotonic() >= until or not any(map(log.wants, kinds)):
+                    return
+                turn(number)
 
 
 def main() -> int:
