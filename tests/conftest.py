@@ -2,7 +2,8 @@
 
 import gc
 import signal
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -15,6 +16,18 @@ def pytest_configure() -> None:
         number = getattr(signal, name, None)  # there is no SIGHUP on Windows
         if number is not None and signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Mark all but every n-th case of a test that is ``sampled(n)`` as thorough."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        if marker := item.get_closest_marker("sampled"):
+            name = item.nodeid.partition("[")[0]
+            if seen[name] % marker.args[0]:
+                item.add_marker("thorough")
+            seen[name] += 1
 
 
 @pytest.hookimpl(wrapper=True)

@@ -15,12 +15,14 @@ from genpolicy.diffusion.ranking import draw_tokens
 from genpolicy.testing import check_process
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("num_timesteps", [1, 2, 20])
 def test_absorbing_keeps_the_laws(schedule: str, num_timesteps: int) -> None:
     check_process(Absorbing(num_symbols=5, num_timesteps=num_timesteps, schedule=schedule))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("prediction_type", ["denoiser", "leave_one_out"])
 def test_multinomial_keeps_the_laws(schedule: str, prediction_type: str) -> None:
@@ -34,6 +36,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_every_option_keeps_the_laws(options: dict[str, Any]) -> None:
     check_process(Absorbing(3, 6, **options))

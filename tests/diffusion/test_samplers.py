@@ -248,6 +248,7 @@ def allowed_here(name: str, process: Process) -> bool:
     return process.kind == "absorbing" or name not in ("a0_last", "easy_first_commit", "remasking")
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("process", processes(), ids=lambda p: "-".join(map(str, p.config().values())))
 @pytest.mark.parametrize("num_steps", [1, 7, 20])

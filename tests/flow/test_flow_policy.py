@@ -94,6 +94,7 @@ def allowed(process: dict[str, Any]) -> list[str]:
 PLAYED = [(process, name) for process in (MASK, UNIFORM) for name in allowed(process)]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("process", "sampler"), PLAYED, ids=[f"{p.get('source', 'mask')} {n}" for p, n in PLAYED])
 def test_every_allowed_sampler_keeps_the_laws(process: dict[str, Any], sampler: str, connect: Game[Any]) -> None:
     policy = learner(connect, process).policy().with_options(sampler=sampler, num_steps=3)

@@ -147,6 +147,7 @@ def test_the_exact_kernel_with_the_exact_prediction_ends_at_the_data(options: di
 # Law 7.
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("options", SOURCES)
 @pytest.mark.parametrize("power", [1.0, 3.0, 0.5])
 @pytest.mark.parametrize("weighting", ["linear", "generalised_kl"])

@@ -89,6 +89,7 @@ def test_euler_is_the_exact_kernel_to_second_order(source: str, churn: float) ->
     assert [a / b for a, b in itertools.pairwise(differences)] == pytest.approx([4, 4], rel=0.1)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("power", [1.0, 3.0])
 @pytest.mark.parametrize("churn", [0.3, 1.0, 4.0])

@@ -1,6 +1,6 @@
 """Mutated texts of every format: only the declared errors come out, each within ten seconds.
 
-``GENPOLICY_FUZZ_TRIALS`` (80 by default) is the number of mutants of each format, ``GENPOLICY_FUZZ_SEED`` their seed.
+``GENPOLICY_FUZZ_TRIALS`` (40 by default) is the number of mutants of each format, ``GENPOLICY_FUZZ_SEED`` their seed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ pytest.importorskip("chess", reason="needs the extra [chess]")
 pytest.importorskip("cshogi", reason="needs the extra [shogi]")
 pytest.importorskip("starlette", reason="needs the extra [web]")
 
-TRIALS = int(os.environ.get("GENPOLICY_FUZZ_TRIALS", "80"))
+TRIALS = int(os.environ.get("GENPOLICY_FUZZ_TRIALS", "40"))
 SEED = int(os.environ.get("GENPOLICY_FUZZ_SEED", "0"))
 SLOW = {"run-yaml": 4, "override": 4, "policy-config.yaml": 4, "experiment": 4, "dataset-yaml": 2, "uci": 4, "usi": 4}
 """What a trial costs, in trials of the others."""

@@ -60,6 +60,7 @@ def some_states(game: Any, data: Dataset, count: int = 3) -> list[Any]:
     return [game.parse(record.state) for _, record in zip(range(count), data.records("test"), strict=False)]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", VARIANTS)
 def test_keeps_the_laws_of_policies_and_survives_saving(name: str, shogi_data: Dataset) -> None:
     policy = learner(**VARIANTS[name]).policy()

@@ -191,6 +191,7 @@ def test_laws_of_learners(solved: Dataset, latent: str) -> None:
     check_learner(lambda: learner_of(latent=latent, unroll=2), solved)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("changed", [{}, {"latent": "squares"}, {"side": "own", "end_head": False}], ids=str)
 @pytest.mark.parametrize("mode", ["prior", "one_step"])
 def test_laws_of_policies_and_models(changed: dict[str, Any], mode: str) -> None:

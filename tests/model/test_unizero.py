@@ -77,6 +77,7 @@ def batch_of(learner: UniZeroLearner | MuZeroLearner, data: Dataset, num: int = 
 # Keys and values in a tree.
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-10)], ids=str)
 @pytest.mark.parametrize("context", [1, 4, 20])
 def test_a_random_tree_is_what_one_pass_over_each_of_its_lines_gives(
@@ -370,6 +371,7 @@ def test_laws_of_learners(solved: Dataset, norm: str) -> None:
     check_learner(lambda: learner_of(norm=norm, unroll=3), solved)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("changed", [{}, {"side": "own", "end_head": False}, {"source": "games", "fade": 2}], ids=str)
 @pytest.mark.parametrize("mode", ["prior", "one_step"])
 def test_laws_of_policies_and_models(changed: dict[str, Any], mode: str) -> None:

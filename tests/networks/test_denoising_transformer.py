@@ -57,6 +57,7 @@ def test_a_row_does_not_depend_on_the_others(options: dict[str, Any]) -> None:
         torch.testing.assert_close(a.logits[0], b.logits[0])
 
 
+@pytest.mark.sampled(7)
 @every_form
 @pytest.mark.parametrize("paradigm", [("s-asa", 3), ("s-a", 1), ("s-avsav", 2), ("s-aa", 2), ("sa-v", 1)])
 @pytest.mark.parametrize("admit_pad", [False, True])

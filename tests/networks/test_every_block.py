@@ -53,6 +53,7 @@ def test_in_every_paradigm(paradigm: str, shown: bool) -> None:
     assert_same(network(layout, attention="block_causal", shown_moves=shown, **BOARD), layout)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "options",
     [

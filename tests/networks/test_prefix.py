@@ -62,6 +62,7 @@ def assert_shared(net: DenoisingTransformer, layout: Layout, tokens: Tensor) -> 
         torch.testing.assert_close(net.denoise(part, TIMES, encoded).dense(), net(part, TIMES).dense())
 
 
+@pytest.mark.sampled(5)
 @both
 @every_form
 def test_calls_that_share_an_encoding_predict_the_same(options: dict[str, Any], attention: str) -> None:
@@ -70,6 +71,7 @@ def test_calls_that_share_an_encoding_predict_the_same(options: dict[str, Any], 
     assert_shared(net, layout, some(layout))
 
 
+@pytest.mark.sampled(5)
 @both
 @pytest.mark.parametrize("paradigm", ["s-a", "sa-v", "s-aa", "s-asa", "s-ass", "s-avav"])
 @pytest.mark.parametrize("shown", [True, False])
@@ -79,6 +81,7 @@ def test_every_paradigm_shares_its_encoding(paradigm: str, attention: str, shown
     assert_shared(net, layout, some(layout))
 
 
+@pytest.mark.sampled(5)
 @both
 @pytest.mark.parametrize("bias", ["none", "relative", "shaw", "smolgen", "templates", "own_attention"])
 def test_every_bias_shares_its_encoding(bias: str, attention: str, own_attention: None) -> None:
@@ -87,6 +90,7 @@ def test_every_bias_shares_its_encoding(bias: str, attention: str, own_attention
     assert_shared(net, layout, some(layout))
 
 
+@pytest.mark.sampled(4)
 @both
 @pytest.mark.parametrize("options", [{"norm": "post"}, {"gates": True, "board_code": 4}, {"positions": "rotary"}])
 def test_every_form_of_block_shares_its_encoding(options: dict[str, Any], attention: str) -> None:

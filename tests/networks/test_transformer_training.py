@@ -71,6 +71,7 @@ def test_every_weight_has_a_gradient_and_dropout_acts_in_training_alone(options:
     assert [name for name, p in net.named_parameters() if p.grad is None] == []
 
 
+@pytest.mark.sampled(5)
 @every_form
 @pytest.mark.parametrize("admit_pad", [False, True])
 @pytest.mark.parametrize("trained", [0, 1], ids=["nothing", "one square"])

@@ -67,6 +67,7 @@ def test_there_are_thirty_seven_games() -> None:
     assert len(OpenSpielGame.variants()) >= 100
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("spec", SMALL)
 def test_the_laws_of_a_game(spec: str) -> None:
     game = load_game(f"openspiel:{spec}")

@@ -326,6 +326,7 @@ def test_hand_slots_without_a_word_are_drawn_as_text() -> None:
     assert {int(e.attrib["data-place"]) for e in root.iter() if "data-place" in e.attrib} >= set(range(82, 96))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("spec", ["chess", "shogi", "connect"])
 @pytest.mark.parametrize(
     ("paradigm", "horizon"), [("s-asa", 1), ("s-asa", 8), ("s-aa", 3), ("s-ass", 3), ("s-avav", 2)]

@@ -125,6 +125,7 @@ def dreams(policy: Any) -> list[Dream]:
     return [policy.dream(state) for state in positions(policy.game)]
 
 
+@pytest.mark.sampled(5)
 def test_the_decision_is_that_of_decide(policy: Any) -> None:
     dreamt = dreams(policy)
     policy.seed(5)
@@ -132,6 +133,7 @@ def test_the_decision_is_that_of_decide(policy: Any) -> None:
     assert [without_clock(d.decision) for d in dreamt] == [without_clock(d) for d in decided]
 
 
+@pytest.mark.sampled(5)
 def test_steps_count_down_and_end_without_masks(policy: Any) -> None:
     for dream in dreams(policy):
         calls = int(dream.decision.stats["network_calls"])
@@ -145,6 +147,7 @@ def test_steps_count_down_and_end_without_masks(policy: Any) -> None:
             assert (step.masked == (step.tokens == step.layout.mask)).all()
 
 
+@pytest.mark.sampled(5)
 def test_nothing_is_shown_where_it_is_not_admitted(policy: Any) -> None:
     for dream in dreams(policy):
         for step in dream.steps:
@@ -157,6 +160,7 @@ def test_nothing_is_shown_where_it_is_not_admitted(policy: Any) -> None:
             assert (step.confidence[layout.given] == 1).all()
 
 
+@pytest.mark.sampled(5)
 def test_first_action_probabilities_are_of_legal_moves(policy: Any) -> None:
     for dream in dreams(policy):
         legal = set(policy.game.legal(dream.state).tolist())
@@ -167,6 +171,7 @@ def test_first_action_probabilities_are_of_legal_moves(policy: Any) -> None:
         assert dream.decision.policy == pytest.approx(dream.steps[0].policy)
 
 
+@pytest.mark.sampled(5)
 def test_last_step_is_what_was_decided(policy: Any) -> None:
     for dream in dreams(policy):
         last, game = dream.steps[-1], policy.game
@@ -177,6 +182,7 @@ def test_last_step_is_what_was_decided(policy: Any) -> None:
         assert tuple(absolute) == dream.decision.line[: len(absolute)]
 
 
+@pytest.mark.sampled(5)
 def test_steps_are_told_as_they_come(policy: Any) -> None:
     policy.seed(5)
     told: list[DreamStep] = []

@@ -71,6 +71,7 @@ def only(*moves: int) -> Control:
     return Control(restrict=lambda state: moves)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("spec", SPECS)
 def test_only_allowed_moves_are_played(spec: str, folders: dict[str, Path], game: Game[Any]) -> None:
     policy = make(spec, folders)

@@ -74,6 +74,7 @@ def assert_same(made: DiffusionLearner, monkeypatch: pytest.MonkeyPatch, **optio
             assert mine.value == pytest.approx(theirs.value, abs=1e-9)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("attention", ["prefix", "block_causal"])
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("sampler", sorted(registry.available("samplers")))

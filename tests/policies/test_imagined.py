@@ -101,6 +101,7 @@ class Slow:
         return found
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("depth", [1, 2, 3])
 @pytest.mark.parametrize("horizons", [[], [1, 2]])
 def test_decisions_are_those_of_the_definition(depth: int, horizons: list[int]) -> None:

@@ -50,6 +50,7 @@ def rows(layout: Layout, num: int, seed: int) -> torch.Tensor:
     return torch.multinomial(weights, num, replacement=True, generator=stream).T.contiguous()
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("paradigm", WITH_ACTION)
 def test_a_token_depends_on_all_before_it_and_on_nothing_after(paradigm: str, shape: tuple[str, str]) -> None:
@@ -93,6 +94,7 @@ def direct(network: NetworkConfig = TINY, **options: Any) -> DirectLearner:
     return DirectLearner(genpolicy.load_game(CONNECT), DirectConfig(network=network, **options))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("make", [autoregressive, direct])
 def test_fits_32_records(make: Any, connect_data: Dataset) -> None:
     check_learner(lambda: make(horizon=2), connect_data, max_updates=500, lr=5e-3)

@@ -89,6 +89,7 @@ def won(game: Game[Any]) -> Any:
     return state
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "sampler", ["easy_first", "easy_first_commit", "stochastic", "ancestral", "a0_last", "one_call"]
 )

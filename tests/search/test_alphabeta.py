@@ -59,15 +59,16 @@ def anything(game: Game[Any], salt: str) -> Callable[[Any], float]:
     return lambda state: random.Random(f"{game.key(state)}|{salt}").uniform(-1, 1)
 
 
-def test_the_answer_is_that_of_exhaustive_minimax_on_1000_small_boards() -> None:
+@pytest.mark.parametrize("number", [300, pytest.param(1000, marks=pytest.mark.thorough)])
+def test_the_answer_is_that_of_exhaustive_minimax_on_small_boards(number: int) -> None:
     """Value, length of the win, and that the move attains both; with and without the table; to the end and cut.
 
     Every other board has random values at the leaves, so that a wrong bound cannot hide behind ties.
     """
     rng = random.Random(3)
-    for number, (game, state) in enumerate(random_boards(1000, 7, seed=1)):
+    for place, (game, state) in enumerate(random_boards(number, 7, seed=1)):
         depth = rng.choice([None, 1, 2, 3, 4, 5])
-        evaluate = game.hints.evaluate if number % 2 else anything(game, str(number))
+        evaluate = game.hints.evaluate if place % 2 else anything(game, str(place))
         by_move = {
             move: -minimax(game, game.play(state, move), None if depth is None else depth - 1, evaluate, 1)
             for move in game.legal(state).tolist()

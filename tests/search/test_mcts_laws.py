@@ -115,6 +115,7 @@ def score(node: Plain, move: int, config: MctsConfig) -> float:
     return q + constant * math.sqrt(node.visits) * node.prior[move] / (1 + visits)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     "options",
     [

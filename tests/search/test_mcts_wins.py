@@ -69,6 +69,7 @@ def most_visited(game: Game[Any], states: list[Any], config: MctsConfig) -> list
     return moves
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize(("spec", "count", "shortest", "longest"), [*GENERATED, *MANY], ids=lambda value: str(value))
 def test_finds_a_win_in_one_with_a_uniform_prior(
@@ -98,6 +99,7 @@ def test_the_generated_wins_are_mates_by_the_rules_library() -> None:
         assert mates == winning_moves(game, state)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_finds_every_win_in_one_of_a_small_board(setting: str) -> None:
     game = genpolicy.load_game(TIC_TAC_TOE)

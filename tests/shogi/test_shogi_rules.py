@@ -48,6 +48,7 @@ def perfts(quick: bool) -> list[Any]:
     ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("sfen", "depth", "nodes"), perfts(quick=True))
 def test_perft(sfen: str, depth: int, nodes: int) -> None:
     assert perft(GAME, GAME.parse(sfen), depth) == nodes

@@ -195,6 +195,7 @@ class TestInProcess:
             train(configuration(data, tmp_path / "run", "learner.poison_at=7", "trainer.eval_every=0"))
         assert max(steps(tmp_path / "run")) == 4
 
+    @pytest.mark.sampled(5)
     @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "random.safetensors", "state.json"])
     @pytest.mark.parametrize("damage", ["cut", "flip", "gone"])
     def test_a_damaged_checkpoint_gives_way_to_the_one_before(
