@@ -81,6 +81,9 @@ class NetworkConfig:
     move_rank: int = 32
     """Inner width of the factorised move head (``board`` geometry with the ``typed`` head); 0 is a plain linear head,
     for moves that squares do not tell apart."""
+    move_symbols: bool = False
+    """Whether that head also reads the symbols on a move's squares and between them from tables
+    (``genpolicy.networks.moves.SymbolTerms``), so that how pieces move is learned sooner."""
     factorised_pad: bool | None = None
     """Whether the factorised move head predicts PAD, the end of the game, apart from the moves, as p(over) and p(move |
     not over), instead of as one more symbol of their softmax, where finished games lower the logits of all moves. None:
@@ -109,6 +112,11 @@ class NetworkConfig:
         if self.geometry != "board" and needs_board:
             key = needs_board[0]
             raise ConfigError(f"{key} needs geometry=board, whose tokens have places; got {self.geometry!r}")
+        if self.move_symbols and not (self.geometry == "board" and self.head == "typed" and self.move_rank):
+            raise ConfigError(
+                "move_symbols needs the factorised move head: geometry=board, head=typed and move_rank above 0; got "
+                f"{self.geometry!r}, {self.head!r} and {self.move_rank}"
+            )
         if self.width % self.num_heads:
             raise ConfigError(f"width must be a multiple of num_heads={self.num_heads}, got {self.width}")
         if self.time_conditioning not in (False, True, "adaln"):

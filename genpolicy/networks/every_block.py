@@ -74,9 +74,10 @@ class OnePass:
         # A move is scored by the squares that it goes between, of the state before it: decided by then, so clean.
         at = is_state[: clean.shape[1], None]
         before = torch.cat([torch.where(at, clean, noised[:, : clean.shape[1]]), noised[:, clean.shape[1] :]], 1)
+        inputs = torch.where(is_state, self.clean, tokens)
         each = noised.new_zeros(tokens.shape)
         for features, part in ((noised, where & is_state), (before, where & ~is_state)):
-            nll = head.nll(features, targets, part)
+            nll = head.nll(features, targets, part, inputs)
             each = each.to(nll.dtype).masked_scatter(part, nll)
         return each[where]
 

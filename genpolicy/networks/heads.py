@@ -72,13 +72,13 @@ class UnifiedHead(nn.Module):
         self.register_buffer("positions", torch.arange(layout.length), persistent=False)
         self.register_buffer("symbols", torch.arange(layout.num_symbols), persistent=False)
 
-    def forward(self, hidden: Tensor) -> TypedLogits:
-        """One group from features [B, n, W]."""
+    def forward(self, hidden: Tensor, inputs: Tensor | None = None) -> TypedLogits:
+        """One group from features [B, n, W]; ``inputs`` are not read."""
         logits, n = _full_precision(linear(hidden, *self.table.select(None))), hidden.shape[1]
         return TypedLogits((LogitGroup(self.positions[:n], self.symbols, logits),), n, self.num_symbols)
 
-    def nll(self, hidden: Tensor, targets: Tensor, where: Tensor) -> Tensor:
-        """-log p(targets [B, N]) at the tokens of ``where`` [B, N], flat in row-major order."""
+    def nll(self, hidden: Tensor, targets: Tensor, where: Tensor, inputs: Tensor | None = None) -> Tensor:
+        """-log p(targets [B, N]) at the tokens of ``where`` [B, N], flat, row-major; ``inputs`` are not read."""
         flat = where.reshape(-1).nonzero()[:, 0]
         chosen = hidden.reshape(-1, hidden.shape[-1]).index_select(0, flat)
         return _nll(linear(chosen, *self.table.select(None)), targets.reshape(-1).index_select(0, flat))
@@ -195,6 +195,7 @@ class TypedHead(nn.Module):
         embedding: The input embedding, to which the head is tied; None for weights of its own.
         move_rank: Inner width of the factorised move head; None for one linear row per move.
         factorised_pad: Whether that head predicts the end of the game apart from the moves (``MoveHead``).
+        move_symbols: Whether it reads the symbols on a move's squares (``SymbolTerms``), and so the ids of the input.
         actions_only: Whether the actions alone are predicted, and no other token is in a group.
     """
 
@@ -208,6 +209,7 @@ class TypedHead(nn.Module):
         move_rank: int | None,
         *,
         factorised_pad: bool = False,
+        move_symbols: bool = False,
         actions_only: bool = False,
     ) -> None:
         super().__init__()
@@ -219,7 +221,9 @@ class TypedHead(nn.Module):
         self.moves = None
         if factorised and move_rank is not None:
             with_pad = any(layout.pad in c.symbols for c in clusters if c.is_action)
-            self.moves = MoveHead(layout, width, move_rank, with_pad, factorised_pad=factorised_pad)
+            self.moves = MoveHead(
+                layout, width, move_rank, with_pad, factorised_pad=factorised_pad, symbols=move_symbols
+            )
         self.groups = nn.ModuleList()
         self.factorised: list[bool] = []
         cluster_of = np.zeros(layout.length, np.int64)
@@ -235,20 +239,20 @@ class TypedHead(nn.Module):
             cluster_of[cluster.positions] = i
         self.register_buffer("cluster_of", index_buffer(cluster_of), persistent=False)
 
-    def _logits(self, i: int, hidden: Tensor, rows: Tensor, tokens: Tensor) -> Tensor:
+    def _logits(self, i: int, hidden: Tensor, rows: Tensor, tokens: Tensor, inputs: Tensor | None) -> Tensor:
         """[n, G] logits of group i at batch rows [n] and tokens [n]."""
         group = self.groups[i]
         assert isinstance(group, _GroupHead)
         if self.factorised[i]:
             assert self.moves is not None
-            by_square: Tensor = self.moves(hidden, rows, tokens)
+            by_square: Tensor = self.moves(hidden, rows, tokens, inputs)
             return by_square
         assert self.table is not None
         flat = hidden.reshape(-1, hidden.shape[-1])
         return group.linear(flat.index_select(0, rows * hidden.shape[1] + tokens), self.table)
 
-    def forward(self, hidden: Tensor) -> TypedLogits:
-        """One group for each cluster that has some of the tokens, from features [B, n, W]."""
+    def forward(self, hidden: Tensor, inputs: Tensor | None = None) -> TypedLogits:
+        """One group for each cluster that has some of the tokens, from features [B, n, W] of ids ``inputs`` [B, n]."""
         b, length, _ = hidden.shape
         out = []
         for i, group in enumerate(self.groups):
@@ -259,15 +263,15 @@ class TypedHead(nn.Module):
             if self.factorised[i]:
                 rows = repeat(torch.arange(b, device=hidden.device), "b -> (b n)", n=n)
                 tokens = repeat(group.positions[:n], "n -> (b n)", b=b)
-                logits = rearrange(self._logits(i, hidden, rows, tokens), "(b n) g -> b n g", b=b, n=n)
+                logits = rearrange(self._logits(i, hidden, rows, tokens, inputs), "(b n) g -> b n g", b=b, n=n)
             else:
                 assert self.table is not None
                 logits = group.linear(hidden.index_select(1, group.positions[:n]), self.table)
             out.append(group.group(logits))
         return TypedLogits(tuple(out), length, self.num_symbols)
 
-    def nll(self, hidden: Tensor, targets: Tensor, where: Tensor) -> Tensor:
-        """-log p(targets [B, N]) at the tokens of ``where`` [B, N], flat in row-major order.
+    def nll(self, hidden: Tensor, targets: Tensor, where: Tensor, inputs: Tensor | None = None) -> Tensor:
+        """-log p(targets [B, N]) at the tokens of ``where`` [B, N], flat, row-major; ``inputs`` as in ``forward``.
 
         Infinite where the token cannot hold its target.
         """
@@ -280,7 +284,7 @@ class TypedHead(nn.Module):
             assert isinstance(group, _GroupHead)
             members = (cluster == i).nonzero()[:, 0]
             # Also for no tokens: every weight then has a gradient, which DistributedDataParallel requires.
-            logits = self._logits(i, hidden, rows[members], tokens[members])
+            logits = self._logits(i, hidden, rows[members], tokens[members], inputs)
             parts.append(group.nll(logits, tokens[members], chosen_targets[members]))
             places.append(members)
         order = torch.cat(places)

@@ -338,9 +338,14 @@ class DenoisingTransformer(nn.Module):
             self.head = UnifiedHead(layout, config.width, embedding)
         else:
             rank = config.move_rank if config.geometry == "board" else 0
-            pad = bool(config.factorised_pad)
             self.head = TypedHead(
-                layout, config.width, embedding, rank or None, factorised_pad=pad, actions_only=self.actions_only
+                layout,
+                config.width,
+                embedding,
+                rank or None,
+                factorised_pad=bool(config.factorised_pad),
+                move_symbols=config.move_symbols,
+                actions_only=self.actions_only,
             )
         self.initialise(generator)
 
@@ -368,7 +373,7 @@ class DenoisingTransformer(nn.Module):
             t: Timesteps [B]; needed only with time conditioning.
             visible: [N, N] bool, the tokens (columns) that each token (row) attends to; None for all.
         """
-        return self.head(self.trunk(tokens, t, visible))  # type: ignore[no-any-return]
+        return self.head(self.trunk(tokens, t, visible), tokens)  # type: ignore[no-any-return]
 
     def encode(self, tokens: Tensor, copies: int = 1) -> Encoded | None:
         """See ``Trunk.encode``; for ``denoise``."""
@@ -380,7 +385,7 @@ class DenoisingTransformer(nn.Module):
         """The call, computing the imagined tokens alone where the given ones are ``encoded``."""
         if encoded is None:
             return self(tokens, t) if visible is None else self(tokens, t, visible)  # type: ignore[no-any-return]
-        return self.head(self.trunk(tokens, t, visible, encoded=encoded))  # type: ignore[no-any-return]
+        return self.head(self.trunk(tokens, t, visible, encoded=encoded), tokens)  # type: ignore[no-any-return]
 
     def token_nll(
         self, tokens: Tensor, t: Tensor | None, targets: Tensor, where: Tensor, visible: Tensor | None = None
@@ -389,7 +394,7 @@ class DenoisingTransformer(nn.Module):
 
         The head runs on those tokens only. Infinite where a typed head's token cannot hold its target.
         """
-        return self.head.nll(self.trunk(tokens, t, visible), targets, where)
+        return self.head.nll(self.trunk(tokens, t, visible), targets, where, tokens)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile the trunk in place (``torch.compile``'s arguments); the heads, which pick tokens, stay uncompiled."""

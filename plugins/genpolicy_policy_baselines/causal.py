@@ -56,8 +56,8 @@ class CausalTransformer(DenoisingTransformer):
         ``visible`` hides more than the order does. Logits at given tokens mean nothing.
         """
         shifted, mixed = self._features(tokens, t, visible)
-        others = TypedLogits.of(self.head(shifted))
-        actions = TypedLogits.of(self.head(mixed)) if bool(self.is_action.any()) else others
+        others = TypedLogits.of(self.head(shifted, tokens))
+        actions = TypedLogits.of(self.head(mixed, tokens)) if bool(self.is_action.any()) else others
         groups = tuple(
             a if bool(self.is_action[a.positions].all()) else _with_actions(o, a, self.is_action)
             for o, a in zip(others.groups, actions.groups, strict=True)
@@ -71,7 +71,7 @@ class CausalTransformer(DenoisingTransformer):
         shifted, mixed = self._features(tokens, t, visible)
         nll = shifted.new_zeros(where.shape, dtype=torch.float32 if shifted.dtype != torch.float64 else None)
         for features, chosen in ((shifted, where & ~self.is_action), (mixed, where & self.is_action)):
-            nll = nll.masked_scatter(chosen, self.head.nll(features, targets, chosen).to(nll.dtype))
+            nll = nll.masked_scatter(chosen, self.head.nll(features, targets, chosen, tokens).to(nll.dtype))
         return nll[where]
 
     def _features(self, tokens: Tensor, t: Tensor | None, visible: Tensor | None) -> tuple[Tensor, Tensor]:

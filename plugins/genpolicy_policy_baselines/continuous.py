@@ -53,7 +53,7 @@ class EmbeddingTransformer(DenoisingTransformer):
         noised = (tokens == self.process.mask)[..., None]
         hidden = self.trunk(tokens, TIME_SCALE * t, added=self.into(z) * noised)
         if self.noise is None:
-            return self.head(hidden)  # type: ignore[no-any-return]
+            return self.head(hidden, tokens)  # type: ignore[no-any-return]
         # sigma z is the best linear guess of the noise; the network supplies the rest, which has unit size at all
         # times (the v of Salimans and Ho 2022, arXiv:2202.00512: eps = sigma z + alpha v).
         alpha, sigma = (x[:, None, None].to(z.dtype) for x in alpha_sigma(self.process.gamma(t)))

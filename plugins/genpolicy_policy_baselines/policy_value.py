@@ -110,7 +110,7 @@ class PolicyValueNetwork(DenoisingTransformer):
         """
         hidden = self.trunk(tokens, first_time(tokens), added=added)
         position = hidden[:, : self.num_state_tokens]
-        return self.head(hidden), self.wdl(position), self.plies_left(position)
+        return self.head(hidden, tokens), self.wdl(position), self.plies_left(position)
 
 
 class PolicyValueLearner(NetworkLearner):

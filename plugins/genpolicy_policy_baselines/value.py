@@ -107,7 +107,7 @@ class ValueLearner(OneStepLearner):
         if isinstance(self.network.head, UnifiedHead):
             # One softmax over everything at every token would be most of the work.
             hidden, place = hidden[:, place : place + 1], 0
-        logits = TypedLogits.of(self.network.head(hidden))
+        logits = TypedLogits.of(self.network.head(hidden, tokens))
         for group in logits.groups:
             at = torch.nonzero(group.positions == place).flatten()
             if len(at):

@@ -86,6 +86,7 @@ FORMS = [
     {"geometry": "board", "head": "typed"},
     {"geometry": "board", "head": "typed", "positions": "rotary"},
     {"geometry": "board", "head": "typed", "tied": True, "time_conditioning": True},
+    {"geometry": "board", "head": "typed", "move_symbols": True},
 ]
 
 
