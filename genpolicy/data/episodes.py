@@ -47,7 +47,7 @@ SIDES = ("both", "own")
 SOURCES = ("games", "walks")
 TARGETS = ("label", "search", "played")
 VALUES = ("label", "result", "search")
-VERSION = 1
+VERSION = 2
 """Raised when the cache's content changes for the same inputs."""
 _LABEL, _COIN, _MOVE, _AFTER_END = 0, 1 << 34, 1 << 35, 1 << 36  # streams of draws; the first is window_source's
 
@@ -301,10 +301,13 @@ class _Encoder(WindowEncoder):
     def write(self, folder: Path, records: Dataset, split: str) -> dict[str, dict[str, Any]]:
         """Fill a folder with the arrays of a split; their facts."""
         files, start, names = ArrayFiles(folder), 0, [*COLUMNS, "played", "result", "policy", "value"]
-        for batch in records.batches(["game_id", "ply", *names], split, BATCH_ROWS):
-            rows = records_of(records, batch, names, f"record {split}", start)
-            files.append(self.encode_nodes(rows, batch.column("game_id").to_pylist(), batch.column("ply").to_pylist()))
-            start += batch.num_rows
+        for number, part in enumerate(records.parts):
+            for batch in part.batches(["game_id", "ply", *names], split, BATCH_ROWS):
+                rows = records_of(records, batch, names, f"record {split}", start)
+                # Games are named anew in each data set: those of two self-plays with one seed have the same names.
+                games = [each and f"{number} {each}" for each in batch.column("game_id").to_pylist()]
+                files.append(self.encode_nodes(rows, games, batch.column("ply").to_pylist()))
+                start += batch.num_rows
         wanting = "no records" if not start else "no values" if np.isnan(files.read("values")).all() else None
         if wanting is None and files.length("policy_move") == 0:
             wanting = "no moves to learn"

@@ -186,6 +186,9 @@ class WeightsPolicy(Policy):
                 raise CheckpointError(f"{folder}/config.yaml: it has no {key!r}, so it is damaged")
         with _reading(folder):
             play = cls.read_changes(config["play"])
+            for option in cls.options():
+                if option.default is not None and play.get(option.name, option.default) is None:
+                    raise CheckpointError(f"{folder}/config.yaml: play.{option.name} has no value, so it is damaged")
             game = registry.load_game(config["game"])
         if game_option is not None:
             other = registry.load_game(game_option) if isinstance(game_option, str) else game_option

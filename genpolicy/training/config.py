@@ -36,7 +36,7 @@ class DataConfig:
         if not all(isinstance(folder, str) for folder in self.folders):
             raise ValueError(f"data.folder is a folder or a list of folders, got {self.folder!r}")
         shares = [1.0] if self.shares is None else self.shares
-        if min(shares, default=0) <= 0 or abs(sum(shares) - 1) > 1e-6:
+        if not (shares and all(share > 0 for share in shares) and abs(sum(shares) - 1) <= 1e-6):
             raise ValueError(f"data.shares are above 0 and 1 together, got {self.shares}")
         if self.shares is not None and len(shares) != len(self.folders):
             raise ValueError(f"data.shares has {len(shares)} parts for {len(self.folders)} folders in data.folder")
@@ -87,8 +87,8 @@ class OptimConfig:
         if not 0 <= self.final <= 1:
             raise ValueError(f"optim.final lies in [0, 1], got {self.final}")
         for name in ("weight_decay", "grad_clip"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"optim.{name} must not be negative, got {getattr(self, name)}")
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"optim.{name} must be at least 0, got {getattr(self, name)}")
 
 
 @dataclass
@@ -149,8 +149,8 @@ class TrainerConfig:
             raise ValueError(f"trainer.seed must be below 2^64, got {self.seed}")
         for name in ("max_steps", "max_epochs", "max_records", "max_minutes"):
             limit = getattr(self, name)
-            if limit is not None and not limit > 0:
-                raise ValueError(f"trainer.{name} must be above 0, got {limit}")
+            if limit is not None and not 0 < limit < math.inf:
+                raise ValueError(f"trainer.{name} must be above 0 and finite, got {limit}; null sets no limit")
         if self.batch_size % self.accumulate:
             raise ValueError(f"trainer.accumulate={self.accumulate} must divide trainer.batch_size={self.batch_size}")
 

@@ -133,7 +133,10 @@ def take_weights(learner: Learner, folder: str) -> None:
 def identity(config: RunConfig, dataset: Dataset, learner: Learner) -> dict[str, Any]:
     """What a checkpoint and the run that resumes from it must agree in."""
     settings = {**_compared(config), "game": learner.game.spec}
-    checksums = [part.checksum for part in dataset.parts]
+    parts = list(dataset.parts)
+    if config.data.shares is not None:
+        parts.sort(key=lambda part: config.data.folders.index(part.name))  # the order that the shares have
+    checksums = [part.checksum for part in parts]
     facts = {
         "tokenizer": ids_fingerprint(learner.game.tokens, learner.game.moves),
         "layout": learner.fingerprint,

@@ -51,11 +51,18 @@ def measure_boards(policy: Policy, positions: Sequence[LabelledPosition], *, nam
         seed: Seed of the random legal moves.
 
     Raises:
-        ValueError: a policy that imagines no boards.
+        ValueError: a policy that imagines no boards, or whose boards are made by the rules.
     """
     from genpolicy.control import Control
     from genpolicy.policies.base import decide_with
+    from genpolicy.search.model import RulesModel
     from genpolicy_evaluation.accuracy import Share
+
+    if isinstance(getattr(policy, "model", None), RulesModel):
+        raise ValueError(
+            f"policy {name!r} searches by the rules, which make its boards: measure the policy in it, or its search in "
+            "the imagination"
+        )
 
     game, draw = policy.game, np.random.default_rng(seed)
     hits: dict[tuple[str, str], list[float]] = {}

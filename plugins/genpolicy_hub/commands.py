@@ -56,7 +56,10 @@ def _packed(arguments: argparse.Namespace, out: Path) -> Path:
         raise ValueError("--policy is missing, e.g. --policy runs/mine")
     folder = policy_folder(arguments.folder) or Path(arguments.folder)
 
-    figures = arguments.figures.read_text(encoding="utf-8") if arguments.figures else ""
+    try:
+        figures = arguments.figures.read_text(encoding="utf-8") if arguments.figures else ""
+    except UnicodeDecodeError as error:
+        raise ValueError(f"--figures {arguments.figures}: is not text in UTF-8 ({error})") from error
     return pack(folder, out, half=not arguments.float32, figures=figures)
 
 

@@ -49,10 +49,11 @@ def pack(folder: Path, out: Path, *, half: bool = True, figures: str = "") -> Pa
             raise CheckpointError(f"{folder}: {too_large[0]} does not fit into float16; pack it with --float32")
     data = save(weights)
     facts = _without_paths(read_provenance(folder))
+    card = model_card(config, facts, figures)
     out.mkdir(parents=True, exist_ok=True)
     write_atomic(out / "model.safetensors", data)
     write_atomic(out / "provenance.json", (json.dumps(facts, indent=2, sort_keys=True) + "\n").encode())
-    write_atomic(out / "README.md", model_card(config, facts, figures).encode())
+    write_atomic(out / "README.md", card.encode())
     config = _without_paths(config)
     write_atomic(out / "config.yaml", to_yaml({**config, "weights_sha256": hashlib.sha256(data).hexdigest()}).encode())
     load_policy(out).close()
@@ -67,18 +68,18 @@ def model_card(config: Mapping[str, Any], provenance: Mapping[str, Any], figures
         provenance: Its ``provenance.json``; what it lacks is left out.
         figures: Markdown under "Figures".
     """
-    learner, run = config.get("learner", {}), provenance.get("config", {})
-    data = provenance.get("dataset") or {}
+    learner, run, data = _section(config, "learner"), _section(provenance, "config"), _section(provenance, "dataset")
     parts = data.get("parts") or [{**data, "oracle": provenance.get("oracle")}]  # a union of data sets lists its own
+    parts = [part for part in parts if isinstance(part, Mapping)] if isinstance(parts, list) else []
     versions = provenance.get("versions")
     facts = {
         "paradigm": learner.get("paradigm"),
         "records seen": provenance.get("records_seen"),
         "updates": provenance.get("step"),
-        "data": ", ".join(filter(None, (part.get("folder") or _folder(run) for part in parts))),
+        "data": ", ".join(filter(None, (str(part.get("folder") or _folder(run)) for part in parts))),
         "records of the data": data.get("records"),
         "checksum of the data": data.get("checksum"),
-        "labelled by": ", ".join(dict.fromkeys(_oracle(part.get("oracle") or {}) for part in parts)),
+        "labelled by": ", ".join(dict.fromkeys(_oracle(_section(part, "oracle")) for part in parts)),
         "commit": provenance.get("commit"),
         "made with": ", ".join(f"{name} {version}" for name, version in versions.items())
         if isinstance(versions, Mapping)
@@ -100,11 +101,17 @@ def model_card(config: Mapping[str, Any], provenance: Mapping[str, Any], figures
 
 
 def _folder(run: Mapping[str, Any]) -> str:
-    return str(run.get("data", {}).get("folder") or "")
+    return str(_section(run, "data").get("folder") or "")
+
+
+def _section(facts: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """A section of what another version, or somebody else, may have written; empty where it is something else."""
+    section = facts.get(key)
+    return section if isinstance(section, Mapping) else {}
 
 
 def _oracle(oracle: Mapping[str, Any]) -> str:
-    limits = (f"{name}={value}" for name, value in oracle.get("limits", {}).items())
+    limits = (f"{name}={value}" for name, value in _section(oracle, "limits").items())
     return " ".join([str(oracle.get("name", "")), *limits]).strip()
 
 

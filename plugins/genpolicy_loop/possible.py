@@ -12,7 +12,7 @@ from genpolicy.config import structured
 from genpolicy.errors import ConfigError, RegistryError
 from genpolicy.policies.base import load_policy
 from genpolicy.registry import load_game
-from genpolicy.training.config import RunConfig
+from genpolicy.training.config import Budget, RunConfig
 from genpolicy.training.setup import make_learner, take_weights
 
 
@@ -25,8 +25,8 @@ def require_policies(spellings: Mapping[str, str], game: str, learners: Mapping[
         learners: Their training configurations.
 
     Raises:
-        ConfigError: a learner that cannot be made, is for another game or starts from weights that it cannot take, or a
-            spelling that cannot be opened.
+        ConfigError: a learner that cannot be made, is for another game, has no budget or starts from weights that it
+            cannot take, or a spelling that cannot be opened.
     """
     rules = load_game(game)
     with tempfile.TemporaryDirectory() as scratch:
@@ -36,6 +36,7 @@ def require_policies(spellings: Mapping[str, str], game: str, learners: Mapping[
                 run = structured(RunConfig, dict(settings))
                 if run.game and load_game(run.game).spec != rules.spec:
                     raise ConfigError(f"game: the loop plays {rules.spec!r}, this configuration says {run.game!r}")
+                Budget.of(run.trainer, num_windows=1)  # raises where there is none
                 learner = make_learner(rules, run.learner)
                 if run.init_from:
                     take_weights(learner, run.init_from)

@@ -94,11 +94,13 @@ class Loop:
         path = self.folder(generation) / f"{name}{DONE}"
         try:
             facts = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(facts, dict):
+                raise ValueError(f"it holds {facts!r:.40} instead of a mapping")
         except FileNotFoundError:
             return None
         except ValueError as error:
             raise ConfigError(f"{path}: damaged ({error}); delete it, and its stage is checked again") from error
-        return facts if isinstance(facts, dict) else {}
+        return facts
 
     def accepted(self, generation: int) -> int:
         """The newest generation up to this one whose policy plays; 0 means that of ``start``."""

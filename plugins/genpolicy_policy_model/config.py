@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -59,8 +60,11 @@ class ModelConfig:
         self.check_choices(CHOICES)
         self.check_counts("unroll")
         self.check_weights("value_weight", "reward_weight", "end_weight")
-        if len(self.support) != 3 or not self.support[0] < self.support[1] or not 2 <= self.support[2] <= 1 << 16:
+        low, high, bins = self.support if len(self.support) == 3 else (0.0, 0.0, 0.0)
+        if not (-math.inf < low < high < math.inf and 2 <= bins <= 1 << 16 and bins == int(bins)):
             raise ConfigError(f"learner.support is [lowest, highest, number of bins from 2 on], got {self.support}")
+        if self.value == "categorical" and not self.transform and not (low <= -1 and high >= 1):
+            raise ConfigError(f"learner.support must hold all values from -1 to 1, got {self.support}")
         if self.transform and self.value == "wdl":
             raise ConfigError("learner.transform changes the bins of learner.value=categorical; value is 'wdl'")
         if self.network.positions != "learned" or self.network.time_conditioning or self.network.dropout:

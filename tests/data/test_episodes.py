@@ -162,6 +162,19 @@ def test_own_steps_of_both_players_are_the_game_again(played: tuple[Dataset, lis
     assert start == len(records)
 
 
+def test_games_of_one_name_in_two_data_sets_are_kept_apart(tmp_path: Path) -> None:
+    """Two self-plays with one seed name their games alike."""
+    names = [f"part-{seed}" for seed in (1, 2)]
+    for seed, name in enumerate(names):
+        write_dataset(tmp_path / name, GAME.spec, [record for game in random_games(5, seed) for record in game])
+    union = Dataset.open([tmp_path / name for name in names])
+    together = all_of(Episodes(union, "train", GAME, unroll=3, targets="search", value="result"))
+    alone = [all_of(Episodes(part, "train", GAME, unroll=3, targets="search", value="result")) for part in union.parts]
+    for name in ("states", "policy", "value"):
+        expected = torch.cat([getattr(batch, name) for batch in alone])
+        torch.testing.assert_close(getattr(together, name), expected, rtol=0, atol=0, equal_nan=True)
+
+
 def test_a_gap_ends_what_is_known(tmp_path: Path) -> None:
     game = max(random_games(10), key=len)
     data = write_dataset(tmp_path, GAME.spec, [record for record in game if record.ply != 2])

@@ -86,3 +86,10 @@ def test_command_line(paradigm: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert [row["moves"] for row in json.loads(figures.read_text())["policies"]] == ["own", "random"]
     assert main([*arguments, "--policy", "random"]) == 2
     assert "policy 'random' imagines no board after a move" in capsys.readouterr().err
+
+
+def test_boards_that_the_rules_make_are_not_measured() -> None:
+    policy = genpolicy.load_policy("mcts:rollout?simulations=2", game="chess")
+    positions = labelled_positions(Dataset.open(SAMPLE), policy.game, "test", limit=2)
+    with pytest.raises(ValueError, match="'search' searches by the rules"):
+        measure_boards(policy, positions, name="search")

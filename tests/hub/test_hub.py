@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import shutil
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -153,6 +154,22 @@ def test_a_packed_policy_is_half_as_large_and_plays(policy: Path, tmp_path: Path
     assert "| data | games |" in card
 
 
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"dataset": [1], "config": 3, "versions": 3},
+        {"dataset": {"folder": 5, "parts": 7}, "config": {"data": []}, "oracle": "x", "step": "y"},
+        {"dataset": {"parts": [None, {"oracle": {"limits": 4}}]}},
+    ],
+)
+def test_provenance_of_another_shape_is_left_out_of_the_card(
+    facts: dict[str, Any], policy: Path, tmp_path: Path
+) -> None:
+    strange = Path(shutil.copytree(policy, tmp_path / "strange"))
+    (strange / "provenance.json").write_text(json.dumps(facts))
+    assert "# A diffusion policy" in (pack(strange, tmp_path / "packed") / "README.md").read_text()
+
+
 def test_what_cannot_be_packed_is_said(policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     packed = pack(policy, tmp_path / "packed", half=False)
     with pytest.raises(ValueError, match="holds a policy already"):
@@ -166,6 +183,10 @@ def test_what_cannot_be_packed_is_said(policy: Path, tmp_path: Path, capsys: pyt
     assert not (tmp_path / "never").exists()
     assert main(["pack", str(tmp_path / "nothing"), "--out", str(tmp_path / "never")]) == 2
     assert "nothing" in capsys.readouterr().err
+    (tmp_path / "table.md").write_bytes(b"\xff")
+    figures = ["--figures", str(tmp_path / "table.md")]
+    assert main(["pack", str(policy), "--out", str(tmp_path / "never"), *figures]) == 2
+    assert "table.md: is not text in UTF-8" in capsys.readouterr().err
 
 
 def test_pushed_and_pulled_it_is_the_same(

@@ -232,6 +232,7 @@ def test_settings_of_selfplay_are_read_before_anything_begins(
         ({"imagine": "{prior}?tempreature=1", "alpha": [0.0, 1.0]}, r"imagine: .*tempreature"),
         ({"learners": {"prior": PRIOR | {"game": "chess"}}}, r"learners.prior: game: .*'connect.*'chess'"),
         ({"learners": {"prior": PRIOR | {"init_from": "nowhere"}}}, r"learners.prior: init_from: no policy 'nowhere'"),
+        ({"learners": {"prior": PRIOR | {"trainer": {"batch_size": 8}}}}, r"learners.prior: the run has no end"),
     ],
 )
 def test_a_typo_in_a_spelling_is_named_before_the_first_game(
@@ -265,9 +266,10 @@ def test_a_folder_of_another_loop_or_of_something_else_is_refused(
     with pytest.raises(ValueError, match=r"out must be a path without '\?'"):
         loop_of(tmp_path, out="runs/what?")
     finish(loop, 1, "games")
-    (loop.folder(1) / "games.done").write_text("{")
-    with pytest.raises(ConfigError, match=r"games\.done: damaged"):
-        loop.done(1, "games")
+    for damaged in ("{", "[]"):
+        (loop.folder(1) / "games.done").write_text(damaged)
+        with pytest.raises(ConfigError, match=r"games\.done: damaged"):
+            loop.done(1, "games")
     with FolderLock(loop.out, "runs a loop", "name another folder in out"):
         assert cli.main(["loop", str(described(tmp_path)), "--out", str(loop.out)]) == 2
     assert "another process runs a loop there" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
@@ -254,6 +255,14 @@ def test_a_policy_of_another_game_is_named(tmp_path: Path) -> None:
         load_policy(f"mcts:{folder}?simulations=2", game="connect:rows=4,cols=4,k=3,gravity=false")
 
 
+def test_an_option_of_a_folder_without_a_value_is_named(tmp_path: Path) -> None:
+    folder = learner_of().policy().save_pretrained(tmp_path / "policy")
+    file = folder / "config.yaml"
+    file.write_text(file.read_text().replace("top: 64", "top: null"))
+    with pytest.raises(CheckpointError, match=r"config\.yaml: play\.top has no value"):
+        load_policy(folder)
+
+
 def test_an_end_that_was_not_learnt_cannot_be_asked_for() -> None:
     learner = learner_of(end_head=False)
     assert learner.policy().own_options()["terminal"] is False
@@ -272,6 +281,9 @@ def test_more_moves_than_the_games_have_names_the_learners_option(solved: Datase
         ({"latent": "square"}, "latent must be one of squares, vector.*Did you mean"),
         ({"unroll": 0}, "unroll must be at least 1"),
         ({"support": [1.0, -1.0, 5]}, "support is"),
+        ({"support": [-math.inf, math.inf, 5]}, "support is"),
+        ({"support": [-1.0, 1.0, 5.5]}, "support is"),
+        ({"support": [0.5, 1.0, 5], "value": "categorical"}, "support must hold all values from -1 to 1"),
         ({"transform": True}, "value=categorical"),
         ({"value_weight": -1.0}, "value_weight must be at least 0"),
         ({"network": {"dropout": 0.1}}, "dropout=0"),

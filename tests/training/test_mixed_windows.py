@@ -13,7 +13,7 @@ from genpolicy.config import compose
 from genpolicy.data.records import Dataset
 from genpolicy.data.stream import MixedWindows, Share
 from genpolicy.data.windows import TokenBatch
-from genpolicy.errors import ConfigError
+from genpolicy.errors import CheckpointError, ConfigError
 from genpolicy.training.checkpoint import newest
 from genpolicy.training.config import DataConfig, RunConfig
 from genpolicy.training.loop import train
@@ -83,6 +83,7 @@ def test_an_update_that_is_too_small_is_refused() -> None:
         ({"folder": ["a", "b"], "shares": [0.7, 0.7]}, "1 together"),
         ({"folder": ["a", "b"], "shares": [1.0, 0.0]}, "above 0"),
         ({"folder": ["a", "b"], "shares": []}, "above 0"),
+        ({"folder": ["a", "b"], "shares": [0.5, float("nan")]}, "1 together"),
         ({"folder": "a", "shares": [0.5, 0.5]}, "2 parts for 1 folders"),
     ],
 )
@@ -145,3 +146,10 @@ def test_learners_with_a_stream_of_their_own_are_refused(tmp_path: Path, monkeyp
     monkeypatch.setattr(OneStepLearner, "windows", lambda *_, **__: own)
     with pytest.raises(ConfigError, match="has a stream of its own"):
         train(configuration(folders, tmp_path / "run"))
+
+
+def test_a_run_is_not_resumed_with_the_shares_of_its_folders_exchanged(tmp_path: Path) -> None:
+    folders = [solved_connect(tmp_path / f"{every}", every=every).folder for every in (9, 7)]
+    train(configuration(folders, tmp_path / "run", "trainer.max_steps=4"))
+    with pytest.raises(CheckpointError, match="dataset"):
+        train(configuration(folders[::-1], tmp_path / "run"), resume=True)
