@@ -20,10 +20,13 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Mark all but every n-th case of a test that is ``sampled(n)`` as thorough."""
+    """Mark all but every n-th case of a test that is ``sampled(n)`` as thorough, those that are already left out.
+
+    An n without a common factor with the number of values of the last ``parametrize`` lets each of them take its turn.
+    """
     seen: Counter[str] = Counter()
     for item in items:
-        if marker := item.get_closest_marker("sampled"):
+        if (marker := item.get_closest_marker("sampled")) and not item.get_closest_marker("thorough"):
             name = item.nodeid.partition("[")[0]
             if seen[name] % marker.args[0]:
                 item.add_marker("thorough")

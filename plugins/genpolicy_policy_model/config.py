@@ -6,10 +6,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import torch
+
 from genpolicy.data.episodes import SIDES, SOURCES, TARGETS
 from genpolicy.errors import ConfigError, did_you_mean
 from genpolicy.networks.config import NetworkConfig
 from genpolicy.networks.value_heads import ReadoutConfig
+from genpolicy_policy_model.transforms import scaled
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "side": SIDES,
@@ -63,14 +66,19 @@ class ModelConfig:
         low, high, bins = self.support if len(self.support) == 3 else (0.0, 0.0, 0.0)
         if not (-math.inf < low < high < math.inf and 2 <= bins <= 1 << 16 and bins == int(bins)):
             raise ConfigError(f"learner.support is [lowest, highest, number of bins from 2 on], got {self.support}")
-        if self.value == "categorical" and not self.transform and not (low <= -1 and high >= 1):
-            raise ConfigError(f"learner.support must hold all values from -1 to 1, got {self.support}")
+        most = float(scaled(torch.ones(()))) if self.transform else 1.0
+        if self.value == "categorical" and not (low <= -most and high >= most):
+            raise ConfigError(
+                f"learner.support must hold all values from -{most:.4g} to {most:.4g}, got {self.support}"
+            )
         if self.transform and self.value == "wdl":
             raise ConfigError("learner.transform changes the bins of learner.value=categorical; value is 'wdl'")
         if self.network.positions != "learned" or self.network.time_conditioning or self.network.dropout:
             raise ConfigError(
                 "learner.network of a learned model takes positions=learned, time_conditioning=false and dropout=0"
             )
+        if self.network.move_symbols:
+            raise ConfigError("learner.network.move_symbols reads positions; a learned model's latents have none")
 
     def check_choices(self, choices: Mapping[str, tuple[str, ...]]) -> None:
         """Raises ConfigError where an option is none of those allowed."""

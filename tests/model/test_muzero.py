@@ -284,6 +284,8 @@ def test_more_moves_than_the_games_have_names_the_learners_option(solved: Datase
         ({"support": [-math.inf, math.inf, 5]}, "support is"),
         ({"support": [-1.0, 1.0, 5.5]}, "support is"),
         ({"support": [0.5, 1.0, 5], "value": "categorical"}, "support must hold all values from -1 to 1"),
+        ({"support": [0.0, 0.1, 5], "value": "categorical", "transform": True}, r"all values from -0\.4152 to 0\.4152"),
+        ({"network": {"move_symbols": True}}, "move_symbols reads positions"),
         ({"transform": True}, "value=categorical"),
         ({"value_weight": -1.0}, "value_weight must be at least 0"),
         ({"network": {"dropout": 0.1}}, "dropout=0"),

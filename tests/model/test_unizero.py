@@ -77,7 +77,7 @@ def batch_of(learner: UniZeroLearner | MuZeroLearner, data: Dataset, num: int = 
 # Keys and values in a tree.
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-10)], ids=str)
 @pytest.mark.parametrize("context", [1, 4, 20])
 def test_a_random_tree_is_what_one_pass_over_each_of_its_lines_gives(

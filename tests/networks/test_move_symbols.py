@@ -15,6 +15,8 @@ from genpolicy.errors import ConfigError
 from genpolicy.networks import DenoisingTransformer, NetworkConfig
 from genpolicy.networks.moves import TERMS_SCALE, SymbolTerms
 from genpolicy.sequence import KINDS, Layout
+from genpolicy.training.setup import make_learner
+from genpolicy_policy_baselines.causal import CausalTransformer
 from tests.networks.small_networks import clean_tokens, fake_game, layout_of, network, noised
 
 GAMES = ("chess", "shogi", "connect:rows=3,cols=3,k=3,gravity=false")
@@ -162,3 +164,50 @@ def test_at_first_they_change_nothing() -> None:
 def test_they_need_the_factorised_head(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="move_symbols needs the factorised move head"):
         NetworkConfig(**{**FORM, **options})
+
+
+@pytest.mark.parametrize("paradigm", ["s-aa", "s-asa", "s-avsav"])
+def test_from_left_to_right_nothing_later_is_read(paradigm: str) -> None:
+    layout = layout_of(paradigm, 2)
+    shape = {"num_layers": 1, "width": 16, "num_heads": 2, "move_rank": 4, "init_std": 0.5, **FORM}
+    net = CausalTransformer(layout, NetworkConfig(**shape), generator=torch.Generator().manual_seed(0)).double()
+    draw = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for name, table in net.named_parameters():
+            if ".terms." in name:
+                table.normal_(generator=draw)
+    tokens = clean_tokens(layout, 1)
+    before = net(tokens).dense()
+    for at in range(layout.length):
+        changed = tokens.clone()
+        admitted = np.flatnonzero(layout.admitted[at])
+        changed[0, at] = int(admitted[admitted != int(tokens[0, at])][0])
+        moved = (net(changed).dense() - before).nan_to_num().abs().amax(dim=(0, 2)) > 1e-12
+        imagined_before = (torch.arange(layout.length) <= at) & ~torch.from_numpy(layout.given)
+        assert not bool((moved & imagined_before).any())
+
+
+@pytest.mark.parametrize("attention", ["prefix", "block_causal"])
+def test_they_read_an_encoded_position(attention: str) -> None:
+    layout = layout_of("s-avsav")
+    net = network(layout, attention=attention, **FORM)
+    tokens, _ = noised(layout, clean_tokens(layout))
+    torch.testing.assert_close(net.denoise(tokens, None, net.encode(tokens)).dense(), net(tokens).dense())
+
+
+LEARNERS = ("one_step", "autoregressive", "direct", "gaussian", "policy_value", "diffusion", "diffusion by ply")
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_every_learner_decides_with_them(name: str) -> None:
+    game: Any = genpolicy.load_game("connect:rows=3,cols=3,k=3,gravity=false")
+    shape = {"num_layers": 1, "width": 16, "num_heads": 2, "move_rank": 4, **FORM}
+    settings: dict[str, Any] = {"kind": name.partition(" ")[0], "network": shape}
+    if name not in ("one_step", "policy_value"):
+        settings |= {"paradigm": "s-avsav" if "diffusion" in name else "s-asa", "horizon": 2}
+    if "ply" in name:
+        settings |= {"process": {"order": "ply"}, "sampler": {"name": "by_ply", "candidates": 3}}
+    learner: Any = make_learner(game, settings)
+    assert any(".terms." in key for key in learner.network.state_dict())
+    decision = learner.policy().decide([game.parse()])[0]
+    assert decision.move in game.legal(game.parse())

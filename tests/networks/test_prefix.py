@@ -90,7 +90,7 @@ def test_every_bias_shares_its_encoding(bias: str, attention: str, own_attention
     assert_shared(net, layout, some(layout))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(5)
 @both
 @pytest.mark.parametrize("options", [{"norm": "post"}, {"gates": True, "board_code": 4}, {"positions": "rotary"}])
 def test_every_form_of_block_shares_its_encoding(options: dict[str, Any], attention: str) -> None:

@@ -94,7 +94,6 @@ def as_number(game: Walk, score: Any) -> float:
     return worth(game, score.state, score.player) if isinstance(score, Leaf) else float(score)
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("shares", [True, pytest.param(False, marks=pytest.mark.thorough)], ids=["table", "no table"])
 @pytest.mark.parametrize("kind", ["evaluator", "prior", "comparator"])
 def test_a_cut_answer_is_the_last_finished_or_a_better_one(kind: str, shares: bool) -> None:
