@@ -54,7 +54,10 @@ def hashed(game: Game[Any]) -> Evaluator:
         values = []
         for state in states:
             seed = zlib.crc32(str(game.key(state)).encode())
-            weights = np.cos(np.arange(1, len(game.legal(state)) + 1) * (1.0 + seed % 9973)) ** 8 + 0.01
+            weights = np.cos(np.arange(1, len(game.legal(state)) + 1) * (1.0 + seed % 9973))
+            for _ in range(3):  # to the power of 8
+                weights *= weights
+            weights += 0.01
             priors.append(weights / weights.sum())
             values.append((seed % 2001 - 1000) / 1000)
         return priors, values

@@ -172,14 +172,17 @@ class Puct:
 
     def __call__(self, tree: Tree, node: int, children: list[int]) -> int:
         """The child of the best score, made if it is new."""
-        counts, returns, edge_priors, sign = tree.counts, tree.returns, tree.edge_priors, self.sign
+        counts, edge_priors = tree.counts, tree.edge_priors
+        returns: list[float] | dict[int, float] = tree.returns
+        if self.sign < 0:
+            returns = {child: -returns[child] for child in children}
         factor = prior_weight(self.config, counts[node])
         if self.unit is not None:
             factor *= self.unit(tree, node, children)
         best, best_score = -1, -math.inf
-        for child in children:
+        for child in children:  # by far the most frequent step of a search
             count = counts[child]
-            score = sign * returns[child] / count + factor * edge_priors[child] / (1.0 + count)
+            score = returns[child] / count + factor * edge_priors[child] / (1.0 + count)
             if score > best_score:
                 best, best_score = child, score
         prior = tree.next_prior(node, children)

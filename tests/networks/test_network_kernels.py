@@ -108,6 +108,25 @@ def test_attention_without_gradients_equals_attention_with_them(each_row: bool) 
     torch.testing.assert_close(attend(qkv.detach(), bias.detach(), 0.0), attend(qkv, bias, 0.0).detach())
 
 
+@pytest.mark.parametrize("scores", [1, 30, 60, 100, 220])  # 90 are a row's: some of its heads, and some rows
+@pytest.mark.parametrize("each_row", [False, True])
+def test_pieces_of_any_size_give_the_same(
+    num_threads: int, scores: int, each_row: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    qkv, bias = qkv_and_bias(5, 6, 3, 4, each_row=each_row)
+    first = bias[..., 1:, :]
+
+    def results() -> list[torch.Tensor]:
+        torch.random.default_generator.manual_seed(7)
+        out = attend(qkv, first, 0.4, 1)
+        weights = torch.arange(out.numel(), dtype=torch.float64).view(out.shape)
+        return [out, *torch.autograd.grad((out * weights).sum(), (qkv, bias))]
+
+    expected = results()
+    monkeypatch.setattr(sys.modules["genpolicy.networks.cpu.attention"], "_SCRATCH_SCORES", scores)
+    torch.testing.assert_close(results(), expected)
+
+
 @pytest.mark.parametrize("each_row", [False, True])
 def test_gradcheck_of_attention_with_dropout(num_threads: int, each_row: bool) -> None:
     qkv, bias = qkv_and_bias(3, 4, 2, 2, each_row=each_row)
@@ -194,12 +213,13 @@ def test_gradient_of_dropout_is_its_mask() -> None:
     assert dropout(x, 0.0, training=True) is x
 
 
-@pytest.fixture(params=["oneDNN", "MKL"])
+@pytest.fixture(params=["oneDNN", "oneDNN in halves", "MKL"])
 def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     module = sys.modules["genpolicy.networks.cpu.linear"]  # the package's attribute of this name is the function
-    if request.param == "oneDNN" and not module.HAS_ONEDNN:
+    if request.param != "MKL" and not module.HAS_ONEDNN:
         pytest.skip("this torch has no oneDNN")
-    monkeypatch.setattr(module, "_is_wider", request.param == "oneDNN")
+    monkeypatch.setattr(module, "_is_wider", request.param != "MKL")
+    monkeypatch.setattr(module, "_is_halved", request.param == "oneDNN in halves")
     return request.param
 
 
@@ -240,6 +260,25 @@ def test_the_maker_of_the_processor_is_read(maker: str | None, monkeypatch: pyte
     if maker is not None:
         (tmp_path / "cpuinfo").write_text(f"processor\t: 0\nvendor_id\t: {maker}\n", encoding="utf-8")
     assert module._made_by_intel() == (maker != "AuthenticAMD")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\n", True),
+        ("vendor_id\t: AuthenticAMD\ncpu family\t: 26\nmodel\t\t: 25\n", False),
+        ("vendor_id\t: AuthenticAMD\ncpu family\t: 23\nmodel\t\t: 49\n", False),
+        ("vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 25\n", False),
+        (None, True),
+    ],
+)
+def test_the_family_of_the_processor_is_read(text, expected, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    module = sys.modules["genpolicy.networks.cpu.linear"]
+    monkeypatch.setattr(module, "_CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr("platform.processor", lambda: "AMD64 Family 25 Model 17 Stepping 1, AuthenticAMD")
+    if text is not None:
+        (tmp_path / "cpuinfo").write_text(text, encoding="utf-8")
+    assert module._is_zen_4() == expected
 
 
 def test_rotary_scores_depend_on_the_distance_alone() -> None:

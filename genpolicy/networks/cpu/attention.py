@@ -5,8 +5,9 @@ Axes: B batch, b some rows of it, H heads, N tokens, M of them that attend, D fe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -67,20 +68,22 @@ class _CachedAttention(torch.autograd.Function):
         kept = torch.empty((b, h, m, n) if p > 0.0 else (0,), dtype=torch.uint8)
         seeds = draw_seeds(b) if p > 0.0 else [0] * b
         keep = keep_probability(p)
-        bias_of = _bias_of_rows(bias)
+        bias_of = _bias_of_pieces(bias)
 
         def work(rows: range) -> None:
-            for start, stop in _pieces(rows, h * m * n):
-                count = stop - start
-                query, key, value = _heads(qkv[start:stop], first)
-                probabilities = _probabilities(query, key, bias_of(start, stop))
+            scratch = _scratch(2, qkv, rows, h, m * n)
+            for piece in _pieces(rows, h, m * n):
+                query, key, value = _heads(piece.of(qkv, 3), first)
+                probabilities, mask = (part[: len(query)].view(-1, m, n) for part in scratch)
+                _probabilities(query, key, bias_of(piece), out=probabilities)
                 if p > 0.0:
-                    for i, row in enumerate(range(start, stop)):
-                        bits = draw_keep(kept[row], p, seeds[row])
-                        probabilities[i * h : (i + 1) * h].mul_(bits.to(qkv.dtype))
+                    if piece.heads.start == 0:
+                        for row in range(piece.rows.start, piece.rows.stop):
+                            draw_keep(kept[row], p, seeds[row])
+                    probabilities.mul_(piece.by_rows(mask).copy_(piece.of(kept, 1)).flatten(0, 1))
                     value = value / keep
                 mixed = torch.bmm(probabilities, value)
-                out[start:stop].copy_(mixed.view(count, h, m, d).transpose(1, 2))
+                piece.of(out, 2).copy_(piece.by_rows(mixed).transpose(1, 2))
 
         in_parallel(work, b)
         ctx.save_for_backward(qkv, bias, kept)
@@ -95,7 +98,7 @@ class _CachedAttention(torch.autograd.Function):
         grad_out, keep, scale = grads[0], keep_probability(ctx.p), d**-0.5
         grad_qkv = torch.empty_like(qkv, memory_format=torch.contiguous_format)
         grad_qkv[:, :first, 0] = 0
-        bias_of = _bias_of_rows(bias)
+        bias_of = _bias_of_pieces(bias)
         wants_bias = ctx.needs_input_grad[1]
         is_shared = wants_bias and bias.ndim == 3
         # The gradient of a bias for each row is that of its scores; one that the rows share is summed thread by thread.
@@ -103,52 +106,83 @@ class _CachedAttention(torch.autograd.Function):
 
         def work(rows: range) -> Tensor | None:
             of_bias = torch.zeros_like(bias) if is_shared else None
-            for start, stop in _pieces(rows, h * m * n):
-                count = stop - start
-                query, key, value = _heads(qkv[start:stop], first)
-                of_out = grad_out[start:stop].transpose(1, 2).reshape(count * h, m, d)
-                probabilities = _probabilities(query, key, bias_of(start, stop))
-                of_scores = torch.bmm(of_out, value.mT)
+            scratch = _scratch(3, qkv, rows, h, m * n)
+            for piece in _pieces(rows, h, m * n):
+                query, key, value = _heads(piece.of(qkv, 3), first)
+                of_out = piece.of(grad_out, 2).transpose(1, 2).reshape(query.shape)
+                probabilities, of_scores, mask = (part[: len(query)].view(-1, m, n) for part in scratch)
+                _probabilities(query, key, bias_of(piece), out=probabilities)
+                torch.bmm(of_out, value.mT, out=of_scores)
                 if ctx.p > 0.0:
-                    mask = kept[start:stop].view(count * h, m, n).to(qkv.dtype)
-                    mask.mul_(1.0 / keep)
+                    piece.by_rows(mask).copy_(piece.of(kept, 1)).mul_(1.0 / keep)
                     of_scores.mul_(mask)
                     of_value = torch.bmm(mask.mul_(probabilities).mT, of_out)
                 else:
                     of_value = torch.bmm(probabilities.mT, of_out)
-                of_scores = torch._softmax_backward_data(of_scores, probabilities, -1, qkv.dtype)
+                torch._softmax_backward_data(of_scores, probabilities, -1, qkv.dtype, grad_input=of_scores)
                 if of_bias is not None:
-                    for i in range(count):
-                        of_bias.add_(of_scores[i * h : (i + 1) * h])
+                    for of_row in piece.by_rows(of_scores):
+                        of_bias[piece.heads].add_(of_row)
                 if grad_bias is not None:
-                    grad_bias[start:stop].copy_(of_scores.view(count, h, m, n))
+                    piece.of(grad_bias, 1).copy_(piece.by_rows(of_scores))
                 of_query = torch.baddbmm(query, of_scores, key, beta=0, alpha=scale)
                 of_key = torch.baddbmm(key, of_scores.mT, query, beta=0, alpha=scale)
                 for part, grad in enumerate((of_query, of_key, of_value)):
                     at = first if part == 0 else 0
-                    grad_qkv[start:stop, at:, part].copy_(grad.view(count, h, n - at, d).transpose(1, 2))
+                    piece.of(grad_qkv, 3)[:, at:, part].copy_(piece.by_rows(grad).transpose(1, 2))
             return of_bias
 
         parts = [part for part in in_parallel(work, b) if part is not None]
         return grad_qkv, sum(parts[1:], start=parts[0]) if parts else grad_bias, None, None
 
 
-def _bias_of_rows(bias: Tensor | None) -> Callable[[int, int], Tensor | None]:
-    """A function of ``start`` and ``stop`` that gives the bias of these rows of the batch, [b H, M, N]."""
+class _Piece(NamedTuple):
+    """Some rows of the batch with all heads, or one row with some."""
+
+    rows: slice
+    heads: slice
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of rows and heads."""
+        return self.rows.stop - self.rows.start, self.heads.stop - self.heads.start
+
+    def of(self, x: Tensor, axis: int) -> Tensor:
+        """The piece of a tensor whose first axis is the batch and whose heads lie along ``axis``."""
+        return x[self.rows].narrow(axis, self.heads.start, self.shape[1])
+
+    def by_rows(self, x: Tensor) -> Tensor:
+        """A view of [b H, ...] as [b, H, ...]."""
+        return x.view(*self.shape, *x.shape[1:])
+
+
+def _size(num_rows: int, num_heads: int, scores: int) -> tuple[int, int]:
+    """Most rows and heads of a piece, of which each head of a row has ``scores`` scores."""
+    count = max(1, min(num_rows, _SCRATCH_SCORES // (num_heads * scores)))
+    return count, max(1, min(num_heads, _SCRATCH_SCORES // scores))
+
+
+def _pieces(rows: range, num_heads: int, scores: int) -> Iterator[_Piece]:
+    """Pieces that together are some rows."""
+    count, some = _size(len(rows), num_heads, scores)
+    for start in range(rows.start, rows.stop, count):
+        for head in range(0, num_heads, some):
+            yield _Piece(slice(start, min(start + count, rows.stop)), slice(head, min(head + some, num_heads)))
+
+
+def _scratch(num: int, like: Tensor, rows: range, num_heads: int, scores: int) -> list[Tensor]:
+    """Memory for the scores of the largest piece, which serves all: to take it anew each time costs half a product."""
+    return [like.new_empty(math.prod(_size(len(rows), num_heads, scores)), scores) for _ in range(num)]
+
+
+def _bias_of_pieces(bias: Tensor | None) -> Callable[[_Piece], Tensor | None]:
+    """A function of a piece that gives its bias, [b H, M, N]."""
     if bias is None:
-        return lambda start, stop: None
+        return lambda piece: None
     if bias.ndim == 4:
-        return lambda start, stop: bias[start:stop].flatten(0, 1)
-    h = len(bias)
+        return lambda piece: piece.of(bias, 1).flatten(0, 1)
     repeated = bias.repeat(max(1, _SCRATCH_SCORES // bias.numel()), 1, 1)  # once for each row of the largest piece
-    return lambda start, stop: repeated[: (stop - start) * h]
-
-
-def _pieces(rows: range, scores: int) -> Iterator[tuple[int, int]]:
-    """Start and stop of pieces of some rows of which each needs ``scores`` numbers."""
-    size = max(1, _SCRATCH_SCORES // scores)
-    for start in range(rows.start, rows.stop, size):
-        yield start, min(start + size, rows.stop)
+    return lambda piece: repeated.narrow(0, piece.heads.start, math.prod(piece.shape))
 
 
 def _heads(qkv: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -158,11 +192,8 @@ def _heads(qkv: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor]:
     return query[:, first:], key, value
 
 
-def _probabilities(query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
-    """softmax(query key^T / sqrt(D) + bias), [b H, M, N], of queries [b H, M, D], keys [b H, N, D] and that bias."""
-    scale = query.shape[-1] ** -0.5
-    if bias is None:
-        scores = torch.baddbmm(query.new_zeros(()).expand(1, 1, 1), query, key.mT, beta=0, alpha=scale)
-    else:
-        scores = torch.baddbmm(bias, query, key.mT, alpha=scale)
-    return scores.softmax(-1)
+def _probabilities(query: Tensor, key: Tensor, bias: Tensor | None, out: Tensor) -> None:
+    """softmax(query key^T / sqrt(D) + bias) of queries [b H, M, D], keys [b H, N, D] and that bias, [b H, M, N]."""
+    beta = 0 if bias is None else 1
+    torch.baddbmm(out if bias is None else bias, query, key.mT, beta=beta, alpha=query.shape[-1] ** -0.5, out=out)
+    torch.softmax(out, -1, out=out)

@@ -80,7 +80,9 @@ class _Dropout(torch.autograd.Function):
 
         def work(rows: range) -> None:
             for row in rows:
-                torch.mul(x[row], draw_keep(kept[row], p, seeds[row]).to(x.dtype).mul_(scale), out=out[row])
+                draw_keep(kept[row], p, seeds[row])
+            own = slice(rows.start, rows.stop)  # few large operations: threads wait for each other to start one
+            out[own].copy_(kept[own]).mul_(scale).mul_(x[own])
 
         in_parallel(work, len(x))
         ctx.save_for_backward(kept)

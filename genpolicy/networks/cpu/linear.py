@@ -1,8 +1,10 @@
 """Linear layers that use oneDNN in float32 on a CPU.
 
 torch sends float32 products to MKL, which on CPUs that Intel did not make uses half the width of AVX-512. oneDNN, which
-torch ships for lower precisions, uses all of it: it is about twice as fast on an AMD EPYC with AVX-512, in the same
-float32 arithmetic. Everywhere else, and under ``torch.compile`` or autocast, this is ``torch.nn.functional.linear``.
+torch ships for lower precisions, uses all of it: it is about twice as fast on an AMD EPYC whose units have that width,
+in the same float32 arithmetic. AMD's Zen 4 works in halves of it, so the two are close: there the gradient of a weight,
+for which oneDNN copies both of its arguments, is MKL's. Everywhere else, and under ``torch.compile`` or autocast, this
+is ``torch.nn.functional.linear``.
 
 The choice follows from the processor alone and is not measured, so that a resumed run computes the same bits.
 """
@@ -10,6 +12,7 @@ The choice follows from the processor alone and is not measured, so that a resum
 from __future__ import annotations
 
 import platform
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +23,27 @@ from torch.nn import functional as F
 _CPUINFO = Path("/proc/cpuinfo")
 
 
-def _made_by_intel() -> bool:
-    """Whether Intel made this processor, as Linux or Windows says."""
+def _processor() -> str:
+    """Maker and family of this processor, among other things, as Linux or Windows says."""
     try:
-        return "GenuineIntel" in _CPUINFO.read_text(encoding="utf-8", errors="replace")
+        return _CPUINFO.read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return "GenuineIntel" in platform.processor()
+        return platform.processor()
+
+
+def _made_by_intel() -> bool:
+    return "GenuineIntel" in _processor()
+
+
+def _is_zen_4() -> bool:
+    """AMD's family 25 is Zen 3, which has no AVX-512, and Zen 4."""
+    text = _processor()
+    return "AuthenticAMD" in text and re.search(r"family[\s:]+25\b", text, re.IGNORECASE) is not None
 
 
 HAS_ONEDNN = bool(torch._C._has_mkldnn) and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 _is_wider = HAS_ONEDNN and torch.backends.cpu.get_cpu_capability() == "AVX512" and not _made_by_intel()
+_is_halved = _is_zen_4()
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -54,9 +68,12 @@ class _OneDnnLinear(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             of_x = _product(grad, weight.t())
         if ctx.needs_input_grad[1]:
-            # oneDNN is faster with the smaller side first.
-            narrow = weight.shape[0] < weight.shape[1]
-            of_weight = _product(grad.t(), x.t()) if narrow else _product(x.t(), grad.t()).t()
+            if _is_halved:
+                of_weight = grad.t() @ x
+            elif weight.shape[0] < weight.shape[1]:  # oneDNN is faster with the smaller side first
+                of_weight = _product(grad.t(), x.t())
+            else:
+                of_weight = _product(x.t(), grad.t()).t()
         if ctx.needs_input_grad[2]:
             of_bias = grad.sum(0)
         return of_x, of_weight, of_bias
