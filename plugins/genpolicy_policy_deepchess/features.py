@@ -37,17 +37,12 @@ def bit_table(game: Game[Any], drop: Sequence[str] = ()) -> tuple[NDArray[np.int
     on_board = np.asarray(tokenizer.rows) >= 0
     admitted[on_board] = admitted[on_board].any(0)
     dropped = np.array([any(name.startswith(text) for text in drop) for name in tokenizer.symbols])
-    table = np.full(admitted.shape, -1, np.int64)
-    count = 0
-    for place, row in enumerate(admitted):
-        symbols = np.flatnonzero(row)
-        if len(symbols) > MAX_SYMBOLS or dropped[symbols].any():
-            continue
-        table[place, symbols[1:]] = np.arange(count, count + len(symbols) - 1)
-        count += len(symbols) - 1
+    admitted[(admitted.sum(1) > MAX_SYMBOLS) | admitted[:, dropped].any(1)] = False
+    bits = admitted & (admitted.cumsum(1) > 1)
+    count = int(bits.sum())
     if count == 0:
         raise ConfigError(f"learner.kind=comparator: no token of {game.spec!r} has at most {MAX_SYMBOLS} symbols")
-    return np.where(table < 0, count, table), count
+    return np.where(bits, bits.cumsum().reshape(bits.shape) - 1, count), count
 
 
 def bits_of(tokens: Tensor, table: Tensor, num_bits: int) -> Tensor:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -13,14 +14,12 @@ from genpolicy.data.records import Dataset
 from genpolicy.data.windows import WindowSource
 from genpolicy.errors import CheckpointError, ConfigError
 from genpolicy.game import Game
+from genpolicy.policies.base import Policy, load_policy
 from genpolicy.policies.learner import Learner
 from genpolicy.sequence import Layout
 from genpolicy_policy_deepchess.config import ComparatorConfig
 from genpolicy_policy_deepchess.network import BitsEncoder, ComparatorNetwork, TrunkEncoder
 from genpolicy_policy_deepchess.windows import PairBatch, Pairs, Positions
-
-if TYPE_CHECKING:
-    from genpolicy_policy_deepchess.policy import ComparatorPolicy
 
 MEASURE_SEED = 0
 ROWS_AT_ONCE = 512
@@ -51,7 +50,6 @@ class ComparatorLearner(Learner):
                 "would be a tie; set learner.mirror=false"
             )
         self.network = ComparatorNetwork(game, config)
-        self._teacher: ComparatorNetwork | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -84,25 +82,20 @@ class ComparatorLearner(Learner):
             total, first = self.network.encoder.reconstruction(batch.first.flatten(0, 1))
             return total, {"bit_nats": first.detach()}
         logit = self.network(batch.first, batch.second)
-        wanted = batch.first_better if self.config.teacher is None else self._taught(batch)
+        wanted = batch.first_better
+        if self.config.teacher is not None:
+            with torch.no_grad():
+                wanted = torch.sigmoid(self._teacher.to(wanted.device)(batch.first, batch.second))
         loss = functional.binary_cross_entropy_with_logits(logit, wanted)
         ordered = ((logit > 0) == (batch.first_better > 0.5)).float().mean()
         return loss, {"ordered": ordered.detach()}
 
-    @torch.no_grad()
-    def _taught(self, batch: PairBatch) -> Tensor:
-        """[B] the teacher's probability that the first is better."""
-        from genpolicy.policies.base import load_policy
-
-        if self._teacher is None:
-            assert self.config.teacher is not None
-            learner = getattr(load_policy(self.config.teacher, game=self.game), "learner", None)
-            if not isinstance(learner, ComparatorLearner):
-                raise ConfigError(f"learner.teacher={self.config.teacher}: it is not a comparator")
-            # Past torch's registration: it is not a part of this module.
-            self.__dict__["_teacher"] = learner.network.to(batch.first.device).eval()
-        assert self._teacher is not None
-        return torch.sigmoid(self._teacher(batch.first, batch.second))
+    @cached_property  # which goes past torch's registration: the teacher is not a part of this module
+    def _teacher(self) -> ComparatorNetwork:
+        learner = getattr(load_policy(str(self.config.teacher), game=self.game), "learner", None)
+        if not isinstance(learner, ComparatorLearner):
+            raise ConfigError(f"learner.teacher={self.config.teacher}: it is not a comparator")
+        return learner.network.eval()
 
     @torch.no_grad()
     def measure(self, records: Dataset, split: str, num: int) -> dict[str, float]:
@@ -144,7 +137,7 @@ class ComparatorLearner(Learner):
                 f"give both stages the same learner.encoder, learner.widths and learner.drop: {error}"
             ) from error
 
-    def policy(self) -> ComparatorPolicy:
+    def policy(self) -> Policy:
         """A policy that plays with these weights (shared, not copied)."""
         from genpolicy_policy_deepchess.policy import ComparatorPolicy
 

@@ -99,16 +99,11 @@ class ComparatorNetwork(nn.Module):
 
     def compare(self, first: Tensor, second: Tensor) -> Tensor:
         """[B] log-odds that the first is better for player 0, of codes [B, V, C]."""
-        answers = self._answer(first, second)
+        answers: Tensor = self.head(torch.cat([first, second], -1))[..., 0]  # [B, V]
+        if self.config.antisymmetric:
+            answers = (answers - self.head(torch.cat([second, first], -1))[..., 0]) / 2
         # What player 1 sees is the position with the colours exchanged: there the worse one is better.
         return (answers[:, 0] - answers[:, 1]) / 2 if self.config.mirror else answers[:, 0]
-
-    def _answer(self, first: Tensor, second: Tensor) -> Tensor:
-        """[B, V] what the head says, of both orders where it is made antisymmetric."""
-        answer: Tensor = self.head(torch.cat([first, second], -1))[..., 0]
-        if self.config.antisymmetric:
-            answer = (answer - self.head(torch.cat([second, first], -1))[..., 0]) / 2
-        return answer
 
     def forward(self, first: Tensor, second: Tensor) -> Tensor:
         """[B] log-odds of positions [B, 2, L]."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -42,8 +44,7 @@ class NetworkComparator:
         if not missing:
             return
         views = [game.tokens.encode(list(missing.values()), [viewer] * len(missing)) for viewer in (0, 1)]
-        rows = torch.stack([torch.from_numpy(view) for view in views], dim=1)
-        self._codes.update(zip(missing, self._learner.codes_of(rows.numpy()), strict=True))
+        self._codes.update(zip(missing, self._learner.codes_of(np.stack(views, axis=1)), strict=True))
         self.num_encoded += len(missing)
         self.num_calls += 1
 
@@ -55,7 +56,10 @@ class NetworkComparator:
             ValueError: the network's answer is not finite.
         """
         self.prepare([state for pair in pairs for state in pair])
-        first, second = (torch.stack([self._code(pair[i]) for pair in pairs]) for i in range(2))
+        keys = [[self._learner.game.format(state) for state in pair] for pair in pairs]
+        for key in chain.from_iterable(keys):
+            self._codes.move_to_end(key)
+        first, second = (torch.stack([self._codes[pair[i]] for pair in keys]) for i in range(2))
         answers = self._learner.network.compare(first, second)
         if not bool(torch.isfinite(answers).all()):
             raise ValueError("the comparator's outputs are not finite: its weights are damaged, train it again")
@@ -63,11 +67,6 @@ class NetworkComparator:
         while len(self._codes) > self._capacity:
             self._codes.popitem(last=False)
         return [float(answer) * (1 - 2 * player) for answer in answers]
-
-    def _code(self, state: Any) -> Tensor:
-        key = self._learner.game.format(state)
-        self._codes.move_to_end(key)
-        return self._codes[key]
 
 
 class ComparatorPolicy(WeightsPolicy):

@@ -58,16 +58,15 @@ class Positions:
             DatasetError: there are none, or all are worth the same.
         """
         found = list(_usable(records, split, game, config))
-        values = np.array([value for _, value, _ in found])
+        states, values, games = zip(*found, strict=True) if found else ((), (), ())
         if len(found) < 2 or (config.stage == "compare" and np.ptp(values) < config.gap):
             what = {"result": "results: import decisive games", "score": "scores: label it"}[config.pairs]
             raise DatasetError(
                 f"{records.label}: split {split!r} has no two positions from ply {config.min_ply} on that differ by "
                 f"their {what} (genpolicy data import|label), or lower learner.min_ply or learner.min_gap"
             )
-        states = [state for state, _, _ in found]
         views = [game.tokens.encode(states, np.full(len(states), viewer)) for viewer in (0, 1)]
-        return Positions(np.stack(views, axis=1), values, np.array([name for _, _, name in found]))
+        return Positions(np.stack(views, axis=1), np.array(values), np.array(games))
 
 
 def _usable(
@@ -76,23 +75,20 @@ def _usable(
     """Each position's state, value for player 0 and game."""
     names = ["game_id", "ply", "state", "result", "scores"]
     chosen = None if config.split_by == "position" else split
-    for batch in records.batches(names, chosen):
-        for row in batch.to_pylist():
-            if (row["ply"] or 0) < config.min_ply or (chosen is None and _split_of(row["state"]) != split):
-                continue
-            result, score = row["result"], (row["scores"] or [None])[0]
-            if config.stage == "compare" and not (result if config.pairs == "result" else score):
-                continue  # a draw, or not labelled
-            state = game.parse(row["state"])
-            if config.quiet and game.hints is not None and not game.hints.is_quiet(state):
-                continue
-            if config.stage == "autoencoder":
-                value = 0.0
-            elif config.pairs == "result":
-                value = float(result)
-            else:
-                value = score_to_value(str(score), records.centipawn_scale) * (1 - 2 * game.player(state))
-            yield state, value, row["game_id"] or row["state"]
+    for row in (row for batch in records.batches(names, chosen) for row in batch.to_pylist()):
+        if (row["ply"] or 0) < config.min_ply or (chosen is None and _split_of(row["state"]) != split):
+            continue
+        label = row["result"] if config.pairs == "result" else (row["scores"] or [None])[0]
+        if config.stage == "compare" and not label:
+            continue  # a draw, or not labelled
+        state, value = game.parse(row["state"]), 0.0
+        if config.quiet and game.hints is not None and not game.hints.is_quiet(state):
+            continue
+        if config.stage == "compare" and config.pairs == "result":
+            value = float(label)
+        elif config.stage == "compare":
+            value = score_to_value(str(label), records.centipawn_scale) * (1 - 2 * game.player(state))
+        yield state, value, row["game_id"] or row["state"]
 
 
 def _split_of(state: str) -> str:
@@ -134,9 +130,6 @@ class Pairs(WindowSource):
         """The pairs of some indices [B]."""
         first, second = self.pairs(indices, epoch)
         tokens, value = self.positions.tokens, self.positions.value
-        return PairBatch(
-            first=torch.from_numpy(tokens[first].astype(np.int64)),
-            second=torch.from_numpy(tokens[second].astype(np.int64)),
-            first_better=torch.from_numpy((value[first] > value[second]).astype(np.float32)),
-            indices=torch.from_numpy(np.asarray(indices, np.int64).copy()),
-        )
+        better = (value[first] > value[second]).astype(np.float32)
+        columns = tokens[first].astype(np.int64), tokens[second].astype(np.int64), better, np.array(indices, np.int64)
+        return PairBatch(*map(torch.from_numpy, columns))
