@@ -10,7 +10,7 @@ import argparse
 import itertools
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from genpolicy_labelling import arguments as kinds
 from genpolicy_labelling.commands import add_game, add_split, finish
 from genpolicy_labelling.label import make_record
 from genpolicy_labelling.splits import SplitFractions
-from genpolicy_labelling.terminal import command_line, facts, say, show, stoppable, write_json
+from genpolicy_labelling.terminal import command_line, facts, progress, say, show, stoppable, write_json
 from genpolicy_labelling.writer import DatasetWriter
 
 BLOCK_RECORDS = 256
@@ -97,6 +97,7 @@ def write(
     *,
     horizon: int = 8,
     seed: int = 0,
+    progress: Callable[[int], None] = lambda found: None,
 ) -> Counter[str]:
     """Write labelled positions until there are ``num`` of them.
 
@@ -109,6 +110,7 @@ def write(
         splits: Of positions with their symmetric copies.
         horizon: Most moves of a line.
         seed: Of the playouts.
+        progress: Called with the positions found so far.
 
     Returns:
         What was left out, by reason.
@@ -134,6 +136,7 @@ def write(
         if not writer.is_done(unit):
             writer.add(unit, kept)
         unit += 1
+        progress(found)
     if not found:
         raise DatasetError(
             f"{game.spec}: random playouts of {wanted.plies[0]} to {wanted.plies[1]} plies hold no such "
@@ -209,8 +212,20 @@ def run(arguments: argparse.Namespace) -> int:
         )
         with DatasetWriter(arguments.out, info, journal=False) as writer:
             if not writer.complete:
-                num, seed = arguments.positions, arguments.seed
-                left_out = write(writer, game, oracle, wanted, num, splits, horizon=arguments.horizon, seed=seed)
+                num = arguments.positions
+                with progress() as bar:
+                    task = bar.add_task("labelling", total=num, unit="positions")
+                    left_out = write(
+                        writer,
+                        game,
+                        oracle,
+                        wanted,
+                        num,
+                        splits,
+                        horizon=arguments.horizon,
+                        seed=arguments.seed,
+                        progress=lambda found: bar.update(task, completed=found),
+                    )
                 finish(writer, game, {"skipped": dict(left_out)})
     dataset = Dataset.open(arguments.out)
     if dataset.num_records < arguments.positions:
