@@ -26,7 +26,7 @@ from genpolicy.shipped import config_file
 
 ConfigT = TypeVar("ConfigT")
 # OmegaConf reads with the parser in C where there is one, which takes some texts that the one in Python refuses.
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def compose(schema: type[ConfigT], files: Sequence[str | Path] = (), overrides: Sequence[str] = ()) -> ConfigT:
@@ -244,7 +244,7 @@ def check_yaml(text: str, max_nodes: int = MAX_NODES, max_text: int = MAX_TEXT) 
         raise ValueError(f"it is longer than {max_nodes * CHARACTERS_PER_NODE:,} characters")
     num_nodes, sizes, is_open = 0, dict[str | None, int](), list[tuple[str | None, int]]()
     with suppress(yaml.YAMLError):  # what is malformed is left to the parser to name
-        for event in yaml.parse(text, Loader=_LOADER):
+        for event in yaml.parse(text, Loader=YAML_LOADER):
             line = f"line {event.start_mark.line + 1}:"
             if isinstance(event, yaml.AliasEvent):
                 if event.anchor in (anchor for anchor, _ in is_open):
@@ -316,7 +316,7 @@ def _key_lines(text: str) -> Iterator[tuple[str, int]]:
             yield from lines_of(value, path)
 
     with suppress(yaml.YAMLError):
-        yield from lines_of(yaml.compose(text, Loader=_LOADER))
+        yield from lines_of(yaml.compose(text, Loader=YAML_LOADER))
 
 
 def _argument(override: str) -> tuple[str, DictConfig]:

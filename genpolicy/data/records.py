@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import yaml  # type: ignore[import-untyped]
 
 import genpolicy
-from genpolicy.config import CHARACTERS_PER_NODE, check_yaml
+from genpolicy.config import CHARACTERS_PER_NODE, YAML_LOADER, check_yaml
 from genpolicy.errors import DatasetError
 from genpolicy.files import read_at_most, sha256_of
 from genpolicy.game import Game
@@ -165,7 +165,7 @@ class DatasetInfo:
         try:
             text = read_at_most(path, MAX_INFO_NODES * CHARACTERS_PER_NODE).decode()
             check_yaml(text, MAX_INFO_NODES, max_text=len(text))
-            data = yaml.safe_load(text)
+            data = yaml.load(text, Loader=YAML_LOADER)
         except (FileNotFoundError, NotADirectoryError):
             if folder.is_file():
                 raise DatasetError(f"{folder}: is a file; give the folder of a data set, with {INFO_FILE}") from None
