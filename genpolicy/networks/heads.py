@@ -1,5 +1,8 @@
 """Heads: from features to the logits of all tokens, or to the negative log-likelihood of a few.
 
+Their products are torch's own, not those of ``networks.cpu``: in training their number of rows changes each time, and
+oneDNN compiles and keeps a kernel of half a megabyte for every shape.
+
 Axes: B batch, N tokens, W width, K symbols of the vocabulary, n chosen tokens, G symbols of a group.
 """
 
@@ -15,7 +18,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from genpolicy.diffusion.logits import NEGATIVE_INFINITY, LogitGroup, TypedLogits
-from genpolicy.networks.cpu import linear
 from genpolicy.networks.embedding import index_buffer
 from genpolicy.networks.moves import MoveHead
 from genpolicy.sequence import Layout
@@ -74,14 +76,14 @@ class UnifiedHead(nn.Module):
 
     def forward(self, hidden: Tensor, inputs: Tensor | None = None) -> TypedLogits:
         """One group from features [B, n, W]; ``inputs`` are not read."""
-        logits, n = _full_precision(linear(hidden, *self.table.select(None))), hidden.shape[1]
+        logits, n = _full_precision(F.linear(hidden, *self.table.select(None))), hidden.shape[1]
         return TypedLogits((LogitGroup(self.positions[:n], self.symbols, logits),), n, self.num_symbols)
 
     def nll(self, hidden: Tensor, targets: Tensor, where: Tensor, inputs: Tensor | None = None) -> Tensor:
         """-log p(targets [B, N]) at the tokens of ``where`` [B, N], flat, row-major; ``inputs`` are not read."""
         flat = where.reshape(-1).nonzero()[:, 0]
         chosen = hidden.reshape(-1, hidden.shape[-1]).index_select(0, flat)
-        return _nll(linear(chosen, *self.table.select(None)), targets.reshape(-1).index_select(0, flat))
+        return _nll(F.linear(chosen, *self.table.select(None)), targets.reshape(-1).index_select(0, flat))
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,7 @@ class _GroupHead(nn.Module):
 
     def linear(self, chosen: Tensor, table: OutputTable) -> Tensor:
         """Logits [..., G] of features [..., W]."""
-        return linear(chosen, *table.select(self.rows))
+        return F.linear(chosen, *table.select(self.rows))
 
     def nll(self, logits: Tensor, tokens: Tensor, targets: Tensor) -> Tensor:
         """[n] from logits [n, G] of tokens [n] (places in the sequence) and target ids [n]."""

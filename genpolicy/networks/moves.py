@@ -34,7 +34,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from genpolicy.errors import ConfigError
-from genpolicy.networks.cpu import Linear
 from genpolicy.networks.embedding import index_buffer
 from genpolicy.sequence import KINDS, Layout
 
@@ -69,9 +68,9 @@ class _KindHead(nn.Module):
         self.rank = rank
         self.register_buffer("sources", index_buffer(sources), persistent=False)
         self.register_buffer("targets", index_buffer(targets), persistent=False)
-        self.query = Linear(width, rank)
-        self.key = Linear(width, rank)
-        self.of_action = Linear(width, 2 * rank, bias=False)
+        self.query = nn.Linear(width, rank)
+        self.key = nn.Linear(width, rank)
+        self.of_action = nn.Linear(width, 2 * rank, bias=False)
 
     def forward(self, places: Tensor, action: Tensor) -> Tensor:
         """[n, S * T] from place features [n, L + 1, W] and action features [n, W]."""
@@ -212,7 +211,7 @@ class MoveHead(nn.Module):
         ):
             self.register_buffer(name, index_buffer(table), persistent=False)
         self.bias = nn.Parameter(torch.zeros(len(moves)))
-        self.pad = Linear(width, 1) if with_pad else None
+        self.pad = nn.Linear(width, 1) if with_pad else None
         self.terms = SymbolTerms(layout, source, target) if symbols else None
 
     def forward(self, hidden: Tensor, rows: Tensor, tokens: Tensor, inputs: Tensor | None = None) -> Tensor:

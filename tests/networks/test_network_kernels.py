@@ -9,10 +9,13 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+import genpolicy
+from genpolicy.networks import DenoisingTransformer, NetworkConfig
 from genpolicy.networks.cpu import Linear, attend, linear
 from genpolicy.networks.cpu.dropout import dropout, keep_probability
 from genpolicy.networks.cpu.threads import in_parallel
 from genpolicy.networks.transformer import Rotary
+from genpolicy.sequence import Layout
 
 
 @pytest.fixture(params=[1, 2], ids=["one thread", "two threads"])
@@ -242,6 +245,32 @@ def test_linear_and_its_gradients_equal_torchs(library: str, n: int, inner: int,
         strict=True,
     ):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)  # float32 sums in another order
+
+
+@pytest.mark.parametrize("options", [{"head": "typed", "move_rank": 8}, {"head": "unified"}])
+def test_onednn_gets_the_same_shapes_in_every_update(options: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    # It keeps a compiled kernel for each shape, up to 1,024 of them: half a gigabyte after some hundred updates.
+    module = sys.modules["genpolicy.networks.cpu.linear"]
+    shapes: set[tuple[torch.Size, torch.Size]] = set()
+
+    def noted(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        shapes.add((x.shape, weight.shape))
+        return F.linear(x, weight, bias)
+
+    monkeypatch.setattr(module, "_is_wider", True)
+    monkeypatch.setattr(module, "_product", noted)
+    layout = Layout(genpolicy.load_game("connect:rows=3,cols=3,k=3,gravity=false"), "s-asa", 2)
+    network = DenoisingTransformer(layout, NetworkConfig(geometry="board", num_layers=1, width=16, **options))
+    tokens = torch.multinomial(torch.from_numpy(layout.admitted).double(), 8, replacement=True, generator=generator())
+    numbers = []
+    for num_masked in range(1, 6):
+        where = torch.zeros(8, layout.length, dtype=torch.bool)
+        where[:num_masked, -num_masked:] = True
+        noised = torch.where(where, layout.mask, tokens.t())
+        network.token_nll(noised, torch.ones(8), tokens.t(), where).sum().backward()
+        numbers.append(len(shapes))
+    assert numbers[0] > 3
+    assert numbers == numbers[:1] * 5
 
 
 def test_linear_takes_float64_and_strided_input(library: str) -> None:
