@@ -223,6 +223,7 @@ def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         pytest.skip("this torch has no oneDNN")
     monkeypatch.setattr(module, "_is_wider", request.param != "MKL")
     monkeypatch.setattr(module, "_is_halved", request.param == "oneDNN in halves")
+    monkeypatch.setattr(module, "_MANY_ROWS", 1)
     return request.param
 
 
@@ -258,6 +259,7 @@ def test_onednn_gets_the_same_shapes_in_every_update(options: dict, monkeypatch:
         return F.linear(x, weight, bias)
 
     monkeypatch.setattr(module, "_is_wider", True)
+    monkeypatch.setattr(module, "_is_halved", False)
     monkeypatch.setattr(module, "_product", noted)
     layout = Layout(genpolicy.load_game("connect:rows=3,cols=3,k=3,gravity=false"), "s-asa", 2)
     network = DenoisingTransformer(layout, NetworkConfig(geometry="board", num_layers=1, width=16, **options))

@@ -2,9 +2,9 @@
 
 torch sends float32 products to MKL, which on CPUs that Intel did not make uses half the width of AVX-512. oneDNN, which
 torch ships for lower precisions, uses all of it: it is about twice as fast on an AMD EPYC whose units have that width,
-in the same float32 arithmetic. AMD's Zen 4 works in halves of it, so the two are close: there the gradient of a weight,
-for which oneDNN copies both of its arguments, is MKL's. Everywhere else, and under ``torch.compile`` or autocast, this
-is ``torch.nn.functional.linear``.
+in the same float32 arithmetic. AMD's Zen 4 works in halves of it, so the two are close: there few rows, as in one
+position's decision, are MKL's, and so is the gradient of a weight, for which oneDNN copies both of its arguments.
+Everywhere else, and under ``torch.compile`` or autocast, this is ``torch.nn.functional.linear``.
 
 The choice follows from the processor alone and is not measured, so that a resumed run computes the same bits.
 """
@@ -21,6 +21,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 _CPUINFO = Path("/proc/cpuinfo")
+_MANY_ROWS = 1000
+"""From here on oneDNN is never slower on Zen 4."""
 
 
 def _processor() -> str:
@@ -82,6 +84,7 @@ class _OneDnnLinear(torch.autograd.Function):
 def _takes_onednn(x: Tensor, weight: Tensor) -> bool:
     return (
         _is_wider
+        and (not _is_halved or x.numel() >= _MANY_ROWS * x.shape[-1])
         and x.device.type == "cpu"
         and not torch.compiler.is_compiling()
         and x.dtype == weight.dtype == torch.float32
