@@ -1,10 +1,15 @@
 """For all tests."""
 
 import gc
+import random
 import signal
+import sys
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Any
 
+import numpy as np
 import pytest
 
 from tests import warm
@@ -43,6 +48,26 @@ def pytest_collection() -> Iterator[None]:
         gc.collect()
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> None:
+    """A fixture draws the same numbers whichever test asks for it first."""
+    _seed(f"{fixturedef.baseid}::{fixturedef.argname}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """A test draws the same numbers (weights, above all) whatever ran before it in its worker."""
+    _seed(item.nodeid)
+
+
+def _seed(name: str) -> None:
+    seed = zlib.crc32(name.encode())
+    random.seed(seed)
+    np.random.seed(seed)
+    if "torch" in sys.modules:
+        sys.modules["torch"].random.default_generator.manual_seed(seed)
 
 
 @pytest.fixture
