@@ -39,8 +39,6 @@ class ComparatorConfig:
     """Whether positions are also read with the colours exchanged, and the answer is that of both."""
     network: NetworkConfig = field(default_factory=lambda: NetworkConfig(geometry="board", num_layers=4, width=128))
     """The ``trunk``."""
-    augment: bool = False
-    """Train on the positions' symmetric images, too."""
     drop: list[str] = field(default_factory=list)
     """Tokens left out of the bits: those with a symbol that begins like one of these (``ep:``)."""
     pairs: str = "score"

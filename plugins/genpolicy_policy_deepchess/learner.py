@@ -69,7 +69,7 @@ class ComparatorLearner(Learner):
         Raises:
             DatasetError: it has no two that differ as configured.
         """
-        positions = Positions.read(records, split, self.game, self.config, augment=self.config.augment)
+        positions = Positions.read(records, split, self.game, self.config)
         return Pairs(positions, 0.0 if self.config.stage == "autoencoder" else self.config.gap, seed)
 
     def loss(self, batch: PairBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
@@ -105,11 +105,12 @@ class ComparatorLearner(Learner):
         pairs = Pairs(Positions.read(records, split, self.game, self.config), self.config.gap, MEASURE_SEED)
         first, second = pairs.pairs(np.linspace(0, len(pairs) - 1, min(num, len(pairs))).astype(np.int64), 0)
         codes = self.codes_of(pairs.positions.tokens)
+        better = pairs.positions.value[first] > pairs.positions.value[second]
         answer = self.network.compare(codes[first], codes[second]).cpu().numpy()
         triples = np.random.default_rng(MEASURE_SEED).integers(len(codes), size=(3, min(num, 1000)))
         around = torch.stack([self.network.compare(codes[triples[i]], codes[triples[i - 1]]) for i in range(3)])
         cyclic = (around > 0).all(0) | (around < 0).all(0)
-        ordered = float(((answer > 0) == (pairs.positions.value[first] > pairs.positions.value[second])).mean())
+        ordered = float(((answer > 0) == better).mean())
         return {"pairs_ordered": ordered, "intransitive_per_1000": 1000 * float(cyclic.float().mean())}
 
     @torch.no_grad()
@@ -132,7 +133,9 @@ class ComparatorLearner(Learner):
         try:
             self.network.encoder.load_state_dict(source.network.encoder.state_dict())
         except RuntimeError as error:
-            raise CheckpointError(f"give both stages one learner.encoder, widths and drop: {error}") from error
+            raise CheckpointError(
+                f"give both stages the same learner.encoder, learner.widths and learner.drop: {error}"
+            ) from error
 
     def policy(self) -> Policy:
         """A policy that plays with these weights (shared, not copied)."""

@@ -86,15 +86,16 @@ class ComparatorNetwork(nn.Module):
         super().__init__()
         self.config = config
         self.encoder = BitsEncoder(game, config) if config.encoder == "mlp" else TrunkEncoder(game, config)
-        widths = [2 * config.widths[-1], *config.head]
-        layers = [m for a, b in pairwise(widths) for m in (nn.Linear(a, b), nn.ReLU(), nn.Dropout(config.dropout))]
-        self.head = nn.Sequential(*layers, nn.Linear(widths[-1], 1))
+        layers: list[nn.Module] = []
+        for a, b in pairwise([2 * config.widths[-1], *config.head]):
+            layers += [nn.Linear(a, b), nn.ReLU(), nn.Dropout(config.dropout)]
+        self.head = nn.Sequential(*layers, nn.Linear([2 * config.widths[-1], *config.head][-1], 1))
 
     def codes(self, positions: Tensor) -> Tensor:
         """[B, V, C] codes of positions [B, 2, L] as player 0 and, with ``mirror``, as player 1 sees them."""
         views = positions if self.config.mirror else positions[:, :1]
         codes: Tensor = self.encoder(rearrange(views, "b v l -> (b v) l"))
-        return codes.view(-1, views.shape[1], codes.shape[-1])
+        return rearrange(codes, "(b v) c -> b v c", v=views.shape[1])
 
     def compare(self, first: Tensor, second: Tensor) -> Tensor:
         """[B] log-odds that the first is better for player 0, of codes [B, V, C]."""

@@ -51,15 +51,13 @@ class Positions:
     games: NDArray[np.str_]
 
     @staticmethod
-    def read(
-        records: Dataset, split: str, game: Game[Any], config: ComparatorConfig, *, augment: bool = False
-    ) -> Positions:
-        """The positions of a split that can be used, each before its symmetric images.
+    def read(records: Dataset, split: str, game: Game[Any], config: ComparatorConfig) -> Positions:
+        """The positions of a split that can be used, in the order of the records.
 
         Raises:
             DatasetError: there are none, or all are worth the same.
         """
-        found = list(_usable(records, split, game, config, augment))
+        found = list(_usable(records, split, game, config))
         states, values, games = zip(*found, strict=True) if found else ((), (), ())
         if len(found) < 2 or (config.stage == "compare" and np.ptp(values) < config.gap):
             what = {"result": "results: import decisive games", "score": "scores: label it"}[config.pairs]
@@ -71,8 +69,10 @@ class Positions:
         return Positions(np.stack(views, axis=1), np.array(values), np.array(games))
 
 
-def _usable(records: Dataset, split: str, game: Game[Any], config: ComparatorConfig, augment: bool) -> Iterator[Any]:
-    """Each position's state, value for player 0 and game, as a tuple."""
+def _usable(
+    records: Dataset, split: str, game: Game[Any], config: ComparatorConfig
+) -> Iterator[tuple[Any, float, str]]:
+    """Each position's state, value for player 0 and game."""
     names = ["game_id", "ply", "state", "result", "scores"]
     chosen = None if config.split_by == "position" else split
     for row in (row for batch in records.batches(names, chosen) for row in batch.to_pylist()):
@@ -88,8 +88,7 @@ def _usable(records: Dataset, split: str, game: Game[Any], config: ComparatorCon
             value = float(label)
         elif config.stage == "compare":
             value = score_to_value(str(label), records.centipawn_scale) * (1 - 2 * game.player(state))
-        for image in [state, *(symmetry.state(state) for symmetry in game.symmetries * augment)]:
-            yield image, value if game.player(image) == game.player(state) else -value, row["game_id"] or row["state"]
+        yield state, value, row["game_id"] or row["state"]
 
 
 def _split_of(state: str) -> str:

@@ -161,27 +161,6 @@ def test_scores_are_those_of_the_player_to_move_and_values_player_0s(tmp_path: P
     assert positions.value.tolist() == [0.5, -0.25, 1.0]
 
 
-def test_symmetric_images_are_worth_the_same_to_the_same_player(tmp_path: Path) -> None:
-    data = games(tmp_path / "data", [1.0, -1.0, 1.0])
-    game, config = genpolicy.load_game(CONNECT), replace(SMALL, pairs="result", min_ply=0)
-    plain, both = (Positions.read(data, "train", game, config, augment=augment) for augment in (False, True))
-    assert len(both.value) == len(plain.value) * (1 + len(game.symmetries)) > len(plain.value)
-    for at, (tokens, value) in enumerate(zip(plain.tokens, plain.value, strict=True)):
-        state = game.tokens.decode(tokens[0], 0)
-        copies = [state, *(symmetry.state(state) for symmetry in game.symmetries)]
-        rows = slice(at * len(copies), (at + 1) * len(copies))
-        assert np.array_equal(both.tokens[rows, 1], game.tokens.encode(copies, [1] * len(copies)))
-        assert (both.value[rows] == value).all()
-    chess = genpolicy.load_game("chess")
-    fen = "4k3/8/8/8/8/8/4P3/4K3 w - - 0 20"
-    won_and_lost = write_dataset(
-        tmp_path / "chess", "chess", [Record(fen, "1", 20, "e2e4", result=r, split="train") for r in (1, -1)]
-    )
-    read = Positions.read(won_and_lost, "train", chess, replace(config, pairs="result"), augment=True)
-    assert sorted(read.value.tolist()) == [-1, -1, 1, 1]
-    assert read.value[0] == -read.value[1], "with the colours exchanged the other side has won"
-
-
 def test_pairs_of_results_are_a_won_and_a_lost_game() -> None:
     pairs = Pairs(positions([1, 1, -1, 1]), 2.0, seed=0)
     first, second = pairs.pairs(np.arange(len(pairs)), 5)
