@@ -78,7 +78,7 @@ def _usable(
     for row in (row for batch in records.batches(names, chosen) for row in batch.to_pylist()):
         if (row["ply"] or 0) < config.min_ply or (chosen is None and _split_of(row["state"]) != split):
             continue
-        label = row["result"] if config.pairs == "result" else (row["scores"] or [None])[0]
+        label: Any = row["result"] if config.pairs == "result" else (row["scores"] or [None])[0]
         if config.stage == "compare" and not label:
             continue  # a draw, or not labelled
         state, value = game.parse(row["state"]), 0.0
