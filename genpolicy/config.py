@@ -25,8 +25,9 @@ from genpolicy.files import read_at_most
 from genpolicy.shipped import config_file
 
 ConfigT = TypeVar("ConfigT")
-# OmegaConf reads with the parser in C where there is one, which takes some texts that the one in Python refuses.
 YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The safe parser in C where there is one, as OmegaConf reads: it takes some texts that the one in Python refuses, and
+refuses lists that are nested too deeply at once."""
 
 
 def compose(schema: type[ConfigT], files: Sequence[str | Path] = (), overrides: Sequence[str] = ()) -> ConfigT:

@@ -1,7 +1,7 @@
 """Heads: from features to the logits of all tokens, or to the negative log-likelihood of a few.
 
 Their products are torch's own, not those of ``networks.cpu``: in training their number of rows changes each time, and
-oneDNN compiles and keeps a kernel of half a megabyte for every shape.
+oneDNN would compile and keep a kernel for every shape.
 
 Axes: B batch, N tokens, W width, K symbols of the vocabulary, n chosen tokens, G symbols of a group.
 """

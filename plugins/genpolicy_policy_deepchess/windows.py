@@ -84,10 +84,9 @@ def _usable(
         state, value = game.parse(row["state"]), 0.0
         if config.quiet and game.hints is not None and not game.hints.is_quiet(state):
             continue
-        if config.stage == "compare" and config.pairs == "result":
-            value = float(label)
-        elif config.stage == "compare":
-            value = score_to_value(str(label), records.centipawn_scale) * (1 - 2 * game.player(state))
+        if config.stage == "compare":
+            is_score, sign = config.pairs == "score", 1 - 2 * game.player(state)
+            value = sign * score_to_value(label, records.centipawn_scale) if is_score else float(label)
         yield state, value, row["game_id"] or row["state"]
 
 

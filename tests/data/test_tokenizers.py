@@ -99,6 +99,7 @@ def test_codes_train_save_and_play_without_texts_of_what_is_imagined(game: Game[
     assert torch.isfinite(loss)
     policy = learner.policy()
     decision = policy.decide([game.parse()])[0]
+    # No text, unless the untrained network happens to imagine the codes of the true position.
     assert decision.states in ((None,), (game.format(game.play(game.parse(), max(0, decision.line[0]))),))
     folder = policy.save_pretrained(tmp_path / "policy")
     assert learner.fingerprint in (folder / "config.yaml").read_text()

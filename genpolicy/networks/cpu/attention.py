@@ -52,7 +52,7 @@ def attend(qkv: Tensor, bias: Tensor | None, dropout: float, first: int = 0) -> 
 
 
 class _CachedAttention(torch.autograd.Function):
-    """Attention on a CPU, some rows of the batch at a time, so that their scores stay in the cache.
+    """Attention on a CPU, some rows of the batch or heads of a row at a time, so that their scores stay in the cache.
 
     torch's fast CPU kernel has neither dropout nor the gradient of a bias, and its slow one writes [B, H, N, N] scores
     to memory several times. Here nothing of that size is kept except, with dropout, a byte for each choice, and the
@@ -171,7 +171,7 @@ def _pieces(rows: range, num_heads: int, scores: int) -> Iterator[_Piece]:
 
 
 def _scratch(num: int, like: Tensor, rows: range, num_heads: int, scores: int) -> list[Tensor]:
-    """Memory for the scores of the largest piece, which serves all: to take it anew each time costs half a product."""
+    """Memory for the scores of the largest piece, which serves all: the system would have to map it anew each time."""
     return [like.new_empty(math.prod(_size(len(rows), num_heads, scores)), scores) for _ in range(num)]
 
 

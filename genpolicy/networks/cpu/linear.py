@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 _CPUINFO = Path("/proc/cpuinfo")
 _MANY_ROWS = 1000
-"""From here on oneDNN is never slower on Zen 4."""
+"""Rows from which on oneDNN is used on Zen 4: with those of one position it is slower (``benchmarks/kernels.py``)."""
 
 
 def _processor() -> str:
