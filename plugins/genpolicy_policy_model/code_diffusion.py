@@ -44,8 +44,17 @@ from genpolicy_policy_model.quantise import perplexity
 from genpolicy_policy_model.vq import VQLearner, warn_of_collapse
 from genpolicy_policy_model.vq_autoencoder import TransitionAutoencoder
 from genpolicy_policy_model.vq_config import VQConfig
+from genpolicy_policy_model.vq_squares import make_autoencoder
 
-SHAPE = ("num_books", "num_codes", "code_width", "token_width", "autoencoder_width", "autoencoder_layers")
+SHAPE = (
+    "num_books",
+    "num_codes",
+    "code_width",
+    "autoencoder",
+    "token_width",
+    "autoencoder_width",
+    "autoencoder_layers",
+)
 
 
 @dataclass
@@ -64,6 +73,7 @@ class CodeDiffusionConfig(DiffusionConfig):
     num_books: int = 1
     num_codes: int = 16
     code_width: int = 16
+    autoencoder: str = "vector"
     token_width: int = 16
     autoencoder_width: int = 256
     autoencoder_layers: int = 2
@@ -73,9 +83,9 @@ class CodeDiffusionConfig(DiffusionConfig):
         for name, only in (("paradigm", "s-aka"), ("viewer", "mover")):
             if getattr(self, name) != only:
                 raise ConfigError(f"learner.{name} of code_diffusion is {only!r}, got {getattr(self, name)!r}")
-        self.autoencoder()
+        self.shape()
 
-    def autoencoder(self) -> VQConfig:
+    def shape(self) -> VQConfig:
         """The autoencoder's options; a ``ConfigError`` names one that it cannot have."""
         return VQConfig(**{name: getattr(self, name) for name in SHAPE})
 
@@ -140,7 +150,7 @@ class CodeDiffusionLearner(DiffusionLearner):
 
     def make_network(self, layout: Layout, num_input_symbols: int | None) -> CodedTransformer:
         """The weights, drawn anew."""
-        autoencoder = TransitionAutoencoder(Layout(self.game, "s-a", 1), self.config.autoencoder())
+        autoencoder = make_autoencoder(Layout(self.game, "s-a", 1), self.config.shape())
         return CodedTransformer(layout, self.config.network, num_input_symbols, autoencoder)
 
     def take_weights(self, source: Learner) -> None:
@@ -179,8 +189,7 @@ class CodeDiffusionLearner(DiffusionLearner):
     def flops_per_record(self) -> float | None:
         """As of every network over tokens, and the encoder's forward pass for each code."""
         autoencoder, network = self.network.autoencoder, super().flops_per_record() or 0.0
-        parts = (autoencoder.pair, autoencoder.encoder, autoencoder.to_code)
-        return network + 2.0 * sum(p.numel() for part in parts for p in part.parameters()) * len(self.between)
+        return network + autoencoder.flops_per_code() * len(self.between)
 
     def loss(self, batch: TokenBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
         """As of ``DiffusionLearner``, of ``coded`` windows."""

@@ -40,8 +40,9 @@ from genpolicy_policy_model.move_codes import MoveAutoencoder, OwnCodes, own_cod
 from genpolicy_policy_model.muzero import halved
 from genpolicy_policy_model.networks import ModelNetwork, VectorDynamics
 from genpolicy_policy_model.quantise import Codebooks, perplexity
-from genpolicy_policy_model.vq_autoencoder import Rebuilt, TransitionAutoencoder
+from genpolicy_policy_model.vq_autoencoder import Rebuilt
 from genpolicy_policy_model.vq_config import VQConfig
+from genpolicy_policy_model.vq_squares import make_autoencoder
 
 if TYPE_CHECKING:
     from genpolicy_policy_model.vq_policy import VQPolicy
@@ -77,7 +78,7 @@ class VQNetwork(ModelNetwork):
         self.answered = AnswerDynamics(*self.shape, width, config.dynamics_layers)
         self.code = Readout(1, width, config.readout, num_out=config.num_books * config.num_codes)
         self.worth = CategoricalHead(1, width, config.readout, self.value.support.tolist())
-        self.autoencoder = TransitionAutoencoder(layout, config)
+        self.autoencoder = make_autoencoder(layout, config)
         both = config.side == "both"
         self.chance = EndHead(1, width, config.readout) if both else None
         """After a move, the log-odds that chance comes next; None where a code follows every move."""

@@ -38,12 +38,14 @@ class VQConfig(MuZeroConfig):
     """A code that fewer transitions of a batch choose, on average, begins anew at one of the batch; above 0."""
     commitment: float = 0.25
     """Weight beta of the squared distance between a transition and its code."""
+    autoencoder: str = "vector"
+    """How it reads a position: ``vector``, all tokens side by side; ``squares``, token by token, for larger boards."""
     token_width: int = 16
-    """Features of each token that the autoencoder reads."""
+    """Features of each token that a ``vector`` reads."""
     autoencoder_width: int = 256
-    """Width of its layers."""
+    """Width of its layers, or of each token; of ``squares`` a multiple of 16."""
     autoencoder_layers: int = 2
-    """Layers of its encoder, and of its decoder."""
+    """Layers of its encoder, and of its decoder; blocks of attention of the decoder of ``squares``."""
     settle: float = 0.4
     """Part of the run, in [0, 1], after which the autoencoder is not trained any more, so that codes keep their
     meaning; 1 trains it to the end."""
@@ -62,7 +64,9 @@ class VQConfig(MuZeroConfig):
             raise ConfigError(
                 "learner.consistency is an option of muzero; the autoencoder ties codes to true positions"
             )
-        self.check_choices({"codebook": ("ema", "gradient"), "plan": ("hybrid", "pure")})
+        self.check_choices(
+            {"codebook": ("ema", "gradient"), "plan": ("hybrid", "pure"), "autoencoder": ("vector", "squares")}
+        )
         if self.plan == "pure" and (self.side == "both" or self.agent_codes < 2):
             raise ConfigError(
                 f"learner.plan=pure plans in codes of own moves: set learner.agent_codes to 2 at least, and side=own; "
@@ -75,6 +79,10 @@ class VQConfig(MuZeroConfig):
             )
         self.check_counts("span", "num_books", "num_codes", "code_width")
         self.check_counts("token_width", "autoencoder_width", "autoencoder_layers")
+        if self.autoencoder == "squares" and self.autoencoder_width % 16:
+            raise ConfigError(
+                f"learner.autoencoder_width of autoencoder=squares is a multiple of 16, got {self.autoencoder_width}"
+            )
         self.check_weights("commitment", "code_weight")
         if self.num_codes < 2:
             raise ConfigError("learner.num_codes must be at least 2: a single code says nothing; muzero with side=own")

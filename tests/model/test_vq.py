@@ -19,12 +19,14 @@ from genpolicy.data.records import Dataset
 from genpolicy.errors import CheckpointError, ConfigError
 from genpolicy.game import Game
 from genpolicy.networks.config import NetworkConfig
+from genpolicy.sequence import Layout
 from genpolicy.testing.policies import check_learner, check_policy
 from genpolicy.testing.search import check_search_model
 from genpolicy_policy_model.quantise import Codebooks, perplexity
 from genpolicy_policy_model.vq import VQLearner, every, transitions
 from genpolicy_policy_model.vq_config import VQConfig
 from genpolicy_policy_model.vq_policy import VQPolicy
+from genpolicy_policy_model.vq_squares import SquaresAutoencoder, make_autoencoder
 from tests.small_datasets import CONNECT, solved_connect
 
 GAME: Game[Any] = load_game(CONNECT)
@@ -278,6 +280,84 @@ def test_what_is_rebuilt_is_measured_over_all_moves_and_answers(solved: Dataset)
     measured = learner.measure(solved, "test", 5)
     assert measured["rebuilt"] == 0
     assert measured["codes"] == pytest.approx(1.0)
+
+
+# The autoencoder of larger boards.
+
+
+def squares_of(game: Game[Any], **changed: Any) -> SquaresAutoencoder:
+    shape = {"autoencoder": "squares", "autoencoder_width": 32, "num_books": 2, "code_width": 8, **changed}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        made = make_autoencoder(Layout(game, "s-a", 1), VQConfig(**shape))
+    assert isinstance(made, SquaresAutoencoder)
+    return made
+
+
+def transitions_of(game: Game[Any], num: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Own positions, moves and the own positions after an answer, of random games."""
+    draw, rows = np.random.default_rng(0), []
+    state = game.parse()
+    while len(rows) < num:
+        me, move = game.player(state), int(draw.choice(game.legal(state)))
+        moved = game.play(state, move)
+        after = game.play(moved, int(draw.choice(game.legal(moved)))) if game.outcome(moved) is None else moved
+        before, follows = game.tokens.encode([state, after], np.array([me, me])).astype(np.int64)
+        rows.append((before, int(game.moves.seen_by(np.array(move), me)), follows))
+        state = after if game.outcome(after) is None else game.parse()
+    states, moves, afters = (np.array(column) for column in zip(*rows, strict=True))
+    return torch.from_numpy(states), torch.from_numpy(moves), torch.from_numpy(afters)
+
+
+@pytest.mark.parametrize("spec", [CONNECT, "chess", "shogi"])
+def test_what_neither_changes_nor_is_moved_has_no_part_in_a_code(spec: str) -> None:
+    game = load_game(spec)
+    own, (states, moves, after) = squares_of(game), transitions_of(game, 40)
+    touched = states != after
+    for ends in (own.source[moves], own.target[moves]):
+        touched.scatter_(1, ends.clamp(max=own.length - 1)[:, None], True)
+    others = torch.randint(own.num_symbols, states.shape, generator=torch.Generator().manual_seed(0))
+    elsewhere = own.encode(states.where(touched, others), moves, after.where(touched, others))
+    assert torch.equal(own.encode(states, moves, after), elsewhere)
+    assert not torch.equal(own.codes(states, moves, after)[:-1], own.codes(states, moves, after)[1:])
+
+
+@pytest.mark.parametrize("spec", [CONNECT, pytest.param("chess", marks=pytest.mark.slow)])
+def test_an_autoencoder_of_squares_tells_answers_by_their_codes(spec: str) -> None:
+    """Trained on all answers to one move, it rebuilds each of its code, and another answer of the other's code."""
+    game = load_game(spec)
+    start, own = game.parse(), squares_of(game, num_codes=16, revive_below=0.1)
+    move = int(game.legal(start)[0])
+    moved = game.play(start, move)
+    ends = [game.play(moved, answer) for answer in game.legal(moved).tolist()]
+    after = torch.from_numpy(game.tokens.encode(ends, np.zeros(len(ends), np.int64)).astype(np.int64))
+    states = torch.from_numpy(game.tokens.encode([start], np.zeros(1, np.int64)).astype(np.int64)).expand(len(ends), -1)
+    moves = torch.full((len(ends),), move)
+    optimizer, generator = torch.optim.AdamW(own.parameters(), lr=3e-3), torch.Generator().manual_seed(0)
+    assert not bool(own(states, moves, after).whole.any())
+    for _ in range(300):
+        rebuilt = own(states, moves, after)
+        optimizer.zero_grad()
+        rebuilt.losses.mean().backward()
+        optimizer.step()
+        own.codebooks.update(rebuilt.vectors, rebuilt.codes, generator)
+    codes, admitted = own.codes(states, moves, after), torch.from_numpy(game.tokens.admitted)
+    for turn in (0, 1):
+        likeliest = own.likeliest(states, moves, codes.roll(turn, 0), admitted)
+        assert float((likeliest == after.roll(turn, 0)).all(-1).float().mean()) > 0.9
+
+
+def test_a_policy_with_an_autoencoder_of_squares_trains_and_searches(solved: Dataset, tmp_path: Path) -> None:
+    learner = learner_of(autoencoder="squares", autoencoder_width=16, autoencoder_layers=1)
+    loss, _ = learner.loss(batch_of(learner, solved), torch.Generator().manual_seed(0))
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert all(p.grad is not None for p in learner.network.autoencoder.parameters() if p.requires_grad)
+    folder = learner.policy().save_pretrained(tmp_path / "policy")
+    assert load_policy(f"mcts:{folder}?simulations=4").decide([GAME.parse()])[0].move in GAME.legal(GAME.parse())
+    with pytest.raises(ConfigError, match="autoencoder_width of autoencoder=squares is a multiple of 16, got 24"):
+        config(autoencoder="squares", autoencoder_width=24)
+    with pytest.raises(ConfigError, match=r"autoencoder must be one of vector, squares; got 'square'\. Did you mean"):
+        config(autoencoder="square")
 
 
 # The policy and its model.
