@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ FORMAT_VERSION = 1
 """Raised when a checkpoint written by this code could not be read by older code."""
 STATE_FILE = "state.json"
 _PREFIX, _UNFINISHED, _REPLACED = "step-", ".unfinished-", ".replaced-"
+_NAME = re.compile(r"step-[0-9]{1,18}")
 
 
 @dataclass
@@ -155,14 +157,14 @@ def prune(folder: Path, keep: int, best: int) -> None:
     """Delete all but the ``keep`` newest checkpoints and the one of update ``best``, and what a kill left behind."""
     for unwanted in _folders(folder)[keep:]:
         if _update_of(unwanted) != best:
-            shutil.rmtree(unwanted)
+            _remove(unwanted)
     remove_leftovers(folder)
 
 
 def remove_leftovers(folder: Path) -> None:
     """Delete what a kill left unfinished."""
     for leftover in [*folder.glob(f"{_UNFINISHED}*"), *folder.glob(f"{_REPLACED}*")]:
-        shutil.rmtree(leftover)
+        _remove(leftover)
 
 
 def forbid_differences(saved: Mapping[str, Any], current: Mapping[str, Any], where: Path | None) -> None:
@@ -195,13 +197,13 @@ def _differences(saved: Mapping[str, Any], current: Mapping[str, Any], prefix: s
 
 
 def _folders(folder: Path) -> list[Path]:
-    """Finished checkpoints, newest first."""
-    return sorted((p for p in folder.glob(f"{_PREFIX}*") if p.is_dir()), key=_update_of, reverse=True)
+    """Finished checkpoints, newest first; what else lies there, as a copy under a name of its own, is left alone."""
+    there = (p for p in folder.glob(f"{_PREFIX}*") if _NAME.fullmatch(p.name) and p.is_dir())
+    return sorted(there, key=_update_of, reverse=True)
 
 
 def _update_of(folder: Path) -> int:
-    number = folder.name.removeprefix(_PREFIX)
-    return int(number) if number.isdigit() else -1
+    return int(folder.name.removeprefix(_PREFIX))
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -217,7 +219,10 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _remove(folder: Path) -> None:
-    if folder.exists():
+    """Delete a folder, a file of its name, or a link, but not what a link leads to."""
+    if folder.is_symlink() or folder.is_file():
+        folder.unlink()
+    elif folder.exists():
         shutil.rmtree(folder)
 
 

@@ -111,9 +111,9 @@ class MetricsLog:
 
 
 def _whole_lines(path: Path) -> list[dict[str, Any]]:
-    """The lines up to the first that a kill has cut."""
+    """The lines up to the first that a kill has cut, or that is damaged."""
     lines = []
-    for text in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
+    for text in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []:
         try:
             line = json.loads(text)
         except ValueError:

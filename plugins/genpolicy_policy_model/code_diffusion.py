@@ -175,7 +175,9 @@ class CodeDiffusionLearner(DiffusionLearner):
                 f"those of {self.game.spec!r} (layout {ours}); train a vq policy on this game"
             )
         theirs = {name: getattr(source.config, name) for name in SHAPE}
-        differing = [f"learner.{name}={theirs[name]}" for name in SHAPE if theirs[name] != getattr(self.config, name)]
+        if self.config.autoencoder == theirs["autoencoder"] == "squares":
+            del theirs["token_width"]  # of vectors alone
+        differing = [f"learner.{name}={its}" for name, its in theirs.items() if its != getattr(self.config, name)]
         if differing:
             raise CheckpointError(f"its autoencoder has another shape: set {', '.join(differing)}")
         if source.config.span != 1:

@@ -147,7 +147,7 @@ class VQLearner(ModelLearner):
         self._settled = settled
 
     def loss(self, batch: EpisodeBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss of the model, and that of the autoencoder until it is settled. Metrics: their parts."""
+        """The loss of the model, and that of the autoencoder, in training until it is settled. Metrics: their parts."""
         batch = every(batch, self.config.span)
         coded, rebuilt = self._rebuilt(batch, learns=self.training and not self._settled, generator=generator)
         shape = (*batch.moves.shape, self.network.shape[0])
@@ -160,7 +160,7 @@ class VQLearner(ModelLearner):
         parts["rebuilt"] = rebuilt.losses.mean() if len(rebuilt.losses) else loss.new_zeros(())
         if own is not None:
             parts["moves"] = own.losses.mean() if len(own.losses) else loss.new_zeros(())
-        if not self._settled:
+        if not (self._settled and self.training):  # what is measured has the same parts throughout
             loss = loss + parts["rebuilt"] + parts.get("moves", 0.0)
         return loss, {name: part.detach() for name, part in parts.items()}
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from genpolicy.networks.cpu import Linear
+from genpolicy.networks.value_heads import finite
 from genpolicy.sequence import Layout
 from genpolicy_policy_model.networks import VectorDynamics
 from genpolicy_policy_model.quantise import Codebooks
@@ -76,7 +77,7 @@ class TransitionAutoencoder(nn.Module, ABC):
 
     def codes(self, states: Tensor, moves: Tensor, after: Tensor) -> Tensor:
         """[B, G] codes of transitions from states [B, L] by moves [B] to states [B, L]."""
-        return self.codebooks.nearest(self.encode(states, moves, after))
+        return self.codebooks.nearest(finite(self.encode(states, moves, after), "code"))
 
     def likeliest(self, states: Tensor, moves: Tensor, codes: Tensor, admitted: Tensor) -> Tensor:
         """[B, L] the likeliest next position after states [B, L], moves [B] and codes [B, G].
@@ -87,7 +88,7 @@ class TransitionAutoencoder(nn.Module, ABC):
             codes: What followed.
             admitted: [L, S] bool, the symbols that each token can hold.
         """
-        logits = self.decode(states, moves, self.codebooks.vectors_of(codes))
+        logits = finite(self.decode(states, moves, self.codebooks.vectors_of(codes)), "position")
         return logits.masked_fill(~admitted, -torch.inf).argmax(-1)
 
     def forward(self, states: Tensor, moves: Tensor, after: Tensor) -> Rebuilt:

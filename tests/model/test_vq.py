@@ -204,7 +204,12 @@ def test_a_settled_autoencoder_stays_as_it_is(solved: Dataset) -> None:
         assert any(p.grad is not None for p in own.parameters()) == moves
         assert any(not torch.equal(before[n], v) for n, v in own.state_dict().items()) == moves
     learner.eval()
-    learner.at(0.0)
+    measured = []
+    for progress in (1.0, 0.0):
+        learner.at(progress)
+        generator.manual_seed(0)
+        measured.append(learner.loss(batch, generator)[0].item())
+    assert measured[0] == measured[1]  # of the same parts, or no policy from before could be the best
     before = {name: value.clone() for name, value in own.state_dict().items()}
     learner.loss(batch, generator)
     assert all(torch.equal(before[n], v) for n, v in own.state_dict().items())  # what is measured teaches nothing
@@ -320,6 +325,19 @@ def test_what_neither_changes_nor_is_moved_has_no_part_in_a_code(spec: str) -> N
     elsewhere = own.encode(states.where(touched, others), moves, after.where(touched, others))
     assert torch.equal(own.encode(states, moves, after), elsewhere)
     assert not torch.equal(own.codes(states, moves, after)[:-1], own.codes(states, moves, after)[1:])
+
+
+@pytest.mark.parametrize("kind", ["vector", "squares"])
+def test_an_autoencoder_that_has_diverged_is_named(kind: str) -> None:
+    own, rows = learner_of(autoencoder=kind).network.autoencoder, transitions_of(GAME, 4)
+    with torch.no_grad():
+        own.codebooks.embeddings.fill_(1e38)
+        for parameter in own.parameters():
+            parameter.fill_(1e38)
+    with pytest.raises(ValueError, match="code head gives numbers that are not finite"):
+        own.codes(*rows)
+    with pytest.raises(ValueError, match="position head gives numbers that are not finite"):
+        own.likeliest(*rows[:2], torch.zeros(4, 1, dtype=torch.int64), torch.from_numpy(GAME.tokens.admitted))
 
 
 @pytest.mark.parametrize("spec", [CONNECT, pytest.param("chess", marks=pytest.mark.slow)])

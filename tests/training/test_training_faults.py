@@ -125,6 +125,25 @@ class TestKilled:
         assert measured == [2, 4]
         assert not [path.name for path in out.iterdir() if path.name.startswith((".unfinished", ".replaced"))]
 
+    def test_what_else_lies_among_checkpoints_is_left_alone_and_a_broken_log_begins_anew(
+        self, data: Dataset, tmp_path: Path
+    ) -> None:
+        out, options = tmp_path / "run", ("trainer.checkpoint_every=1", "trainer.keep=2")
+        train(configuration(data, out, *options, "trainer.max_steps=4"))
+        there = out / "checkpoints"
+        shutil.copytree(there / "step-00000004", there / "step-00000004-mine")
+        (there / "step-²").mkdir()
+        shutil.copytree(there / "step-00000004", tmp_path / "elsewhere")
+        (there / "step-00000003").rename(tmp_path / "three")
+        (there / "step-00000003").symlink_to(tmp_path / "three", target_is_directory=True)
+        (there / ".unfinished-step-00000006").write_text("a file")
+        (out / "metrics.jsonl").write_bytes(b'{"step": 1}\n{"step": 2, "x": "\xe2')
+        train(configuration(data, out, *options, "trainer.max_steps=7"), resume=True)
+        names = {path.name for path in there.iterdir()}
+        assert names == {"step-00000006", "step-00000007", "step-00000004-mine", "step-²"}
+        assert any((tmp_path / "three").iterdir())  # what a link leads to stays
+        assert metrics(out)[0] == {"step": 1}
+
 
 class TestDiverged:
     @pytest.mark.parametrize("lr", ["inf", "nan", "1e38", "1" + 400 * "0"])
