@@ -12,6 +12,7 @@ from typing import Any
 from genpolicy.errors import ConfigError
 
 PRECISIONS = ("auto", "float32", "bf16")
+MAX_BATCH = 1 << 20
 OPTIMISERS = ("adamw", "muon")
 SCHEDULES = ("cosine", "constant")
 MAX_RATE = 1e30
@@ -142,6 +143,10 @@ class TrainerConfig:
         for name in ("batch_size", "accumulate", "keep", "log_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"trainer.{name} must be at least 1, got {getattr(self, name)}")
+        if self.batch_size > MAX_BATCH:
+            raise ValueError(
+                f"trainer.batch_size must be at most {MAX_BATCH:,} records an update, got {self.batch_size:,}"
+            )
         for name in ("eval_every", "eval_records", "accuracy_records", "checkpoint_every", "prefetch", "seed"):
             if getattr(self, name) < 0:
                 raise ValueError(f"trainer.{name} must not be negative, got {getattr(self, name)}")

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from genpolicy.errors import ConfigError
 from genpolicy_policy_model.config import MuZeroConfig
 
+MAX_LAYERS = 1000
+
 
 @dataclass
 class VQConfig(MuZeroConfig):
@@ -79,6 +81,10 @@ class VQConfig(MuZeroConfig):
             )
         self.check_counts("span", "num_books", "num_codes", "code_width")
         self.check_counts("token_width", "autoencoder_width", "autoencoder_layers")
+        if self.autoencoder_layers > MAX_LAYERS:
+            raise ConfigError(
+                f"learner.autoencoder_layers must be at most {MAX_LAYERS:,}, got {self.autoencoder_layers:,}"
+            )
         if self.autoencoder == "squares" and self.autoencoder_width % 16:
             raise ConfigError(
                 f"learner.autoencoder_width of autoencoder=squares is a multiple of 16, got {self.autoencoder_width}"

@@ -376,6 +376,8 @@ def test_a_policy_with_an_autoencoder_of_squares_trains_and_searches(solved: Dat
         config(autoencoder="squares", autoencoder_width=24)
     with pytest.raises(ConfigError, match=r"autoencoder must be one of vector, squares; got 'square'\. Did you mean"):
         config(autoencoder="square")
+    with pytest.raises(ConfigError, match="autoencoder_layers must be at most 1,000, got 100,000"):
+        config(autoencoder_layers=100_000)
 
 
 # The policy and its model.

@@ -146,6 +146,10 @@ class TestKilled:
 
 
 class TestDiverged:
+    def test_a_batch_that_no_memory_holds_is_refused_at_once(self, data: Dataset, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match=r"trainer\.batch_size must be at most 1,048,576 records an update"):
+            configuration(data, tmp_path / "run", "trainer.batch_size=1000000000")
+
     @pytest.mark.parametrize("lr", ["inf", "nan", "1e38", "1" + 400 * "0"])
     def test_a_learning_rate_is_finite(self, data: Dataset, tmp_path: Path, lr: str) -> None:
         with pytest.raises(ValueError, match=r"optim\.lr"):
