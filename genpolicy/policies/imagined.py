@@ -66,9 +66,10 @@ class Roots:
         return self._policy(self._call(roots, None, self._ends[0]))
 
     def turned(self, boards: Tensor) -> Tensor:
-        """[R, L] boards as the other side sees them."""
+        """[R, L] boards as the other side sees them; PAD, which a young network may imagine on a square, stays."""
         places, symbols = self._places.to(boards.device), self._symbols.to(boards.device)
-        return symbols[boards[:, places]]
+        boards = boards[:, places]
+        return symbols[boards.clamp(max=len(symbols) - 1)].where(boards < len(symbols), boards)
 
     def _policy(self, logits: TypedLogits) -> Tensor:
         layout = self.layout

@@ -208,6 +208,17 @@ def test_the_board_after_a_move_is_a_board(monkeypatch: pytest.MonkeyPatch) -> N
         assert (Imagination(made).after(roots, torch.tensor([0, 1])) < made.layout.move_offset).all()
 
 
+def test_a_board_with_padding_is_turned_like_any_other() -> None:
+    """A young network imagines PAD on squares; the symbols of other tokens turn with the sides."""
+    replies = Replies(learner(train_pad=True))
+    pad, length = replies.layout.pad, replies.layout.state_length
+    boards = torch.zeros(2, length, dtype=torch.int64)
+    boards[1, 0] = pad
+    turned = replies.turned(boards)
+    assert int((turned == pad).sum()) == 1
+    assert torch.equal(replies.turned(turned), boards)
+
+
 @pytest.mark.parametrize("kind", ["absorbing", "multinomial"])
 def test_no_row_depends_on_the_others(kind: str) -> None:
     policy = DiffusionPolicy(learner(kind=kind), candidates=4, weight=8.0)
