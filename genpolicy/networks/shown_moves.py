@@ -33,6 +33,12 @@ from genpolicy.networks.embedding import index_buffer
 from genpolicy.sequence import Layout, Slot
 
 
+def tables_of_places(layout: Layout) -> NDArray[np.int64]:
+    """[L] the table of symbols of each place of a state: 0, which squares and hands share, or one of its own."""
+    is_shared = (layout.tokenizer.rows >= 0) | (layout.tokenizer.hands >= 0)
+    return np.where(is_shared, 0, np.cumsum(~is_shared))
+
+
 class ShownMoves(nn.Module):
     """Features of decided moves and of carried symbols, added to the tokens of states.
 
@@ -88,8 +94,7 @@ class ShownMoves(nn.Module):
         kinds[ids] = moves.kind
         for columns, of_move in ((slice(0, None, 2), moves.source), (slice(1, None, 2), moves.target)):
             ends[ids, columns] = np.where(of_move >= 0, of_move, self.length)[:, None]
-        # Squares and hands share one table of carried symbols; each other place has a table of its own.
-        is_shared = (layout.tokenizer.rows >= 0) | (layout.tokenizer.hands >= 0)
+        tables = tables_of_places(layout)
         for name, table in (
             ("state_tokens", np.stack([_tokens(slot) for slot in states])),
             ("action_tokens", np.array([slot.start for slot in actions], np.int64)),
@@ -100,7 +105,7 @@ class ShownMoves(nn.Module):
             ("kind_of", kinds),
             ("told", np.concatenate([_tokens(slot) - causal for slot in after]) if after else np.zeros(0, np.int64)),
             ("imagined", np.concatenate(imagined) if imagined else np.zeros(0, np.int64)),
-            ("carried_rows", np.where(is_shared, 0, np.cumsum(~is_shared)) * self.num_symbols),
+            ("carried_rows", tables * self.num_symbols),
         ):
             self.register_buffer(name, index_buffer(table), persistent=False)
         self._ends_of = [[slot.stop for slot in slots] for slots in (states, actions, after)]
@@ -110,7 +115,7 @@ class ShownMoves(nn.Module):
         self.kinds = nn.Parameter(torch.empty(moves.num_kinds, width))
         self.places_told = nn.Parameter(torch.empty(2 * (self.length + 1), width)) if after else None
         self.symbols_told = nn.Parameter(torch.empty(2 * (self.num_symbols + 1), width)) if after else None
-        num_tables = 1 + int((~is_shared).sum())
+        num_tables = 1 + int(tables.max())
         self.carry = nn.Parameter(torch.empty(num_tables * self.num_symbols, width)) if imagined else None
 
     @staticmethod

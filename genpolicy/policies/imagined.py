@@ -53,7 +53,9 @@ class Roots:
                 "imagined boards are judged from the side of the player to move: the game's tokenizer must have "
                 "'turned', and the policy learner.viewer=mover"
             )
-        self._places, self._symbols = (torch.as_tensor(table, dtype=torch.int64) for table in turned)
+        self._places = torch.as_tensor(turned[0], dtype=torch.int64)
+        self._symbols = torch.arange(self.layout.num_symbols)  # what is no symbol of a board, as PAD, has no side
+        self._symbols[: len(turned[1])] = torch.as_tensor(turned[1], dtype=torch.int64)
         self.mirrored = torch.from_numpy(self.layout.moves.mirrored.copy())
         """[M] each move as the other player sees it."""
         # Only a network that was trained on shorter sequences is asked with one.
@@ -66,10 +68,9 @@ class Roots:
         return self._policy(self._call(roots, None, self._ends[0]))
 
     def turned(self, boards: Tensor) -> Tensor:
-        """[R, L] boards as the other side sees them; PAD, which a young network may imagine on a square, stays."""
+        """[R, L] boards as the other side sees them."""
         places, symbols = self._places.to(boards.device), self._symbols.to(boards.device)
-        boards = boards[:, places]
-        return symbols[boards.clamp(max=len(symbols) - 1)].where(boards < len(symbols), boards)
+        return symbols[boards[:, places]]
 
     def _policy(self, logits: TypedLogits) -> Tensor:
         layout = self.layout

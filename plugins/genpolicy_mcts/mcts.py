@@ -123,6 +123,7 @@ class Mcts:
         kept: Sequence[Tree | None] | None = None,
         *,
         planned: int | None = None,
+        until: int | None = None,
         control: Control = FREE,
     ) -> list[SearchResult]:
         """Search every state.
@@ -134,6 +135,8 @@ class Mcts:
                 place; None begins a new one. ``simulations`` visits are added to it. Gumbel's search continues only
                 its own trees.
             planned: Simulations of the whole search of which this is a part, for Gumbel's; None for ``simulations``.
+            until: Simulations of a tree from which on this part of its search ends, with the batch under way, so that a
+                search in parts makes the batches of the whole; None for ``simulations``.
             control: Checked before every call of the model. Restricts the choices at the roots of new trees; a kept one
                 has its choices already.
 
@@ -159,7 +162,7 @@ class Mcts:
                 nodes = self.model.expand([embedding for embedding, _ in requests], [choice for _, choice in requests])
                 for row, (tree, path) in enumerate(waiting):
                     tree.receive(config, path, nodes, row)
-            running = [(tree, rule) for tree, rule in running if not self._is_over(tree)]
+            running = [(tree, rule) for tree, rule in running if not self._is_over(tree, until)]
         return [_result(tree, config, rule.choice(tree)) for tree, rule in zip(trees, rules, strict=True)]
 
     def _begin(self, tree: Tree, seed: int, planned: int) -> Rules:
@@ -188,9 +191,11 @@ class Mcts:
             for state, tree in zip(states, kept, strict=True)
         ]
 
-    def _is_over(self, tree: Tree) -> bool:
+    def _is_over(self, tree: Tree, until: int | None) -> bool:
         remaining = self.config.simulations - tree.simulations
-        return remaining <= 0 or (self.config.early_stop and tree.decided(remaining))
+        if remaining <= 0 or (until is not None and tree.simulations >= until):
+            return True
+        return self.config.early_stop and tree.decided(remaining)
 
 
 def _result(tree: Tree, config: MctsConfig, first: int) -> SearchResult:

@@ -54,16 +54,14 @@ class TreeThinker:
             while done < (target := self._target(limits)):
                 control.check()
                 part = min(self._part(limits, done), target - done)
-                # Noise is mixed in once, and whether the search may stop early depends on all of its simulations.
                 config = dataclasses.replace(
                     policy.config,
-                    simulations=done + part,
-                    early_stop=False,
-                    noise_fraction=policy.config.noise_fraction if done == 0 else 0.0,
+                    simulations=target,
+                    noise_fraction=policy.config.noise_fraction if done == 0 else 0.0,  # mixed in once
                 )
                 began, whole = time.perf_counter(), None
                 search, planned = Mcts(model, config), policy.config.simulations
-                (result,) = search.search([state], [seed], [tree], planned=planned, control=control)
+                (result,) = search.search([state], [seed], [tree], planned=planned, until=done + part, control=control)
                 whole = tree = result.tree
                 added = max(1, result.simulations - done)
                 done = result.simulations

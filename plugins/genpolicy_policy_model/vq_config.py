@@ -43,7 +43,7 @@ class VQConfig(MuZeroConfig):
     autoencoder: str = "vector"
     """How it reads a position: ``vector``, all tokens side by side; ``squares``, token by token, for larger boards."""
     token_width: int = 16
-    """Features of each token that a ``vector`` reads."""
+    """Features of each token that ``vector``, and the codes of own moves, read."""
     autoencoder_width: int = 256
     """Width of its layers, or of each token; of ``squares`` a multiple of 16."""
     autoencoder_layers: int = 2

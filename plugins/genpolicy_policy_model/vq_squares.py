@@ -22,6 +22,7 @@ from torch.nn import functional as F
 
 from genpolicy.networks.config import NetworkConfig
 from genpolicy.networks.embedding import index_buffer
+from genpolicy.networks.shown_moves import tables_of_places
 from genpolicy.networks.transformer import Block, draw_weights
 from genpolicy.sequence import Layout
 from genpolicy_policy_model.vq_autoencoder import TransitionAutoencoder, VectorAutoencoder
@@ -47,9 +48,7 @@ class SquaresAutoencoder(TransitionAutoencoder):
     def __init__(self, layout: Layout, config: VQConfig) -> None:
         super().__init__(layout, config)
         moves, width, code = layout.moves, config.autoencoder_width, config.num_books * config.code_width
-        # Squares and hands share one table of symbols; each other place (a counter, a right) has a table of its own.
-        is_shared = (layout.tokenizer.rows >= 0) | (layout.tokenizer.hands >= 0)
-        tables = np.where(is_shared, 0, np.cumsum(~is_shared))
+        tables = tables_of_places(layout)
         for name, table in (
             ("source", np.where(moves.source >= 0, moves.source, self.length)),  # one place more is none
             ("target", np.where(moves.target >= 0, moves.target, self.length)),

@@ -198,9 +198,10 @@ class Imagining(Policy):
         return cls(options["game"])
 
 
-def test_a_search_over_a_policy_expands_the_policys_own_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    # On a busy machine a thinker makes more and smaller parts, and the last batch of a part may not be full.
-    monkeypatch.setattr("genpolicy_mcts.thinking.PART_S", 60.0)
+@pytest.mark.parametrize("part", [1, 8, 30, 60])
+def test_a_search_over_a_policy_expands_the_policys_own_model(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A thinker measures how many simulations a part has; without a clock that changes no batch.
+    monkeypatch.setattr("genpolicy_mcts.thinking.TreeThinker._part", lambda *_: part)
     game = genpolicy.load_game("connect:rows=3,cols=3,k=3,gravity=false")
     registry.register("policies", "imagining")(Imagining)
     try:
