@@ -9,6 +9,7 @@ arguments, and files that cannot be written.
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import os
 import sys
@@ -325,13 +326,14 @@ def _lacks_memory(error: Exception) -> bool:
     """Whether too little memory is the reason; torch and the loader of libraries have no class of their own for it."""
     said = ("allocate memory", "out of memory", "bad_alloc", "could not create a primitive", "failed to map segment")
     by_words = isinstance(error, RuntimeError | ImportError) and any(words in str(error) for words in said)
-    return by_words or isinstance(error, MemoryError)
+    by_number = isinstance(error, OSError) and error.errno == errno.ENOMEM
+    return by_words or by_number or isinstance(error, MemoryError)
 
 
 def _message(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if _lacks_memory(error):
         first = str(error).partition("\n")[0] or type(error).__name__
         return f"too little memory ({first}); what was finished is safe"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error) or type(error).__name__

@@ -1,8 +1,8 @@
 """Everything that tries to break genpolicy, for as long as one likes: ``python -m tests.torture --minutes 60``.
 
 Malicious folders once, then in turn kills, torn writes, full and broken disks and power cuts at random operations of
-each command, and mutants of each text format, until the time is over. Ends with one table of trials and failures, and
-with status 1 if there was a failure.
+each command, mutants of each text format, engines that misbehave and clients that send half a request, until the time
+is over. Ends with one table of trials and failures, and with status 1 if there was a failure.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from tests.faults.nursery import Nursery
-from tests.faults.works import WORKS, Bench, Work
+from tests.faults.processes import KINDS, HalfRequests, HostileEngines
+from tests.faults.works import LOOP_WORK, WORKS, Bench, Work
 from tests.fuzz.mutation import Target, fuzz
 from tests.fuzz.targets import targets
 from tests.fuzz.test_malicious_folders import opened, wrong
@@ -78,6 +80,13 @@ def _fuzz(target: Target, seed: int, number: int, log: Log, until: float) -> Non
         log.add(kind, count, [f"{what}: {data[:300]!r}" for data, what in failures])
 
 
+def _visit(kind: HostileEngines | HalfRequests, seeds: Iterator[int], log: Log, until: float) -> None:
+    end = min(until, time.monotonic() + SLICE_S)
+    while time.monotonic() < end and log.wants(kind.name):
+        what = kind.trial(next(seeds))
+        log.add(kind.name, 1, [what] if what else [])
+
+
 def torture(minutes: float, seed: int, log: Log, scratch: Path) -> None:
     """Fill the log until the time is over, or nothing more is wanted."""
     until = time.monotonic() + 60 * minutes
@@ -87,18 +96,25 @@ def torture(minutes: float, seed: int, log: Log, scratch: Path) -> None:
         log.add(FOLDERS, len(results), [f"{one['name']}: {wrong(one)}" for one in results if wrong(one)])
     formats = [target for make in targets(scratch / "fuzz").values() for target in make()]
     (scratch / "faults").mkdir()
-    with Nursery() as nursery:
+    works = (*WORKS.values(), LOOP_WORK)
+    with Nursery() as nursery, ExitStack() as visitors:
         bench = Bench(scratch / "faults", nursery)
         turns: list[Callable[[int], None]] = []
-        for work in WORKS.values():
+        for make in KINDS:
+            if log.wants(make.name):
+                kind = make()
+                visitors.callback(kind.close)
+                seeds = itertools.count(1_000_000 * seed)
+                turns.append(lambda _, kind=kind, seeds=seeds: _visit(kind, seeds, log, until))  # type: ignore[misc]
+        for work in works:
             if not any(log.wants(f"{work.name}, {fault}") for fault in work.faults):
                 continue
             points = bench.points(work, seed)
             turns.append(lambda _, work=work, points=points: _disturb(bench, work, points, log, until))  # type: ignore[misc]
         for target in formats:
             turns.append(lambda number, target=target: _fuzz(target, seed, number, log, until))  # type: ignore[misc]
-        kinds = [f"{work.name}, {fault}" for work in WORKS.values() for fault in work.faults]
-        kinds += [f"mutants: {target.name}" for target in formats]
+        kinds = [f"{work.name}, {fault}" for work in works for fault in work.faults]
+        kinds += [*(f"mutants: {target.name}" for target in formats), *(kind.name for kind in KINDS)]
         for number in itertools.count():
             for turn in turns:
                 if time.monotonic() >= until or not any(map(log.wants, kinds)):

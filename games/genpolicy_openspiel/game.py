@@ -52,13 +52,15 @@ class OpenSpielGame(Game[State]):
         self._dice = self.rules.num_distinct_actions()
         self._first = max(start.current_player(), 0)  # of OpenSpiel's player 0 where dice decide who begins
         shape = _board_shape(self.rules.observation_tensor_shape())
-        seen = survey(self.rules, (shape[0], shape[1] * shape[2]))
-        self.alternates = seen.alternates
         try:
+            seen = survey(self.rules, (shape[0], shape[1] * shape[2]))
             read = reading(np.concatenate([seen.before, seen.after, seen.chance]), board=shape[1] > 1)
+        except UnicodeDecodeError as error:
+            raise ValueError(f"game {self.spec!r}: what OpenSpiel writes of it is not UTF-8: {error.reason}") from error
         except ValueError as error:
             fits = catalogue.SMALLER.get(game)
             raise ValueError(f"game {self.spec!r}: {error}" + f"; openspiel:{fits} fits" * bool(fits)) from error
+        self.alternates = seen.alternates
         shown = seen.before[: len(seen.texts)]
         board = face(seen.texts, shown, read.layers[0] if read.layers else (), shape[2])
         self.tokens = ObservationTokens(shape, read, board, self.has_chance)

@@ -61,6 +61,10 @@ def survey(game: pyspiel.Game, shape: tuple[int, int]) -> Survey:
     Args:
         game: The game.
         shape: C and N of its observation.
+
+    Raises:
+        ValueError: it is not played to an end, or writes what is not UTF-8; both happen with parameters that it takes
+            and should not.
     """
     draw, stride = random.Random(0), 1 + shape[0] * shape[1] // NUMBERS_PER_PLY
     before, after, actions, chance, texts = [], [], [], [], list[str]()
@@ -72,6 +76,8 @@ def survey(game: pyspiel.Game, shape: tuple[int, int]) -> Survey:
             if state.is_terminal():
                 break
             legal, player = state.legal_actions(), state.current_player()
+            if not legal:
+                raise ValueError(f"OpenSpiel knows neither a legal move nor a result after {ply} plies")
             share = draw.random() if number < NUM_GAMES else SHUFFLES[number - NUM_GAMES]
             action = legal[int(share * len(legal))]
             if state.is_chance_node():

@@ -30,6 +30,9 @@ MAX_INFO_NODES = 2_000_000  # values in dataset.yaml: those of a hundred thousan
 INFO_FILE = "dataset.yaml"
 SPLITS = ("train", "validation", "test")
 BATCH_ROWS = 8192
+PIECE_ROWS = 256
+MAX_PIECE_BYTES = 1 << 25
+"""Of so many rows, 128 KiB each: a small file can unpack to far more than there is memory."""
 
 SCHEMA = pa.schema(
     [
@@ -347,7 +350,7 @@ class Dataset:
         for path in (part.folder / shard["file"] for part in self.parts for shard in part.info.shards):
             try:
                 with pq.ParquetFile(path) as file:
-                    for batch in file.iter_batches(batch_size=batch_rows, columns=read):
+                    for batch in _batches(file, path, batch_rows, read):
                         if split is not None:
                             batch = batch.filter(pa.array([s == split for s in batch.column("split").to_pylist()]))
                         if batch.num_rows:
@@ -365,6 +368,23 @@ class Dataset:
         for batch in self.batches(split=split):
             for row in batch.to_pylist():
                 yield Record.from_row(row)
+
+
+def _batches(file: pq.ParquetFile, path: Path, rows: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """A shard's records in batches, read in small pieces."""
+    pieces: list[pa.RecordBatch] = []
+    for piece in file.iter_batches(batch_size=min(rows, PIECE_ROWS), columns=columns):
+        if piece.nbytes > MAX_PIECE_BYTES:
+            raise DatasetError(
+                f"{path}: {piece.num_rows} of its records take {piece.nbytes:,} bytes, at most {MAX_PIECE_BYTES:,} are "
+                "read; no command of genpolicy writes such records: do not use it"
+            )
+        pieces.append(piece)
+        if sum(each.num_rows for each in pieces) + PIECE_ROWS > rows:
+            yield from pa.Table.from_batches(pieces).combine_chunks().to_batches()
+            pieces = []
+    if pieces:
+        yield from pa.Table.from_batches(pieces).combine_chunks().to_batches()
 
 
 def _union(parts: Sequence[Dataset]) -> Dataset:
@@ -414,7 +434,9 @@ def check_shard(path: Path, shard: Mapping[str, Any], verify: bool) -> None:
     """
     way_out = f"restore it from a copy, or make the data set again (its command is in {INFO_FILE})"
     if not path.is_file():
-        raise DatasetError(f"{path}: shard is missing; {way_out}")
+        raise DatasetError(f"{path}: shard is missing, or not a file; {way_out}")
+    if path.is_symlink() and path.parent.resolve() not in path.resolve().parents:
+        raise DatasetError(f"{path}: is a link out of the folder, to {path.resolve()}; put the file itself there")
     if verify and sha256_of(path) != shard["sha256"]:
         raise DatasetError(f"{path}: damaged or truncated (its checksum is not the one in {INFO_FILE}); {way_out}")
     try:

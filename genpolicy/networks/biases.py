@@ -26,6 +26,7 @@ from torch.nn import functional as F
 
 from genpolicy import registry
 from genpolicy.errors import ConfigError, did_you_mean
+from genpolicy.networks.budget import take
 from genpolicy.networks.config import NetworkConfig
 from genpolicy.networks.cpu import attend
 from genpolicy.networks.embedding import index_buffer
@@ -87,12 +88,17 @@ class AttentionBias(nn.Module):
         return 0.0
 
 
+SCORES_PER_NUMBER = 8
+"""Scores of attention that count as one number where a network's size is limited: they outnumber small networks."""
+
+
 def make_bias(layout: Layout, config: NetworkConfig) -> AttentionBias:
     """The bias that ``config.bias`` names.
 
     Raises:
         ConfigError: no such bias or option (with the near one).
         RegistryError: the bias cannot be imported or made, is not an ``AttentionBias``, or ``static`` gives no bias.
+        MemoryError: attention over so many tokens is too much for the file that the network is read from.
     """
     name = config.bias
     if name == "auto":
@@ -111,6 +117,8 @@ def make_bias(layout: Layout, config: NetworkConfig) -> AttentionBias:
                 f"It takes: {', '.join(takes) or 'none'}"
             )
     full = (config.num_layers, config.num_heads, layout.length, layout.length)
+    of_each = 1 + -(-config.num_layers * config.num_heads // SCORES_PER_NUMBER)
+    take(layout.length**2 * of_each, f"attention of {config.num_layers:,} layers over {layout.length:,} tokens")
     with registry.making("biases", name, ConfigError), torch.enable_grad():  # a bias may cache what has no gradient
         bias = made(layout, config, **config.bias_options)
         static: object = bias.static()
@@ -171,10 +179,10 @@ class RelativeBias(AttentionBias):
         self.num_layers, self.num_tokens = config.num_layers, layout.length
         space, num_space = place_relations(layout)
         time, num_time = ply_relations(layout, differences=config.positions == "learned")
-        pairs, index = np.unique(np.stack([space.reshape(-1), time.reshape(-1)]), axis=1, return_inverse=True)
+        pairs, index = np.unique((space * num_time + time).reshape(-1), return_inverse=True)
         self.register_buffer("index", index_buffer(index.reshape(-1)), persistent=False)
-        self.register_buffer("space_of", index_buffer(pairs[0]), persistent=False)
-        self.register_buffer("time_of", index_buffer(pairs[1]), persistent=False)
+        self.register_buffer("space_of", index_buffer(pairs // num_time), persistent=False)
+        self.register_buffer("time_of", index_buffer(pairs % num_time), persistent=False)
         # Not written to before ``draw_weights``: a stranger's file may ask for more than there is.
         self.space = nn.Parameter(torch.empty(num_space, config.num_layers * config.num_heads))
         self.time = nn.Parameter(torch.empty(num_time, config.num_layers * config.num_heads))

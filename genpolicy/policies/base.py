@@ -309,11 +309,12 @@ def best_allowed(policy: Policy, state: Any, decision: Decision, control: Contro
     return Decision(best, value=worth[best], line=(best,), stats=decision.stats, names=decision.names)
 
 
-def load_policy(spec: str | Path, **options: Any) -> Policy:
+def load_policy(spec: str | Path, *, defaults: Mapping[str, Any] | None = None, **options: Any) -> Policy:
     """The policy of a folder or of a spelling ``kind[:argument][?key=value&...]``.
 
     Args:
         spec: A folder with a ``config.yaml``, the name of a shipped policy such as ``chess``, or a spelling.
+        defaults: Settings that a spelling's own win over, such as a program's ``--device``; others win over those.
         options: ``device`` ("cpu", "cuda", ...), ``seed``, ``game`` (a Game or its specification, for policies that
             have no folder), and the policy's own (``Policy.options``).
 
@@ -322,7 +323,8 @@ def load_policy(spec: str | Path, **options: Any) -> Policy:
         CheckpointError: a damaged folder, or one of newer code.
         ValueError: an option that the policy does not take, or a value that the option does not accept.
     """
-    read = policy_spec(spec, **options)
+    written = spelled_options(str(spec).partition("?")[2]) if defaults else {}
+    read = policy_spec(spec, **{key: each for key, each in (defaults or {}).items() if key not in written}, **options)
     own = {key: value for key, value in read.settings.items() if key not in GENERAL_OPTIONS}
     general = {key: value for key, value in read.settings.items() if key in GENERAL_OPTIONS}
     policy_class = registry.load("policies", read.kind)

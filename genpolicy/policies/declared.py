@@ -47,6 +47,9 @@ TEMPERATURE = Option(
 )
 
 
+MOST_FUTURES = 1024
+"""Futures of one decision, rows of one network call."""
+MOST_DEPTH = 64
 SEARCH = (
     Option(
         "candidates",
@@ -57,7 +60,7 @@ SEARCH = (
         help="moves whose imagined boards are judged; 0: no search",
         basic=True,
     ),
-    Option("depth", int, 1, low=1, usual_high=8, help="imagined boards of each candidate's line"),
+    Option("depth", int, 1, low=1, high=MOST_DEPTH, usual_high=8, help="imagined boards of each candidate's line"),
     Option("weight", float, 32.0, low=0, usual_high=1000, help="weight of a line's win probability against the policy"),
 )
 """Of a search in the imagination."""
@@ -93,6 +96,7 @@ def diffusion(spec: PolicySpec | None = None) -> tuple[Option, ...]:
             int,
             1,
             low=1,
+            high=MOST_FUTURES,
             usual_high=256,
             page_high=64,
             help="futures imagined; the move is the likeliest of their mean (sampler a0_last, temperature above 0)",

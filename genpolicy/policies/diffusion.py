@@ -256,6 +256,9 @@ class DiffusionPolicy(NetworkPolicy):
         for name, least in (("num_futures", 1), ("candidates", 0), ("depth", 1), ("weight", 0)):
             if not least <= getattr(self.sampling, name) < math.inf:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self.sampling, name)}")
+        for name, most in (("num_futures", declared.MOST_FUTURES), ("depth", declared.MOST_DEPTH)):
+            if getattr(self.sampling, name) > most:
+                raise ValueError(f"{name} must be at most {most:,}, got {getattr(self.sampling, name):,}")
         draws = self._sampler.decides_last and self._sampler.config.get("temperature")
         if self.sampling.num_futures > 1 and not draws:
             from genpolicy.diffusion.samplers import sampler_class

@@ -16,6 +16,7 @@ from torch.utils.hooks import RemovableHandle
 
 from genpolicy.errors import CheckpointError
 from genpolicy.files import read_at_most, sha256_of
+from genpolicy.networks.budget import budget, take
 
 MAX_HEADER_BYTES = 1 << 21  # the names and shapes of some 15,000 tensors
 
@@ -92,24 +93,22 @@ WEIGHTS_PER_TENSOR = 1 << 10  # what a tensor counts for besides its own: a modu
 
 @contextmanager
 def bounded_by(path: Path) -> Iterator[None]:
-    """Inside, modules that this thread makes have at most a weight for each byte of a file, and ``SPARE_WEIGHTS`` more.
+    """Inside, modules that this thread makes take at most a number for each byte of a file, and ``SPARE_WEIGHTS`` more.
 
     So a damaged configuration cannot fill the memory before its tensors are compared with the file's.
 
     Raises:
         CheckpointError: there would be more, or the modules cannot be made.
     """
-    left, thread = SPARE_WEIGHTS + (path.stat().st_size if path.is_file() else 0), threading.get_ident()
 
     def count(_: nn.Module, name: str, parameter: nn.Parameter) -> None:
-        nonlocal left
-        left -= parameter.numel() + WEIGHTS_PER_TENSOR if threading.get_ident() == thread else 0
-        if left < 0:  # torch has reserved this parameter's memory, but not written to it
-            raise MemoryError(f"its {name} has shape {list(parameter.shape)}")
+        # torch has reserved this parameter's memory, but not written to it
+        take(parameter.numel() + WEIGHTS_PER_TENSOR, f"its {name} has shape {list(parameter.shape)}")
 
     handle = register_module_parameter_registration_hook(count)
     try:
-        yield
+        with budget(SPARE_WEIGHTS + (path.stat().st_size if path.is_file() else 0)):
+            yield
     except (MemoryError, RuntimeError) as error:
         what = f"{path.parent}/config.yaml: describes a network that is larger than its weights, or cannot be made"
         raise CheckpointError(f"{what} ({error}); it is damaged, copy or train it again") from error

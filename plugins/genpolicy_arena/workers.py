@@ -20,7 +20,7 @@ from typing import Any
 from genpolicy.data.oracle import make_oracle
 from genpolicy.errors import EngineError
 from genpolicy.game import Game
-from genpolicy.policies.base import Policy, load_policy, spelled_options
+from genpolicy.policies.base import Policy, load_policy
 from genpolicy.registry import load_game
 from genpolicy_arena.adjudication import Adjudication
 from genpolicy_arena.match import GameResult, GameTask, Match, Warn
@@ -51,8 +51,7 @@ def open_policy(spec: str, game: Game[Any], device: str) -> Policy:
     Raises:
         ValueError: the policy plays another game, or an error of ``load_policy``.
     """
-    written = spelled_options(spec.partition("?")[2])
-    policy = load_policy(spec, game=game, device=written.get("device", device), seed=written.get("seed", 0))
+    policy = load_policy(spec, game=game, defaults={"device": device, "seed": 0})
     if policy.game.spec != game.spec:
         policy.close()
         raise ValueError(f"{spec}: this policy plays {policy.game.spec!r}, not {game.spec!r}")

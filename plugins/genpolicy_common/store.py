@@ -29,8 +29,8 @@ APPLICATION_ID = 0x67706F6C
 SYNC_S = 2.0
 BUSY_S = 30.0
 """How long a write waits for another process's write."""
-MAX_LOG_PAGES = 8192
-"""The write-ahead log is written back at so many pages (32 MiB) even within ``SYNC_S``."""
+MAX_LOG_PAGES = 1024
+"""The write-ahead log is written back at so many pages (4 MiB) even within ``SYNC_S``."""
 
 _TABLES = (
     "CREATE TABLE about (purpose TEXT NOT NULL, genpolicy TEXT NOT NULL)",
@@ -232,7 +232,12 @@ class Store:
                 text = f"cannot be written to ({error}); choose another folder"
                 raise PermissionError(errno.EACCES, text, str(self.path)) from error
             if code == sqlite3.SQLITE_IOERR:
-                raise OSError(errno.EIO, str(error), str(self.path)) from error
+                text = (
+                    f"{error} (a limit on the size of files, ulimit -f, is another reason); finished records are safe"
+                )
+                raise OSError(
+                    errno.EIO, f"{text}: see to the disk and run the same command again", str(self.path)
+                ) from error
             raise self._damaged(error) from error
 
     def _damaged(self, what: object) -> StoreError:

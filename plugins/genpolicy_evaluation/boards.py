@@ -129,7 +129,7 @@ def run(arguments: argparse.Namespace) -> int:
     specs = specs_of(arguments)
     settle_device(arguments, specs)
     for name, spec in zip(names_of(specs), specs, strict=True):
-        policy = load_policy(spec, game=game, device=arguments.device, seed=arguments.seed)
+        policy = load_policy(spec, game=game, defaults={"device": arguments.device, "seed": arguments.seed})
         say_device(arguments)
         rows += measure_boards(policy, positions, name=name, seed=arguments.seed)
         policy.close()

@@ -143,7 +143,7 @@ def _players(arguments: argparse.Namespace, game: Game[Any]) -> Iterator[list[tu
     with ExitStack() as opened:
         loaded = []
         for spec in specs:
-            loaded.append(load_policy(spec, game=game, device=arguments.device, seed=arguments.seed))
+            loaded.append(load_policy(spec, game=game, defaults={"device": arguments.device, "seed": arguments.seed}))
             opened.callback(loaded[-1].close)
         labels = [policy.label for policy in loaded]
         names = [label if labels.count(label) == 1 else spec for label, spec in zip(labels, specs, strict=True)]

@@ -109,7 +109,7 @@ def open_players(name: str, spec: str, game: Game[Any], arguments: argparse.Name
 
     written = spelled_options(spec.partition("?")[2])
     seed = int(written.get("seed", arguments.seed))  # what stands in the spelling is meant for this policy alone
-    policy = load_policy(spec, game=game, device=written.get("device", arguments.device), seed=seed)
+    policy = load_policy(spec, game=game, seed=seed, defaults={"device": arguments.device})
     try:
         if policy.game.spec != game.spec:
             raise ValueError(f"{spec}: this policy plays {policy.game.spec!r}, not {game.spec!r}")

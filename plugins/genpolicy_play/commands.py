@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     _check(arguments)
     spec = arguments.policy or policy_for(arguments.game)
     settle_device(arguments, [spec, arguments.opponent or spec])
-    options: dict[str, Any] = {"device": arguments.device, "seed": arguments.seed}
+    options: dict[str, Any] = {"defaults": {"device": arguments.device, "seed": arguments.seed}}
     if arguments.game:
         options["game"] = arguments.game
     policy = load_policy(spec, **options)

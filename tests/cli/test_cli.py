@@ -381,6 +381,7 @@ def test_a_policy_of_another_game_is_refused(data: Path, tmp_path: Path, capsys:
     "error",
     [
         MemoryError(),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
         RuntimeError("[enforce fail at alloc_cpu.cpp:118] . DefaultCPUAllocator: can't allocate memory: 41 TB"),
         RuntimeError("could not create a primitive"),
         ImportError("libtorch_cpu.so: failed to map segment from shared object"),

@@ -146,6 +146,49 @@ def test_other_damage(tmp_path) -> None:
     shard.unlink()
     with pytest.raises(DatasetError, match=r"records-00000.parquet: shard is missing"):
         Dataset.open(folder)
+    os.mkfifo(shard)
+    with pytest.raises(DatasetError, match=r"records-00000.parquet: shard is missing, or not a file"):
+        Dataset.open(folder)
+
+
+def test_a_shard_is_in_its_folder(tmp_path) -> None:
+    folder = tmp_path / "data"
+    write(folder, make_records(4))
+    shard = folder / "records-00000.parquet"
+    shard.rename(folder / "other.parquet")
+    shard.symlink_to("other.parquet")
+    assert Dataset.open(folder).num_records == 4
+    (folder / "other.parquet").rename(tmp_path / "elsewhere.parquet")
+    shard.unlink()
+    shard.symlink_to("../elsewhere.parquet")
+    with pytest.raises(DatasetError, match=r"records-00000.parquet: is a link out of the folder, to .*elsewhere"):
+        Dataset.open(folder)
+
+
+def test_a_small_file_of_enormous_records_is_refused_before_they_fill_the_memory(tmp_path) -> None:
+    folder, number = tmp_path / "data", 64 * 300
+    write(folder, make_records(4))
+    shard = folder / "records-00000.parquet"
+    columns = {name: pa.nulls(number, SCHEMA.field(name).type) for name in SCHEMA.names}
+    columns |= {name: pa.array(["x" * 300_000], pa.string()).take(pa.array([0] * 64)) for name in ("state", "line")}
+    columns |= {"ended": pa.array([False] * number), "split": pa.array(["train"] * number)}
+    with pq.ParquetWriter(shard, SCHEMA, compression="zstd") as out:
+        for _ in range(number // 64):
+            out.write_table(pa.table({n: c[:64] for n, c in columns.items()}, schema=SCHEMA))
+    info = yaml.safe_load((folder / "dataset.yaml").read_text())
+    info["shards"] = [{**info["shards"][0], "rows": number, "sha256": storage.sha256_of(shard)}]
+    (folder / "dataset.yaml").write_text(yaml.safe_dump(info))
+    assert shard.stat().st_size < 1 << 20
+    with pytest.raises(DatasetError, match=r"records-00000.parquet: \d+ of its records take .* do not use it"):
+        next(iter(Dataset.open(folder).batches()))
+
+
+def test_batches_have_the_rows_that_were_asked_for(tmp_path) -> None:
+    expected = [record.state for record in write(tmp_path, make_records(40)).records()]
+    for rows in (1, 3, 40, 100):
+        batches = list(Dataset.open(tmp_path).batches(["state"], batch_rows=rows))
+        assert [text for batch in batches for text in batch.column("state").to_pylist()] == expected
+        assert max(batch.num_rows for batch in batches) <= rows
 
 
 def test_units_end_in_any_order(tmp_path) -> None:

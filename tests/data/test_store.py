@@ -35,6 +35,13 @@ def open_store(folder: Path) -> Store:
     return Store(folder / "s.sqlite", "a test")
 
 
+def test_the_log_needs_little_room(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        for number in range(4000):
+            store.put("numbers", str(number % 10), "x" * 3000)
+        assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 6 << 20
+
+
 def test_what_was_put_is_read_in_order(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         for number in (5, 3, 9):

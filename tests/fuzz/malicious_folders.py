@@ -117,6 +117,16 @@ def texts(config: str) -> Iterator[tuple[str, str | bytes]]:
         ("order", "[]"),
     ):
         yield f"process {key} {value}", config.replace("kind: absorbing", f"kind: absorbing\n    {key}: {value}")
+    for line in ("num_futures: 1", "depth: 1", "candidates: 0", "num_steps:", "horizon: 1"):
+        key = line.partition(":")[0]
+        yield from ((f"{key}: {value[:9]}", _set(config, key, value)) for value in ("-1", ".nan", str(10**9), "[1]"))
+    for horizon in (400, 1800):
+        long = _set(config, "horizon", str(horizon))
+        yield f"{horizon} plies", long
+        yield f"{horizon} plies on a board", long.replace("geometry: sequence", "geometry: board")
+    board = _set(config, "geometry", "board")
+    for key, value in (("num_layers", "1000000000"), ("num_layers", "3000"), ("board_code", "100000000")):
+        yield f"board, {key}: {value}", _set(board, key, value)
     for more in ("learner: {}", "- x"):
         yield f"more: {more}", config + more + "\n"
     for play in ("num_steps: 1000000000000", "batch_size: -3", "device: cuda:99", "../x: 1", "temperature: .nan"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from genpolicy import load_policy
 from genpolicy.config import check_yaml, read_yaml
-from genpolicy.errors import ConfigError
-from tests.fuzz.malicious_folders import CANARY, bombs
+from genpolicy.errors import CheckpointError, ConfigError
+from tests.fuzz.malicious_folders import CANARY, bombs, good_policy, peak_mb
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="measures memory by Linux")
 DECLARED = {"CheckpointError", "RegistryError", "ConfigError"}
@@ -67,3 +69,31 @@ def test_a_bomb_is_refused_before_anything_is_made_of_it(tmp_path: Path, name: s
 
 def test_an_alias_that_is_used_with_measure_is_read(tmp_path: Path) -> None:
     check_yaml("\n".join(["a: &a {x: 1, y: [1, 2]}", *(f"k{i}: {{<<: *a, y: 3}}" for i in range(100))]))
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"horizon": 400}, "attention of 1 layers over 4,400 tokens"),
+        ({"horizon": 1800, "geometry": "board"}, "attention of 1 layers over 19,800 tokens"),
+        ({"num_layers": 10**9, "geometry": "board"}, "attention of 1,000,000,000 layers over 11 tokens"),
+        ({"num_layers": 3000, "geometry": "board"}, "its weight has shape"),
+        ({"board_code": 10**8, "geometry": "board"}, "larger than its weights, or cannot be made"),
+        ({"num_futures": 10**9}, "num_futures must be at most 1,024"),
+        ({"depth": 10**9}, "depth must be at most 64"),
+    ],
+)
+def test_what_would_fill_the_memory_is_refused_before_it_is_made(
+    tmp_path: Path, changed: dict[str, Any], said: str
+) -> None:
+    folder = good_policy(tmp_path / "good")
+    text = (folder / "config.yaml").read_text()
+    for key, value in changed.items():
+        text, count = re.subn(rf"(?m)^( *{key}:).*", rf"\g<1> {value}", text, count=1)
+        assert count == 1
+    (folder / "config.yaml").write_text(text)
+    Path("/proc/self/clear_refs").write_text("5")
+    before = peak_mb()
+    with pytest.raises(CheckpointError, match=said):
+        load_policy(folder)
+    assert peak_mb() - before < MAX_GROWTH_MB

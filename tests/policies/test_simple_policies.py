@@ -116,6 +116,16 @@ def test_spelled_options_are_typed(game: Game[Any]) -> None:
     assert [d.move for d in first] == [d.move for d in second]
 
 
+def test_what_is_spelled_wins_over_a_programs_defaults(game: Game[Any]) -> None:
+    def moves(spec: str, **settings: Any) -> list[int]:
+        policy = genpolicy.load_policy(spec, game=game, **settings)
+        return [decision.move for decision in policy.decide([game.parse()] * 30)]
+
+    assert moves("random", defaults={"seed": 5}) == moves("random?seed=5")
+    assert moves("random?seed=7", defaults={"seed": 5}) == moves("random?seed=7")
+    assert moves("random?seed=7", defaults={"seed": 5}, seed=6) == moves("random?seed=6")
+
+
 def test_a_plus_in_a_spelling_is_a_plus() -> None:
     query = "scheduler=dpmsolver++&name=a%26b%20c&empty=&none&seed=3&rate=0.5&mask=False"
     assert spelled_options(query) == {

@@ -58,7 +58,7 @@ class Host:
         device = device_for(self._device, [self.spec])
         if self._device == AUTO and have_network([self.spec]):
             print(f"genpolicy: networks run on {device} (--device)", file=sys.stderr)
-        base = load_policy(self.spec.text, device=device, game=self.game)
+        base = load_policy(self.spec.text, game=self.game, defaults={"device": device})
         if self._base is not None:
             self._base.close()
         self._base, self._device_now, self._made_of = base, self._device, None

@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     for scene, (game, state) in zip(gallery.scenes, positions, strict=True):
         told = []
         for column in scene.columns:
-            policy = load_policy(column.policy, game=game, device=arguments.device, seed=scene.seed)
+            policy = load_policy(column.policy, game=game, defaults={"device": arguments.device, "seed": scene.seed})
             try:
                 told.append(record(policy, state, column, flip=scene.flip))
             finally:

@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.game:
         given["game"] = arguments.game
     settle_device(arguments, [arguments.policy])
-    policy = load_policy(arguments.policy, device=arguments.device, seed=arguments.seed, **given)
+    policy = load_policy(arguments.policy, defaults={"device": arguments.device, "seed": arguments.seed}, **given)
     try:
         state = _position(policy, arguments)
         dream = policy.dream(state)

@@ -173,7 +173,7 @@ def make_catalog(
     try:
         for spec, game in pairs:
             try:
-                policy = load_policy(spec.text, device=device, game=game)
+                policy = load_policy(spec.text, game=game, defaults={"device": device})
             except (LookupError, ValueError) as error:
                 if specs:
                     raise

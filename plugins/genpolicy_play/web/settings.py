@@ -178,7 +178,7 @@ class Settings:
 
     def _make(self, chosen: dict[str, Any]) -> Policy:
         if self._loads_again:
-            return load_policy(self.spec.text, **{"game": self._base.game, "device": self._device, **chosen})
+            return load_policy(self.spec.text, defaults={"device": self._device}, **{"game": self._base.game, **chosen})
         simulations = int(chosen.pop("simulations", 0)) if self.takes_search else 0
         policy = self._base.with_options(**chosen) if chosen else self._base
         return search_over(policy, simulations) if simulations else policy
