@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import torch
 from accelerate.utils import gather_object
@@ -219,9 +220,14 @@ class Loop:
             with torch.no_grad(), randomness.preserved(run.generator), run.accelerator.autocast():
                 is_sound &= run.learner.loss(self._batch, run.generator)[0].isfinite()
             run.learner.train()
-        if float(run.accelerator.reduce(is_sound.float(), reduction="mean")) < 1:
+        if self._mean(is_sound.float()) < 1:
             raise self._diverged(run.num_updates, "the weights, or the loss that they give, are")
         self._sound = run.num_updates
+
+    def _mean(self, number: torch.Tensor) -> float:
+        """Over all processes."""
+        reduced: Any = self.run.accelerator.reduce(number, reduction="mean")
+        return float(reduced)
 
     def _diverged(self, update: int, what: str) -> TrainingError:
         newest = checkpoints.newest(self.run.out / CHECKPOINTS)
@@ -236,8 +242,7 @@ class Loop:
         run = self.run
         figures, speed = run.means.take()
         if run.num_processes > 1:  # the other figures are of this process's share of the batches
-            mine = torch.tensor(figures["train/loss"], device=run.device)
-            figures["train/loss"] = float(run.accelerator.reduce(mine, reduction="mean"))
+            figures["train/loss"] = self._mean(torch.tensor(figures["train/loss"], device=run.device))
         figures["train/lr"] = run.optimizers["adamw"].param_groups[0]["lr"]
         figures["records"] = float(run.records())
         if (epochs := run.epochs()) is not None:

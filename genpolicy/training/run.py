@@ -284,8 +284,8 @@ class Run:
             return {f"0.{name}": tensor for name, tensor in mine.items()}
         gathered: dict[str, Tensor] = {}
         for name, tensor in mine.items():
-            every = self.accelerator.gather(tensor[None].to(self.device)).cpu()
-            gathered |= {f"{process}.{name}": every[process].clone() for process in range(self.num_processes)}
+            every: Any = self.accelerator.gather(tensor[None].to(self.device))
+            gathered |= {f"{process}.{name}": every[process].cpu().clone() for process in range(self.num_processes)}
         return gathered
 
     def _restore_random_states(self, checkpoint: Checkpoint) -> None:
@@ -334,8 +334,9 @@ def _accelerator(options: TrainerConfig, out: str) -> Accelerator:
     parallel = DistributedDataParallelKwargs(find_unused_parameters=True)
     mixed = "bf16" if precision == "bf16" else "no"
     settings: dict[str, Any] = {"cpu": kind == "cpu", "mixed_precision": mixed, "kwargs_handlers": [parallel]}
+    settings["log_with"] = options.trackers or None
     try:
-        made = Accelerator(**settings, log_with=options.trackers or None, project_dir=out)
+        made = Accelerator(**settings, project_dir=out)
     except ValueError as error:
         raise ConfigError(f"trainer.trackers: {error}") from error
     for name in {*options.trackers} - {str(each) for each in made.log_with}:

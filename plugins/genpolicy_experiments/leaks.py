@@ -1,5 +1,7 @@
 """Finds positions that policies are both measured and trained on, so that the table can say so."""
 
+# pyarrow.compute makes its functions when it is imported.
+# pyright: reportAttributeAccessIssue=false
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any

@@ -3,6 +3,8 @@
 Axes: B batch, M moves of the vocabulary, K = 3: win, draw, loss.
 """
 
+# pyarrow.compute makes its functions when it is imported.
+# pyright: reportAttributeAccessIssue=false
 from __future__ import annotations
 
 import dataclasses

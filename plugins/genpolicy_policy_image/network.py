@@ -161,9 +161,9 @@ def make_unet(config: ImageConfig, inputs: int, outputs: int, size: tuple[int, i
     told = {"token": features * size[0] * size[1], "tokens": features, "planes": None}[str(config.condition)]
     crossed = max(levels - 1, 1)  # the lowest resolution has no cross-attention, as in diffusers' own default
     rest = levels - crossed
+    common["cross_attention_dim"] = config.cross_attention_dim
     crossing: nn.Module = UNet2DConditionModel(
         **common,
-        cross_attention_dim=config.cross_attention_dim,
         encoder_hid_dim=told,
         down_block_types=("CrossAttnDownBlock2D",) * crossed + ("DownBlock2D",) * rest,
         up_block_types=("UpBlock2D",) * rest + ("CrossAttnUpBlock2D",) * crossed,

@@ -5,7 +5,6 @@ Nothing here imports torch, so that an engine can name its options at once.
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import replace
 from typing import Any
@@ -77,10 +76,7 @@ def read_text(option: Option, text: str) -> Any:
 
 
 def _range(option: Option) -> tuple[int, int]:
-    """The range of a spin: all that the option accepts, or the usual values where it has no bounds."""
-    low, high = option.low, option.high
-    if not math.isfinite(low):
-        low = -MAX_SPIN if option.usual_low is None else option.usual_low
-    if not math.isfinite(high):
-        high = MAX_SPIN if option.usual_high is None else option.usual_high
+    """The range of a spin: what programs offer of the range that the option accepts."""
+    low = max(option.low, -MAX_SPIN if option.usual_low is None else option.usual_low)
+    high = min(option.high, MAX_SPIN if option.usual_high is None else option.usual_high)
     return int(low), int(high)
