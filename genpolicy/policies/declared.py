@@ -25,6 +25,15 @@ NETWORK = (
     *SEED_AND_BATCH,
     Option("legal_mask", bool, True, help="restrict the first action to legal moves", hidden=True),
 )
+PRECISION = Option(
+    "precision",
+    str,
+    "float32",
+    choices=("float32", "bfloat16"),
+    help="of the network's products; bfloat16 is faster where the processor has it, and some moves differ",
+    fixed=True,
+    hidden=True,
+)
 STEPS = Option(
     "num_steps",
     int,
@@ -172,6 +181,7 @@ def _narrowed(option: Option, most: int | None) -> Option:
 
 def of_folder(options: tuple[Option, ...], spec: PolicySpec | None) -> tuple[Option, ...]:
     """Options with a folder's defaults: the learner's configuration, the saved options, then those of the spelling."""
+    options = (*options, PRECISION)
     if spec is None:
         return options
     learner, sampler = spec.section("learner"), spec.section("learner", "sampler")

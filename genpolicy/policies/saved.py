@@ -9,7 +9,7 @@ import hashlib
 import platform
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -55,6 +55,8 @@ class WeightsPolicy(Policy):
         """Where the weights come from; written to ``provenance.json``."""
         self.folder: Path | None = None
         """Where it was loaded from or saved to last."""
+        self.precision: str = declared.PRECISION.default
+        """Of the network's products when it decides."""
         self._seeds = RowSeeds(seed)
 
     def with_options(self, **changed: Any) -> WeightsPolicy:
@@ -64,7 +66,7 @@ class WeightsPolicy(Policy):
             ValueError: an option that it does not take, or one out of range.
         """
         made = type(self)(self.learner, **self._options_with(self.read_changes(changed)))
-        made.folder, made.provenance = self.folder, self.provenance
+        made.folder, made.provenance, made.precision = self.folder, self.provenance, self.precision
         return made
 
     def _options_with(self, changed: dict[str, Any]) -> dict[str, Any]:
@@ -110,13 +112,15 @@ class WeightsPolicy(Policy):
 
     @contextmanager
     def _evaluating(self, control: Control) -> Iterator[None]:
-        """The network in evaluation mode, checking ``control`` on the way; its mode is restored afterwards."""
+        """The network in evaluation mode and ``precision``, checking ``control``; its mode is restored afterwards."""
         network = self.learner.network
         was_training = network.training
         network.eval()
         hooks = [] if control.check is FREE.check else check_between(network, control.check)
+        lower = self.precision != "float32"
         try:
-            yield
+            with torch.autocast(self.device.type, getattr(torch, self.precision)) if lower else nullcontext():
+                yield
         finally:
             for hook in hooks:
                 hook.remove()
@@ -171,7 +175,7 @@ class WeightsPolicy(Policy):
         Args:
             folder: Where it was saved.
             config: Its ``config.yaml``, parsed.
-            options: ``device``, ``game`` (must be the one it was trained for), and the constructor's own.
+            options: ``device``, ``precision``, ``game`` (the one it was trained for), and the constructor's own.
 
         Raises:
             CheckpointError: damaged, or of another game or tokenizer.
@@ -179,6 +183,7 @@ class WeightsPolicy(Policy):
         """
         device = find_device(str(options.pop("device", "cpu")))
         game_option = options.pop("game", None)
+        precision = declared.PRECISION.read(options.pop("precision", declared.PRECISION.default))
         options = cls.read_changes(options)
         config = {**config, "play": config.get("play") or {}}
         for key, kind in (("game", str), ("layout", str), ("learner", dict), ("play", dict)):
@@ -212,7 +217,7 @@ class WeightsPolicy(Policy):
             policy = cls(learner, **play)
         if options:
             policy = cls(learner, **{**play, **options})
-        policy.folder = folder
+        policy.folder, policy.precision = folder, precision
         policy.provenance = read_provenance(folder)
         return policy
 
