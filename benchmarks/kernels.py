@@ -9,7 +9,7 @@ without gradients. CPU time of one thread; the ratio is torch's over ours, so be
 
 Each setting is a process of its own whose environment keeps the libraries from instructions that the processor has:
 ``AVX2`` stands for a processor without AVX-512, ``ATen`` for one without AVX2. Where ours is torch's own function the
-ratio is 1 up to noise.
+ratio is 1 up to noise, so what is wanted is at least 0.97.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def measure(case: Case, where: str, rounds: int) -> None:
     seconds = in_turns(calls, rounds, clock="cpu")
     for part in dict.fromkeys(part for part, _ in calls):
         name = f"{case.name}, {part}, {where}"
-        ratio(name, seconds[part, "plain"], seconds[part, "ours"], wanted="at least 1")
+        ratio(name, seconds[part, "plain"], seconds[part, "ours"], wanted="at least 0.97")
 
 
 def main() -> int:
