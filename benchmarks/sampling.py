@@ -1,6 +1,6 @@
 """What does a sampler cost beside the network? T steps against T forward passes, at the 10k configuration's shape.
 
-    python benchmarks/sampling.py [--batch 4] [--rounds 5] [--clock cpu] [--samplers easy_first ancestral ...]
+    python benchmarks/sampling.py [--batch 1] [--rounds 5] [--clock cpu] [--samplers easy_first ancestral ...]
 
 Both run on the same noised positions, in turns; the forward pass is the network's own, logits included. The ratio shall
 be at most 1.05 with every sampler; the exit status is 1 where it is not. On a machine that is busy with other work take
@@ -42,7 +42,7 @@ def learner_of(config: Path) -> DiffusionLearner:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", type=Path, default=ROOT / "configs/chess/diffusearch-10k.yaml")
-    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--clock", choices=CLOCKS, default="wall")
     parser.add_argument("--samplers", nargs="+", default=SAMPLERS)

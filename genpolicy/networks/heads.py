@@ -64,6 +64,8 @@ class OutputTable(nn.Module):
 class UnifiedHead(nn.Module):
     """One softmax over the whole vocabulary at every token, as in the paper."""
 
+    reads_other_tokens = False
+    """Whether the logits of a token follow from the features of others, too."""
     positions: Tensor
     symbols: Tensor
 
@@ -240,6 +242,11 @@ class TypedHead(nn.Module):
             self.factorised.append(by_moves)
             cluster_of[cluster.positions] = i
         self.register_buffer("cluster_of", index_buffer(cluster_of), persistent=False)
+
+    @property
+    def reads_other_tokens(self) -> bool:
+        """As of ``UnifiedHead``: the move head reads the squares of the board."""
+        return self.moves is not None
 
     def _logits(self, i: int, hidden: Tensor, rows: Tensor, tokens: Tensor, inputs: Tensor | None) -> Tensor:
         """[n, G] logits of group i at batch rows [n] and tokens [n]."""

@@ -66,6 +66,11 @@ class Rotary(nn.Module):
         return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
 
+def picked(x: Tensor, wanted: Tensor | None) -> Tensor:
+    """[S, 1, W] of x [B, N, W]: the tokens ``wanted`` [S], counted over the whole batch; x itself where it is None."""
+    return x if wanted is None else x.flatten(0, 1).index_select(0, wanted)[:, None]
+
+
 class SelfAttention(nn.Module):
     """Multi-head self-attention with GPT-2's projections and biases.
 
@@ -79,14 +84,17 @@ class SelfAttention(nn.Module):
         self.out = Linear(width, width)
         self.rotary = rotary
 
-    def forward(self, x: Tensor, bias: Tensor | None, attend: Attend = attend, start: int = 0) -> Tensor:
-        """[B, N, W] of the tokens from ``start`` on in and out; ``bias`` [H, N, N], [B, H, N, N] or None."""
+    def forward(
+        self, x: Tensor, bias: Tensor | None, attend: Attend = attend, start: int = 0, wanted: Tensor | None = None
+    ) -> Tensor:
+        """[B, N, W] of the tokens from ``start`` on in and out, or out [S, 1, W] of those ``wanted`` [S]; ``bias``
+        [H, N, N], [B, H, N, N] or None."""
         b, n, w = x.shape
         qkv = self.qkv(x).view(b, n, 3, self.num_heads, -1)  # einops would add 1 % to a small network's call
         if self.rotary is not None:
             qkv = torch.cat([self.rotary(qkv[:, :, :2], start), qkv[:, :, 2:]], dim=2)
         mixed = attend(qkv, bias, self.dropout if self.training else 0.0)
-        out: Tensor = self.out(mixed.reshape(b, n, w))
+        out: Tensor = self.out(picked(mixed.reshape(b, n, w), wanted), varies=wanted is not None)
         return out
 
 
@@ -102,9 +110,9 @@ class FeedForward(nn.Module):
         self.inner = Linear(width, inner)
         self.out = Linear(inner, width)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[B, N, W] in and out."""
-        out: Tensor = self.out(self.activation(self.inner(x)))
+    def forward(self, x: Tensor, varies: bool = False) -> Tensor:
+        """[B, N, W] in and out; ``varies`` as in ``Linear``."""
+        out: Tensor = self.out(self.activation(self.inner(x, varies)), varies)
         return out
 
 
@@ -127,17 +135,25 @@ class Residual(nn.Module):
         return nn.LayerNorm(self.width, eps=1e-3) if self.is_post else nn.LayerNorm(self.width)
 
     def forward(
-        self, x: Tensor, norm: nn.Module, part: Callable[[Tensor], Tensor], modulation: Tensor | None = None
+        self,
+        x: Tensor,
+        norm: nn.Module,
+        part: Callable[[Tensor], Tensor],
+        modulation: Tensor | None = None,
+        wanted: Tensor | None = None,
     ) -> Tensor:
-        """[B, N, W] in and out; ``modulation`` [B, 1, 3, W] shift, scale and gate."""
+        """[B, N, W] in and out, or out [S, 1, W] where the part gives the tokens ``wanted`` [S] alone; ``modulation``
+        [B, 1, 3, W] shift, scale and gate."""
+        own = picked(x, wanted)
         if modulation is not None:
             shift, scale, gate = modulation.unbind(2)
-            modulated: Tensor = x + gate * self.dropout(part((1 + scale) * norm(x) + shift))
+            gate = picked(gate.expand_as(x), wanted)
+            modulated: Tensor = own + gate * self.dropout(part((1 + scale) * norm(x) + shift))
             return modulated
         if self.is_post:
-            out: Tensor = norm(x + self.scale * self.dropout(part(x)))
+            out: Tensor = norm(own + self.scale * self.dropout(part(x)))
             return out
-        out = x + self.dropout(part(norm(x)))
+        out = own + self.dropout(part(norm(x)))
         return out
 
 
@@ -160,12 +176,18 @@ class Block(nn.Module):
         attend: Attend = attend,
         start: int = 0,
         condition: Tensor | None = None,
+        wanted: Tensor | None = None,
     ) -> Tensor:
-        """[B, N, W] of the tokens from ``start`` on in and out; ``bias`` [H, N, N], [B, H, N, N] or None; ``condition``
-        [B, 1, W] where blocks are modulated."""
+        """[B, N, W] of the tokens from ``start`` on in and out, or out [S, 1, W] of those ``wanted`` [S]; ``bias``
+        [H, N, N], [B, H, N, N] or None; ``condition`` [B, 1, W] where blocks are modulated."""
         first, second = (None, None) if self.modulation is None else self.modulation(condition)
-        x = self.residual(x, self.norm_attention, lambda y: self.attention(y, bias, attend, start), first)
-        out: Tensor = self.residual(x, self.norm_mlp, self.mlp, second)
+        if second is not None and wanted is not None:
+            second = second.index_select(0, wanted // x.shape[1])
+        x = self.residual(
+            x, self.norm_attention, lambda y: self.attention(y, bias, attend, start, wanted), first, wanted
+        )
+        mlp = functools.partial(self.mlp, varies=wanted is not None)
+        out: Tensor = self.residual(x, self.norm_mlp, mlp, second)
         return out
 
 
@@ -217,6 +239,7 @@ class Trunk(nn.Module):
         added: Tensor | None = None,
         encoded: Encoded | None = None,
         kept: Encoded | None = None,
+        wanted: Tensor | None = None,
     ) -> Tensor:
         """Features [B, n, W] of ids [B, n] at times [B], where n is N or where an earlier slot of the layout ends.
 
@@ -227,6 +250,8 @@ class Trunk(nn.Module):
             added: [B, N, W] features added to the embedding; None for none.
             encoded: What ``encode`` made of the given tokens; None computes them, too.
             kept: Takes the inputs and keys of every layer; for ``encode``.
+            wanted: [S] tokens, counted over the whole batch, whose features are needed; those of others are 0, and the
+                last block skips most of their cost. None for all.
 
         Raises:
             ConfigError: the network is conditioned on time and got none.
@@ -236,7 +261,7 @@ class Trunk(nn.Module):
             x = self.shown(x, tokens)
         if added is not None:
             x = x + added
-        n, apart, start, condition = tokens.shape[1], self.num_apart, 0 if encoded is None else self.num_apart, None
+        (b, n), apart, start, condition = tokens.shape, self.num_apart, 0 if encoded is None else self.num_apart, None
         if self.time is not None and n > apart:
             if t is None:
                 raise ConfigError("this network has time_conditioning, so it needs the timesteps t")
@@ -258,8 +283,12 @@ class Trunk(nn.Module):
             own = self.bias.of_layer(i, x if encoded is None else torch.cat([encoded.inputs[i], x], 1))
             own = own if own is None else own[:, :, start:]
             bias = total_bias(None if static is None else static[i], own, hidden)
-            x = block(x, bias, functools.partial(self._attend, i, encoded, kept), start, condition)
+            last = wanted if i == len(self.blocks) - 1 else None
+            x = block(x, bias, functools.partial(self._attend, i, encoded, kept), start, condition, last)
         out: Tensor = x if self.residual.is_post else self.norm(x)
+        if wanted is not None:
+            everything = out.new_zeros(b * n, out.shape[-1])
+            return everything.index_copy(0, wanted, out[:, 0]).view(b, n, -1)
         return out if encoded is None else torch.cat([encoded.features, out], 1)
 
     def encode(self, tokens: Tensor, copies: int = 1) -> Encoded | None:
@@ -392,9 +421,11 @@ class DenoisingTransformer(nn.Module):
     ) -> Tensor:
         """-log p(targets) in nats at the tokens of ``where`` [B, N] (bool), flat in row-major order.
 
-        The head runs on those tokens only. Infinite where a typed head's token cannot hold its target.
+        The head and the end of the trunk run on those tokens only. Infinite where a typed head's token cannot hold its
+        target.
         """
-        return self.head.nll(self.trunk(tokens, t, visible), targets, where, tokens)
+        wanted = None if self.head.reads_other_tokens else where.reshape(-1).nonzero()[:, 0]
+        return self.head.nll(self.trunk(tokens, t, visible, wanted=wanted), targets, where, tokens)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile the trunk in place (``torch.compile``'s arguments); the heads, which pick tokens, stay uncompiled."""

@@ -136,6 +136,48 @@ def test_the_trunk_equals_its_formulas(options: dict[str, Any], paradigm: tuple[
     torch.testing.assert_close(net.trunk(tokens, None), by_hand(net, layout, tokens))
 
 
+WANTED_FORMS = [
+    *FORMS,
+    {"attention": "prefix"},
+    {"attention": "block_causal"},
+    {"time_conditioning": "adaln"},
+    {"positions": "rotary", "bias": "shaw"},
+]
+
+
+@pytest.mark.parametrize("options", WANTED_FORMS, ids=str)
+def test_features_of_the_wanted_tokens_are_those_of_all(options: dict[str, Any]) -> None:
+    layout = layout_of()
+    net, tokens = made(layout, **options), tokens_of(layout)
+    t = torch.tensor([1, 3, 2]) if "time_conditioning" in options else None
+    where = torch.rand(tokens.shape, generator=torch.Generator().manual_seed(0)) < 0.3
+    where[1] = False
+    few = net.trunk(tokens, t, wanted=where.flatten().nonzero()[:, 0])
+    torch.testing.assert_close(few[where], net.trunk(tokens, t)[where], rtol=1e-12, atol=1e-12)
+    assert not few[~where].any()
+    assert net.trunk(tokens, t, wanted=torch.zeros(0, dtype=torch.int64)).shape == few.shape
+
+
+@pytest.mark.parametrize("geometry", ["sequence", "board"])
+def test_the_last_block_computes_only_the_tokens_that_the_loss_reads(geometry: str) -> None:
+    layout = layout_of()
+    net, tokens = made(layout, geometry=geometry, head="typed"), tokens_of(layout)
+    where = torch.zeros_like(tokens).bool()
+    where[:, layout.first_action] = True
+    rows: list[int] = []
+    net.trunk.blocks[-1].mlp.register_forward_hook(lambda module, args, out: rows.append(out[..., 0].numel()))
+    losses = net.token_nll(tokens, None, tokens, where)
+    assert rows == [
+        len(tokens) if geometry == "sequence" else tokens.numel()
+    ]  # the board's move head reads its squares
+    logits = net(tokens).groups
+    action = next(group for group in logits if layout.first_action in group.positions.tolist())
+    at = action.positions.tolist().index(layout.first_action)
+    targets = [action.symbols.tolist().index(int(token)) for token in tokens[:, layout.first_action]]
+    expected = -action.logits.log_softmax(-1)[range(len(tokens)), at, targets]
+    torch.testing.assert_close(losses, expected)
+
+
 @every_form
 def test_every_weight_learns_and_rows_are_independent(options: dict[str, Any]) -> None:
     layout = layout_of()

@@ -86,7 +86,7 @@ def test_every_configuration_is_found_and_printed(installed: Installed) -> None:
 
 
 def test_the_demo_is_planned_for_both_games(installed: Installed) -> None:
-    for game, budget in (("chess", "max_records=20000"), ("shogi", "max_minutes=3")):
+    for game, budget in (("chess", "max_records=20000"), ("shogi", "max_records=15000")):
         planned = installed.run("demo", "--game", game, "--out", "here", "--plan")
         assert f"genpolicy train --config {game}/demo-imagine trainer.{budget}" in planned
         assert "--out here/imagine" in planned

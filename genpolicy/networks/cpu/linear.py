@@ -107,6 +107,9 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 class Linear(nn.Linear):
     """``nn.Linear`` through ``linear``; same weights, same state dict."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[..., I] in, [..., O] out."""
-        return linear(x, self.weight, self.bias)
+    def forward(self, x: Tensor, varies: bool = False) -> Tensor:
+        """[..., I] in, [..., O] out.
+
+        Where the number of rows ``varies`` from call to call, it is torch's own: oneDNN keeps a kernel for each number.
+        """
+        return F.linear(x, self.weight, self.bias) if varies else linear(x, self.weight, self.bias)
