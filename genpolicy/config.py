@@ -233,13 +233,16 @@ MAX_NODES = 5_000  # keys, values, lists and mappings of a configuration, aliase
 MAX_DEPTH = 100  # the parsers call themselves for every level, the one in C until the process dies
 MAX_TEXT = 5_000
 CHARACTERS_PER_NODE = 50
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def check_yaml(text: str, max_nodes: int = MAX_NODES, max_text: int = MAX_TEXT) -> None:
-    """Refuse YAML that would take much more memory than its text, or crash the parser; nothing is constructed.
+    """Refuse YAML that would take much more memory than its text, crash the parser, or change a terminal; nothing is
+    constructed.
 
     Raises:
-        ValueError: more nodes or a longer value than allowed, too deep, or an alias within what it names.
+        ValueError: more nodes or a longer value than allowed, too deep, an alias within what it names, or control
+            characters other than tabs and ends of lines.
     """
     if len(text) > max_nodes * CHARACTERS_PER_NODE:
         raise ValueError(f"it is longer than {max_nodes * CHARACTERS_PER_NODE:,} characters")
@@ -260,6 +263,8 @@ def check_yaml(text: str, max_nodes: int = MAX_NODES, max_text: int = MAX_TEXT) 
                     is_open.append((event.anchor, num_nodes - 1))
                 elif isinstance(event, yaml.ScalarEvent) and len(event.value) > max_text:
                     raise ValueError(f"{line} a text of more than {max_text:,} characters")
+                elif isinstance(event, yaml.ScalarEvent) and _CONTROL.search(event.value):
+                    raise ValueError(f"{line} a text with control characters, which a terminal would obey")
             if len(is_open) > MAX_DEPTH or num_nodes > max_nodes:
                 raise ValueError(f"{line} more than {MAX_DEPTH} levels or {max_nodes:,} values, aliases followed")
 

@@ -372,13 +372,21 @@ class Dataset:
 
 def _batches(file: pq.ParquetFile, path: Path, rows: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """A shard's records in batches, read in small pieces."""
+
+    def check(num: int, taken: int) -> None:
+        """Records of this many bytes, as the file says or as they are in memory."""
+        if taken > MAX_PIECE_BYTES * -(-num // PIECE_ROWS):
+            raise DatasetError(
+                f"{path}: {num} of its records take {taken:,} bytes, at most {MAX_PIECE_BYTES:,} are read at once; no "
+                "command of genpolicy writes such records: do not use it"
+            )
+
+    for number in range(file.metadata.num_row_groups):  # before any is unpacked
+        group = file.metadata.row_group(number)
+        check(group.num_rows, sum(group.column(i).total_uncompressed_size for i in range(group.num_columns)))
     pieces: list[pa.RecordBatch] = []
     for piece in file.iter_batches(batch_size=min(rows, PIECE_ROWS), columns=columns):
-        if piece.nbytes > MAX_PIECE_BYTES:
-            raise DatasetError(
-                f"{path}: {piece.num_rows} of its records take {piece.nbytes:,} bytes, at most {MAX_PIECE_BYTES:,} are "
-                "read; no command of genpolicy writes such records: do not use it"
-            )
+        check(piece.num_rows, piece.nbytes)
         pieces.append(piece)
         if sum(each.num_rows for each in pieces) + PIECE_ROWS > rows:
             yield from pa.Table.from_batches(pieces).combine_chunks().to_batches()

@@ -18,7 +18,9 @@ from genpolicy.errors import ConfigError, did_you_mean
 
 COSINE_OFFSET = 0.008  # s of Nichol & Dhariwal 2021 (arXiv:2102.09672), used by Hoogeboom et al. 2021 too
 MAX_BETA = 0.999  # clip of the one-step noise of cosine_hoogeboom, so that its last alpha is small and not 0
-MAX_TIMESTEPS = 100_000  # far more than a sampler takes; a table must not fill the memory
+MAX_TIMESTEPS = 4_000
+"""As many as have been published (Nichol and Dhariwal 2021). A sampler makes as many network calls unless told
+otherwise, and a decision by a damaged configuration would seem to hang."""
 
 
 @dataclass(frozen=True)

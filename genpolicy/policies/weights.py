@@ -93,7 +93,8 @@ WEIGHTS_PER_TENSOR = 1 << 10  # what a tensor counts for besides its own: a modu
 
 @contextmanager
 def bounded_by(path: Path) -> Iterator[None]:
-    """Inside, modules that this thread makes take at most a number for each byte of a file, and ``SPARE_WEIGHTS`` more.
+    """Inside, modules that this thread makes take at most a number for each byte of a file's tensors, and
+    ``SPARE_WEIGHTS`` more.
 
     So a damaged configuration cannot fill the memory before its tensors are compared with the file's.
 
@@ -107,13 +108,40 @@ def bounded_by(path: Path) -> Iterator[None]:
 
     handle = register_module_parameter_registration_hook(count)
     try:
-        with budget(SPARE_WEIGHTS + (path.stat().st_size if path.is_file() else 0)):
+        with budget(SPARE_WEIGHTS + _bytes_of_tensors(path)):
             yield
     except (MemoryError, RuntimeError) as error:
         what = f"{path.parent}/config.yaml: describes a network that is larger than its weights, or cannot be made"
         raise CheckpointError(f"{what} ({error}); it is damaged, copy or train it again") from error
     finally:
         handle.remove()
+
+
+def _opened(path: Path) -> Any:
+    """A safetensors file, whose header says how long each tensor is and agrees with the file's size.
+
+    Raises:
+        SafetensorError: it does not.
+        OSError: it cannot be read.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    with path.open("rb") as raw:
+        length = int.from_bytes(raw.read(8), "little")
+    if length > MAX_HEADER_BYTES:
+        raise SafetensorError(f"its header would have {length:,} bytes")
+    return safe_open(path, framework="pt")
+
+
+def _bytes_of_tensors(path: Path) -> int:
+    """What the header of a safetensors file lists; 0 for a file that ``load_weights`` will refuse."""
+    from safetensors import SafetensorError
+
+    try:
+        with _opened(path):
+            return path.stat().st_size
+    except (SafetensorError, OSError):
+        return 0
 
 
 def load_weights(network: nn.Module, path: Path, checksum: str | None) -> None:
@@ -127,17 +155,13 @@ def load_weights(network: nn.Module, path: Path, checksum: str | None) -> None:
     Raises:
         CheckpointError: the file is missing, damaged, diverged, or of a network of another shape.
     """
-    from safetensors import SafetensorError, safe_open
+    from safetensors import SafetensorError
 
     if not path.is_file():
         raise CheckpointError(f"{path}: no such file; the policy's weights are missing, copy or train it again")
     expected, loaded = weights_of(network), dict[str, Tensor]()
     try:
-        with path.open("rb") as raw:
-            length = int.from_bytes(raw.read(8), "little")
-        if length > MAX_HEADER_BYTES:
-            raise SafetensorError(f"its header would have {length:,} bytes")
-        with safe_open(path, framework="pt") as file:
+        with _opened(path) as file:
             names = set(file.keys())
             wrong = [f"{name} is missing" for name in expected if name not in names]
             wrong += [f"{name} is not known" for name in names if name not in expected]

@@ -13,6 +13,8 @@ from typing import Any
 import genpolicy
 from genpolicy.errors import EngineError
 from genpolicy.files import sha256_of
+from genpolicy.shipped import policy_folder
+from genpolicy_common.shipping import folders_in
 from genpolicy_engines.oracle import find_engine
 
 
@@ -51,12 +53,12 @@ def policy_fingerprint(spec: str) -> str:
     Of a program (an engine) its size and date of change stand in for its content.
     """
     facts: list[Any] = [spec]
+    folders = folders_in(spec)
+    for folder in folders:
+        files = sorted(Path(policy_folder(folder) or folder).glob("*"))
+        facts += [[file.name, sha256_of(file)] for file in files if file.name in ("config.yaml", "model.safetensors")]
     for part in _named_in(spec):
-        folder = Path(part)
-        if (folder / "config.yaml").is_file():
-            files = sorted(file for file in folder.iterdir() if file.name in ("config.yaml", "model.safetensors"))
-            facts += [[file.name, sha256_of(file)] for file in files]
-        elif (program := _program(part)) is not None:
+        if part not in folders and (program := _program(part)) is not None:
             stat = os.stat(program)
             facts.append([stat.st_size, stat.st_mtime_ns])
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]

@@ -23,6 +23,7 @@ from genpolicy.data.records import Dataset
 from genpolicy.errors import ConfigError, did_you_mean
 from genpolicy.shipped import config_file
 from genpolicy.training.config import RunConfig
+from genpolicy_common.shipping import checksum
 from genpolicy_experiments import checks, leaks, metrics
 from genpolicy_experiments.checks import BUDGET, BUDGETS, PLAY, WHOLE, WITHOUT
 from genpolicy_experiments.checks import FLOPS as FLOPS
@@ -376,6 +377,8 @@ class Experiment:
             "measured_on": self.checksum(self.file.data.folder),
             "seed": seed,
         }
+        if begins_with := data.get("init_from"):
+            identity["init_from"] = checksum(begins_with)
         return PlannedRun(digest(identity), f"{cell.name}, seed {seed}", seed, data, self.budget_of(cell))
 
 

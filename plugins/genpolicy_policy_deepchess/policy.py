@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -15,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from genpolicy.control import FREE
 from genpolicy.policies.base import Decision
 from genpolicy.policies.saved import WeightsPolicy
 from genpolicy_policy_deepchess.learner import ComparatorLearner
@@ -26,10 +29,16 @@ class NetworkComparator:
     Args:
         learner: Holds the weights.
         capacity: Positions remembered, those used last.
+        evaluating: What the network is called in.
     """
 
-    def __init__(self, learner: ComparatorLearner, capacity: int = 50_000) -> None:
-        self._learner, self._capacity = learner, capacity
+    def __init__(
+        self,
+        learner: ComparatorLearner,
+        capacity: int = 50_000,
+        evaluating: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self._learner, self._capacity, self._evaluating = learner, capacity, evaluating
         self._codes: OrderedDict[str, Tensor] = OrderedDict()
         self.num_encoded = 0
         """Positions that went through the encoder."""
@@ -44,7 +53,9 @@ class NetworkComparator:
         if not missing:
             return
         views = [game.tokens.encode(list(missing.values()), [viewer] * len(missing)) for viewer in (0, 1)]
-        self._codes.update(zip(missing, self._learner.codes_of(np.stack(views, axis=1)), strict=True))
+        with self._evaluating():
+            codes = self._learner.codes_of(np.stack(views, axis=1))
+        self._codes.update(zip(missing, codes, strict=True))
         self.num_encoded += len(missing)
         self.num_calls += 1
 
@@ -60,7 +71,8 @@ class NetworkComparator:
         for key in chain.from_iterable(keys):
             self._codes.move_to_end(key)
         first, second = (torch.stack([self._codes[pair[i]] for pair in keys]) for i in range(2))
-        answers = self._learner.network.compare(first, second)
+        with self._evaluating():
+            answers = self._learner.network.compare(first, second)
         if not bool(torch.isfinite(answers).all()):
             raise ValueError("the comparator's outputs are not finite: its weights are damaged, train it again")
         self.num_calls += 1
@@ -82,8 +94,7 @@ class ComparatorPolicy(WeightsPolicy):
 
     def comparator(self) -> NetworkComparator:
         """See ``Policy.comparator``."""
-        self.learner.network.eval()
-        return NetworkComparator(self.learner)
+        return NetworkComparator(self.learner, evaluating=partial(self._evaluating, FREE))
 
     def _decide_batch(self, states: Sequence[Any], legal: list[list[int]], seeds: Sequence[int]) -> list[Decision]:
         del seeds

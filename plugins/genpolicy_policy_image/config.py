@@ -7,7 +7,7 @@ from typing import Any
 
 from genpolicy.errors import ConfigError, did_you_mean
 
-MAX_TIMESTEPS = 100_000
+MAX_TIMESTEPS = 4_000
 """As of the other processes; diffusers makes its tables in Python."""
 
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -164,7 +164,7 @@ class ImageConfig:
             if getattr(self, name) < smallest:
                 raise ConfigError(f"learner.{name} must be at least {smallest}, got {getattr(self, name)}")
         if self.num_timesteps > MAX_TIMESTEPS:
-            raise ConfigError(f"learner.num_timesteps must be at most {MAX_TIMESTEPS}, got {self.num_timesteps}")
+            raise ConfigError(f"learner.num_timesteps must be at most {MAX_TIMESTEPS:,}, got {self.num_timesteps}")
         if self.num_steps > self.num_timesteps:
             raise ConfigError(
                 f"learner.num_steps must be at most num_timesteps={self.num_timesteps}, got {self.num_steps}"

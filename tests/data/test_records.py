@@ -1,6 +1,7 @@
 """Data sets on the disk: round trips, damage, full disks, kills between any two writes."""
 
 import contextlib
+import dataclasses
 import errno
 import os
 import sqlite3
@@ -180,6 +181,15 @@ def test_a_small_file_of_enormous_records_is_refused_before_they_fill_the_memory
     (folder / "dataset.yaml").write_text(yaml.safe_dump(info))
     assert shard.stat().st_size < 1 << 20
     with pytest.raises(DatasetError, match=r"records-00000.parquet: \d+ of its records take .* do not use it"):
+        next(iter(Dataset.open(folder).batches()))
+
+
+def test_a_record_of_many_megabytes_is_refused_before_it_is_unpacked(tmp_path, monkeypatch) -> None:
+    folder = tmp_path / "data"
+    write(folder, [dataclasses.replace(make_records(1)[0], state="x" * 100_000_000)])
+    assert (folder / "records-00000.parquet").stat().st_size < 1 << 20
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", lambda *_, **__: pytest.fail("unpacked"))
+    with pytest.raises(DatasetError, match=r"records-00000.parquet: 1 of its records take .* do not use it"):
         next(iter(Dataset.open(folder).batches()))
 
 

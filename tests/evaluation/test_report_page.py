@@ -218,6 +218,18 @@ def test_fingerprint_follows_the_content_of_every_folder_named(tmp_path: Path) -
     assert policy_fingerprint("random?seed=1") != policy_fingerprint("random?seed=2")
 
 
+def test_fingerprint_of_a_runs_folder_is_of_the_policy_in_it(tmp_path: Path) -> None:
+    (tmp_path / "run" / "policy").mkdir(parents=True)
+    (tmp_path / "run" / "config.yaml").write_text("learner: {}\ntrainer: {}\n")
+    weights = tmp_path / "run" / "policy" / "model.safetensors"
+    (tmp_path / "run" / "policy" / "config.yaml").write_text("policy: x\n")
+    for spec in (f"{tmp_path}/run", f"mcts:{tmp_path}/run?simulations=10"):
+        weights.write_bytes(b"weights")
+        before = policy_fingerprint(spec)
+        weights.write_bytes(b"other")
+        assert before != policy_fingerprint(spec)
+
+
 def test_source_fingerprint_is_the_checksum_of_a_file_and_covers_a_folder(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"abc")
     # SHA-256 of "abc", FIPS 180-2.

@@ -106,7 +106,7 @@ def label(**settings: Any) -> dict[str, Any]:
         ({"plots": [{"x": "x", "log": True}]}, "not all labels of axis 'x' are numbers above 0"),
         ({"name": "a/b"}, "name must be usable as a file name"),
         ({"name": ".."}, "name must be usable as a file name"),
-        ({"name": "a\0b"}, "name must be usable as a file name"),
+        ({"name": "a\0b"}, "a text with control characters"),
         ({"name": "x" * 300}, "name must be usable as a file name"),
         ({"data": {"folder": "nowhere", "make": ['data import "x']}}, "close the quotation mark"),
     ],
@@ -167,6 +167,17 @@ def test_a_label_can_have_a_budget_of_its_own(tmp_path: Path, data: Path) -> Non
     assert (first.config["trainer"]["max_records"], first.budget) == (64, {"records": 64})
     assert (more.config["trainer"]["max_records"], more.budget) == (96, {"records": 96})
     assert first.key == same.key != more.key
+
+
+def test_a_run_that_begins_with_other_weights_is_another_run(tmp_path: Path, data: Path) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    keys = set()
+    for text in ("policy: x\nweights_sha256: 1\n", "policy: x\nweights_sha256: 2\n"):
+        (base / "config.yaml").write_text(text)
+        experiment = Experiment(describe(tmp_path, data, **label(init_from=str(base))))
+        keys.add(experiment.planned(experiment.cells[0], 0).key)
+    assert len(keys) == 2
 
 
 def test_the_bound_is_a_column_and_no_other_measurement(tmp_path: Path) -> None:

@@ -76,9 +76,10 @@ def test_an_alias_that_is_used_with_measure_is_read(tmp_path: Path) -> None:
     [
         ({"horizon": 400}, "attention of 1 layers over 4,400 tokens"),
         ({"horizon": 1800, "geometry": "board"}, "attention of 1 layers over 19,800 tokens"),
-        ({"num_layers": 10**9, "geometry": "board"}, "attention of 1,000,000,000 layers over 11 tokens"),
-        ({"num_layers": 3000, "geometry": "board"}, "its weight has shape"),
+        ({"num_layers": 10**9, "geometry": "board"}, "num_layers must be at least 1 and at most 1,000"),
+        ({"num_layers": 1000, "geometry": "board"}, "its weight has shape"),
         ({"board_code": 10**8, "geometry": "board"}, "larger than its weights, or cannot be made"),
+        ({"kind": "absorbing\n    num_timesteps: 100000"}, "num_timesteps must be from 1 to 4,000"),
         ({"num_futures": 10**9}, "num_futures must be at most 1,024"),
         ({"depth": 10**9}, "depth must be at most 64"),
     ],
@@ -97,3 +98,24 @@ def test_what_would_fill_the_memory_is_refused_before_it_is_made(
     with pytest.raises(CheckpointError, match=said):
         load_policy(folder)
     assert peak_mb() - before < MAX_GROWTH_MB
+
+
+def test_a_long_file_does_not_allow_a_large_network(tmp_path: Path) -> None:
+    folder = good_policy(tmp_path / "good")
+    with (folder / "model.safetensors").open("r+b") as file:
+        file.truncate(200 << 30)  # a hole, which takes no space
+    config = folder / "config.yaml"
+    config.write_text(re.sub(r"(?m)^( *width:).*", r"\g<1> 16384", config.read_text()))
+    Path("/proc/self/clear_refs").write_text("5")
+    before = peak_mb()
+    with pytest.raises(CheckpointError, match="larger than its weights"):
+        load_policy(folder)
+    assert peak_mb() - before < MAX_GROWTH_MB
+
+
+def test_control_characters_do_not_reach_a_terminal(tmp_path: Path) -> None:
+    for text in ('command: "\\e]0;title\\a"', 'game: "\\x9b2J"', '"\\r": 1'):
+        (tmp_path / "config.yaml").write_text(f"policy: x\n{text}\n")
+        with pytest.raises(ConfigError, match="line 2: a text with control characters"):
+            read_yaml(tmp_path / "config.yaml")
+    check_yaml('text: "tab\\tand\\nline, 将棋"')

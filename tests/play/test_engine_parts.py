@@ -123,6 +123,9 @@ def test_positions_are_read_as_guis_write_them() -> None:
         complaint = reader.set(Position("8/P6k/8/8/8/8/8/K7 w - - 0 1", moves))
         assert complaint is not None
         assert repr(moves[-1]) in complaint
+    endless = tuple(["a1b1", "h7g6", "b1a1", "g6h7"] * 1001)  # the states of 20,000 plies took 3.9 GB
+    complaint = reader.set(Position("8/P6k/8/8/8/8/8/K7 w - - 0 1", endless))
+    assert complaint == "position: 4004 moves; at most 4000 are followed"
     assert reader.state is good
 
 

@@ -58,6 +58,15 @@ def test_a_policy_decides_in_bfloat16(name: str, tmp_path: Path) -> None:
     assert load_policy(other.save_pretrained(tmp_path / "saved")).precision == "float32", "it is not the weights'"
 
 
+def test_a_comparator_of_lower_precision_compares_in_it(tmp_path: Path) -> None:
+    folder = saved("comparator", tmp_path / "policy")
+    exact, lower = load_policy(folder), load_policy(f"{folder}?precision=bfloat16")
+    first, second = (exact.game.play(exact.game.parse(), move) for move in (0, 4))
+    answers = [policy.comparator()([(first, second)], 0)[0] for policy in (exact, lower)]
+    assert answers[0] == pytest.approx(answers[1], abs=0.05)
+    assert answers[0] != answers[1]
+
+
 def test_what_has_no_precision_refuses_it(tmp_path: Path) -> None:
     folder = saved("diffusion", tmp_path / "policy")
     with pytest.raises(ValueError, match="precision must be one of float32, bfloat16; got 'int8'"):

@@ -21,7 +21,7 @@ QUOTED_CHARACTERS = 60
 """Most characters of a word from outside that a message repeats."""
 MESSAGE_CHARACTERS = 400
 """Most characters of a message of ours, which may quote such a word."""
-MAX_PLIES = 20_000
+MAX_PLIES = 4_000
 """The longest game of chess under the 75-move rule has 17,697."""
 
 
