@@ -9,6 +9,8 @@ bidirectional by a 4-D attention mask of zeros, as current ``transformers`` need
 is that both compute the same function when they are given the same weights. The steps of the two alternate, so that
 other work on the machine hits both; the ratio is the median over pairs of neighbouring steps.
 
+Logits and the last block's feed-forward layers are computed at the masked tokens alone, as in ``token_nll``.
+
 The wanted ratios on a CPU: at least 1.4 at the paper's dropout of 0.1 and at least 1 without dropout.
 """
 
