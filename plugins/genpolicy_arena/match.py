@@ -11,6 +11,8 @@ import hashlib
 import math
 import operator
 import random
+import re
+import reprlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -23,6 +25,9 @@ from genpolicy.game import Game
 from genpolicy.policies.base import Policy
 from genpolicy_arena.adjudication import Adjudication
 from genpolicy_arena.openings import Opening
+
+ENDINGS = ("rules", "adjudication", "limit", "forfeit")
+"""Ways in which a game ends."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +81,71 @@ class GameResult:
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> GameResult:
-        """The game that ``to_dict`` gave."""
+        """The game that ``to_dict`` gave.
+
+        Raises:
+            ValueError: an entry is missing, unknown, of another type or out of range, or contradicts another.
+        """
+        if unlike := sorted(row.keys() ^ _ENTRIES.keys()):
+            raise ValueError(f"entries missing or unknown: {reprlib.repr(unlike)}")
+        for key, (allowed, fits) in _ENTRIES.items():
+            if not fits(row[key]):
+                raise ValueError(f"{key} must be {allowed}, got {reprlib.repr(row[key])}")
         first, second = row["seconds"]
-        return cls(**{**row, "moves": tuple(row["moves"]), "seconds": (float(first), float(second))})
+        numbers = {"result": float(row["result"]), "seconds": (float(first), float(second))}
+        game = cls(**{**row, **numbers, "moves": tuple(row["moves"])})
+        if game.first == game.second:
+            raise ValueError(f"first and second are both {reprlib.repr(game.first)}")
+        if game.opening_plies > len(game.moves):
+            raise ValueError(f"opening_plies is {game.opening_plies}, and the game has {len(game.moves)} moves")
+        forfeited, loser = game.ended == "forfeit", {-1.0: game.first, 1.0: game.second}.get(game.result)
+        if (forfeited and loser is None) or game.forfeit_by != (loser if forfeited else None):
+            raise ValueError(
+                f"ended {game.ended!r}, result {game.result:g} and forfeit_by {reprlib.repr(game.forfeit_by)} "
+                "contradict each other"
+            )
+        return game
+
+
+def is_text(value: object) -> bool:
+    """Whether it is a string that a file can hold: without half a surrogate pair, which JSON may spell."""
+    return isinstance(value, str) and not re.search(r"[\ud800-\udfff]", value)
+
+
+def is_whole(value: object, least: int) -> bool:
+    """Whether it is a whole number, not a bool, of at least so much."""
+    return type(value) is int and value >= least
+
+
+def _are_seconds(value: Any) -> bool:
+    # So written, NaN fails, and numbers too large for a float do not overflow.
+    is_pair = isinstance(value, list | tuple) and len(value) == 2
+    return is_pair and all(type(each) in (int, float) and 0 <= each < 1e12 for each in value)
+
+
+_TEXT: tuple[str, Callable[[Any], bool]] = ("text", is_text)
+_NUMBER: tuple[str, Callable[[Any], bool]] = ("a whole number of at least 0", lambda value: is_whole(value, 0))
+_ENTRIES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "number": _NUMBER,
+    "round": _NUMBER,
+    "pair": _TEXT,
+    "first": _TEXT,
+    "second": _TEXT,
+    "start": _TEXT,
+    "opening": _TEXT,
+    "opening_plies": _NUMBER,
+    "moves": ("a list of texts", lambda value: isinstance(value, list | tuple) and all(map(is_text, value))),
+    "result": ("1, 0 or -1", lambda value: type(value) in (int, float) and value in (1, 0, -1)),
+    "ended": (f"one of {', '.join(ENDINGS)}", lambda value: is_text(value) and value in ENDINGS),
+    "reason": _TEXT,
+    "forfeit_by": ("text or null", lambda value: value is None or is_text(value)),
+    "seconds": ("two numbers of at least 0", _are_seconds),
+    "finished": (
+        "a time, YYYY-MM-DDTHH:MM:SS",
+        lambda value: is_text(value) and re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", value, re.ASCII) is not None,
+    ),
+}
+"""Entries of ``GameResult.to_dict``: what each may be, and a test of it."""
 
 
 @dataclass(eq=False)

@@ -20,6 +20,14 @@ MAX_PLAYERS = 3000  # the information matrix is dense
 _MAX_ITERATIONS = 200
 _MAX_STRENGTH = 20.0
 """In x, about 3,500 Elo: a strength beyond it diverges, so the likelihood has no maximum."""
+MAX_RATING = 10_000.0
+"""Largest rating of an anchor, either way."""
+MAX_ADVANTAGE = 2_000.0
+"""Largest worth of the first move, either way: at 5,000 the fit finds no maximum."""
+MAX_DRAW = 10_000.0
+"""Largest draw parameter as people write it: with this nu, equal players draw 9,998 of 10,000 games."""
+MAX_PRIOR = 1e6
+"""Most virtual games of each player; so many hide the games played."""
 _RULE_OF_THREE = 3.0
 """Decided games that none among many observed ones cannot rule out (95 %)."""
 _MAX_MOVE = 3.0
@@ -62,8 +70,15 @@ class FitOptions:
     def __post_init__(self) -> None:
         if self.model not in MODELS:
             raise ValueError(f"model must be one of {', '.join(MODELS)}, got {self.model!r}")
-        if self.prior is not None and self.prior < 0:
-            raise ValueError(f"prior must be at least 0 virtual games, got {self.prior}")
+        for option, value, least, most in (
+            ("--anchor NAME=ELO", None if self.anchor is None else self.anchor[1], -MAX_RATING, MAX_RATING),
+            ("--advantage", self.advantage, -MAX_ADVANTAGE, MAX_ADVANTAGE),
+            ("--draw", self.draw, 0.0, MAX_DRAW),
+            ("--prior", self.prior, 0.0, MAX_PRIOR),
+        ):
+            # So written, NaN fails too.
+            if isinstance(value, int | float) and not least <= value <= most:
+                raise ValueError(f"{option} must be a number from {least:,.0f} to {most:,.0f}, got {value}")
         if self.bootstrap < 0:
             raise ValueError(f"bootstrap must be at least 0 draws, got {self.bootstrap}")
 

@@ -93,7 +93,7 @@ def read_games(game: Game[Any], paths: Sequence[Path], skipped: Counter[str]) ->
     """
     from genpolicy.facets import reader
     from genpolicy_arena.ratings import RatedGame
-    from genpolicy_arena.results import LINES, MANIFEST
+    from genpolicy_arena.results import MANIFEST
     from genpolicy_evaluation.positions import progress_bar
 
     games: list[RatedGame] = []
@@ -107,7 +107,7 @@ def read_games(game: Game[Any], paths: Sequence[Path], skipped: Counter[str]) ->
         task = bar.add_task("reading games", total=None)
         for path in paths:
             if (path / MANIFEST).is_file():
-                games += _of_tournament(path / LINES)
+                games += _of_tournament(path)
                 continue
             for played in reader(game, path, "games").open_games(path, bad):
                 first, second = (played.headers.get(side, "").strip() for side in game.players)
@@ -122,20 +122,18 @@ def read_games(game: Game[Any], paths: Sequence[Path], skipped: Counter[str]) ->
     return games
 
 
-def _of_tournament(path: Path) -> list[RatedGame]:
-    import json
-
+def _of_tournament(folder: Path) -> list[RatedGame]:
     from genpolicy.errors import SourceError
     from genpolicy_arena.ratings import RatedGame
+    from genpolicy_arena.results import LINES, MANIFEST, read_lines, read_manifest
 
-    games = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            row = json.loads(line)
-            games.append(RatedGame(row["first"], row["second"], row["result"], f"{path}|{row['pair']}"))
-        except (ValueError, KeyError, TypeError) as error:
-            raise SourceError(f"{path}:{number}: damaged ({error}); resume the tournament to repair it") from error
-    return games
+    path = folder / LINES
+    try:
+        players = read_manifest(folder / MANIFEST).get("players", {})
+        results = [result for _, result, _ in read_lines(path, path.read_bytes(), players)]
+    except ValueError as error:
+        raise SourceError(str(error)) from error
+    return [RatedGame(each.first, each.second, each.result, f"{path}|{each.pair}") for each in results]
 
 
 def with_enough_games(games: Iterable[RatedGame], least: int, skipped: Counter[str]) -> list[RatedGame]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,11 @@ from genpolicy_arena.adjudication import Adjudication
 from genpolicy_arena.match import GameResult, GameTask
 from genpolicy_arena.openings import Opening
 from genpolicy_arena.ratings import RatedGame
-from genpolicy_arena.results import TournamentFolder
+from genpolicy_arena.results import CHECKSUMS, TournamentFolder
 from genpolicy_arena.sprt import SprtConfig, SprtState, state_of
 from genpolicy_arena.workers import Setup, run_groups
 from genpolicy_common.cluster import Cluster
+from genpolicy_common.shipping import folders_of
 
 FORMATS = ("round-robin", "gauntlet")
 Note = Callable[[str], None]
@@ -87,6 +89,13 @@ class TournamentConfig:
         """Games in a group; few in a small tournament, so that there are groups for all processes."""
         return self.group_size or max(2, min(16, 2 * (len(self.openings) * len(self.pairings) // 8)))
 
+    @cached_property
+    def checksums(self) -> dict[str, dict[str, str]]:
+        """Checksums of the folders of policies when first asked for, by player (or ``--judge``) and folder."""
+        spellings = {**self.players, "--judge": self.rules.judge or ""}
+        found = {name: folders_of([spelling]) for name, spelling in spellings.items()}
+        return {name: checksums for name, checksums in found.items() if checksums}
+
     def manifest(self) -> dict[str, Any]:
         """Content of ``tournament.json``; tournaments with equal manifests and openings play the same games."""
         rows = asdict(self.rules)
@@ -101,6 +110,7 @@ class TournamentConfig:
             "games_at_once": self.games_at_once(),
             "sprt": None if self.sprt is None else asdict(self.sprt),
             "paired": self.paired,
+            **({CHECKSUMS: self.checksums} if self.checksums else {}),
         }
 
 
@@ -159,16 +169,30 @@ def _check_known(played: TournamentFolder, tasks: Sequence[GameTask]) -> None:
     """Check that the games played so far are games of this tournament.
 
     Raises:
-        ValueError: one of them began from another opening, as when a book was changed.
+        ValueError: one of them is not, as when a book was changed or the players come in another order.
     """
     moves = played.game.moves
     for number, known in played.results.items():
-        planned = tasks[number].opening if number < len(tasks) else None
-        opening = (known.start, known.moves[: known.opening_plies])
-        if planned is None or opening != (planned.start, tuple(moves[move] for move in planned.moves)):
+        if number >= len(tasks):
             raise ValueError(
-                f"{played.folder}: game {number + 1} began from another opening than in this tournament: were "
+                f"{played.where(number)}: game {number + 1} is none of this tournament's {len(tasks)} games. Name a "
+                "new folder with --out"
+            )
+        task = tasks[number]
+        planned = task.opening
+        opening = (known.start, known.moves[: known.opening_plies])
+        if opening != (planned.start, tuple(moves[move] for move in planned.moves)):
+            raise ValueError(
+                f"{played.where(number)}: game {number + 1} began from another opening than in this tournament: were "
                 "--openings, their file or --random-plies changed? Name a new folder with --out"
+            )
+        meeting = (known.first, known.second, known.round, known.pair)
+        if meeting != (task.first, task.second, task.round, task.pair):
+            raise ValueError(
+                f"{played.where(number)}: game {number + 1} is {known.first!r} against {known.second!r} in round "
+                f"{known.round + 1}, and in this tournament it is {task.first!r} against {task.second!r} in round "
+                f"{task.round + 1}: were the players given in another order? Give them in that of before, or name a "
+                "new folder with --out"
             )
 
 

@@ -350,7 +350,7 @@ def test_games_of_the_old_form_are_added_to_the_store(tmp_path: Path) -> None:
     ("name", "text", "message"),
     [
         ("tournament.json", "[1]", r"tournament\.json: damaged"),
-        ("tournament.json", '{"rounds": "many"}', "holds a tournament with"),
+        ("tournament.json", '{"rounds": "many"}', r"tournament\.json: damaged .rounds must be"),
         ("games.jsonl", "3\n", r"games\.jsonl:1: damaged .*remove the line"),
     ],
 )
