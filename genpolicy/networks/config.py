@@ -15,6 +15,7 @@ ACTIVATIONS = ("gelu", "mish", "relu2")
 NORMS = ("pre", "post")
 ATTENTION = ("full", "prefix", "block_causal")
 MAX_SIZE = 1 << 40  # torch does not count much further, and says so without a name
+MAX_LAYERS = 1_000  # DeepNet's (Wang et al. 2022); unlike width, more of them fill the memory little by little
 
 
 def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
@@ -30,7 +31,7 @@ class NetworkConfig:
     """``sequence``: tokens in a row, as in the paper. ``board``: every token knows its square and its ply, attention is
     biased by relative row, column and ply, and a typed head scores moves by their source and target squares."""
     num_layers: int = 8
-    """Transformer blocks, at least 1."""
+    """Transformer blocks, from 1 to 1,000."""
     width: int = 256
     """Features of a token; a multiple of ``num_heads``."""
     num_heads: int = 8
@@ -103,8 +104,9 @@ class NetworkConfig:
         _one_of("norm", self.norm, NORMS)
         _one_of("attention", self.attention, ATTENTION)
         for key, least in (("num_layers", 1), ("width", 1), ("num_heads", 1), ("move_rank", 0), ("board_code", 0)):
-            if not least <= getattr(self, key) <= MAX_SIZE:
-                raise ConfigError(f"{key} must be at least {least} and at most {MAX_SIZE:,}, got {getattr(self, key)}")
+            most = MAX_LAYERS if key == "num_layers" else MAX_SIZE
+            if not least <= getattr(self, key) <= most:
+                raise ConfigError(f"{key} must be at least {least} and at most {most:,}, got {getattr(self, key):,}")
         for key in ("mlp_ratio", "init_std"):
             if not 0 < getattr(self, key) < 1e6:
                 raise ConfigError(f"{key} must be above 0 and below 1e6, got {getattr(self, key)}")

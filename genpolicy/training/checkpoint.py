@@ -2,8 +2,8 @@
 
 A checkpoint is a folder ``step-00001000`` of safetensors files and ``state.json``, which holds the size and the SHA-256
 of each of them, and its own SHA-256. It is written under another name, flushed to the disk and renamed, so a folder of
-that name is whole unless the disk damaged it later. A damaged one is passed over with a note, and the one before it is
-taken.
+that name is whole unless the disk damaged it, or somebody renamed it, later. Such a one is passed over with a note, and
+the one before it is taken.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +32,7 @@ FORMAT_VERSION = 1
 STATE_FILE = "state.json"
 _PREFIX, _UNFINISHED, _REPLACED = "step-", ".unfinished-", ".replaced-"
 _NAME = re.compile(r"step-[0-9]{1,18}")
+_TENSORS = re.compile(r"[a-z]+\.safetensors")
 
 
 @dataclass
@@ -70,8 +72,8 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
         replace_folder(unfinished, final)
     except OSError as error:
         shutil.rmtree(unfinished, ignore_errors=True)
-        last = _folders(folder)
-        kept = f"the last one, {last[0]}, is untouched" if last else "there was none before"
+        last = newest(folder, checkpoint.num_updates)
+        kept = f"the last one, {last}, is untouched" if last else "there was none before"
         way_out = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "see to the folder"
         raise CheckpointError(
             f"{final}: the checkpoint cannot be written ({error.strerror or error}); {kept}: "
@@ -92,21 +94,27 @@ def replace_folder(new: Path, final: Path) -> None:
     sync_folder(final.parent)  # the rename itself has to reach the disk, too
 
 
-def load_latest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
+def load_latest(
+    folder: Path, say: Callable[[str], None], require_usable: Callable[[Checkpoint], None] | None = None
+) -> Checkpoint | None:
     """The newest checkpoint that is whole; None where there is none at all.
 
     Args:
         folder: The run's ``checkpoints`` folder.
         say: Called with a line for each damaged checkpoint.
+        require_usable: Raises ``DamagedError`` for a checkpoint whose ``state`` the caller cannot use.
 
     Raises:
-        CheckpointError: all are damaged, or the newest one was written by newer code.
+        CheckpointError: all are damaged, or the newest one was written by newer code; what ``require_usable`` raises.
     """
     damaged = []
     for candidate in _folders(folder):
         try:
-            return read_checkpoint(candidate)
-        except _DamagedError as error:
+            checkpoint = read_checkpoint(candidate)
+            if require_usable is not None:
+                require_usable(checkpoint)
+            return checkpoint
+        except DamagedError as error:
             damaged.append(str(error))
             say(f"{error}; trying the checkpoint before it")
     if damaged:
@@ -115,31 +123,43 @@ def load_latest(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
-    """One checkpoint, every byte of it checked; a ``state.json`` of before it had a checksum is believed.
+    """One checkpoint, every byte of it checked; of a ``state.json`` from before it had a checksum, the form alone.
 
     Raises:
-        CheckpointError: damaged, or written by newer code.
+        DamagedError: damaged, or the folder has another update's name.
+        CheckpointError: written by newer code.
     """
     try:
         state = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
         checksum, expected = state.pop("sha256", None), _checksum(state)
         version, num_updates, files = state.pop("format"), state.pop("step"), state.pop("files")
-    except (OSError, ValueError, KeyError, AttributeError) as error:
-        raise _DamagedError(f"{folder}: {STATE_FILE} is damaged ({type(error).__name__})") from error
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        raise DamagedError.of_state(folder, type(error).__name__) from error
     # Before the version, which may be what is damaged.
+    if checksum is None and "commits" in state:  # commits are newer than checksums
+        raise DamagedError.of_state(folder, "its checksum is missing")
     if checksum not in (None, expected):
-        raise _DamagedError(f"{folder}: {STATE_FILE} is damaged (its checksum differs)")
-    if not isinstance(version, int) or version > FORMAT_VERSION:
+        raise DamagedError.of_state(folder, "its checksum differs")
+    if not (type(version) is type(num_updates) is int and isinstance(files, dict)):
+        raise DamagedError.of_state(folder, "format, step or files is of a wrong type")
+    if version > FORMAT_VERSION:
         raise CheckpointError(f"{folder}: format {version}, this code reads up to {FORMAT_VERSION}: upgrade genpolicy")
+    if num_updates != _update_of(folder):
+        raise DamagedError(
+            f"{folder}: was renamed, or {STATE_FILE} is damaged (it is of update {num_updates}, the folder's name says "
+            f"{_update_of(folder)})"
+        )
     tensors = {}
     for name, facts in files.items():
+        if not _TENSORS.fullmatch(name):
+            raise DamagedError.of_state(folder, "it names a file that is not a checkpoint's")
         try:
             data = (folder / name).read_bytes()
             if len(data) != facts["bytes"] or hashlib.sha256(data).hexdigest() != facts["sha256"]:
-                raise _DamagedError(f"{folder}: {name} is damaged (its checksum differs)")
+                raise DamagedError(f"{folder}: {name} is damaged (its checksum differs)")
             tensors[name.removesuffix(".safetensors")] = load_tensors(data)
         except (OSError, SafetensorError, KeyError, TypeError) as error:
-            raise _DamagedError(f"{folder}: {name} is damaged ({type(error).__name__})") from error
+            raise DamagedError(f"{folder}: {name} is damaged ({type(error).__name__})") from error
     return Checkpoint(num_updates, tensors, state, folder)
 
 
@@ -147,15 +167,19 @@ def _checksum(state: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 
 
-def newest(folder: Path) -> Path | None:
-    """The newest finished checkpoint, whole or not; None where there is none."""
-    there = _folders(folder)
+def newest(folder: Path, up_to: float = math.inf) -> Path | None:
+    """The newest finished checkpoint of at most ``up_to`` updates, whole or not; None where there is none."""
+    there = _folders(folder, up_to)
     return there[0] if there else None
 
 
-def prune(folder: Path, keep: int, best: int) -> None:
-    """Delete all but the ``keep`` newest checkpoints and the one of update ``best``, and what a kill left behind."""
-    for unwanted in _folders(folder)[keep:]:
+def prune(folder: Path, num_updates: int, keep: int, best: int) -> None:
+    """Delete all but the ``keep`` newest checkpoints and the one of update ``best``, and what a kill left behind.
+
+    Those of later updates than ``num_updates``, the run's, were passed over as damaged: they are left alone, and do not
+    count as kept.
+    """
+    for unwanted in _folders(folder, num_updates)[keep:]:
         if _update_of(unwanted) != best:
             _remove(unwanted)
     remove_leftovers(folder)
@@ -181,8 +205,13 @@ def forbid_differences(saved: Mapping[str, Any], current: Mapping[str, Any], whe
         )
 
 
-class _DamagedError(CheckpointError):
+class DamagedError(CheckpointError):
     """A damaged checkpoint; an earlier one may be whole."""
+
+    @classmethod
+    def of_state(cls, folder: Path | None, why: str) -> DamagedError:
+        """Its ``state.json`` is what is damaged."""
+        return cls(f"{folder}: {STATE_FILE} is damaged ({why})")
 
 
 def _differences(saved: Mapping[str, Any], current: Mapping[str, Any], prefix: str) -> list[str]:
@@ -196,10 +225,10 @@ def _differences(saved: Mapping[str, Any], current: Mapping[str, Any], prefix: s
     return texts
 
 
-def _folders(folder: Path) -> list[Path]:
+def _folders(folder: Path, up_to: float = math.inf) -> list[Path]:
     """Finished checkpoints, newest first; what else lies there, as a copy under a name of its own, is left alone."""
     there = (p for p in folder.glob(f"{_PREFIX}*") if _NAME.fullmatch(p.name) and p.is_dir())
-    return sorted(there, key=_update_of, reverse=True)
+    return sorted((p for p in there if _update_of(p) <= up_to), key=_update_of, reverse=True)
 
 
 def _update_of(folder: Path) -> int:

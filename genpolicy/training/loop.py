@@ -230,7 +230,7 @@ class Loop:
         return float(reduced)
 
     def _diverged(self, update: int, what: str) -> TrainingError:
-        newest = checkpoints.newest(self.run.out / CHECKPOINTS)
+        newest = checkpoints.newest(self.run.out / CHECKPOINTS, self.run.num_updates)
         where = f"the last good checkpoint is {newest}" if newest else "there is no checkpoint yet"
         return TrainingError(
             f"update {update}: {what} not finite; {where}. Try a lower optim.lr, a longer optim.warmup, "
@@ -269,7 +269,7 @@ class Loop:
         self.log.say(f"update {run.num_updates}, {run.records():,} records: validation {numbers}")
         loss = figures.get("validation/loss", math.nan)
         if loss < run.best_loss:
-            run.best_loss, run.best_update = loss, run.num_updates
+            run.best_loss, run.best_update, run.best_windows = loss, run.num_updates, run.validation.num_windows
             self._save()
             run.save_policy(BEST_FOLDER)
 

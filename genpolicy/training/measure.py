@@ -37,8 +37,9 @@ class Validation:
     ) -> None:
         self._learner, self._records, self._split, self._options = learner, records, split, options
         self._source = learner.source(records, split, seed=options.seed)
-        num_windows = min(options.eval_records, len(self._source))
-        chosen = np.linspace(0, len(self._source) - 1, num_windows).astype(np.int64)
+        self.num_windows = min(options.eval_records, len(self._source))
+        """Windows of all shares that the loss is averaged over; 0: it is not measured."""
+        chosen = np.linspace(0, len(self._source) - 1, self.num_windows).astype(np.int64)
         self._windows = chosen[process::num_processes]
         every = _positions(records, split, learner.game, options.accuracy_records)
         self._positions = every[process::num_processes]

@@ -31,7 +31,7 @@ from genpolicy.machine import commit
 from genpolicy.policies.base import Policy, write_provenance
 from genpolicy.policies.learner import Learner
 from genpolicy.training import checkpoint as checkpoints
-from genpolicy.training import optim, randomness, setup
+from genpolicy.training import optim, randomness, resuming, setup
 from genpolicy.training.checkpoint import Checkpoint
 from genpolicy.training.config import Budget, RunConfig, TrainerConfig
 from genpolicy.training.measure import Validation
@@ -129,6 +129,8 @@ class Run:
         """What is not in the log yet."""
         self.best_loss, self.best_update = math.inf, 0
         """Lowest validation loss, and after which update; 0 for none yet."""
+        self.best_windows: int | None = None
+        """Windows that this loss was averaged over; None in runs of before this was saved."""
         self._seconds_before, self._began = 0.0, time.perf_counter()
         self._commits = [commit() or ""]
         if self.is_main:
@@ -191,7 +193,7 @@ class Run:
                 "identity": self.identity,
                 "optimizer": plain,
                 "seconds": self.seconds,
-                "best": {"loss": self.best_loss, "step": self.best_update} if self.best_update else None,
+                "best": self._best(),
                 "ema_updates": self.average.num_updates if self.average else 0,
                 "records": self.records(),
                 "epoch": self.epochs(),
@@ -205,7 +207,7 @@ class Run:
                 tensors["stream"], state["streams"] = checkpoints.pack_streams(streams)
             folder = self.out / CHECKPOINTS
             checkpoints.save_checkpoint(folder, Checkpoint(self.num_updates, tensors, state))
-            checkpoints.prune(folder, self.config.trainer.keep, self.best_update)
+            checkpoints.prune(folder, self.num_updates, self.config.trainer.keep, self.best_update)
         self.accelerator.wait_for_everyone()
 
     def save_policy(self, name: str) -> Path:
@@ -253,11 +255,10 @@ class Run:
 
     def _resume(self) -> None:
         """Take over the newest whole checkpoint."""
-        checkpoint = checkpoints.load_latest(self.out / CHECKPOINTS, self.notes.append)
+        checkpoint = checkpoints.load_latest(self.out / CHECKPOINTS, self.notes.append, self._require_usable)
         if checkpoint is None:
             self.notes.append(f"{self.out}: no checkpoint yet, so the run starts from the beginning")
             return
-        checkpoints.forbid_differences(setup.completed(checkpoint.state["identity"]), self.identity, checkpoint.folder)
         earlier = [each for each in checkpoint.state.get("commits", []) if each != self._commits[-1]]
         self._commits = [*earlier, *self._commits]
         self.learner.load_state_dict(checkpoint.tensors["model"])
@@ -268,14 +269,35 @@ class Run:
             self.average.load(checkpoint.tensors["ema"], checkpoint.state["ema_updates"])
         self._restore_random_states(checkpoint)
         self._restore_stream(checkpoint)
-        best = checkpoint.state["best"] or {"loss": math.inf, "step": 0}
         self.num_updates, self._seconds_before = checkpoint.num_updates, checkpoint.state["seconds"]
         if "recent" in checkpoint.state:  # older checkpoints lack it; the next line then averages fewer updates
             self.means.restore(checkpoint.state["recent"])
-        self.best_loss, self.best_update = best["loss"], best["step"]
         self.notes.append(f"resuming from {checkpoint.folder}")
-        if 0 < self.best_update == self.num_updates:  # a kill may have come between this checkpoint and its policy
+        if checkpoint.state["best"]:
+            self._restore_best(checkpoint.state["best"])
+
+    def _require_usable(self, checkpoint: Checkpoint) -> None:
+        resuming.require_usable(checkpoint, self.identity, self.optimizers, averaged=self.average is not None)
+
+    def _best(self) -> dict[str, Any] | None:
+        """What a checkpoint says of the lowest validation loss."""
+        if not self.best_update:
+            return None
+        return {"loss": self.best_loss, "step": self.best_update, "windows": self.best_windows}
+
+    def _restore_best(self, best: dict[str, Any]) -> None:
+        """Take over the lowest validation loss, unless it is now averaged over other windows."""
+        self.best_loss, self.best_update, self.best_windows = best["loss"], best["step"], best.get("windows")
+        if self.best_update == self.num_updates:  # a kill may have come between this checkpoint and its policy
             self.save_policy(BEST_FOLDER)
+        windows = self.validation.num_windows if self.validation else 0
+        if windows and self.best_windows not in (None, windows):
+            self.notes.append(
+                f"the lowest validation loss so far was averaged over {self.best_windows:,} windows, and later ones "
+                f"are over {windows:,} (trainer.eval_records): they do not compare, so {BEST_FOLDER} stays until the "
+                "next measurement, and is then the best from there on"
+            )
+            self.best_loss, self.best_update, self.best_windows = math.inf, 0, None
 
     def _gather_random_states(self) -> dict[str, Tensor]:
         """The generators of all processes, names beginning with the process's number."""

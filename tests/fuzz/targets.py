@@ -6,16 +6,19 @@ import asyncio
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 
 from genpolicy import load_game
-from genpolicy.config import compose, to_yaml
+from genpolicy.config import compose, to_dict, to_yaml
 from genpolicy.data.records import DatasetInfo
 from genpolicy.errors import (
     CheckpointError,
@@ -28,7 +31,17 @@ from genpolicy.errors import (
 from genpolicy.game import Game
 from genpolicy.policies.base import load_policy, policy_spec
 from genpolicy.policies.weights import load_weights, read_provenance
-from genpolicy.training.config import RunConfig
+from genpolicy.training.checkpoint import (
+    Checkpoint,
+    load_latest,
+    pack_optimizer,
+    save_checkpoint,
+    unpack_optimizer,
+)
+from genpolicy.training.config import OptimConfig, RunConfig
+from genpolicy.training.metrics_log import RunningMeans
+from genpolicy.training.optim import make_optimizers
+from genpolicy.training.resuming import require_usable
 from tests.fuzz.malicious_folders import good_policy
 from tests.fuzz.mutation import Target
 from tests.small_datasets import CONNECT
@@ -153,6 +166,47 @@ def yaml_targets(scratch: Path) -> Iterator[Target]:
     yield Target("policy-safetensors", (contents["model.safetensors"],), weights, (CheckpointError,))
 
 
+def checkpoint_target(scratch: Path) -> Target:
+    """The ``state.json`` of a checkpoint, with and without a checksum; what was read is resumed from."""
+    network = torch.nn.Linear(2, 2)
+    optimizer = make_optimizers([{"params": list(network.parameters())}], OptimConfig())["adamw"]
+    network(torch.ones(2)).sum().backward()
+    optimizer.step()
+    packed, plain = pack_optimizer(optimizer.state_dict(), "adamw")
+    identity = {"tokenizer": "0", "config": to_dict(RunConfig(learner={"kind": "diffusion", "horizon": 1}))}
+    identity = json.loads(json.dumps(identity))
+    state = {
+        "identity": identity,
+        "optimizer": {"adamw": plain},
+        "seconds": 1.5,
+        "best": {"loss": 2.25, "step": 2, "windows": 16},
+        "ema_updates": 0,
+        "num_processes": 1,
+        "recent": {"sums": {"loss": 4.5}, "counts": {"loss": 2}, "records": 32},
+        "commits": ["0123abc"],
+        "run": identity["config"],
+    }
+    tensors = {"model": dict(network.state_dict()), "optimizer": packed, "random": {"0.torch": torch.get_rng_state()}}
+    folder = save_checkpoint(scratch / "checkpoints", Checkpoint(3, tensors, state))
+    checked = (folder / "state.json").read_bytes()
+    old = {key: value for key, value in json.loads(checked).items() if key not in ("sha256", "commits")}
+
+    def read(data: bytes) -> None:
+        (folder / "state.json").write_bytes(data)
+        usable = partial(require_usable, identity=identity, optimizers={"adamw": optimizer}, averaged=False)
+        found = load_latest(folder.parent, lambda _: None, usable)
+        assert found is not None
+        fresh = make_optimizers([{"params": list(network.parameters())}], OptimConfig())["adamw"]
+        fresh.load_state_dict(unpack_optimizer(found.tensors["optimizer"], found.state["optimizer"]["adamw"], "adamw"))
+        fresh.step()
+        means = RunningMeans(torch.device("cpu"))
+        means.restore(found.state.get("recent", means.state()))
+        means.take()
+
+    examples = (checked, (json.dumps(old, indent=1, sort_keys=True) + "\n").encode())
+    return Target("checkpoint-state.json", examples, read, (CheckpointError,))
+
+
 def spelling_targets() -> Iterator[Target]:
     """What names a policy, and what an engine says."""
     from genpolicy_engines.protocol import USI, parse_search
@@ -266,6 +320,43 @@ def web_targets() -> Iterator[Target]:
         yield Target(name, texts, partial(read, load_game(spec)), ())
 
 
+class _Read(Exception):
+    """Ends a tournament as soon as its files are read."""
+
+
+def tournament_targets(scratch: Path) -> Iterator[Target]:
+    """The games of a tournament that is resumed, and rated."""
+    from genpolicy_arena.openings import draw_random
+    from genpolicy_arena.ratings_command import read_games
+    from genpolicy_arena.tournament import TournamentConfig, run_tournament
+
+    game, folder = load_game(CONNECT), scratch / "cup"
+    config = TournamentConfig(game.spec, {"a": "random", "b": "random?seed=1"}, draw_random(game, 3, 2, 0))
+    run_tournament(config, game, folder)
+    kept = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    # The same seed, the same mutants: what the clock wrote is replaced.
+    rows = [json.loads(line) for line in kept["games.jsonl"].splitlines()]
+    times = {"seconds": [0.5, 0.25], "finished": "2025-01-02T03:04:05"}
+    kept["games.jsonl"] = "".join(json.dumps({**row, **times}) + "\n" for row in rows).encode()
+
+    def stop(*_: Any) -> None:
+        raise _Read
+
+    def resume(name: str, data: bytes) -> None:
+        for path in folder.iterdir():
+            path.unlink()
+        for other, content in {**kept, name: data}.items():
+            # Without the file of games that is written anew, from the lines that were read.
+            if other != "games.games":
+                (folder / other).write_bytes(content)
+        read_games(game, [folder], Counter())
+        with suppress(_Read):
+            run_tournament(config, game, folder, progress=stop)
+
+    for name in ("games.jsonl", "tournament.json"):
+        yield Target(f"tournament-{name}", (kept[name],), partial(resume, name), (ValueError,))
+
+
 def targets(scratch: Path) -> dict[str, Callable[[], Sequence[Target]]]:
     """All targets, by the name of their group."""
     scratch.mkdir(parents=True, exist_ok=True)
@@ -274,7 +365,9 @@ def targets(scratch: Path) -> dict[str, Callable[[], Sequence[Target]]]:
         "files": lambda: list(file_targets(scratch)),
         "positions": lambda: list(position_targets()),
         "yaml": lambda: list(yaml_targets(scratch)),
+        "checkpoints": lambda: [checkpoint_target(scratch)],
         "spellings": lambda: list(spelling_targets()),
         "engine": lambda: [engine_target("uci"), engine_target("usi")],
         "web": lambda: list(web_targets()),
+        "tournament": lambda: list(tournament_targets(scratch)),
     }

@@ -21,7 +21,7 @@ TRIALS = int(os.environ.get("GENPOLICY_FUZZ_TRIALS", "40"))
 SEED = int(os.environ.get("GENPOLICY_FUZZ_SEED", "0"))
 SLOW = {"run-yaml": 4, "override": 4, "policy-config.yaml": 4, "experiment": 4, "dataset-yaml": 2, "uci": 4, "usi": 4}
 """What a trial costs, in trials of the others."""
-GROUPS = ("files", "positions", "yaml", "spellings", "engine", "web")
+GROUPS = ("files", "positions", "yaml", "checkpoints", "spellings", "engine", "web", "tournament")
 
 
 def run(group: str, scratch: Path, seed: int, trials: int) -> None:

@@ -77,7 +77,7 @@ def test_an_alias_that_is_used_with_measure_is_read(tmp_path: Path) -> None:
         ({"horizon": 400}, "attention of 1 layers over 4,400 tokens"),
         ({"horizon": 1800, "geometry": "board"}, "attention of 1 layers over 19,800 tokens"),
         ({"num_layers": 10**9, "geometry": "board"}, "num_layers must be at least 1 and at most 1,000"),
-        ({"num_layers": 1000, "geometry": "board"}, "its weight has shape"),
+        ({"num_layers": 1000, "geometry": "board"}, "its (weight|bias) has shape"),
         ({"board_code": 10**8, "geometry": "board"}, "larger than its weights, or cannot be made"),
         ({"kind": "absorbing\n    num_timesteps: 100000"}, "num_timesteps must be from 1 to 4,000"),
         ({"num_futures": 10**9}, "num_futures must be at most 1,024"),

@@ -71,6 +71,7 @@ def contents(folder: Path) -> dict[str, bytes]:
         ("learner.netwrok.width=4", "argument 'learner.netwrok.width=4': key 'learner.netwrok' does not exist."),
         ("learner.network.widht=4", "key 'learner.network.widht' does not exist. Did you mean: 'width'? Keys here: "),
         ("learner.network.width=wide", "argument 'learner.network.width=wide': key 'learner.network.width': "),
+        ("learner.network.num_layers=1001", "num_layers must be at least 1 and at most 1,000, got 1,001"),
         ("learner.process.num_timesteps=x", "key 'learner.process.num_timesteps' is a value such as 20, got 'x'"),
         ("learner.process.timesteps=3", "Did you mean: 'num_timesteps'?"),
         ("learner.sampler.name=easy_frst", "argument 'learner.sampler.name=easy_frst': sampler 'easy_frst' does not"),
