@@ -42,6 +42,9 @@ class Decision:
     stats: Mapping[str, float] = field(default_factory=dict)
     """Numbers for people: ``network_calls``, ``raw_legal`` (1 when the move was legal before the mask), ``plies_left``
     (expected to the end of the game), ..."""
+    state_tokens: tuple[tuple[int, ...], ...] = field(default=(), repr=False, compare=False)
+    """Tokens of ``states``, also of those that stand for no position, by the policy's tokenizer as its viewer sees them
+    (``TokenLearner.viewers``); () from a policy that has none."""
     wdl: tuple[float, float, float] | None = None
     """Probabilities that the player to move wins, draws and loses (sum 1), where the policy tells them apart."""
     names: Sequence[str] = field(default=(), repr=False, compare=False)

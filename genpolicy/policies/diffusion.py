@@ -81,8 +81,9 @@ class DiffusionConfig(NetworkLearnerConfig):
     """The game's tokenizer of states: its own, or one of ``Game.tokenizers``."""
     process: dict[str, Any] = field(default_factory=lambda: {"kind": "absorbing"})
     """``kind``: entry point in group ``genpolicy.processes``; ``order``: ``joint``, noise over the whole future (the
-    paper's), or ``ply``, with options of its own (``genpolicy.policies.ply_order``); ``timeless``: whether a process
-    that needs the time may do without ``network.time_conditioning``; the other keys are the process's own."""
+    paper's), or ``ply``, with options of its own (``genpolicy.policies.ply_order``, ``.any_move``); ``timeless``:
+    whether a process that needs the time may do without ``network.time_conditioning``; the other keys are the
+    process's own."""
     value_weight: float = 1.0
     """Of the loss of value tokens against that of all others: a value's gradient is easily several times a move's."""
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
@@ -116,7 +117,7 @@ class DiffusionLearner(NetworkLearner):
         order, timeless = options.pop("order", ORDERS[0]), options.pop("timeless", False)
         if order not in ORDERS:
             raise ConfigError(f"key 'learner.process.order' must be one of {', '.join(ORDERS)}; got {order!r}")
-        by_ply = PlyOrder.taken_from(options, layout, config.viewer, used=order == "ply")
+        by_ply = PlyOrder.taken_from(options, game, layout, config.viewer, used=order == "ply")
         if order == "ply":
             options.setdefault("weighting", "constant")  # linear weighs pure noise, as most blocks are, by 1/T
             if config.horizons:

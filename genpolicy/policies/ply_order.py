@@ -24,9 +24,11 @@ from genpolicy.data.windows import TokenBatch
 from genpolicy.diffusion.random import uniforms
 from genpolicy.errors import ConfigError
 from genpolicy.networks.every_block import EveryBlock
+from genpolicy.policies.any_move import AnyMove
 from genpolicy.sequence import KINDS, Layout
 
 if TYPE_CHECKING:
+    from genpolicy.game import Game
     from genpolicy.policies.diffusion import DiffusionLearner
 
 ORDERS = ("joint", "ply")
@@ -50,6 +52,7 @@ class PlyOrder:
         ends: Whether the value of a finished game is learned, too: records begin in no such position, so those that
             labelled lines end in become roots. Of windows that are seen from the mover's side.
         one_pass: Part of the records, 0 to 1, of which one pass trains all blocks; of the others the first alone.
+        any_move: Of the records in which the state after the first move is restored alone, changes some; None for none.
 
     Raises:
         ConfigError: a share out of range or beside ``one_pass``, or a layout that has no values or no states to end in.
@@ -62,6 +65,7 @@ class PlyOrder:
         *,
         ends: bool = False,
         one_pass: float = 0.0,
+        any_move: AnyMove | None = None,
     ) -> None:
         if not isinstance(one_pass, int | float) or not 0 <= one_pass <= 1:
             raise ConfigError(f"key 'learner.process.one_pass' is a part of the records, from 0 to 1; got {one_pass!r}")
@@ -77,7 +81,7 @@ class PlyOrder:
                     f"key 'learner.process.{name}' is a part of the records, from 0 to 0.5, under order: ply; got "
                     f"{share!r}"
                 )
-        self.finished = Finished(layout) if ends else None
+        self.finished, self.any_move = Finished(layout) if ends else None, any_move
         self.blocks = torch.from_numpy(layout.blocks)
         self.is_value = torch.from_numpy(layout.kinds == KINDS.index("value"))
         firsts = [int((layout.blocks == block).argmax()) for block in range(int(layout.blocks.max()) + 1)]
@@ -97,11 +101,14 @@ class PlyOrder:
         self.chances[0] = 1.0
 
     @classmethod
-    def taken_from(cls, options: dict[str, Any], layout: Layout, viewer: str, *, used: bool) -> PlyOrder | None:
+    def taken_from(
+        cls, options: dict[str, Any], game: Game[Any], layout: Layout, viewer: str, *, used: bool
+    ) -> PlyOrder | None:
         """Take the options of this order out of those of a process; None where it is not ``used``.
 
         Args:
-            options: Shares and ``ends``, beside others, which stay.
+            options: Shares, ``ends`` and ``any_move``, beside others, which stay.
+            game: The rules.
             layout: Of the windows.
             viewer: Who sees them.
             used: Whether noise is ordered by ply.
@@ -109,15 +116,20 @@ class PlyOrder:
         Raises:
             ConfigError: as the constructor, or options without their use.
         """
-        given = {name: options.pop(name) for name in (*SHARES, "ends", "one_pass") if name in options}
+        given = {name: options.pop(name) for name in (*SHARES, "ends", "one_pass", "any_move") if name in options}
         if not used and any(given.values()):
             raise ConfigError(f"learner.process.{', '.join(given)}: only under learner.process.order=ply")
-        ends, one_pass = given.pop("ends", False), given.pop("one_pass", 0.0)
+        ends, one_pass, any_move = given.pop("ends", False), given.pop("one_pass", 0.0), given.pop("any_move", 0.0)
         if ends not in (False, True) or (ends and viewer != "mover"):
             raise ConfigError(
                 f"learner.process.ends is false, or true with learner.viewer=mover; got {ends!r} with {viewer!r}"
             )
-        return cls(layout, given, ends=ends, one_pass=one_pass) if used else None
+        if not used:
+            return None
+        if any_move and one_pass:
+            raise ConfigError("learner.process.any_move: not beside learner.process.one_pass, which trains whole lines")
+        drawn = AnyMove(game, layout, any_move) if any_move else None
+        return cls(layout, given, ends=ends, one_pass=one_pass, any_move=drawn)
 
     def loss(self, learner: DiffusionLearner, batch: TokenBatch, generator: torch.Generator) -> Tensor:
         """The mean over records of the loss of what is restored of each, at random times.
@@ -209,6 +221,8 @@ class PlyOrder:
                 yield part, torch.zeros_like(rows, dtype=torch.bool)
             else:
                 pure = (certain[rows] < CERTAIN) & (not self._is_state[k])
+                if self.any_move is not None and k == self.any_move.block:
+                    part = self.any_move(part, certain[rows])  # a state has no other use for these draws
                 yield self.view(part, k, hide[rows] < HIDDEN_VALUES), pure
         if self.finished is not None and (over := self.finished.roots(batch)) is not None:
             yield over, torch.ones(len(over), dtype=torch.bool, device=over.tokens.device)

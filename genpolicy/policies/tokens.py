@@ -323,7 +323,16 @@ class NetworkPolicy(WeightsPolicy):
             if line[0] >= 0
         )
         best = variations[0]
-        return replace(decision, value=best.value, line=best.line, states=best.states, variations=variations)
+        first = next(k for k, line in enumerate(lines.tolist()) if line[0] >= 0)
+        of_best = tuple(map(tuple, boards[first].tolist()))
+        return replace(
+            decision,
+            value=best.value,
+            line=best.line,
+            states=best.states,
+            state_tokens=of_best,
+            variations=variations,
+        )
 
     def _decision(
         self,
@@ -349,7 +358,15 @@ class NetworkPolicy(WeightsPolicy):
         boards = [row[s.start : s.stop] for s in self._imagined_slots() if s.kind == "state" and not s.given]
         states = self._texts_of(boards, viewer, state, line)
         stats = {**stats, "raw_legal": raw_legal, "legal_mass": mass}
-        return Decision(move, policy=policy, line=line, states=states, stats=stats, names=self.game.moves.texts)
+        return Decision(
+            move,
+            policy=policy,
+            line=line,
+            states=states,
+            state_tokens=tuple(tuple(board.tolist()) for board in boards),
+            stats=stats,
+            names=self.game.moves.texts,
+        )
 
     def _move_of(self, symbol: int, viewer: int) -> int:
         """Absolute move of a symbol; -1 where it is not a move."""

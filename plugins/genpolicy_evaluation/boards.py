@@ -2,7 +2,8 @@
 
 Two moves are asked about in each position: the policy's own and a legal move drawn at random, which a network cannot
 have learned by heart. *Position*: what it imagines stands for a position at all; *board*: every square and hand is
-right; *whole state*: move counters, rights and the side to move, too.
+right, whether or not the rights and counters beside them are; *whole state*: move counters, rights and the side to
+move, too.
 """
 
 from __future__ import annotations
@@ -90,19 +91,24 @@ def _drawn(game: Game[Any], drawn: dict[str, int], state: Any) -> list[int]:
 
 def _compared(policy: Policy, name: str, state: Any, decision: Decision) -> dict[str, bool]:
     """By measure, whether the first imagined board is right for the first move of the line."""
-    game = policy.game
+    game, text = policy.game, next(iter(decision.states), None)
     if not decision.states or not decision.line:
         raise ValueError(
             f"policy {name!r} imagines no board after a move: use one with states, such as S-ASA; sampler=one_call "
             "decides a move alone, add ?sampler=by_ply or easy_first"
         )
-    text = decision.states[0]
-    if text is None:
+    after, tokens = game.play(state, decision.line[0]), game.tokens
+    if decision.state_tokens:  # they may be right on every square and yet stand for no position, as by a right too many
+        learner: Any = policy.learner
+        tokens = learner.layout.tokenizer
+        right = tokens.encode([after], learner.viewers([state]))[0] == np.array(decision.state_tokens[0])
+    elif text is None:
         return dict.fromkeys(MEASURES, False)
-    both = game.tokens.encode([game.play(state, decision.line[0]), game.parse(text)], np.zeros(2, np.int64))
-    right = both[0] == both[1]
-    is_board = (np.asarray(game.tokens.rows) >= 0) | (np.asarray(game.tokens.hands) >= 0)
-    return {"position": True, "board": bool(right[is_board].all()), "whole": bool(right.all())}
+    else:
+        both = tokens.encode([after, game.parse(text)], np.zeros(2, np.int64))
+        right = both[0] == both[1]
+    is_board = (np.asarray(tokens.rows) >= 0) | (np.asarray(tokens.hands) >= 0)
+    return {"position": text is not None, "board": bool(right[is_board].all()), "whole": bool(right.all())}
 
 
 def add_boards_parser(measures: Any) -> None:

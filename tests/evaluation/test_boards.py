@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from genpolicy_common.labelled import labelled_positions
 from genpolicy_evaluation.boards import measure_boards
 from tests.small_datasets import CONNECT, solved_connect
 
+RIGHTS = 65  # the first of four tokens
 SAMPLE = Path(__file__).parents[2] / "games/genpolicy_chess/sample"
 
 
@@ -55,6 +57,37 @@ def test_shares(wrong: str, shares: tuple[int, int, int]) -> None:
     for row in measure_boards(policy, positions, name="imagining"):
         assert tuple(share.value for share in row.shares.values()) == shares
         assert row.shares["board"].trials == 20
+
+
+@pytest.mark.parametrize("paradigm", ["s-asa", "s-avsav"])
+def test_squares_count_although_a_right_makes_the_position_impossible(
+    paradigm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Boards that are right on every square, but where the king's side may still castle once it no longer may."""
+    network = NetworkConfig(geometry="board", num_layers=1, width=16, num_heads=2, head="typed")
+    config = DiffusionConfig(paradigm=paradigm, horizon=1, viewer="mover", network=network)
+    game = genpolicy.load_game("chess")
+    policy = DiffusionPolicy(DiffusionLearner(game, config))
+    tokenizer, decide = policy.layout.tokenizer, policy.decide
+
+    def played(states: Sequence[Any], *, control: Control = FREE) -> list[Decision]:
+        decisions = []
+        for state, decision in zip(states, decide(states, control=control), strict=True):
+            (viewer,) = policy.learner.viewers([state])
+            row = tokenizer.encode([game.play(state, decision.line[0])], [viewer])[0].copy()
+            row[RIGHTS] = tokenizer.symbols.index("castling:K")
+            try:
+                text: str | None = game.format(tokenizer.decode(row, int(viewer)))
+            except ValueError:
+                text = None
+            decisions.append(replace(decision, states=(text,), state_tokens=(tuple(row.tolist()),)))
+        return decisions
+
+    monkeypatch.setattr(policy, "decide", played)
+    positions = labelled_positions(Dataset.open(SAMPLE), game, "test", limit=40)
+    own, _ = measure_boards(policy, positions, name="imagining")
+    assert own.shares["board"].value == 1
+    assert own.shares["whole"].value <= own.shares["position"].value < 1
 
 
 def test_random_moves_are_other_moves(monkeypatch: pytest.MonkeyPatch) -> None:

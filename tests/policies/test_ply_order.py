@@ -322,3 +322,72 @@ def likeliest(made: DiffusionLearner, tokens: Tensor) -> Tensor:
     with torch.no_grad():
         logits = TypedLogits.of(made.network(tokens, torch.tensor([4]))).restrict(admitted)
     return logits.per_token(lambda group: group.symbols[group.logits.argmax(-1)])
+
+
+def chess_windows(viewer: str, tokens: str, num: int = 24) -> tuple[DiffusionLearner, TokenBatch]:
+    """Windows of positions of a random game, with their moves, as a data set has them."""
+    game = genpolicy.load_game("chess")
+    process = {"kind": "absorbing", "num_timesteps": 4, "order": "ply", "any_move": 1.0}
+    config = DiffusionConfig(
+        network=BOARD, paradigm="s-avsav", horizon=2, process=process, tokens=tokens, viewer=viewer
+    )
+    made = DiffusionLearner(game, config)
+    state, draw, rows = game.parse("r3k2r/1P4p1/8/3pP3/8/8/1p4P1/R3K2R w KQkq d6 0 20"), np.random.default_rng(0), []
+    while len(rows) < num:
+        move = int(draw.choice(game.legal(state)))
+        after, seen = game.play(state, move), game.player(state) if viewer == "mover" else 0
+        row = np.full(made.layout.length, made.layout.mask)
+        row[: made.layout.state_length] = made.layout.tokenizer.encode([state], [seen])[0]
+        row[made.layout.first_action] = made.layout.move_offset + game.moves.seen_by(np.array([move]), seen)[0]
+        rows.append(torch.from_numpy(row))
+        state = after if game.outcome(after) is None else game.parse()
+    given = torch.from_numpy(made.layout.given.copy()).expand(num, -1)
+    return made, TokenBatch(torch.stack(rows), given, torch.zeros_like(given), torch.arange(num))
+
+
+@pytest.mark.parametrize(
+    ("viewer", "tokens"), [("mover", ""), ("mover", "plies"), ("absolute", ""), ("absolute", "plies")]
+)
+def test_the_board_after_any_move_is_the_one_that_the_rules_give(viewer: str, tokens: str) -> None:
+    made, batch = chess_windows(viewer, tokens)
+    game, layout = made.game, made.layout
+    change = made.by_ply.any_move if made.by_ply is not None else None
+    assert change is not None
+    draws = torch.rand(len(batch), generator=torch.Generator().manual_seed(0))
+    changed, state = change(batch, draws), layout.slot("state", 1)
+    assert state is not None
+    length, moved = layout.state_length, 0
+    for row, old in zip(changed.tokens.numpy(), batch.tokens.numpy(), strict=True):
+        seen = next(viewer for viewer in (0, 1) if _decodes(layout, row[:length], viewer))
+        root = layout.tokenizer.decode(row[:length], seen)
+        move = int(game.moves.seen_by(row[layout.first_action] - layout.move_offset, seen))
+        assert move in game.legal(root)
+        moved += row[layout.first_action] != old[layout.first_action]
+        expected = layout.tokenizer.encode([game.play(root, move)], [seen])[0]
+        assert row[state.start : state.stop].tolist() == expected.tolist()
+        assert row[:length].tolist() == old[:length].tolist()
+    assert moved > len(batch) / 2
+    assert changed.target[:, state.start : state.stop].all()
+    assert torch.equal(change(batch, draws).tokens, changed.tokens)
+    loss, _ = made.loss(batch, torch.Generator().manual_seed(0))  # of boards alone, since no move has a label
+    assert 0 < loss.item() < float("inf")
+
+
+def _decodes(layout: Layout, row: np.ndarray, viewer: int) -> bool:
+    try:
+        layout.tokenizer.decode(row, viewer)
+    except ValueError:
+        return False
+    return True
+
+
+def test_what_has_no_board_after_its_move_refuses_any_move() -> None:
+    process = {"kind": "absorbing", "num_timesteps": 4, "order": "ply"}
+    for options, paradigm, message in (
+        ({"any_move": 2.0}, "s-avsav", "any_move' is a part of the boards"),
+        ({"any_move": 0.5}, "s-aa", "imagines the state after its move"),
+        ({"any_move": 0.5, "one_pass": 0.5}, "s-avsav", "not beside"),
+        ({"any_move": 0.5, "order": "joint"}, "s-avsav", "only under learner.process.order=ply"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            learner(paradigm=paradigm, process={**process, **options})

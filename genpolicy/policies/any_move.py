@@ -1,0 +1,78 @@
+"""The board after any legal move: training windows whose first move is drawn at random and played by the rules.
+
+A labelled line holds a good player's moves. Of what such moves seldom do (a rook that leaves its corner and so loses a
+right, castling, promotion to a knight) a network sees little, but a search asks for the board after every candidate.
+
+Axes: B batch, N tokens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from genpolicy.data.windows import TokenBatch
+from genpolicy.errors import ConfigError
+from genpolicy.game import Game
+from genpolicy.sequence import Layout
+
+
+class AnyMove:
+    """Puts another first move, and the state after it, into windows.
+
+    Args:
+        game: The rules.
+        layout: Of the windows, with a move and the state after it.
+        share: Part of the windows that are changed, 0 to 1.
+
+    Raises:
+        ConfigError: a share out of range, a layout without these, or a game in which nature moves.
+    """
+
+    def __init__(self, game: Game[Any], layout: Layout, share: float) -> None:
+        if not isinstance(share, int | float) or not 0 <= share <= 1:
+            raise ConfigError(f"key 'learner.process.any_move' is a part of the boards, from 0 to 1; got {share!r}")
+        action, state = layout.slot("action", 0), layout.slot("state", 1)
+        if action is None or state is None or game.has_chance:
+            raise ConfigError(
+                "learner.process.any_move needs a paradigm that imagines the state after its move (s-asa, s-avsav), "
+                "and a game without chance"
+            )
+        self.block = int(layout.blocks[state.start])
+        """The block whose windows are changed."""
+        self._game, self._layout, self._share = game, layout, float(share)
+        self._action, self._state = action.start, slice(state.start, state.stop)
+
+    def __call__(self, batch: TokenBatch, draws: Tensor) -> TokenBatch:
+        """The windows, of which some begin with another move; tokens after the next state are as they were.
+
+        Args:
+            batch: B windows.
+            draws: [B] uniform in [0, 1): which are changed, and by which move.
+        """
+        tokens, target = batch.tokens.clone(), batch.target.clone()
+        for i, draw in enumerate(draws.tolist()):
+            if draw < self._share and (made := self._made(tokens[i].cpu().numpy(), draw / self._share)) is not None:
+                tokens[i, self._action], tokens[i, self._state] = made[0], torch.from_numpy(made[1]).to(tokens)
+                target[i, self._state] = True
+        return dataclasses.replace(batch, tokens=tokens, target=target)
+
+    def _made(self, row: np.ndarray[Any, np.dtype[np.int64]], draw: float) -> tuple[int, Any] | None:
+        """A move's token and the tokens of the state after it; None where the root is over or stands for none."""
+        game, tokenizer = self._game, self._layout.tokenizer
+        for viewer in (0, 1):  # a window does not say who sees it; where both may, they see the same
+            try:
+                state = tokenizer.decode(row[: self._layout.state_length], viewer)
+                if game.outcome(state) is not None or not len(legal := game.legal(state)):
+                    return None
+                move = int(legal[int(draw * len(legal))])
+                (after,) = tokenizer.encode([game.play(state, move)], np.full(1, viewer))
+            except ValueError:
+                continue
+            seen = game.moves.seen_by(np.array([move]), viewer)
+            return self._layout.move_offset + int(seen[0]), after.astype(np.int64)
+        return None
