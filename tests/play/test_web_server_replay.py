@@ -94,11 +94,8 @@ def test_nobody_waits_for_all_long_games(client: Client, game_of_600: list[str])
     with ThreadPoolExecutor(9) as pool:
         long = [pool.submit(ask, number) for number in range(2, 10)]
         time.sleep(0.5 * one)
-        began = time.perf_counter()
         reply = client.post("/api/position", {"game": "chess", "start": None, "moves": ["e2e4"]})
-        took = time.perf_counter() - began
+        num_done = sum(each.done() for each in long)
         assert reply.status == 200
-        assert not all(each.done() for each in long), "the long ones were over too soon to tell"
-        all_long = [each.result() for each in long]
-    # Beside eight threads that replay it would get a ninth of the time; it takes a part of what the slowest takes.
-    assert took < 0.5 * max(all_long)
+    # Beside eight threads that replay it would get a ninth of the time and end with them; taking turns it is soon over.
+    assert num_done <= len(long) / 2
