@@ -71,7 +71,8 @@ class Updates:
 
     def one(self) -> float:
         """Seconds of CPU time of the next update."""
-        assert self.process.stdin is not None and self.process.stdout is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline()

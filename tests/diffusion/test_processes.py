@@ -275,7 +275,7 @@ def test_bad_arguments(kind: type[Absorbing] | type[Multinomial]) -> None:
         kind(5, 20, reduction="avg")
     with pytest.raises(ConfigError, match="time_sampling 'even'"):
         kind(5, 20, time_sampling="even")
-    with pytest.raises(ConfigError, match="num_timesteps must be from 1 to 100,000, got 0"):
+    with pytest.raises(ConfigError, match="num_timesteps must be from 1 to 4,000, got 0"):
         kind(5, 0)
     with pytest.raises(ConfigError, match="num_symbols must be at least 1"):
         kind(0, 20)

@@ -383,12 +383,13 @@ def test_bad_learner_configuration_is_named(connect: Game[Any], data: dict[str, 
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("num_layers", 1_000_000_000, "larger than its weights"),
+        ("num_layers", 1_000_000_000, "num_layers must be at least 1 and at most 1,000"),
+        ("num_layers", 1_000, "larger than its weights"),
         ("width", 3_200_000, "larger than its weights"),
         ("width", 1 << 40, "larger than its weights"),
         ("mlp_ratio", 9e5, "larger than its weights"),
         ("mlp_ratio", 1e300, "mlp_ratio must be above 0 and below"),
-        ("num_timesteps", 1_000_000_000, "num_timesteps must be from 1 to 100,000"),
+        ("num_timesteps", 1_000_000_000, "num_timesteps must be from 1 to 4,000"),
     ],
 )
 def test_a_configuration_cannot_ask_for_more_memory_than_its_weights(
