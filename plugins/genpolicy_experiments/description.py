@@ -370,7 +370,7 @@ class Experiment:
         folder = data["data"]["folder"]
         # In the order of the folders, as data.shares is.
         records = self.checksum(folder) if isinstance(folder, str) else [self.checksum(each) for each in folder]
-        identity = {
+        identity: dict[str, Any] = {
             "config": {**data, "data": {**data["data"], "folder": ""}},
             "budget": self.budget_of(cell),
             "records": records,
