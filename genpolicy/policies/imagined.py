@@ -54,7 +54,7 @@ class Roots:
                 "'turned', and the policy learner.viewer=mover"
             )
         self._places = torch.as_tensor(turned[0], dtype=torch.int64)
-        self._symbols = torch.arange(self.layout.num_symbols)  # what is no symbol of a board, as PAD, has no side
+        self._symbols = torch.arange(self.layout.num_symbols)  # PAD and other symbols that no board holds have no side
         self._symbols[: len(turned[1])] = torch.as_tensor(turned[1], dtype=torch.int64)
         self.mirrored = torch.from_numpy(self.layout.moves.mirrored.copy())
         """[M] each move as the other player sees it."""

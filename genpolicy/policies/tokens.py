@@ -317,20 +317,18 @@ class NetworkPolicy(WeightsPolicy):
         """The decision of a state with the line, the boards and the worth of each of its candidates."""
         lines = self.game.moves.seen_by(found.lines[row].cpu().numpy(), viewer)
         boards, values = found.boards[row].cpu().numpy(), (2 * found.worth[row] - 1).tolist()
+        found_moves = [k for k, line in enumerate(lines) if line[0] >= 0]
         variations = tuple(
             Variation(tuple(line), values[k], states=self._texts_of(boards[k], viewer, state, line))
-            for k, line in enumerate(lines.tolist())
-            if line[0] >= 0
+            for k, line in zip(found_moves, lines[found_moves].tolist(), strict=True)
         )
-        best = variations[0]
-        first = next(k for k, line in enumerate(lines.tolist()) if line[0] >= 0)
-        of_best = tuple(map(tuple, boards[first].tolist()))
+        best, of_best = variations[0], boards[found_moves[0]].tolist()
         return replace(
             decision,
             value=best.value,
             line=best.line,
             states=best.states,
-            state_tokens=of_best,
+            state_tokens=tuple(map(tuple, of_best)),
             variations=variations,
         )
 

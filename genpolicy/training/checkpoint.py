@@ -2,8 +2,8 @@
 
 A checkpoint is a folder ``step-00001000`` of safetensors files and ``state.json``, which holds the size and the SHA-256
 of each of them, and its own SHA-256. It is written under another name, flushed to the disk and renamed, so a folder of
-that name is whole unless the disk damaged it, or somebody renamed it, later. Such a one is passed over with a note, and
-the one before it is taken.
+that name is whole unless the disk damaged it or somebody renamed it later. Such a checkpoint is passed over with a
+note, and the one before it is taken.
 """
 
 from __future__ import annotations

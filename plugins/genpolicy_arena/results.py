@@ -311,7 +311,7 @@ def read_lines(path: Path, data: bytes, players: Container[str]) -> Iterator[tup
             result = GameResult.from_dict(row)
             for key in ("first", "second"):
                 if row[key] not in players:
-                    raise ValueError(f"{key} is {reprlib.repr(row[key])}, who is no player of {MANIFEST}")
+                    raise ValueError(f"{key} is {reprlib.repr(row[key])}, which {MANIFEST} does not list as a player")
             if result.number in line_of:
                 raise ValueError(f"game {result.number + 1} has line {line_of[result.number]}, too")
             if size is not None and not is_whole(size, length + 1):

@@ -108,7 +108,8 @@ def _compared(policy: Policy, name: str, state: Any, decision: Decision) -> dict
         both = tokens.encode([after, game.parse(text)], np.zeros(2, np.int64))
         right = both[0] == both[1]
     is_board = (np.asarray(tokens.rows) >= 0) | (np.asarray(tokens.hands) >= 0)
-    return {"position": text is not None, "board": bool(right[is_board].all()), "whole": bool(right.all())}
+    board = right[is_board] if is_board.any() else right  # a tokenizer need not say which tokens are squares
+    return {"position": text is not None, "board": bool(board.all()), "whole": bool(right.all())}
 
 
 def add_boards_parser(measures: Any) -> None:

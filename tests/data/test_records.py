@@ -1,7 +1,6 @@
 """Data sets on the disk: round trips, damage, full disks, kills between any two writes."""
 
 import contextlib
-import dataclasses
 import errno
 import os
 import sqlite3
@@ -22,39 +21,8 @@ from genpolicy_common.store import Store
 from genpolicy_labelling import writer
 from genpolicy_labelling.writer import DatasetWriter
 from tests.data.journal_files import old_journal
+from tests.data.record_sets import make_info, make_records, write
 from tests.small_datasets import solved_connect
-
-
-def make_info(**changes) -> DatasetInfo:
-    fields = {"game": "chess", "made_by": "label", "oracle": {"name": "none", "nodes": 5}, "options": {"horizon": 4}}
-    return DatasetInfo(**{**fields, "command": "genpolicy data label x", **changes})
-
-
-def make_records(number: int) -> list[Record]:
-    full = Record(
-        state="text 1",
-        game_id="g",
-        ply=3,
-        line="a b c",
-        ended=True,
-        scores=("cp:1", None, "mate:-2"),
-        move_values="a=cp:1 b=cp:-5",
-        played="b",
-        result=-1.0,
-        split="test",
-        policy="a=0.5 b=0.5",
-        value=0.25,
-    )
-    bare = Record(state="text é")
-    return [full, bare, *(Record(state=f"s{i}", split=("train", "test")[i % 2]) for i in range(2, number))]
-
-
-def write(folder: Path, records: list[Record], rows_per_shard: int = 4, **options) -> Dataset:
-    with DatasetWriter(folder, make_info(), rows_per_shard, **options) as out:
-        for unit, record in enumerate(records):
-            out.add(unit, [record])
-        out.finish({"records": len(records)})
-    return Dataset.open(folder)
 
 
 def test_round_trip(tmp_path) -> None:
@@ -85,112 +53,6 @@ def test_checksum_is_of_the_records(tmp_path) -> None:
     first, again = write(tmp_path / "a", make_records(9)), write(tmp_path / "b", make_records(9))
     other = write(tmp_path / "c", make_records(10))
     assert first.checksum == again.checksum != other.checksum
-
-
-@pytest.mark.parametrize("where", [0, 1, 100, -9, -1])
-def test_a_truncated_shard_is_named(tmp_path, where) -> None:
-    write(tmp_path / "d", make_records(8))
-    shard = tmp_path / "d" / "records-00001.parquet"
-    shard.write_bytes(shard.read_bytes()[:where])
-    for verify in (True, False):
-        with pytest.raises(DatasetError, match=r"records-00001.parquet: damaged or truncated.*restore"):
-            Dataset.open(tmp_path / "d", verify=verify)
-
-
-@pytest.mark.parametrize("part", [0.01, 0.3, 0.6, 0.99])
-def test_a_flipped_byte_is_noticed(tmp_path, part) -> None:
-    write(tmp_path / "d", make_records(8))
-    shard = tmp_path / "d" / "records-00001.parquet"
-    data = bytearray(shard.read_bytes())
-    data[int(part * len(data))] ^= 0x10
-    shard.write_bytes(data)
-    with pytest.raises(DatasetError, match=r"records-00001.parquet: damaged"):
-        Dataset.open(tmp_path / "d")
-
-
-def test_other_damage(tmp_path) -> None:
-    folder = tmp_path / "d"
-    with pytest.raises(DatasetError, match="no such folder"):
-        Dataset.open(folder)
-    folder.mkdir()
-    with pytest.raises(DatasetError, match=r"holds no dataset\.yaml"):
-        Dataset.open(folder)
-    folder.rmdir()
-    write(folder, make_records(8))
-    info = yaml.safe_load((folder / "dataset.yaml").read_text())
-
-    def say(data) -> None:
-        (folder / "dataset.yaml").write_text(yaml.safe_dump(data) if isinstance(data, dict) else data)
-
-    say({**info, "format": 99})
-    with pytest.raises(DatasetError, match=r"format 99.*upgrade"):
-        Dataset.open(folder)
-    say({**info, "colour": "blue"})
-    with pytest.raises(DatasetError, match="colour"):
-        Dataset.open(folder)
-    say("a: [unclosed")
-    with pytest.raises(DatasetError, match=r"dataset.yaml: unreadable"):
-        Dataset.open(folder)
-    say("just text")
-    with pytest.raises(DatasetError, match="format"):
-        Dataset.open(folder)
-    say({**info, "shards": []})
-    with pytest.raises(DatasetError, match="no finished records"):
-        Dataset.open(folder)
-    say(info)
-    shard = folder / "records-00000.parquet"
-    pq.write_table(pa.table({"fen": ["x"] * 4}), shard)
-    info["shards"][0]["sha256"] = storage.sha256_of(shard)
-    say(info)
-    with pytest.raises(DatasetError, match=r"records-00000.parquet: columns are fen"):
-        Dataset.open(folder)
-    shard.unlink()
-    with pytest.raises(DatasetError, match=r"records-00000.parquet: shard is missing"):
-        Dataset.open(folder)
-    os.mkfifo(shard)
-    with pytest.raises(DatasetError, match=r"records-00000.parquet: shard is missing, or not a file"):
-        Dataset.open(folder)
-
-
-def test_a_shard_is_in_its_folder(tmp_path) -> None:
-    folder = tmp_path / "data"
-    write(folder, make_records(4))
-    shard = folder / "records-00000.parquet"
-    shard.rename(folder / "other.parquet")
-    shard.symlink_to("other.parquet")
-    assert Dataset.open(folder).num_records == 4
-    (folder / "other.parquet").rename(tmp_path / "elsewhere.parquet")
-    shard.unlink()
-    shard.symlink_to("../elsewhere.parquet")
-    with pytest.raises(DatasetError, match=r"records-00000.parquet: is a link out of the folder, to .*elsewhere"):
-        Dataset.open(folder)
-
-
-def test_a_small_file_of_enormous_records_is_refused_before_they_fill_the_memory(tmp_path) -> None:
-    folder, number = tmp_path / "data", 64 * 300
-    write(folder, make_records(4))
-    shard = folder / "records-00000.parquet"
-    columns = {name: pa.nulls(number, SCHEMA.field(name).type) for name in SCHEMA.names}
-    columns |= {name: pa.array(["x" * 300_000], pa.string()).take(pa.array([0] * 64)) for name in ("state", "line")}
-    columns |= {"ended": pa.array([False] * number), "split": pa.array(["train"] * number)}
-    with pq.ParquetWriter(shard, SCHEMA, compression="zstd") as out:
-        for _ in range(number // 64):
-            out.write_table(pa.table({n: c[:64] for n, c in columns.items()}, schema=SCHEMA))
-    info = yaml.safe_load((folder / "dataset.yaml").read_text())
-    info["shards"] = [{**info["shards"][0], "rows": number, "sha256": storage.sha256_of(shard)}]
-    (folder / "dataset.yaml").write_text(yaml.safe_dump(info))
-    assert shard.stat().st_size < 1 << 20
-    with pytest.raises(DatasetError, match=r"records-00000.parquet: \d+ of its records take .* do not use it"):
-        next(iter(Dataset.open(folder).batches()))
-
-
-def test_a_record_of_many_megabytes_is_refused_before_it_is_unpacked(tmp_path, monkeypatch) -> None:
-    folder = tmp_path / "data"
-    write(folder, [dataclasses.replace(make_records(1)[0], state="x" * 100_000_000)])
-    assert (folder / "records-00000.parquet").stat().st_size < 1 << 20
-    monkeypatch.setattr(pq.ParquetFile, "iter_batches", lambda *_, **__: pytest.fail("unpacked"))
-    with pytest.raises(DatasetError, match=r"records-00000.parquet: 1 of its records take .* do not use it"):
-        next(iter(Dataset.open(folder).batches()))
 
 
 def test_batches_have_the_rows_that_were_asked_for(tmp_path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 CORPUS = Path(__file__).parent / "corpus"
 """What once broke a reader, by the target's name."""
 LIMIT_S = 10.0
-"""Processor time: a machine with other work is no hang."""
+"""Processor time, because a busy machine makes a reader slow without making it hang."""
 WAIT_S = 120.0
 """By the clock, for a reader that waits."""
 _WORDS = (

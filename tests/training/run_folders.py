@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+from genpolicy.training.config import RunConfig
+from genpolicy.training.loop import train
+from tests.training import toy
 
 
 def read_metrics(out: Path) -> list[dict[str, Any]]:
@@ -21,3 +28,11 @@ def weights(policy: Path) -> bytes:
 
 def steps(out: Path) -> list[int]:
     return sorted(int(p.name.removeprefix("step-")) for p in (out / "checkpoints").iterdir())
+
+
+def finished_run(configuration: Callable[[Path], RunConfig], folder: Path) -> Path:
+    """A run of the toy learner in a folder, finished; tests change copies of it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(toy.register(folder / "site")))
+        train(configuration(folder / "run"))
+    return folder / "run"

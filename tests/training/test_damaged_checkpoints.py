@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from genpolicy.training.loop import train
 from tests.fuzz.mutation import mutant
 from tests.small_datasets import solved_connect
 from tests.training import toy
-from tests.training.run_folders import read_metrics, steps, weights
+from tests.training.run_folders import finished_run, read_metrics, steps, weights
 
 LAST = "step-00000006"
 
@@ -57,12 +58,7 @@ def toy_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def finished_once(data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run; tests change copies of it."""
-    folder = tmp_path_factory.mktemp("finished")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(toy.register(folder / "site")))
-        train(configuration(data, folder / "run"))
-    return folder / "run"
+    return finished_run(partial(configuration, data), tmp_path_factory.mktemp("finished"))
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import random
 import re
 import shutil
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ from genpolicy.training.loop import stop_requests, train
 from genpolicy.training.run import _require_free
 from tests.small_datasets import solved_connect, write_dataset
 from tests.training import toy
-from tests.training.run_folders import read_metrics, steps, weights
+from tests.training.run_folders import finished_run, read_metrics, steps, weights
 
 
 def configuration(data: Dataset, out: Path, *overrides: str) -> RunConfig:
@@ -63,12 +64,7 @@ def toy_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def finished_once(data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run; tests change copies of it."""
-    folder = tmp_path_factory.mktemp("finished")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(toy.register(folder / "site")))
-        train(configuration(data, folder / "run"))
-    return folder / "run"
+    return finished_run(partial(configuration, data), tmp_path_factory.mktemp("finished"))
 
 
 @pytest.fixture
