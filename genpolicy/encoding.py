@@ -156,6 +156,14 @@ class StateTokenizer(ABC, Generic[StateT]):
         """
         return None
 
+    @property
+    def captured(self) -> IntArray | None:
+        """Where captured pieces go: [S] the token of a state whose count a captured symbol is added to, -1 for none.
+
+        The same in every view; None in games without hands.
+        """
+        return None
+
     def features(self) -> nn.Module | None:
         """Additional inputs of a network, computed from a state's symbols (``NetworkConfig.features``), or None.
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from genpolicy.game import IntArray, StateTokenizer
 from genpolicy_shogi.moves import NUM_SQUARES, OWN_HAND_TOKEN, SIDE_TOKEN, library_square
-from genpolicy_shogi.sfen import HAND_MAXIMA, PIECE_TYPES, WHITE_OFFSET
+from genpolicy_shogi.sfen import HAND_LETTERS, HAND_MAXIMA, PIECE_TYPES, WHITE_OFFSET
 from genpolicy_shogi.state import HANDS_AT, KEY_LENGTH, SIDE_AT, ShogiState, new_state
 
 LENGTH = 96
@@ -44,6 +44,15 @@ def _symbol_of_piece() -> NDArray[np.int16]:
     return table
 
 
+def _captured() -> NDArray[np.int64]:
+    """[S] where each piece goes that is captured, unpromoted: one of the other side's into the viewer's hand."""
+    table = np.full(len(SYMBOLS), -1)
+    for kind, letters in enumerate(_PIECES, 1):
+        if (slot := HAND_LETTERS.find(letters[-1])) >= 0:
+            table[kind + _OTHER], table[kind] = OWN_HAND_TOKEN + slot, OWN_HAND_TOKEN + len(HAND_LETTERS) + slot
+    return table
+
+
 def _turned_symbols() -> NDArray[np.int16]:
     symbols = np.arange(len(SYMBOLS), dtype=np.int16)
     mine, other = slice(1, 1 + _OTHER), slice(1 + _OTHER, 1 + 2 * _OTHER)
@@ -52,6 +61,7 @@ def _turned_symbols() -> NDArray[np.int16]:
     return symbols
 
 
+_CAPTURED = _captured()
 _SYMBOL_OF_PIECE = _symbol_of_piece()
 _PIECE_OF_SYMBOL = np.array([*range(_OTHER + 1), *range(1 + WHITE_OFFSET, 1 + WHITE_OFFSET + _OTHER)], np.uint8)
 _LIBRARY_SQUARE = np.array([library_square(token) for token in range(NUM_SQUARES)])
@@ -91,6 +101,11 @@ class ShogiTokenizer(StateTokenizer[ShogiState]):
     def turned(self) -> tuple[IntArray, IntArray]:
         """The board turned around, colours and hands exchanged."""
         return _TURNED_PLACE, _TURNED_SYMBOL
+
+    @property
+    def captured(self) -> IntArray:
+        """The hands' counts."""
+        return _CAPTURED
 
     def encode(
         self, states: Sequence[ShogiState], viewers: Sequence[int] | IntArray | None = None

@@ -70,6 +70,9 @@ class NetworkConfig:
     shown_moves: bool | None = None
     """Whether decided moves are shown on the squares that they concern, and imagined squares are told what stood there
     before (``genpolicy.networks.shown_moves``). None: in ``board`` geometry."""
+    shown_captures: bool | None = None
+    """Whether a shown move also marks the count that its captured piece is added to. None: where moves are shown and
+    the game says which count that is (``StateTokenizer.captured``)."""
     time_conditioning: bool | str = False
     """Whether the timestep is an input: added to what is imagined; ``adaln``, a condition of every block together with
     the mean of what is given, which begins as the identity (adaLN-Zero, Peebles & Xie 2023, arXiv:2212.09748), with
@@ -93,7 +96,7 @@ class NetworkConfig:
     """Standard deviation of the initial weights, GPT-2's; projections back into the residual stream get
     ``init_std / sqrt(2 num_layers)``."""
 
-    unsaid: ClassVar[Mapping[str, Any]] = {"shown_moves": False, "factorised_pad": False}
+    unsaid: ClassVar[Mapping[str, Any]] = {"shown_moves": False, "shown_captures": False, "factorised_pad": False}
     """What a saved configuration means that lacks a key, because it is older than the key."""
 
     def __post_init__(self) -> None:

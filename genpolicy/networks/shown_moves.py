@@ -5,10 +5,11 @@ records. Here a decided move from place i to place j, made in the state of ply p
 
     state p:      x[i] += leave_before    x[j] += arrive_before + E_arriving(symbol at i in state p)
     state p + 1:  x[i] += leave_after     x[j] += arrive_after  + E_moved(symbol at i in state p) + kind of the move
+                  x[h] += captured, where h counts the pieces like the one at j in state p in the hand that takes it
                   x[k] += E_from(i) + E_to(j) + E_by(symbol at i in state p) + E_onto(symbol at j) at every place k
 
-The last line is for what changes beside the two places: a rook that castles, a right that is lost, a hand that gains a
-piece, a counter that begins anew.
+The last line is for what changes beside these places: a rook that castles, a right that is lost, a counter that begins
+anew.
 
 Every imagined state token is also told the symbol that stood at its place one ply earlier: E_carry(symbol) for squares
 and hands, a free vector for each place and symbol elsewhere (counters, rights, the side to move), whose changes have
@@ -49,6 +50,7 @@ class ShownMoves(nn.Module):
         causal: Whether the features of a token predict the next one, and it may show nothing later than itself: then
             only the state after a move is marked, one token to the left.
         levels: [N] a token may know of its own and lower levels: of a later move a state shows nothing; None: no limit.
+        captures: Whether counts of captured pieces are marked, where the game has them (``StateTokenizer.captured``).
     """
 
     state_tokens: Tensor
@@ -58,6 +60,7 @@ class ShownMoves(nn.Module):
     is_marked: Tensor
     ends: Tensor
     kind_of: Tensor
+    count_of: Tensor
     imagined: Tensor
     told: Tensor
     carried_rows: Tensor
@@ -70,6 +73,7 @@ class ShownMoves(nn.Module):
         *,
         causal: bool = False,
         levels: NDArray[np.int64] | None = None,
+        captures: bool = True,
     ) -> None:
         super().__init__()
         self.length, self.num_symbols = layout.state_length, layout.move_offset
@@ -77,9 +81,11 @@ class ShownMoves(nn.Module):
         by_ply = {slot.ply: index for index, slot in enumerate(states)}
         actions = [slot for slot in layout.slots if slot.kind == "action" and slot.ply in by_ply]
         imagined = [_tokens(slot) - causal for slot in states if not slot.given]
-        # Where the first token of the state lies that each of an action's four marks falls in.
-        starts = np.zeros((len(actions), 4), np.int64)
-        is_marked = np.zeros((len(actions), 4), np.bool_)
+        # Where the first token of the state lies that each of an action's marks falls in.
+        held = layout.tokenizer.captured if captures else None
+        num_marks = 4 if held is None else 5
+        starts = np.zeros((len(actions), num_marks), np.int64)
+        is_marked = np.zeros((len(actions), num_marks), np.bool_)
         for row, slot in enumerate(actions):
             before = states[by_ply[slot.ply]].start
             shows = not causal and (levels is None or levels[slot.start] <= levels[before])
@@ -92,6 +98,10 @@ class ShownMoves(nn.Module):
         kinds = np.zeros(num_input_symbols, np.int64)
         ids, moves = layout.move_offset + np.arange(len(layout.moves)), layout.moves
         kinds[ids] = moves.kind
+        # The count that each symbol is added to when it is captured; the last is the symbol of no place.
+        counts = np.full(self.num_symbols + 1, self.length, np.int64)
+        if held is not None:
+            counts[: len(held)] = np.where(held >= 0, held, self.length)
         for columns, of_move in ((slice(0, None, 2), moves.source), (slice(1, None, 2), moves.target)):
             ends[ids, columns] = np.where(of_move >= 0, of_move, self.length)[:, None]
         tables = tables_of_places(layout)
@@ -103,6 +113,7 @@ class ShownMoves(nn.Module):
             ("is_marked", is_marked),
             ("ends", ends),
             ("kind_of", kinds),
+            ("count_of", counts),
             ("told", np.concatenate([_tokens(slot) - causal for slot in after]) if after else np.zeros(0, np.int64)),
             ("imagined", np.concatenate(imagined) if imagined else np.zeros(0, np.int64)),
             ("carried_rows", tables * self.num_symbols),
@@ -110,6 +121,7 @@ class ShownMoves(nn.Module):
             self.register_buffer(name, index_buffer(table), persistent=False)
         self._ends_of = [[slot.stop for slot in slots] for slots in (states, actions, after)]
         self.marks = nn.Parameter(torch.empty(4, width))
+        self.captured = nn.Parameter(torch.empty(width)) if held is not None else None
         self.arriving = nn.Parameter(torch.empty(self.num_symbols + 1, width))
         self.moved = nn.Parameter(torch.empty(self.num_symbols + 1, width))
         self.kinds = nn.Parameter(torch.empty(moves.num_kinds, width))
@@ -151,6 +163,10 @@ class ShownMoves(nn.Module):
         arriving = F.embedding(symbol, self.arriving)
         moved = F.embedding(symbol, self.moved) + F.embedding(self.kind_of[moves], self.kinds)
         marks = self.marks + torch.stack([none, arriving, none, moved], dim=2)
+        if self.captured is not None:
+            count = self.count_of[symbols[..., 1:]]
+            is_place, at = torch.cat([is_place, count < self.length], 2), torch.cat([at, count % self.length], 2)
+            marks = torch.cat([marks, self.captured.expand(b, num_actions, 1, width)], dim=2)
         starts = self.starts[:num_actions]
         is_marked = is_place & self.is_marked[:num_actions] & (starts < n)
         marks = marks * is_marked[..., None]

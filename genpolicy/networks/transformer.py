@@ -214,7 +214,10 @@ class Trunk(nn.Module):
         self.register_buffer("visible", visible, persistent=False)
         self.shown = None
         if config.shows_moves and ShownMoves.applies(layout):
-            self.shown = ShownMoves(layout, config.width, num_input_symbols, causal=causal, levels=levels)
+            captures = config.shown_captures is not False
+            self.shown = ShownMoves(
+                layout, config.width, num_input_symbols, causal=causal, levels=levels, captures=captures
+            )
         self.bias = make_bias(layout, config)
         rotary = None if learned else Rotary(positions, config.width // config.num_heads)
         self.time = TimeEmbedding(config.width) if config.time_conditioning else None

@@ -72,6 +72,10 @@ def check_tokens(game: Game[Any]) -> None:
     _hold(game, "no token is a square and a hand slot", not bool((on_board & in_hand).any()))
     slots = tokens.hands[in_hand].tolist()
     _hold(game, "no two tokens are the same hand slot", len(set(slots)) == len(slots))
+    if (captured := tokens.captured) is not None:
+        is_table = captured.shape == (num_symbols,) and captured.dtype.kind == "i"
+        _hold(game, "tokens.captured has one integer a symbol", is_table)
+        _hold(game, "tokens.captured is a state token or -1", bool(((captured >= -1) & (captured < length)).all()))
 
 
 def check_row(game: Game[Any], row: np.ndarray[Any, Any], text: str) -> None:

@@ -293,7 +293,22 @@ class _Laws:
             self.hold("play gives the same position each time, int or numpy id", text, same, name)
             self.hold("play changes the position", text, game.format(after) != text, name)
             self.hold("move_from_text reads the protocol move", text, game.move_from_text(state, name) == move, name)
+            self.capture(state, after, int(move), text)
         self.hold("play leaves its argument as it was", text, game.format(state) == text)
+
+    def capture(self, state: Any, after: Any, move: int, text: str) -> None:
+        """Where the tokenizer says which count a captured piece is added to, it is another one after the move."""
+        tokens = self.game.tokens
+        if (captured := tokens.captured) is None:
+            return
+        for viewer in (0, 1):
+            row, then = tokens.encode([state, after], [viewer, viewer])
+            target = int(self.game.moves.target[self.game.moves.seen_by(np.array(move), viewer)])
+            count = int(captured[row[target]]) if target >= 0 else -1
+            name = self.game.moves[move]
+            self.hold(
+                "a capture changes the count of tokens.captured", text, count < 0 or row[count] != then[count], name
+            )
 
     def illegal(self, state: Any, text: str) -> None:
         game = self.game

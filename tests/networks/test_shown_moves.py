@@ -80,6 +80,8 @@ def by_definition(made: ShownMoves, layout: Layout, row: list[int], causal: bool
                 x[after + source] += leave_after
             if target >= 0:
                 x[after + target] += arrive_after + made.moved[symbol] + made.kinds[int(layout.moves.kind[move])]
+                if made.captured is not None and (count := int(layout.tokenizer.captured[onto])) >= 0:
+                    x[after + count] += made.captured
     return x
 
 
