@@ -19,7 +19,7 @@ from genpolicy.errors import EngineError
 from genpolicy.machine import commit
 from genpolicy.policies.base import Policy
 from genpolicy_arena.match import GameResult
-from genpolicy_arena.results import LINES, MANIFEST
+from genpolicy_arena.results import LINES, MANIFEST, read_lines, read_manifest
 from genpolicy_common.labelled import LabelledPosition
 from genpolicy_common.store import Store
 from genpolicy_common.tables import plain_figures
@@ -222,27 +222,14 @@ def read_tournament(folder: Path) -> PlayedTournament:
     """
     if not (folder / MANIFEST).is_file():
         raise ValueError(f"{folder}: holds no tournament ({MANIFEST}); name the folder of `genpolicy tournament --out`")
-    lines = folder / LINES
+    manifest, lines = read_manifest(folder / MANIFEST), folder / LINES
+    players = manifest.get("players", {})
     data = lines.read_bytes() if lines.is_file() else b""
-    results = []
-    try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        manifest["players"].items()
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{folder / MANIFEST}: damaged ({error})") from error
-    # A last line without an end is being written.
-    for number, line in enumerate(data[: data.rfind(b"\n") + 1].splitlines(), 1):
-        try:
-            entry = json.loads(line)
-            entry.pop("games_file_bytes", None)
-            results.append(GameResult.from_dict(entry))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(
-                f"{lines}:{number}: damaged ({error}); remove the line and resume the tournament"
-            ) from error
+    whole = data[: data.rfind(b"\n") + 1]  # a last line without an end is being written
+    results = [result for _, result, _ in read_lines(lines, whole, players)]
     if not results:
         raise ValueError(f"{folder}: this tournament has no finished game")
-    return PlayedTournament(manifest, results)
+    return PlayedTournament({**manifest, "players": players}, results)
 
 
 def _same_policy(one: str, other: str) -> bool:

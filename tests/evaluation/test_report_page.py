@@ -22,6 +22,7 @@ from genpolicy.errors import EngineError, StoreError
 from genpolicy.game import Game
 from genpolicy.machine import commit
 from genpolicy.policies.base import Decision, Policy
+from genpolicy_arena.match import GameResult
 from genpolicy_common.labelled import LabelledPosition, labelled_positions
 from genpolicy_common.store import Store
 from genpolicy_evaluation.latency import measure_latency
@@ -420,12 +421,29 @@ def test_command_refuses_nonsense(
 
 
 def test_damaged_tournaments_are_named(tmp_path: Path) -> None:
-    (tmp_path / "tournament.json").write_text(json.dumps({"game": CONNECT, "players": {"a": "random"}}))
+    (tmp_path / "tournament.json").write_text(json.dumps({"game": CONNECT, "players": {"a": "random", "b": "random"}}))
     with pytest.raises(ValueError, match="this tournament has no finished game"):
         read_tournament(tmp_path)
     (tmp_path / "games.jsonl").write_text('{"number": 0}\n')
     with pytest.raises(ValueError, match=r"games\.jsonl:1: damaged"):
         read_tournament(tmp_path)
+    texts: dict[str, Any] = {
+        "start": "",
+        "opening": "",
+        "ended": "rules",
+        "reason": "",
+        "finished": "2026-01-01T00:00:00",
+    }
+    played = GameResult(
+        0, 0, "pair", "a", "b", opening_plies=0, moves=(), result=0.0, forfeit_by=None, seconds=(0.0, 0.0), **texts
+    )
+    line = json.dumps({**played.to_dict(), "games_file_bytes": None}) + "\n"
+    (tmp_path / "games.jsonl").write_text(line + '{"number"')  # the second is being written
+    assert read_tournament(tmp_path).results == [played]
+    for damaged in (line + line, line.replace('"b"', '"nobody"')):
+        (tmp_path / "games.jsonl").write_text(damaged)
+        with pytest.raises(ValueError, match=r"games\.jsonl:\d: damaged"):
+            read_tournament(tmp_path)
     (tmp_path / "tournament.json").write_text("[]")
     with pytest.raises(ValueError, match=r"tournament\.json: damaged"):
         read_tournament(tmp_path)
