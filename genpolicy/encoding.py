@@ -160,7 +160,7 @@ class StateTokenizer(ABC, Generic[StateT]):
     def captured(self) -> IntArray | None:
         """Where captured pieces go: [S] the token of a state whose count a captured symbol is added to, -1 for none.
 
-        The same in every view; None in games without hands.
+        One more is the next symbol that the token admits. The same in every view; None in games without hands.
         """
         return None
 

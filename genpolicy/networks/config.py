@@ -70,9 +70,9 @@ class NetworkConfig:
     shown_moves: bool | None = None
     """Whether decided moves are shown on the squares that they concern, and imagined squares are told what stood there
     before (``genpolicy.networks.shown_moves``). None: in ``board`` geometry."""
-    shown_captures: bool | None = None
-    """Whether a shown move also marks the count that its captured piece is added to. None: where moves are shown and
-    the game says which count that is (``StateTokenizer.captured``)."""
+    shown_outcome: bool | None = None
+    """Whether imagined squares are told what a shown move brings there, a piece on its target and counts of hands
+    (``StateTokenizer.captured``), instead of what stood there before. None: where moves are shown."""
     time_conditioning: bool | str = False
     """Whether the timestep is an input: added to what is imagined; ``adaln``, a condition of every block together with
     the mean of what is given, which begins as the identity (adaLN-Zero, Peebles & Xie 2023, arXiv:2212.09748), with
@@ -85,9 +85,11 @@ class NetworkConfig:
     move_rank: int = 32
     """Inner width of the factorised move head (``board`` geometry with the ``typed`` head); 0 is a plain linear head,
     for moves that squares do not tell apart."""
-    move_symbols: bool = False
+    move_symbols: bool | str = False
     """Whether that head also reads the symbols on a move's squares and between them from tables
-    (``genpolicy.networks.moves.SymbolTerms``), so that how pieces move is learned sooner."""
+    (``genpolicy.networks.moves.SymbolTerms``), so that how pieces move is learned sooner. ``apart``: in losses of
+    single tokens (diffusion, one-step and autoregressive learners) the network learns as if there were no tables, and
+    they learn to mend its moves."""
     factorised_pad: bool | None = None
     """Whether the factorised move head predicts PAD, the end of the game, apart from the moves, as p(over) and p(move |
     not over), instead of as one more symbol of their softmax, where finished games lower the logits of all moves. None:
@@ -96,7 +98,7 @@ class NetworkConfig:
     """Standard deviation of the initial weights, GPT-2's; projections back into the residual stream get
     ``init_std / sqrt(2 num_layers)``."""
 
-    unsaid: ClassVar[Mapping[str, Any]] = {"shown_moves": False, "shown_captures": False, "factorised_pad": False}
+    unsaid: ClassVar[Mapping[str, Any]] = {"shown_moves": False, "shown_outcome": False, "factorised_pad": False}
     """What a saved configuration means that lacks a key, because it is older than the key."""
 
     def __post_init__(self) -> None:
@@ -117,6 +119,8 @@ class NetworkConfig:
         if self.geometry != "board" and needs_board:
             key = needs_board[0]
             raise ConfigError(f"{key} needs geometry=board, whose tokens have places; got {self.geometry!r}")
+        if self.move_symbols not in (False, True, "apart"):
+            raise ConfigError(f"move_symbols must be true, false or apart, got {self.move_symbols!r}")
         if self.move_symbols and not (self.geometry == "board" and self.head == "typed" and self.move_rank):
             raise ConfigError(
                 "move_symbols needs the factorised move head: geometry=board, head=typed and move_rank above 0; got "

@@ -199,7 +199,8 @@ class TypedHead(nn.Module):
         embedding: The input embedding, to which the head is tied; None for weights of its own.
         move_rank: Inner width of the factorised move head; None for one linear row per move.
         factorised_pad: Whether that head predicts the end of the game apart from the moves (``MoveHead``).
-        move_symbols: Whether it reads the symbols on a move's squares (``SymbolTerms``), and so the ids of the input.
+        move_symbols: Whether it reads the symbols on a move's squares (``SymbolTerms``), and so the ids of the input;
+            ``apart``: from tables that learn beside the network.
         actions_only: Whether the actions alone are predicted, and no other token is in a group.
     """
 
@@ -213,7 +214,7 @@ class TypedHead(nn.Module):
         move_rank: int | None,
         *,
         factorised_pad: bool = False,
-        move_symbols: bool = False,
+        move_symbols: bool | str = False,
         actions_only: bool = False,
     ) -> None:
         super().__init__()
@@ -226,7 +227,13 @@ class TypedHead(nn.Module):
         if factorised and move_rank is not None:
             with_pad = any(layout.pad in c.symbols for c in clusters if c.is_action)
             self.moves = MoveHead(
-                layout, width, move_rank, with_pad, factorised_pad=factorised_pad, symbols=move_symbols
+                layout,
+                width,
+                move_rank,
+                with_pad,
+                factorised_pad=factorised_pad,
+                symbols=bool(move_symbols),
+                apart=move_symbols == "apart",
             )
         self.groups = nn.ModuleList()
         self.factorised: list[bool] = []
@@ -293,8 +300,15 @@ class TypedHead(nn.Module):
             assert isinstance(group, _GroupHead)
             members = (cluster == i).nonzero()[:, 0]
             # Also for no tokens: every weight then has a gradient, which DistributedDataParallel requires.
-            logits = self._logits(i, hidden, rows[members], tokens[members], inputs)
-            parts.append(group.nll(logits, tokens[members], chosen_targets[members]))
+            at, wanted = tokens[members], chosen_targets[members]
+            if self.factorised[i] and self.moves is not None and self.moves.learns_apart and torch.is_grad_enabled():
+                mended, own = self.moves.apart(hidden, rows[members], at, inputs)
+                of_network = group.nll(own, at, wanted)
+                # The value of the mended logits, the gradients of both; infinite ones have none.
+                parts.append(group.nll(mended, at, wanted) + (of_network - of_network.detach()).nan_to_num())
+            else:
+                logits = self._logits(i, hidden, rows[members], at, inputs)
+                parts.append(group.nll(logits, at, wanted))
             places.append(members)
         order = torch.cat(places)
         back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))

@@ -150,6 +150,7 @@ class MoveHead(nn.Module):
         with_pad: Whether PAD is predicted.
         factorised_pad: Whether apart from the moves.
         symbols: Whether the logits have ``SymbolTerms``.
+        apart: Whether these learn apart from the network (``apart``).
 
     Raises:
         ConfigError: two moves of the vocabulary share source, target and kind, so that their logits would be one.
@@ -169,9 +170,10 @@ class MoveHead(nn.Module):
         *,
         factorised_pad: bool = False,
         symbols: bool = False,
+        apart: bool = False,
     ) -> None:
         super().__init__()
-        self.factorised_pad = factorised_pad
+        self.factorised_pad, self.learns_apart = factorised_pad, apart
         moves = layout.moves
         self.num_moves = len(moves)
         length = layout.state_length
@@ -223,6 +225,23 @@ class MoveHead(nn.Module):
             tokens: [n] place of each action token in the sequence.
             inputs: [B, N] ids of the sequences; read with ``symbols`` alone.
         """
+        logits, terms, over = self._parts(hidden, rows, tokens, inputs)
+        return self._with_pad(logits if terms is None else logits + terms, over)
+
+    def apart(self, hidden: Tensor, rows: Tensor, tokens: Tensor, inputs: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The logits of ``forward`` with a gradient of the tables of ``SymbolTerms`` alone, and those without them.
+
+        A loss of both trains the network as if there were no tables, and the tables to mend its moves.
+        """
+        logits, terms, over = self._parts(hidden, rows, tokens, inputs)
+        assert terms is not None
+        mended = self._with_pad(logits.detach() + terms, None if over is None else over.detach())
+        return mended, self._with_pad(logits, over)
+
+    def _parts(
+        self, hidden: Tensor, rows: Tensor, tokens: Tensor, inputs: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Logits [n, M] without terms, the terms [n, M], and what the logit of PAD [n, 1] is made of."""
         flat = rearrange(hidden, "b n w -> (b n) w")
         base = rows * hidden.shape[1]
         action_at = base + tokens
@@ -233,15 +252,19 @@ class MoveHead(nn.Module):
         action = flat.index_select(0, action_at)
         cells = torch.cat([kind(places, action) for kind in self.kinds], dim=1)
         logits: Tensor = _Pick.apply(cells, self.index, self.inverse)  # type: ignore[no-untyped-call]
-        logits = logits + self.bias
+        terms = over = None
         if self.terms is not None:
             assert inputs is not None
-            logits = logits + self.terms(inputs[rows[:, None], squares])
-        if self.pad is None:
+            terms = self.terms(inputs[rows[:, None], squares])
+        if self.pad is not None and self.factorised_pad:
+            over = self.pad(places).logsumexp(1) - math.log(num_places)
+        elif self.pad is not None:
+            over = self.pad(action)
+        return logits + self.bias, terms, over
+
+    def _with_pad(self, logits: Tensor, over: Tensor | None) -> Tensor:
+        if over is None:
             return logits
         if self.factorised_pad:
-            over = self.pad(places).logsumexp(1) - math.log(num_places)
-            pad = over + logits.logsumexp(1, keepdim=True) - math.log(self.num_moves)
-        else:
-            pad = self.pad(action)
-        return torch.cat([logits, pad], dim=1)
+            over = over + logits.logsumexp(1, keepdim=True) - math.log(self.num_moves)
+        return torch.cat([logits, over], dim=1)

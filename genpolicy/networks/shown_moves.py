@@ -5,16 +5,17 @@ records. Here a decided move from place i to place j, made in the state of ply p
 
     state p:      x[i] += leave_before    x[j] += arrive_before + E_arriving(symbol at i in state p)
     state p + 1:  x[i] += leave_after     x[j] += arrive_after  + E_moved(symbol at i in state p) + kind of the move
-                  x[h] += captured, where h counts the pieces like the one at j in state p in the hand that takes it
                   x[k] += E_from(i) + E_to(j) + E_by(symbol at i in state p) + E_onto(symbol at j) at every place k
 
-The last line is for what changes beside these places: a rook that castles, a right that is lost, a counter that begins
-anew.
+The last line is for what changes beside the two places: a rook that castles, a right that is lost, a hand that gains a
+piece, a counter that begins anew.
 
 Every imagined state token is also told the symbol that stood at its place one ply earlier: E_carry(symbol) for squares
 and hands, a free vector for each place and symbol elsewhere (counters, rights, the side to move), whose changes have
 nothing in common with each other. A state that is not decided yet counts as the nearest earlier one; the root is always
-known.
+known. With ``outcome`` it is the symbol that the move between leaves there, as far as tables say: on a square j what
+stood on square i, in the hand that takes the symbol at j one more. The rest, such as what a promotion makes of a piece
+or which hand a drop leaves, is left to the network.
 
 All of it comes from the layout and the game's move vocabulary. What is shown is what the input holds: where noise looks
 like data (a multinomial process), a noisy move is shown as any other, and the network has to doubt both.
@@ -50,7 +51,7 @@ class ShownMoves(nn.Module):
         causal: Whether the features of a token predict the next one, and it may show nothing later than itself: then
             only the state after a move is marked, one token to the left.
         levels: [N] a token may know of its own and lower levels: of a later move a state shows nothing; None: no limit.
-        captures: Whether counts of captured pieces are marked, where the game has them (``StateTokenizer.captured``).
+        outcome: Whether imagined tokens are told what a move leaves instead of what stood there before it.
     """
 
     state_tokens: Tensor
@@ -60,7 +61,9 @@ class ShownMoves(nn.Module):
     is_marked: Tensor
     ends: Tensor
     kind_of: Tensor
+    is_square: Tensor
     count_of: Tensor
+    more: Tensor
     imagined: Tensor
     told: Tensor
     carried_rows: Tensor
@@ -73,7 +76,7 @@ class ShownMoves(nn.Module):
         *,
         causal: bool = False,
         levels: NDArray[np.int64] | None = None,
-        captures: bool = True,
+        outcome: bool = True,
     ) -> None:
         super().__init__()
         self.length, self.num_symbols = layout.state_length, layout.move_offset
@@ -81,11 +84,9 @@ class ShownMoves(nn.Module):
         by_ply = {slot.ply: index for index, slot in enumerate(states)}
         actions = [slot for slot in layout.slots if slot.kind == "action" and slot.ply in by_ply]
         imagined = [_tokens(slot) - causal for slot in states if not slot.given]
-        # Where the first token of the state lies that each of an action's marks falls in.
-        held = layout.tokenizer.captured if captures else None
-        num_marks = 4 if held is None else 5
-        starts = np.zeros((len(actions), num_marks), np.int64)
-        is_marked = np.zeros((len(actions), num_marks), np.bool_)
+        # Where the first token of the state lies that each of an action's four marks falls in.
+        starts = np.zeros((len(actions), 4), np.int64)
+        is_marked = np.zeros((len(actions), 4), np.bool_)
         for row, slot in enumerate(actions):
             before = states[by_ply[slot.ply]].start
             shows = not causal and (levels is None or levels[slot.start] <= levels[before])
@@ -98,13 +99,10 @@ class ShownMoves(nn.Module):
         kinds = np.zeros(num_input_symbols, np.int64)
         ids, moves = layout.move_offset + np.arange(len(layout.moves)), layout.moves
         kinds[ids] = moves.kind
-        # The count that each symbol is added to when it is captured; the last is the symbol of no place.
-        counts = np.full(self.num_symbols + 1, self.length, np.int64)
-        if held is not None:
-            counts[: len(held)] = np.where(held >= 0, held, self.length)
         for columns, of_move in ((slice(0, None, 2), moves.source), (slice(1, None, 2), moves.target)):
             ends[ids, columns] = np.where(of_move >= 0, of_move, self.length)[:, None]
-        tables = tables_of_places(layout)
+        tables, outcomes = tables_of_places(layout), _outcomes(layout)
+        self.tells_outcome = outcome
         for name, table in (
             ("state_tokens", np.stack([_tokens(slot) for slot in states])),
             ("action_tokens", np.array([slot.start for slot in actions], np.int64)),
@@ -113,7 +111,7 @@ class ShownMoves(nn.Module):
             ("is_marked", is_marked),
             ("ends", ends),
             ("kind_of", kinds),
-            ("count_of", counts),
+            *outcomes.items(),
             ("told", np.concatenate([_tokens(slot) - causal for slot in after]) if after else np.zeros(0, np.int64)),
             ("imagined", np.concatenate(imagined) if imagined else np.zeros(0, np.int64)),
             ("carried_rows", tables * self.num_symbols),
@@ -121,7 +119,6 @@ class ShownMoves(nn.Module):
             self.register_buffer(name, index_buffer(table), persistent=False)
         self._ends_of = [[slot.stop for slot in slots] for slots in (states, actions, after)]
         self.marks = nn.Parameter(torch.empty(4, width))
-        self.captured = nn.Parameter(torch.empty(width)) if held is not None else None
         self.arriving = nn.Parameter(torch.empty(self.num_symbols + 1, width))
         self.moved = nn.Parameter(torch.empty(self.num_symbols + 1, width))
         self.kinds = nn.Parameter(torch.empty(moves.num_kinds, width))
@@ -142,7 +139,10 @@ class ShownMoves(nn.Module):
         num_states, num_actions, num_after = (sum(end <= n for end in ends) for ends in self._ends_of)
         known = self._known(tokens, num_states)
         if self.carry is not None and num_states > 1:
-            carried = F.embedding(self.carried_rows + known[:, :-1], self.carry).reshape(b, -1, width)
+            symbols = known[:, :-1]
+            if self.tells_outcome and num_after:
+                symbols = self._left_by(tokens[:, self.action_tokens[:num_after]], symbols, self.state_of[:num_after])
+            carried = F.embedding(self.carried_rows + symbols, self.carry).reshape(b, -1, width)
             x = x.index_add(1, self.imagined[: carried.shape[1]], carried)
         if num_actions == 0:
             return x
@@ -163,10 +163,6 @@ class ShownMoves(nn.Module):
         arriving = F.embedding(symbol, self.arriving)
         moved = F.embedding(symbol, self.moved) + F.embedding(self.kind_of[moves], self.kinds)
         marks = self.marks + torch.stack([none, arriving, none, moved], dim=2)
-        if self.captured is not None:
-            count = self.count_of[symbols[..., 1:]]
-            is_place, at = torch.cat([is_place, count < self.length], 2), torch.cat([at, count % self.length], 2)
-            marks = torch.cat([marks, self.captured.expand(b, num_actions, 1, width)], dim=2)
         starts = self.starts[:num_actions]
         is_marked = is_place & self.is_marked[:num_actions] & (starts < n)
         marks = marks * is_marked[..., None]
@@ -174,6 +170,16 @@ class ShownMoves(nn.Module):
         places = rows + torch.where(is_marked, starts + at, 0)
         flat = x.reshape(b * n, width).index_add(0, places.flatten(), marks.flatten(0, 2))
         return flat.view(b, n, width)
+
+    def _left_by(self, moves: Tensor, symbols: Tensor, of: Tensor) -> Tensor:
+        """Symbols [B, P - 1, L], in states ``of`` [A] what the moves [B, A] leave there; the same where one is none."""
+        source, target = self.ends[moves][..., :2].split(1, dim=2)
+        left = F.pad(symbols[:, of], (0, 1), value=self.num_symbols)  # the last place is none
+        moved, taken = left.gather(2, source), left.gather(2, target)
+        left = left.scatter(2, target, torch.where(self.is_square[source], moved, taken))
+        count = self.count_of[taken]
+        left = left.scatter(2, count, self.more[count, left.gather(2, count)])
+        return symbols.index_copy(1, of, left[..., :-1])
 
     def _known(self, tokens: Tensor, num_states: int) -> Tensor:
         """[B, P, L] the symbol at each place of each state, or of the nearest earlier state where it is decided."""
@@ -185,3 +191,19 @@ class ShownMoves(nn.Module):
 
 def _tokens(slot: Slot) -> NDArray[np.int64]:
     return np.arange(slot.start, slot.stop)
+
+
+def _outcomes(layout: Layout) -> dict[str, NDArray[np.generic]]:
+    """Tables for what moves leave, with a last row and column for no place and no symbol.
+
+    [L + 1] which places are squares, [S + 1] the place whose count a captured symbol is added to, and [L + 1, S + 1]
+    the symbol for one more, or the symbol itself where there is none.
+    """
+    tokenizer, length, num = layout.tokenizer, layout.state_length, layout.move_offset
+    counts, more = np.full(num + 1, length), np.tile(np.arange(num + 1), (length + 1, 1))
+    if (captured := tokenizer.captured) is not None:
+        counts[: len(captured)] = np.where(captured >= 0, captured, length)
+        for place in np.unique(captured[captured >= 0]):
+            held = np.flatnonzero(tokenizer.admitted[place])
+            more[place, held[:-1]] = held[1:]
+    return {"is_square": np.append(tokenizer.rows >= 0, False), "count_of": counts, "more": more}

@@ -214,9 +214,9 @@ class Trunk(nn.Module):
         self.register_buffer("visible", visible, persistent=False)
         self.shown = None
         if config.shows_moves and ShownMoves.applies(layout):
-            captures = config.shown_captures is not False
+            outcome = config.shown_outcome is not False
             self.shown = ShownMoves(
-                layout, config.width, num_input_symbols, causal=causal, levels=levels, captures=captures
+                layout, config.width, num_input_symbols, causal=causal, levels=levels, outcome=outcome
             )
         self.bias = make_bias(layout, config)
         rotary = None if learned else Rotary(positions, config.width // config.num_heads)

@@ -297,18 +297,19 @@ class _Laws:
         self.hold("play leaves its argument as it was", text, game.format(state) == text)
 
     def capture(self, state: Any, after: Any, move: int, text: str) -> None:
-        """Where the tokenizer says which count a captured piece is added to, it is another one after the move."""
+        """Where the tokenizer says which count a captured piece is added to, that one grows by one."""
         tokens = self.game.tokens
         if (captured := tokens.captured) is None:
             return
         for viewer in (0, 1):
-            row, then = tokens.encode([state, after], [viewer, viewer])
+            row, then = tokens.encode([state, after], [viewer, viewer]).astype(np.int64)
             target = int(self.game.moves.target[self.game.moves.seen_by(np.array(move), viewer)])
             count = int(captured[row[target]]) if target >= 0 else -1
-            name = self.game.moves[move]
-            self.hold(
-                "a capture changes the count of tokens.captured", text, count < 0 or row[count] != then[count], name
-            )
+            if count >= 0:
+                more = np.flatnonzero(tokens.admitted[count])
+                held = more[more > row[count]][:1].tolist()
+                law = "a captured piece adds one to its count (tokens.captured)"
+                self.hold(law, text, held == [then[count]], self.game.moves[move])
 
     def illegal(self, state: Any, text: str) -> None:
         game = self.game

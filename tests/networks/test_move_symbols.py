@@ -160,6 +160,40 @@ def test_at_first_they_change_nothing() -> None:
         assert torch.equal(one.logits, other.logits)
 
 
+@pytest.mark.parametrize("pad", [{}, {"factorised_pad": True}])
+def test_apart_the_network_learns_as_without_them_and_they_as_beside_it(pad: dict[str, Any]) -> None:
+    layout = layout_of("s-avsav", 2, admit_pad=bool(pad))
+    tokens, where = noised(layout, clean_tokens(layout))
+    targets = clean_tokens(layout)
+    grads: dict[str | bool, dict[str, torch.Tensor]] = {}
+    values = {}
+    for kind in (False, True, "apart"):
+        net = network(layout, **{**FORM, "move_symbols": kind}, **pad)
+        draw = torch.Generator().manual_seed(1)
+        with torch.no_grad():  # the same weights for all, and tables that matter
+            for name, parameter in net.named_parameters():
+                parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(len(name))) / 4)
+                if ".terms." in name:
+                    parameter.normal_(generator=draw).mul_(0.05)
+        nll = net.token_nll(tokens, None, targets, where)
+        values[kind] = nll.detach()
+        with torch.no_grad():
+            torch.testing.assert_close(net.token_nll(tokens, None, targets, where), nll.detach())
+        nll[nll.isfinite()].sum().backward()
+        grads[kind] = {name: each.grad for name, each in net.named_parameters() if each.grad is not None}
+    torch.testing.assert_close(values["apart"], values[True])
+    assert not torch.equal(values["apart"], values[False])
+    tables = {name for name in grads["apart"] if ".terms." in name}
+    assert len(tables) == 3
+    for name, gradient in grads["apart"].items():
+        torch.testing.assert_close(gradient, grads[name in tables][name], msg=name)
+
+
+def test_another_word_is_refused() -> None:
+    with pytest.raises(ConfigError, match="move_symbols must be true, false or apart, got 'beside'"):
+        NetworkConfig(**{**FORM, "move_symbols": "beside"})
+
+
 @pytest.mark.parametrize("options", [{"geometry": "sequence"}, {"head": "unified"}, {"move_rank": 0}])
 def test_they_need_the_factorised_head(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="move_symbols needs the factorised move head"):

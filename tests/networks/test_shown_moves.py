@@ -17,8 +17,8 @@ GAMES = ("chess", "shogi", "connect:rows=3,cols=3,k=3,gravity=false")
 WIDTH = 8
 
 
-def shown(layout: Layout, *, causal: bool = False) -> ShownMoves:
-    made = ShownMoves(layout, WIDTH, layout.num_symbols + 1, causal=causal)
+def shown(layout: Layout, *, causal: bool = False, outcome: bool = True) -> ShownMoves:
+    made = ShownMoves(layout, WIDTH, layout.num_symbols + 1, causal=causal, outcome=outcome)
     stream = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in made.parameters():
@@ -33,6 +33,25 @@ def some_tokens(layout: Layout, num: int, seed: int = 0) -> Tensor:
     rows = [[draw.choice(layout.pad, p=p) for p in chances] for _ in range(num)]
     tokens = np.where((draw.random((num, layout.length)) < 0.5) & ~layout.given, layout.mask, np.array(rows))
     return torch.from_numpy(tokens)
+
+
+def left_by(layout: Layout, row: list[int], ply: int, before: list[int]) -> list[int]:
+    """What the move of a ply leaves of the symbols before it, as far as the tables of the game say."""
+    tokens, moves, left = layout.tokenizer, layout.moves, list(before)
+    action = layout.slot("action", ply)
+    move = -1 if action is None else row[action.start] - layout.move_offset
+    if not 0 <= move < len(moves):
+        return left
+    source, target = int(moves.source[move]), int(moves.target[move])
+    if target >= 0 and source >= 0 and tokens.rows[source] >= 0:
+        left[target] = before[source]
+    if tokens.captured is None:
+        return left
+    place = int(tokens.captured[before[target]]) if target >= 0 else -1
+    if place >= 0:
+        more = [s for s in np.flatnonzero(tokens.admitted[place]) if s > before[place]]
+        left[place] = int(more[0]) if more and tokens.admitted[place, before[place]] else before[place]
+    return left
 
 
 def by_definition(made: ShownMoves, layout: Layout, row: list[int], causal: bool) -> Tensor:
@@ -50,7 +69,9 @@ def by_definition(made: ShownMoves, layout: Layout, row: list[int], causal: bool
         if not slot.given:
             assert before is not None
             assert made.carry is not None
-            for place, symbol in enumerate(before):
+            for place, symbol in enumerate(
+                left_by(layout, row, slot.ply - 1, before) if made.tells_outcome else before
+            ):
                 table = 0 if shared[place] else 1 + others.index(place)
                 x[slot.start + place - causal] += made.carry[table * num + symbol]
         known[slot.ply] = [s if s < num else before[i] if before else s for i, s in enumerate(part)]
@@ -80,17 +101,17 @@ def by_definition(made: ShownMoves, layout: Layout, row: list[int], causal: bool
                 x[after + source] += leave_after
             if target >= 0:
                 x[after + target] += arrive_after + made.moved[symbol] + made.kinds[int(layout.moves.kind[move])]
-                if made.captured is not None and (count := int(layout.tokenizer.captured[onto])) >= 0:
-                    x[after + count] += made.captured
     return x
 
 
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("causal", "outcome"), [(False, True), (False, False), (True, True)])
 @pytest.mark.parametrize(("paradigm", "horizon"), [("s-asa", 3), ("s-avsav", 2), ("s-ass", 3), ("sa-v", 1)])
 @pytest.mark.parametrize("game", GAMES)
-def test_features_are_those_of_the_definition(game: str, paradigm: str, horizon: int, causal: bool) -> None:
+def test_features_are_those_of_the_definition(
+    game: str, paradigm: str, horizon: int, causal: bool, outcome: bool
+) -> None:
     layout = Layout(genpolicy.load_game(game), paradigm, horizon)
-    made, tokens = shown(layout, causal=causal), some_tokens(layout, 4)
+    made, tokens = shown(layout, causal=causal, outcome=outcome), some_tokens(layout, 4)
     with torch.no_grad():
         ours = made(torch.zeros(4, layout.length, WIDTH), tokens)
     for row, features in zip(tokens.tolist(), ours, strict=True):
