@@ -287,6 +287,11 @@ class DiffusionPolicy(NetworkPolicy):
         return self.num_dream_steps + (0 if self._replies is None else self._replies.num_calls(firsts))
 
     @property
+    def rows_a_position(self) -> int:
+        """See ``WeightsPolicy``: candidates, or futures."""
+        return max(1, self.sampling.candidates, self.sampling.num_futures)
+
+    @property
     def num_dream_steps(self) -> int:
         """See ``NetworkPolicy.num_dream_steps``; a reply's own call belongs to the step that it replies in."""
         return len(self._sampler.timesteps) - 1

@@ -31,6 +31,11 @@ if TYPE_CHECKING:
     from genpolicy.policies.learner import Learner
 
 
+CPU_ROWS = 128
+"""Most rows of a network call on a CPU. Features of more do not fit the memory that its allocator keeps, and a search
+of eight candidates then spends a quarter of its time on having pages cleared."""
+
+
 class WeightsPolicy(Policy):
     """A policy over a learner's weights.
 
@@ -90,6 +95,11 @@ class WeightsPolicy(Policy):
         folder = self.folder.resolve()
         return folder.parent.name if folder.name == "policy" else folder.name
 
+    @property
+    def rows_a_position(self) -> int:
+        """Rows of a network call that one position takes at most."""
+        return 1
+
     def seed(self, seed: int) -> None:
         """Make the draws that follow the same as those after any other call with this seed."""
         self._seeds.reset(seed)
@@ -105,8 +115,11 @@ class WeightsPolicy(Policy):
         seeds = self._seeds.draw([self.game.format(state) for state in states])
         with self._evaluating(control):
             decisions: list[Decision] = []
-            for start in range(0, len(states), self.batch_size):
-                chunk = slice(start, start + self.batch_size)
+            size = self.batch_size
+            if self.device.type == "cpu":
+                size = min(size, max(1, CPU_ROWS // self.rows_a_position))
+            for start in range(0, len(states), size):
+                chunk = slice(start, start + size)
                 decisions += self._decide_batch(states[chunk], legal[chunk], seeds[chunk])
             return decisions
 

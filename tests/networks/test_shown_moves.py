@@ -154,8 +154,33 @@ def test_the_choice_in_the_configuration(geometry: str, chosen: bool | None, the
     network(some_tokens(layout, 2), torch.ones(2))
 
 
-def test_it_compiles_to_the_same() -> None:
-    layout = Layout(genpolicy.load_game(GAMES[2]), "s-avsav", 2)
+@pytest.mark.parametrize(("chosen", "told"), [(None, True), (True, True), (False, False)])
+def test_what_a_move_leaves_is_told_unless_switched_off(chosen: bool | None, told: bool) -> None:
+    layout = Layout(genpolicy.load_game("shogi"), "s-asa", 2)
+    config = NetworkConfig(geometry="board", num_layers=1, width=16, num_heads=2, shown_outcome=chosen)
+    made = DenoisingTransformer(layout, config).trunk.shown
+    assert made is not None
+    assert made.tells_outcome is told
+
+
+def test_a_capture_of_shogi_brings_the_piece_and_one_more_in_hand() -> None:
+    game = genpolicy.load_game("shogi")
+    state = game.parse("4k4/9/9/9/4+p4/4R4/9/9/4K4 b 2P 1")
+    layout = Layout(game, "s-asa", 2)
+    made, tokens = shown(layout), torch.full((1, layout.length), layout.mask)
+    before = torch.from_numpy(game.tokens.encode([state])[0].astype(np.int64))
+    after = torch.from_numpy(game.tokens.encode([game.play(state, game.moves.index("5f5e"))])[0].astype(np.int64))
+    tokens[0, : layout.state_length] = before
+    tokens[0, layout.first_action] = layout.move_offset + game.moves.index("5f5e")
+    left = made._left_by(tokens[:, [layout.first_action]], before[None, None], torch.zeros(1, dtype=torch.long))[0, 0]
+    differs = torch.nonzero(left != after).flatten().tolist()
+    names = [(game.tokens.symbols[int(left[i])], game.tokens.symbols[int(after[i])]) for i in differs]
+    assert names == [("R", "."), ("black", "white")]  # the square that is left, and who is to move, are learned
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_it_compiles_to_the_same(game: str) -> None:
+    layout = Layout(genpolicy.load_game(game), "s-avsav", 2)
     made, tokens = shown(layout), some_tokens(layout, 3)
     x = torch.zeros(3, layout.length, WIDTH)
     with torch.no_grad():
