@@ -231,6 +231,26 @@ def test_no_row_depends_on_the_others(kind: str) -> None:
         assert alone.value == pytest.approx(decision.value, abs=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("options", "most"),
+    [
+        ({"candidates": 8, "depth": 1}, 128),
+        ({"num_futures": 3, "temperature": 1.0, "sampler": "a0_last"}, 126),
+        ({}, 48),
+    ],
+)
+def test_calls_on_a_cpu_have_at_most_128_rows(options: dict[str, Any], most: int) -> None:
+    made = learner()
+    policy = DiffusionPolicy(made, batch_size=64, **options)
+    rows: list[int] = []
+    handle = made.network.trunk.register_forward_pre_hook(lambda _, inputs: rows.append(len(inputs[0])))
+    states = positions(made.game, 48)
+    together = policy.decide(states)
+    handle.remove()
+    assert max(rows) == most
+    assert len(together) == len(states)
+
+
 def test_more_candidates_than_legal_moves_are_all_of_them() -> None:
     policy = DiffusionPolicy(learner(), candidates=64, weight=4.0)
     for state, decision in zip(found := positions(policy.game, 5), policy.decide(found), strict=True):
