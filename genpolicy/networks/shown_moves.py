@@ -173,7 +173,8 @@ class ShownMoves(nn.Module):
 
     def _left_by(self, moves: Tensor, symbols: Tensor, of: Tensor) -> Tensor:
         """Symbols [B, P - 1, L], in states ``of`` [A] what the moves [B, A] leave there; the same where one is none."""
-        source, target = self.ends[moves][..., :2].split(1, dim=2)
+        ends = self.ends[moves]
+        source, target = ends[..., 0:1], ends[..., 1:2]
         left = F.pad(symbols[:, of], (0, 1), value=self.num_symbols)  # the last place is none
         moved, taken = left.gather(2, source), left.gather(2, target)
         left = left.scatter(2, target, torch.where(self.is_square[source], moved, taken))
