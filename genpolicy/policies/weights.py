@@ -137,6 +137,8 @@ def _bytes_of_tensors(path: Path) -> int:
     """What the header of a safetensors file lists; 0 for a file that ``load_weights`` will refuse."""
     from safetensors import SafetensorError
 
+    if not path.is_file():  # opening a pipe would wait for a writer
+        return 0
     try:
         with _opened(path):
             return path.stat().st_size
