@@ -119,6 +119,8 @@ class NetworkConfig:
         if self.geometry != "board" and needs_board:
             key = needs_board[0]
             raise ConfigError(f"{key} needs geometry=board, whose tokens have places; got {self.geometry!r}")
+        if self.shown_outcome and not self.shows_moves:
+            raise ConfigError("shown_outcome needs shown moves: geometry=board, and shown_moves true or not given")
         if self.move_symbols not in (False, True, "apart"):
             raise ConfigError(f"move_symbols must be true, false or apart, got {self.move_symbols!r}")
         if self.move_symbols and not (self.geometry == "board" and self.head == "typed" and self.move_rank):

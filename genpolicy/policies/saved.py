@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 
 CPU_ROWS = 128
-"""Most rows of a network call on a CPU. Features of more do not fit the memory that its allocator keeps, and a search
-of eight candidates then spends a quarter of its time on having pages cleared."""
+"""Most rows of a network call on a CPU. The features of more rows are larger than what the allocator keeps for reuse:
+a search of eight candidates would spend a quarter of its time waiting for cleared pages."""
 
 
 class WeightsPolicy(Policy):

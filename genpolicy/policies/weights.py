@@ -122,10 +122,12 @@ def _opened(path: Path) -> Any:
 
     Raises:
         SafetensorError: it does not.
-        OSError: it cannot be read.
+        OSError: it cannot be read, or is not a regular file.
     """
     from safetensors import SafetensorError, safe_open
 
+    if not path.is_file():  # opening a pipe would wait for a writer
+        raise OSError(f"{path}: not a regular file")
     with path.open("rb") as raw:
         length = int.from_bytes(raw.read(8), "little")
     if length > MAX_HEADER_BYTES:
@@ -137,8 +139,6 @@ def _bytes_of_tensors(path: Path) -> int:
     """What the header of a safetensors file lists; 0 for a file that ``load_weights`` will refuse."""
     from safetensors import SafetensorError
 
-    if not path.is_file():  # opening a pipe would wait for a writer
-        return 0
     try:
         with _opened(path):
             return path.stat().st_size

@@ -314,7 +314,7 @@ def main(root: Path, every: int = 1) -> None:
     good = good_policy(root / "good")
     genpolicy.load_policy(good)  # what it imports is imported now
     watch = Watch(root / "one")
-    # What is no plain file can make a program wait for ever, and is always tried.
+    # Opening anything but a regular file may block for ever, so these are always tried.
     chosen = (each for i, each in enumerate(changes(good)) if i % every == 0 or " is a " in each[0])
     for number, (name, change) in enumerate(chosen):
         folder = Path(shutil.copytree(good, root / "one" / str(number)))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 import genpolicy
+from genpolicy.errors import ConfigError
 from genpolicy.networks.config import NetworkConfig
 from genpolicy.networks.shown_moves import ShownMoves
 from genpolicy.networks.transformer import DenoisingTransformer
@@ -161,6 +162,11 @@ def test_what_a_move_leaves_is_told_unless_switched_off(chosen: bool | None, tol
     made = DenoisingTransformer(layout, config).trunk.shown
     assert made is not None
     assert made.tells_outcome is told
+
+
+def test_an_outcome_without_shown_moves_is_refused() -> None:
+    with pytest.raises(ConfigError, match="shown_outcome needs shown moves"):
+        NetworkConfig(geometry="board", shown_moves=False, shown_outcome=True)
 
 
 def test_a_capture_of_shogi_brings_the_piece_and_one_more_in_hand() -> None:
