@@ -25,6 +25,7 @@ from torch import Tensor
 from genpolicy.diffusion.logits import NEGATIVE_INFINITY, LogitGroup, TypedLogits
 from genpolicy.errors import ConfigError
 from genpolicy.networks.prefix import Encoded
+from genpolicy.policies.weights import CPU_ROWS
 from genpolicy.search.model import Choices, Nodes, SearchModel
 
 if TYPE_CHECKING:
@@ -330,8 +331,10 @@ class ImaginedModel(SearchModel):
             for at, move in zip(embeddings, choices, strict=True)
         ]
         roots = torch.stack([at.tokens for at in embeddings])
+        moves = torch.tensor(seen, device=roots.device)
         with torch.no_grad():
-            boards = self._model.turned(self._model.after(roots, torch.tensor(seen, device=roots.device)))
+            parts = zip(_parts(roots), _parts(moves), strict=True)
+            boards = self._model.turned(torch.cat([self._model.after(*part) for part in parts]))
         self.network_calls += 1
         return self._nodes(boards, [1 - at.player for at in embeddings], None, -1.0)
 
@@ -344,7 +347,8 @@ class ImaginedModel(SearchModel):
 
     def _nodes(self, boards: Tensor, players: Sequence[int], legal: Tensor | None, discount: float) -> Nodes:
         with torch.no_grad():
-            log_policy, win, over = self._model.judge(boards)
+            judged = zip(*(self._model.judge(part) for part in _parts(boards)), strict=True)
+            log_policy, win, over = (torch.cat(each) for each in judged)
         self.network_calls += 1
         values, ended = (2 * win - 1).tolist(), [legal is None and each for each in over.tolist()]
         choices = []
@@ -367,3 +371,8 @@ class ImaginedModel(SearchModel):
             discounts=[0.0 if end else discount for end in ended],
             chance=[False] * count,
         )
+
+
+def _parts(rows: Tensor) -> tuple[Tensor, ...]:
+    """Rows of a network call on a CPU, no more at once than it takes quickly."""
+    return torch.split(rows, CPU_ROWS if rows.device.type == "cpu" else len(rows))

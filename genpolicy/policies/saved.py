@@ -25,15 +25,18 @@ from genpolicy.options import Option, PolicySpec
 from genpolicy.policies import declared
 from genpolicy.policies.base import FORMAT_VERSION, Decision, Policy, legal_of, write_provenance
 from genpolicy.policies.seeds import RowSeeds
-from genpolicy.policies.weights import bounded_by, check_between, find_device, load_weights, read_provenance, weights_of
+from genpolicy.policies.weights import (
+    CPU_ROWS,
+    bounded_by,
+    check_between,
+    find_device,
+    load_weights,
+    read_provenance,
+    weights_of,
+)
 
 if TYPE_CHECKING:
     from genpolicy.policies.learner import Learner
-
-
-CPU_ROWS = 128
-"""Most rows of a network call on a CPU. The features of more rows are larger than what the allocator keeps for reuse:
-a search of eight candidates would spend a quarter of its time waiting for cleared pages."""
 
 
 class WeightsPolicy(Policy):

@@ -18,6 +18,9 @@ from genpolicy.errors import CheckpointError
 from genpolicy.files import read_at_most, sha256_of
 from genpolicy.networks.budget import budget, take
 
+CPU_ROWS = 128
+"""Most rows of a network call on a CPU. The features of more rows are larger than what the allocator keeps for reuse:
+a search of eight candidates would spend a quarter of its time waiting for cleared pages."""
 MAX_HEADER_BYTES = 1 << 21  # the names and shapes of some 15,000 tensors
 
 

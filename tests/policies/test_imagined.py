@@ -344,6 +344,24 @@ def test_expanded_boards_are_the_likeliest_ones() -> None:
         assert board.player == 1 - game.player(state)
 
 
+def test_a_tree_search_calls_a_cpu_with_at_most_128_rows() -> None:
+    made = learner()
+    model = ImaginedModel(Imagination(made))
+    rows: list[int] = []
+    handle = made.network.trunk.register_forward_pre_hook(lambda _, inputs: rows.append(len(inputs[0])))
+    states = positions(made.game, 150)
+    nodes = model.root(states)
+    moves = [int(each.ids[0]) for each in nodes.choices]
+    after = model.expand(nodes.embeddings, moves)
+    handle.remove()
+    assert rows == [128, 22] * 3
+    assert model.network_calls == 3  # as an answer counts them: calls that wait for each other
+    for row in (0, 127, 128, 149):
+        alone = model.expand([nodes.embeddings[row]], [moves[row]])
+        assert torch.equal(alone.embeddings[0].tokens, after.embeddings[row].tokens)
+        assert alone.values[0] == pytest.approx(after.values[row], abs=1e-5)
+
+
 class Table(torch.nn.Module):
     """A perfect denoiser of ``s-avsav``: the rules' board after a given move, and of a position whatever is drawn for
     its key, as ``judged`` says. Of a finished game it says PAD and the result."""
