@@ -199,32 +199,36 @@ def _can_be_made_again(encoder: WindowEncoder) -> bool:
     """Whether another process can make the game from its specification and gets the same encodings."""
     from genpolicy.registry import load_game
 
-    layout = encoder.layout
     try:
         again = load_game(encoder.game.spec)
+        fingerprint = _layout(again, **_choices(encoder)).fingerprint
     except (ValueError, RegistryError):
         return False
-    if type(again) is not type(encoder.game) or type(again.tokens) is not type(layout.tokenizer):
-        return False
-    return _layout(again, layout.paradigm, layout.horizon, layout.num_value_bins).fingerprint == layout.fingerprint
+    return type(again) is type(encoder.game) and fingerprint == encoder.layout.fingerprint
 
 
-def _layout(game: Game[Any], paradigm: str, horizon: int, num_value_bins: int) -> Layout:
+def _choices(encoder: WindowEncoder) -> dict[str, Any]:
+    """What another process makes the layout of: as JSON holds it."""
+    layout, others = encoder.layout, encoder.game.tokenizers
+    tokens = next((name for name, each in others.items() if type(each) is type(layout.tokenizer)), "")
+    named = ("paradigm", "horizon", "num_value_bins")
+    return {"tokens": tokens, **{name: getattr(layout, name) for name in named}}
+
+
+def _layout(game: Game[Any], *, tokens: str, num_value_bins: int, **choices: Any) -> Layout:
     if num_value_bins:
-        return Layout(game, paradigm, horizon, num_value_bins=num_value_bins)
-    return Layout(game, paradigm, horizon)
+        choices["num_value_bins"] = num_value_bins
+    return Layout(game, **choices, tokenizer=game.tokenizer(tokens))
 
 
 def _encode_elsewhere(split: _Split, scratch: Path, workers: int) -> Iterator[tuple[int, Arrays]]:
     """The parts of a split in order, from worker processes."""
-    encoder, layout, total = split.encoder, split.encoder.layout, split.num_records
+    encoder, total = split.encoder, split.num_records
     task = {
         "dataset": [str(part.folder.resolve()) for part in split.dataset.parts],
         "split": split.name,
         "game": encoder.game.spec,
-        "paradigm": layout.paradigm,
-        "horizon": layout.horizon,
-        "num_value_bins": layout.num_value_bins,
+        "layout": _choices(encoder),
         "viewer": encoder.viewer,
         "choices": encoder.choices,
         "columns": encoder.columns,
@@ -281,7 +285,7 @@ def _work(task: dict[str, Any]) -> None:
     scratch = Path(task["scratch"])
     try:
         game = load_game(task["game"])
-        layout = _layout(game, task["paradigm"], task["horizon"], task["num_value_bins"])
+        layout = _layout(game, **task["layout"])
         dataset = Dataset.open(task["dataset"], verify=False)
         how = {key: task[key] for key in ("viewer", "choices", "columns")}
         encoder = WindowEncoder(game, layout, scale=dataset.centipawn_scale, **how)

@@ -54,11 +54,17 @@ class AnyMove:
             batch: B windows.
             draws: [B] uniform in [0, 1): which are changed, and by which move.
         """
+        rows = batch.tokens.cpu().numpy()  # all at once, because a GPU is waited for at each copy
+        drawn = ((i, self._made(rows[i], u / self._share)) for i, u in enumerate(draws.tolist()) if u < self._share)
+        made = [(i, *one) for i, one in drawn if one is not None]
+        if not made:
+            return batch
         tokens, target = batch.tokens.clone(), batch.target.clone()
-        for i, draw in enumerate(draws.tolist()):
-            if draw < self._share and (made := self._made(tokens[i].cpu().numpy(), draw / self._share)) is not None:
-                tokens[i, self._action], tokens[i, self._state] = made[0], torch.from_numpy(made[1]).to(tokens)
-                target[i, self._state] = True
+        changed, moves, states = (
+            torch.from_numpy(np.array(each)).to(tokens.device) for each in zip(*made, strict=True)
+        )
+        tokens[changed, self._action], tokens[changed, self._state] = moves, states
+        target[changed, self._state] = True
         return dataclasses.replace(batch, tokens=tokens, target=target)
 
     def _made(self, row: np.ndarray[Any, np.dtype[np.int64]], draw: float) -> tuple[int, Any] | None:

@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from genpolicy import load_game
 from genpolicy.data import window_build
 from genpolicy.data.counter_rng import Shuffle
 from genpolicy.data.records import Dataset, Record
 from genpolicy.data.window_cache import WindowCache
+from genpolicy.data.window_encoder import WindowEncoder
 from genpolicy.data.window_source import CachedWindows, build_windows
 from genpolicy.data.windows import COLUMNS, WindowOptions
 from genpolicy.errors import DatasetError
@@ -104,6 +106,27 @@ def test_several_processes_give_the_same_cache(
     (a,), (b,) = (tmp_path / "alone").iterdir(), (tmp_path / "together").iterdir()
     assert (a / "meta.json").read_text() == (b / "meta.json").read_text()  # it holds the checksums
     assert len(alone) == len(together)
+
+
+def test_other_tokens_of_a_game_are_encoded_by_several_processes_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chess = load_game("chess")
+    layout = Layout(chess, "s-asa", 2, tokenizer=chess.tokenizers["plies"])
+    start = chess.parse()
+    record = Record(state=chess.format(chess.play(start, chess.moves.index("e2e4"))), line="e7e5 g1f3", split="train")
+    dataset = write_dataset(tmp_path / "data", "chess", [record] * 40)
+    alone = windows(dataset, chess, layout, cache_dir=tmp_path / "alone").batch(np.arange(40), 0).tokens
+
+    def elsewhere(self: WindowEncoder, records: Any) -> Any:
+        raise AssertionError(f"{len(records)} records encoded by this process")
+
+    monkeypatch.setattr(window_build, "PARALLEL_RECORDS", 1)
+    monkeypatch.setattr(window_build, "BATCH_ROWS", 16)
+    monkeypatch.setattr(window_build, "num_cores", lambda: 2)
+    monkeypatch.setattr(WindowEncoder, "encode", elsewhere)
+    together = windows(dataset, chess, layout, cache_dir=tmp_path / "together")
+    assert torch.equal(together.batch(np.arange(40), 0).tokens, alone)
 
 
 @pytest.mark.thorough
