@@ -26,12 +26,12 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("policies", nargs="+", metavar="POLICY")
-    parser.add_argument("--data", default="sample:chess")
+    parser.add_argument("--data", nargs="+", default=["sample:chess"], help="data sets, taken together")
     parser.add_argument("--split", default="test")
     parser.add_argument("--limit", type=int)
     parser.add_argument("--best", action="store_true")
     args = parser.parse_args()
-    dataset = Dataset.open(data_folder(args.data))
+    dataset = Dataset.open([data_folder(each) for each in args.data])
     game = genpolicy.load_game(dataset.game_spec)
     positions = labelled_positions(dataset, game, args.split, limit=args.limit)
     clusters = [position.cluster for position in positions]

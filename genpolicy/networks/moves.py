@@ -136,8 +136,16 @@ class SymbolTerms(nn.Module):
         """[n, M] from the ids [n, L] of the states; no symbol and an undecided one share a row."""
         known = F.pad(state.clamp(max=self.num_symbols), (0, 1), value=self.num_symbols)
         first, second = known.index_select(1, self.source), known.index_select(1, self.target)
-        terms = self.by_step[self.step + first] + self.by_pair[first * (self.num_symbols + 1) + second]
-        return TERMS_SCALE * (terms + self.by_between[known[:, :-1]] @ self.between)
+        pair = first * (self.num_symbols + 1) + second
+        terms = _entries(self.by_step, self.step + first) + _entries(self.by_pair, pair)
+        return TERMS_SCALE * (terms + _entries(self.by_between, known[:, :-1]) @ self.between)
+
+
+def _entries(table: Tensor, index: Tensor) -> Tensor:
+    """``table[index]``. The gradient of indexing sorts, and a GPU adds equal indices one by one, which here are most of
+    millions.
+    """
+    return table.index_select(0, index.flatten()).view(index.shape)
 
 
 class MoveHead(nn.Module):

@@ -23,16 +23,18 @@ from genpolicy.diffusion.logits import NEGATIVE_INFINITY, Denoiser, TypedLogits
 from genpolicy.diffusion.making import make_process
 from genpolicy.diffusion.random import uniforms
 from genpolicy.diffusion.ranking import usable_logits
-from genpolicy.errors import ConfigError, RegistryError
+from genpolicy.errors import CheckpointError, ConfigError, RegistryError
 from genpolicy.game import Game
 from genpolicy.networks.every_block import EveryBlock
 from genpolicy.networks.prefix import Encoded
+from genpolicy.networks.shared import take_shared
 from genpolicy.options import Option, PolicySpec
 from genpolicy.policies import declared
 from genpolicy.policies.base import Policy
 from genpolicy.policies.dream import Recorder
 from genpolicy.policies.first_action import FirstAction, FirstCall, Imagined
 from genpolicy.policies.imagined import Imagination, ImaginedModel, Replies, search
+from genpolicy.policies.learner import Learner
 from genpolicy.policies.ply_order import ORDERS, PlyOrder
 from genpolicy.policies.tokens import NetworkLearner, NetworkLearnerConfig, NetworkPolicy, acting_layout
 from genpolicy.sequence import KINDS, Layout, Slot
@@ -142,6 +144,22 @@ class DiffusionLearner(NetworkLearner):
         """The tokens of the network's sequences under some options."""
         tokenizer = game.tokenizer(config.tokens)
         return acting_layout(game, config.paradigm, config.horizon, admit_pad=config.train_pad, tokenizer=tokenizer)
+
+    def take_weights(self, source: Learner) -> None:
+        """Those of a policy of the same layout and network, or what a policy over another sequence shares with this one
+        (``genpolicy.networks.shared``): S-A, say, before it learns to imagine.
+
+        Raises:
+            CheckpointError: networks of another width or depth, other symbols or another viewer.
+        """
+        is_all = all(name.startswith("network.") for name, _ in self.named_parameters())
+        if not is_all or not isinstance(source, NetworkLearner) or source.fingerprint == self.fingerprint:
+            super().take_weights(source)
+            return
+        differing = "learner.viewer" if source.config.viewer != self.config.viewer else ""
+        differing = differing or take_shared(self.network, self.layout, source.network, source.layout)
+        if differing:
+            raise CheckpointError(f"it and this learner differ in {differing}; give the learner the same network")
 
     def loss(self, batch: TokenBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
         """The process's loss at one random time a row, and with one random horizon where there are several."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch
 import genpolicy
 from genpolicy.data.records import Dataset, Record
 from genpolicy.data.windows import TokenBatch
+from genpolicy.errors import CheckpointError
 from genpolicy.game import Game
 from genpolicy.networks import NetworkConfig
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
@@ -201,3 +203,33 @@ def test_entry_points_name_the_learners() -> None:
     assert registry.load("learners", "diffusion") is DiffusionLearner
     assert registry.load("learners", "one_step") is OneStepLearner
     assert DiffusionLearner.Config is DiffusionConfig
+
+
+@pytest.mark.parametrize("geometry", ["board", "sequence"])
+@pytest.mark.parametrize("paradigm", ["s-asa", "s-avsav"])
+def test_what_imagines_begins_with_the_moves_of_what_does_not(geometry: str, paradigm: str) -> None:
+    game = genpolicy.load_game(CONNECT)
+    network = NetworkConfig(num_layers=2, width=32, num_heads=2, geometry=geometry, head="typed", init_std=0.3)
+    source = one_step(game, network=network).eval()
+    torch.nn.init.normal_(
+        next(p for name, p in source.named_parameters() if name.endswith(("space", "ply", "position")))
+    )
+    target = diffusion(game, network=network, paradigm=paradigm, horizon=2).eval()
+    states = [game.parse(), game.play(game.parse(), 0)]
+    viewers = source.viewers(states)
+
+    def moves(learner: DiffusionLearner | OneStepLearner) -> torch.Tensor:
+        layout = learner.layout
+        tokens = learner.roots(states, viewers)[:, : layout.first_action + 1]
+        (group,) = (g for g in learner.network(tokens).groups if layout.first_action in g.positions)
+        at = group.positions.tolist().index(layout.first_action)
+        return group.logits[:, at, : len(game.moves)]
+
+    assert (moves(target) - moves(source)).abs().max() > 0.1
+    target.take_weights(source)
+    torch.testing.assert_close(moves(target), moves(source))
+    other = diffusion(game, network=dataclasses.replace(network, width=64), paradigm=paradigm, horizon=2)
+    with pytest.raises(CheckpointError, match=r"differ in trunk\.blocks\.0"):
+        other.take_weights(source)
+    with pytest.raises(CheckpointError, match=r"differ in learner\.viewer"):
+        diffusion(game, network=network, paradigm=paradigm, viewer="absolute").take_weights(source)
