@@ -270,15 +270,14 @@ class Layout:
                 return slot.start
         raise ConfigError(f"paradigm {self.paradigm!r} imagines no action")
 
-    @property
-    def head_squares(self) -> NDArray[np.int64]:
-        """[number of actions, L] for each action token in order, where the state lies that the move is made in.
+    def squares_of(self, kind: Kind) -> NDArray[np.int64]:
+        """[number of such tokens, L] for each action or value in order, where the state lies that it is made in or of.
 
         A paradigm without imagined states (s-aa) makes every move "in" the last state there is, the root.
         """
         rows = []
         for slot in self.slots:
-            if slot.kind == "action":
+            if slot.kind == kind:
                 before = [s for s in self.slots if s.kind == "state" and s.ply <= slot.ply]
                 rows.append(np.arange(before[-1].start, before[-1].stop))
         return np.stack(rows) if rows else np.zeros((0, self.state_length), np.int64)

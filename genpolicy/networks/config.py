@@ -90,6 +90,10 @@ class NetworkConfig:
     (``genpolicy.networks.moves.SymbolTerms``), so that how pieces move is learned sooner. ``apart``: in losses of
     single tokens (diffusion, one-step and autoregressive learners) the network learns as if there were no tables, and
     they learn to mend its moves."""
+    board_values: int = 0
+    """Hidden width of a head that reads values from all squares of their state side by side, beside the value's own
+    token, and whose bins share what they learn with their neighbours (``genpolicy.networks.values``; ``board`` geometry
+    with the ``typed`` head). 0: none."""
     factorised_pad: bool | None = None
     """Whether the factorised move head predicts PAD, the end of the game, apart from the moves, as p(over) and p(move |
     not over), instead of as one more symbol of their softmax, where finished games lower the logits of all moves. None:
@@ -108,7 +112,8 @@ class NetworkConfig:
         _one_of("activation", self.activation, ACTIVATIONS)
         _one_of("norm", self.norm, NORMS)
         _one_of("attention", self.attention, ATTENTION)
-        for key, least in (("num_layers", 1), ("width", 1), ("num_heads", 1), ("move_rank", 0), ("board_code", 0)):
+        bounded = {"num_layers": 1, "width": 1, "num_heads": 1, "move_rank": 0, "board_code": 0, "board_values": 0}
+        for key, least in bounded.items():
             most = MAX_LAYERS if key == "num_layers" else MAX_SIZE
             if not least <= getattr(self, key) <= most:
                 raise ConfigError(f"{key} must be at least {least} and at most {most:,}, got {getattr(self, key):,}")
@@ -127,6 +132,10 @@ class NetworkConfig:
             raise ConfigError(
                 "move_symbols needs the factorised move head: geometry=board, head=typed and move_rank above 0; got "
                 f"{self.geometry!r}, {self.head!r} and {self.move_rank}"
+            )
+        if self.board_values and (self.geometry, self.head) != ("board", "typed"):
+            raise ConfigError(
+                f"board_values needs geometry=board and head=typed, got {self.geometry!r} and {self.head!r}"
             )
         if self.width % self.num_heads:
             raise ConfigError(f"width must be a multiple of num_heads={self.num_heads}, got {self.width}")

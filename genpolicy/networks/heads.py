@@ -20,7 +20,8 @@ from torch.nn import functional as F
 from genpolicy.diffusion.logits import NEGATIVE_INFINITY, LogitGroup, TypedLogits
 from genpolicy.networks.embedding import index_buffer
 from genpolicy.networks.moves import MoveHead
-from genpolicy.sequence import Layout
+from genpolicy.networks.values import BoardValues
+from genpolicy.sequence import Kind, Layout
 
 
 def _full_precision(logits: Tensor) -> Tensor:
@@ -96,7 +97,7 @@ class Cluster:
     symbols: NDArray[np.int64]
     admitted: NDArray[np.bool_]
     """[n, G]."""
-    is_action: bool
+    kind: Kind
 
 
 def clusters_of(layout: Layout) -> list[Cluster]:
@@ -129,7 +130,7 @@ def clusters_of(layout: Layout) -> list[Cluster]:
             admitted = group.admitted[rows][:, union]
             # A token that admits nothing cannot occur; it admits everything here rather than divide by zero.
             admitted = admitted | ~admitted.any(axis=1, keepdims=True)
-            clusters.append(Cluster(group.positions[rows], group.symbols[union], admitted, group.kind == "action"))
+            clusters.append(Cluster(group.positions[rows], group.symbols[union], admitted, group.kind))
     return clusters
 
 
@@ -202,6 +203,7 @@ class TypedHead(nn.Module):
         move_symbols: Whether it reads the symbols on a move's squares (``SymbolTerms``), and so the ids of the input;
             ``apart``: from tables that learn beside the network.
         actions_only: Whether the actions alone are predicted, and no other token is in a group.
+        board_values: Hidden width of what reads values from the squares of their state, too (``BoardValues``); 0: none.
     """
 
     cluster_of: Tensor
@@ -216,16 +218,17 @@ class TypedHead(nn.Module):
         factorised_pad: bool = False,
         move_symbols: bool | str = False,
         actions_only: bool = False,
+        board_values: int = 0,
     ) -> None:
         super().__init__()
         self.num_symbols = layout.num_symbols
-        clusters = [cluster for cluster in clusters_of(layout) if cluster.is_action or not actions_only]
-        factorised = move_rank is not None and any(c.is_action for c in clusters)
-        linear = [c.symbols for c in clusters if not (factorised and c.is_action)]
+        clusters = [cluster for cluster in clusters_of(layout) if cluster.kind == "action" or not actions_only]
+        factorised = move_rank is not None and any(c.kind == "action" for c in clusters)
+        linear = [c.symbols for c in clusters if not (factorised and c.kind == "action")]
         self.table = OutputTable(np.unique(np.concatenate(linear)), width, embedding) if linear else None
         self.moves = None
         if factorised and move_rank is not None:
-            with_pad = any(layout.pad in c.symbols for c in clusters if c.is_action)
+            with_pad = any(layout.pad in c.symbols for c in clusters if c.kind == "action")
             self.moves = MoveHead(
                 layout,
                 width,
@@ -235,11 +238,14 @@ class TypedHead(nn.Module):
                 symbols=bool(move_symbols),
                 apart=move_symbols == "apart",
             )
+        has_values = any(c.kind == "value" for c in clusters)
+        self.values = BoardValues(layout, width, board_values) if board_values and has_values else None
         self.groups = nn.ModuleList()
         self.factorised: list[bool] = []
+        self.from_board: list[bool] = []
         cluster_of = np.zeros(layout.length, np.int64)
         for i, cluster in enumerate(clusters):
-            by_moves = factorised and cluster.is_action
+            by_moves = factorised and cluster.kind == "action"
             rows = index_buffer(np.zeros(0)) if by_moves or self.table is None else self.table.rows(cluster.symbols)
             if by_moves:
                 rows = index_buffer(cluster.symbols - layout.move_offset)
@@ -247,13 +253,14 @@ class TypedHead(nn.Module):
                 rows[index_buffer(cluster.symbols) == layout.pad] = len(layout.moves)
             self.groups.append(_GroupHead(layout, cluster, rows))
             self.factorised.append(by_moves)
+            self.from_board.append(self.values is not None and cluster.kind == "value")
             cluster_of[cluster.positions] = i
         self.register_buffer("cluster_of", index_buffer(cluster_of), persistent=False)
 
     @property
     def reads_other_tokens(self) -> bool:
-        """As of ``UnifiedHead``: the move head reads the squares of the board."""
-        return self.moves is not None
+        """As of ``UnifiedHead``: moves and values may be read from the squares of the board."""
+        return self.moves is not None or self.values is not None
 
     def _logits(self, i: int, hidden: Tensor, rows: Tensor, tokens: Tensor, inputs: Tensor | None) -> Tensor:
         """[n, G] logits of group i at batch rows [n] and tokens [n]."""
@@ -265,7 +272,12 @@ class TypedHead(nn.Module):
             return by_square
         assert self.table is not None
         flat = hidden.reshape(-1, hidden.shape[-1])
-        return group.linear(flat.index_select(0, rows * hidden.shape[1] + tokens), self.table)
+        logits = group.linear(flat.index_select(0, rows * hidden.shape[1] + tokens), self.table)
+        if not self.from_board[i]:
+            return logits
+        assert self.values is not None
+        of_bins = self.values(hidden, rows, tokens)
+        return logits + F.pad(of_bins, (0, logits.shape[1] - of_bins.shape[1]))  # PAD follows the bins
 
     def forward(self, hidden: Tensor, inputs: Tensor | None = None) -> TypedLogits:
         """One group for each cluster that has some of the tokens, from features [B, n, W] of ids ``inputs`` [B, n]."""
@@ -276,7 +288,7 @@ class TypedHead(nn.Module):
             n = group.number(length)
             if n == 0:
                 continue
-            if self.factorised[i]:
+            if self.factorised[i] or self.from_board[i]:
                 rows = repeat(torch.arange(b, device=hidden.device), "b -> (b n)", n=n)
                 tokens = repeat(group.positions[:n], "n -> (b n)", b=b)
                 logits = rearrange(self._logits(i, hidden, rows, tokens, inputs), "(b n) g -> b n g", b=b, n=n)

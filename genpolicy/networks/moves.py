@@ -214,7 +214,7 @@ class MoveHead(nn.Module):
         actions = np.flatnonzero(layout.kinds == KINDS.index("action"))
         action_of[actions] = np.arange(len(actions))
         for name, table in (
-            ("squares", layout.head_squares),
+            ("squares", layout.squares_of("action")),
             ("action_of", action_of),
             ("index", cell_of),
             ("inverse", inverse),

@@ -378,6 +378,7 @@ class DenoisingTransformer(nn.Module):
                 factorised_pad=bool(config.factorised_pad),
                 move_symbols=config.move_symbols,
                 actions_only=self.actions_only,
+                board_values=config.board_values,
             )
         self.initialise(generator)
 

@@ -153,11 +153,13 @@ class DiffusionLearner(NetworkLearner):
             CheckpointError: networks of another width or depth, other symbols or another viewer.
         """
         is_all = all(name.startswith("network.") for name, _ in self.named_parameters())
-        if not is_all or not isinstance(source, NetworkLearner) or source.fingerprint == self.fingerprint:
+        differing = ""
+        if isinstance(source, NetworkLearner) and source.config.viewer != self.config.viewer:
+            differing = "learner.viewer"
+        elif not is_all or not isinstance(source, NetworkLearner) or source.fingerprint == self.fingerprint:
             super().take_weights(source)
-            return
-        differing = "learner.viewer" if source.config.viewer != self.config.viewer else ""
-        differing = differing or take_shared(self.network, self.layout, source.network, source.layout)
+        else:
+            differing = take_shared(self.network, self.layout, source.network, source.layout)
         if differing:
             raise CheckpointError(f"it and this learner differ in {differing}; give the learner the same network")
 
@@ -332,9 +334,18 @@ class DiffusionPolicy(NetworkPolicy):
         return modes
 
     def with_effort(self, *, calls: int | None = None, plies: int | None = None) -> Policy:
-        """See ``Policy.with_effort``; one call is the marginal's move."""
+        """See ``Policy.with_effort``; one call is the marginal's move. A search becomes less deep, or one call."""
         if calls == 1:
             return self.modes()["one_call"]
+        if self._imagination is not None:
+            depth = self.sampling.depth
+            if calls is not None:
+                depth = min(depth, (calls - 1) // 2)
+            if plies is not None:
+                depth = min(depth, plies - 1)
+            if depth < 1:
+                return self.modes()["one_call"]
+            return self if depth == self.sampling.depth else self.with_options(depth=depth)
         changed: dict[str, int] = {}
         if calls is not None:
             changed["num_steps"] = min(calls, self.learner.process.num_timesteps)

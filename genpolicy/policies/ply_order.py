@@ -55,7 +55,8 @@ class PlyOrder:
         any_move: Of the records in which the state after the first move is restored alone, changes some; None for none.
 
     Raises:
-        ConfigError: a share out of range or beside ``one_pass``, or a layout that has no values or no states to end in.
+        ConfigError: a share out of range or beside ``one_pass``, shares above 1 together, or a layout that has no
+            values or no states to end in.
     """
 
     def __init__(
@@ -81,6 +82,10 @@ class PlyOrder:
                     f"key 'learner.process.{name}' is a part of the records, from 0 to 0.5, under order: ply; got "
                     f"{share!r}"
                 )
+        if sum(given.values()) > 1:
+            raise ConfigError(
+                f"keys 'learner.process.{', '.join(given)}': parts of the records, together at most 1; got {given}"
+            )
         self.finished, self.any_move = Finished(layout) if ends else None, any_move
         self.blocks = torch.from_numpy(layout.blocks)
         self.is_value = torch.from_numpy(layout.kinds == KINDS.index("value"))

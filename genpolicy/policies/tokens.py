@@ -323,9 +323,11 @@ class NetworkPolicy(WeightsPolicy):
             for k, line in zip(found_moves, lines[found_moves].tolist(), strict=True)
         )
         best, of_best = variations[0], boards[found_moves[0]].tolist()
+        # Without a mask the best candidate may be illegal; then another move is played.
+        worth_of = {each.line[0]: each.value for each in variations}
         return replace(
             decision,
-            value=best.value,
+            value=worth_of.get(decision.move),
             line=best.line,
             states=best.states,
             state_tokens=tuple(map(tuple, of_best)),

@@ -89,6 +89,8 @@ class SearchModel(ABC):
 
     bounded: ClassVar[bool] = True
     """Whether values and rewards lie in [-1, 1], as the search then checks; else they are any finite numbers."""
+    reusable: ClassVar[bool] = False
+    """Whether a node can be the root of a later search: ``position`` knows its state, and it has all legal moves."""
     network_calls: int = 0
     """Network calls so far."""
 
@@ -107,7 +109,7 @@ class SearchModel(ABC):
     def position(self, embedding: Any) -> Any | None:
         """The state of the game that an embedding stands for; None where the model has none.
 
-        Lines are shown and trees are reused only where the model gives states.
+        Lines are shown only where the model gives states.
         """
         del embedding
         return None
@@ -168,6 +170,8 @@ class RulesModel(SearchModel):
         game: The rules.
         evaluator: See ``Evaluator``.
     """
+
+    reusable: ClassVar[bool] = True
 
     def __init__(self, game: Game[Any], evaluator: Evaluator) -> None:
         self.game, self.evaluator = game, evaluator

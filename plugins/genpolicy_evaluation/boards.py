@@ -66,6 +66,8 @@ def measure_boards(policy: Policy, positions: Sequence[LabelledPosition], *, nam
         )
 
     game, draw = policy.game, np.random.default_rng(seed)
+    # Without its mask a policy would imagine what it likes instead of the move that it is given.
+    masked = policy if getattr(policy, "legal_mask", True) else policy.with_options(legal_mask=True)
     hits: dict[tuple[str, str], list[float]] = {}
     for start in range(0, len(positions), CHUNK):
         states = [position.state for position in positions[start : start + CHUNK]]
@@ -73,7 +75,7 @@ def measure_boards(policy: Policy, positions: Sequence[LabelledPosition], *, nam
         forced = Control(restrict=partial(_drawn, game, drawn))
         for moves, decisions in (
             ("own", policy.decide(states)),
-            ("random", decide_with(policy, states, forced)),
+            ("random", decide_with(masked, states, forced)),
         ):
             for state, decision in zip(states, decisions, strict=True):
                 for measure, hit in _compared(policy, name, state, decision).items():
@@ -97,6 +99,8 @@ def _compared(policy: Policy, name: str, state: Any, decision: Decision) -> dict
             f"policy {name!r} imagines no board after a move: use one with states, such as S-ASA; sampler=one_call "
             "decides a move alone, add ?sampler=by_ply or easy_first"
         )
+    if decision.line[0] not in game.legal(state):  # by a policy without a mask
+        return dict.fromkeys(MEASURES, False)
     after, tokens = game.play(state, decision.line[0]), game.tokens
     if decision.state_tokens:  # they may be right on every square and yet stand for no position, as by a right too many
         learner: Any = policy.learner

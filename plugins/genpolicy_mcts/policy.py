@@ -182,6 +182,11 @@ class MctsPolicy(Policy):
             raise ValueError(f"temperature must be at least 0 (0 plays the most visited move), got {temperature}")
         if reuse and config is not None and config.root == "gumbel":
             raise ValueError("reuse=true with root=gumbel, which plans all visits of a new tree: omit reuse")
+        if reuse and not model.reusable:
+            raise ValueError(
+                "reuse=true: this search model does not say which positions its nodes stand for and what is legal "
+                "there; leave it out"
+            )
         self.game, self.model, self.config = game, model, config or MctsConfig()
         self.tau, self.temperature, self.reuse, self._name = float(tau), float(temperature), reuse, name
         self.capped = capped

@@ -23,7 +23,7 @@ class KeptTrees:
 
     Args:
         game: Compares positions.
-        model: Model shared by all searches.
+        model: Model shared by all searches; ``reusable``, if anything is kept.
     """
 
     def __init__(self, game: Game[Any], model: SearchModel) -> None:
@@ -35,18 +35,15 @@ class KeptTrees:
         self._trees.clear()
 
     def add(self, trees: Sequence[Tree]) -> None:
-        """Keep trees whose searches have ended.
-
-        Raises:
-            ValueError: the model does not say which position an embedding stands for.
-        """
+        """Keep trees whose searches have ended."""
         for tree in trees:
             found: dict[Hashable, list[int]] = {}
             level = [0]
             for _ in range(MAX_PLIES):
                 level = [child for node in level for child in tree.children[node] or ()]
                 for node in level:
-                    found.setdefault(self.game.key(self._position(tree, node)), []).append(node)
+                    position = self._model.position(tree.embeddings[node])
+                    found.setdefault(self.game.key(position), []).append(node)
             self._trees.append((tree, found))
         total = sum(len(tree) for tree, _ in self._trees)
         while total > MAX_KEPT_NODES and len(self._trees) > 1:
@@ -61,11 +58,5 @@ class KeptTrees:
                     best, most = (tree, node), tree.visits[node]
         return None if best is None else best[0].subtree(best[1])
 
-    def _position(self, tree: Tree, node: int) -> Any:
-        position = self._model.position(tree.embeddings[node])
-        if position is None:
-            raise ValueError("reuse: this search model does not say which positions its nodes stand for; leave it out")
-        return position
-
     def _history(self, tree: Tree, node: int) -> Any:
-        return self.game.history(self._position(tree, node))
+        return self.game.history(self._model.position(tree.embeddings[node]))

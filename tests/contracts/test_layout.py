@@ -187,7 +187,7 @@ def test_a_paradigm_without_imagined_action_says_so(paradigm: str) -> None:
     ],
 )
 def test_the_state_that_each_move_is_made_in(paradigm: str, horizon: int, squares: list[list[int]]) -> None:
-    assert Layout(tiny_game(), paradigm, horizon, **CODES).head_squares.tolist() == squares
+    assert Layout(tiny_game(), paradigm, horizon, **CODES).squares_of("action").tolist() == squares
 
 
 def test_slots_by_kind_and_ply() -> None:

@@ -121,6 +121,31 @@ def test_command_line(paradigm: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "policy 'random' imagines no board after a move" in capsys.readouterr().err
 
 
+def test_without_a_mask_random_moves_are_those_drawn_and_an_illegal_own_move_is_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    policy = genpolicy.load_policy("tic-tac-toe?candidates=2&legal_mask=false")
+    game, (some, *_) = (
+        policy.game,
+        labelled_positions(Dataset.open(SAMPLE), genpolicy.load_game("chess"), "test", limit=1),
+    )
+    positions = [replace(some, state=game.play(game.parse(), move)) for move in range(9)]
+    decide, forced = type(policy).decide, list[bool]()
+
+    def watched(self: Any, states: Sequence[Any], *, control: Control = FREE) -> list[Decision]:
+        decisions = decide(self, states, control=control)
+        if control is FREE:  # the centre, which is taken in one of the positions
+            return [replace(decision, line=(4, *decision.line[1:])) for decision in decisions]
+        for state, decision in zip(states, decisions, strict=True):
+            forced.append([decision.line[0]] == control.allowed(state, game.legal(state).tolist()))
+        return decisions
+
+    monkeypatch.setattr(type(policy), "decide", watched)
+    own, _ = measure_boards(policy, positions, name="unmasked")
+    assert forced == [True] * 9
+    assert own.shares["board"].value < 1
+
+
 def test_boards_that_the_rules_make_are_not_measured() -> None:
     policy = genpolicy.load_policy("mcts:rollout?simulations=2", game="chess")
     positions = labelled_positions(Dataset.open(SAMPLE), policy.game, "test", limit=2)

@@ -88,6 +88,7 @@ FORMS = [
     {"geometry": "board", "head": "typed", "positions": "rotary"},
     {"geometry": "board", "head": "typed", "tied": True, "time_conditioning": True},
     {"geometry": "board", "head": "typed", "move_symbols": True},
+    {"geometry": "board", "head": "typed", "board_values": 8},
 ]
 
 

@@ -132,12 +132,12 @@ def test_factorised_move_logits_equal_the_formula(
                 kind = head.kinds[kinds.index(int(layout.moves.kind[m]))]
                 ends = []
                 for place in (int(layout.moves.source[m]), int(layout.moves.target[m])):
-                    ends.append(of_action if place < 0 else hidden[row, int(layout.head_squares[a, place])])
+                    ends.append(of_action if place < 0 else hidden[row, int(layout.squares_of("action")[a, place])])
                 extra = kind.of_action.weight @ of_action
                 query = kind.query.weight @ ends[0] + kind.query.bias + extra[:5]
                 key = kind.key.weight @ ends[1] + kind.key.bias + extra[5:]
                 logits.append(query @ key / math.sqrt(5) + head.bias[m])
-            places = [hidden[row, int(place)] for place in layout.head_squares[a]]
+            places = [hidden[row, int(place)] for place in layout.squares_of("action")[a]]
             if factorised_pad:
                 over = torch.stack([head.pad(place) for place in [*places, of_action]]).exp().mean().log()
                 logits.append(over + torch.stack(logits).exp().mean().log())

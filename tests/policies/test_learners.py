@@ -229,7 +229,90 @@ def test_what_imagines_begins_with_the_moves_of_what_does_not(geometry: str, par
     target.take_weights(source)
     torch.testing.assert_close(moves(target), moves(source))
     other = diffusion(game, network=dataclasses.replace(network, width=64), paradigm=paradigm, horizon=2)
-    with pytest.raises(CheckpointError, match=r"differ in trunk\.blocks\.0"):
+    with pytest.raises(CheckpointError, match=r"differ in learner\.network\.width"):
         other.take_weights(source)
     with pytest.raises(CheckpointError, match=r"differ in learner\.viewer"):
         diffusion(game, network=network, paradigm=paradigm, viewer="absolute").take_weights(source)
+
+
+def log_moves(learner: DiffusionLearner | OneStepLearner) -> torch.Tensor:
+    states = [learner.game.parse()]
+    tokens = learner.roots(states, learner.viewers(states))[:, : learner.layout.first_action + 1]
+    (group,) = (g for g in learner.network(tokens).groups if learner.layout.first_action in g.positions)
+    at = group.positions.tolist().index(learner.layout.first_action)
+    return group.logits[:, at, : len(learner.game.moves)].log_softmax(-1)
+
+
+def test_rotary_networks_share_what_is_given_and_what_is_imagined() -> None:
+    game = genpolicy.load_game(CONNECT)
+    network = NetworkConfig(
+        num_layers=2, width=32, num_heads=2, geometry="board", head="typed", init_std=0.3, positions="rotary"
+    )
+    source = one_step(game, network=network).eval()
+    torch.nn.init.normal_(source.network.trunk.embedding.ply)
+    target = diffusion(game, network=network, paradigm="s-asa", horizon=3).eval()
+    target.take_weights(source)
+    torch.testing.assert_close(log_moves(target), log_moves(source))
+
+
+@pytest.mark.parametrize(
+    "kinds", [("multinomial", "multinomial"), ("absorbing", "multinomial"), ("multinomial", "absorbing")]
+)
+def test_processes_without_a_mask_share_the_symbols_that_they_have(kinds: tuple[str, str]) -> None:
+    game = genpolicy.load_game(CONNECT)
+    network = NetworkConfig(num_layers=2, width=32, num_heads=2, geometry="board", head="typed")
+    source, target = (
+        diffusion(game, network=network, paradigm=paradigm, horizon=horizon, process={"kind": kind})
+        for kind, paradigm, horizon in zip(kinds, ("s-a", "s-asa"), (1, 2), strict=True)
+    )
+    target.take_weights(source)
+    num = source.layout.value_offset
+    ours, theirs = (learner.network.trunk.embedding.symbol.weight[:num] for learner in (target, source))
+    torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"num_layers": 3}, "num_layers"),
+        ({"num_heads": 4}, "num_heads"),
+        ({"norm": "post"}, "norm"),
+        ({"activation": "mish"}, "activation"),
+        ({"positions": "rotary"}, "positions"),
+        ({"bias": "none"}, "bias"),
+        ({"geometry": "sequence"}, "geometry"),
+    ],
+    ids=str,
+)
+def test_weights_of_another_network_are_refused(changes: dict[str, Any], named: str) -> None:
+    game = genpolicy.load_game(CONNECT)
+    network = NetworkConfig(num_layers=2, width=32, num_heads=2, geometry="board", head="typed")
+    source = one_step(game, network=dataclasses.replace(network, **changes))
+    with pytest.raises(CheckpointError, match=rf"differ in learner\.network\.{named}"):
+        diffusion(game, network=network, paradigm="s-asa", horizon=2).take_weights(source)
+
+
+def test_weights_for_another_viewer_are_refused_over_the_same_sequence_too() -> None:
+    game = genpolicy.load_game(CONNECT)
+    source, target = (diffusion(game, viewer=viewer) for viewer in ("absolute", "mover"))
+    with pytest.raises(CheckpointError, match=r"differ in learner\.viewer"):
+        target.take_weights(source)
+
+
+def test_what_imagines_further_begins_with_the_moves_and_values_of_what_imagines_less() -> None:
+    game = genpolicy.load_game(CONNECT)
+    network = NetworkConfig(
+        num_layers=2, width=32, num_heads=2, geometry="board", head="typed", init_std=0.3, board_values=16
+    )
+    source, target = (
+        diffusion(game, network=network, paradigm="s-avsav", horizon=horizon).eval() for horizon in (1, 2)
+    )
+    tokens = source.roots([game.parse()], source.viewers([game.parse()]))
+
+    def values(learner: DiffusionLearner) -> torch.Tensor:
+        (group,) = (g for g in learner.network(tokens).groups if len(tokens[0]) - 1 in g.positions)
+        return group.logits[:, group.positions.tolist().index(len(tokens[0]) - 1), : learner.layout.num_value_bins]
+
+    assert (values(target) - values(source)).abs().max() > 0.1
+    target.take_weights(source)
+    torch.testing.assert_close(values(target), values(source))

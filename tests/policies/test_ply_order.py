@@ -168,6 +168,12 @@ def test_a_share_out_of_range_is_refused(name: str, share: object) -> None:
         learner(process={"kind": "absorbing", "order": "ply", name: share})
 
 
+def test_shares_that_leave_nothing_for_the_last_are_refused() -> None:
+    shares = {"state_share": 0.5, "move_share": 0.4, "joint_share": 0.2}
+    with pytest.raises(ConfigError, match="together at most 1"):
+        learner(process={"kind": "absorbing", "order": "ply", **shares})
+
+
 @pytest.mark.parametrize("train_pad", [False, True])
 def test_finished_games_become_roots_with_the_value_that_the_rules_give(connect_data: Dataset, train_pad: bool) -> None:
     process = {"kind": "absorbing", "num_timesteps": 4, "order": "ply", "ends": True}

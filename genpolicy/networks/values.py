@@ -1,0 +1,77 @@
+"""Value logits read from the whole board.
+
+A value token alone has to gather by attention what a position is worth. Here every square of the state that it values
+also has a say, as in the value heads of Leela Chess Zero's networks, and neighbouring bins share what they learn:
+
+    logits = <w_bin, h> + b_bin + sum_k hat_k(bin) f_k(h_0 .. h_{L-1})
+
+with the token's features h, those of the state h_0 .. h_{L-1}, a layer for each of these and two over all of them side
+by side (f), and hats that interpolate linearly between ``NUM_KNOTS`` points of the win probability. The first and the
+last bin, a certain loss and a certain win, have one of their own besides. It stays a softmax over the bins.
+
+Axes: B batch, N tokens, W width, L places of a state, n value tokens, K points, V bins.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from genpolicy.networks.embedding import index_buffer
+from genpolicy.sequence import KINDS, Layout
+
+NUM_KNOTS = 8
+
+
+def hats(num_bins: int) -> NDArray[np.float32]:
+    """[K, V] of the points, how much each bin gets: a partition of one."""
+    inner = np.linspace(0, num_bins - 1, min(NUM_KNOTS, num_bins))
+    places = np.arange(num_bins)
+    table = np.stack([np.interp(places, inner, row) for row in np.eye(len(inner))])
+    ends = np.zeros((2, num_bins))
+    ends[0, 0] = ends[1, -1] = 1.0
+    return np.concatenate([table, ends]).astype(np.float32)
+
+
+class BoardValues(nn.Module):
+    """What the squares of a state add to the logits of its value.
+
+    Args:
+        layout: The tokens of a sequence, with values.
+        width: W.
+        inner: Width of the hidden layer; of each square a quarter as many features are kept.
+    """
+
+    squares: Tensor
+    value_of: Tensor
+    hats: Tensor
+
+    def __init__(self, layout: Layout, width: int, inner: int) -> None:
+        super().__init__()
+        values = np.flatnonzero(layout.kinds == KINDS.index("value"))
+        value_of = np.zeros(layout.length, np.int64)
+        value_of[values] = np.arange(len(values))
+        table = hats(layout.num_value_bins)
+        self.register_buffer("squares", index_buffer(layout.squares_of("value")), persistent=False)
+        self.register_buffer("value_of", index_buffer(value_of), persistent=False)
+        self.register_buffer("hats", torch.from_numpy(table), persistent=False)
+        kept = max(1, inner // 4)
+        self.token = nn.Linear(width, kept)
+        self.inner = nn.Linear(layout.state_length * kept, inner)
+        self.out = nn.Linear(inner, len(table))
+
+    def forward(self, hidden: Tensor, rows: Tensor, tokens: Tensor) -> Tensor:
+        """[n, V].
+
+        Args:
+            hidden: Features [B, N, W].
+            rows: [n] row of the batch of each value token.
+            tokens: [n] place of each value token in the sequence.
+        """
+        at = rows[:, None] * hidden.shape[1] + self.squares[self.value_of[tokens]]
+        read = F.gelu(self.token(hidden.reshape(-1, hidden.shape[-1]).index_select(0, at.flatten())))
+        points: Tensor = self.out(F.gelu(self.inner(read.view(len(at), self.inner.in_features))))
+        return points @ self.hats.to(points.dtype)
