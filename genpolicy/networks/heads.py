@@ -276,7 +276,7 @@ class TypedHead(nn.Module):
         if not self.from_board[i]:
             return logits
         assert self.values is not None
-        of_bins = self.values(hidden, rows, tokens)
+        of_bins = self.values.of_tokens(hidden, rows, tokens)
         return logits + F.pad(of_bins, (0, logits.shape[1] - of_bins.shape[1]))  # PAD follows the bins
 
     def forward(self, hidden: Tensor, inputs: Tensor | None = None) -> TypedLogits:

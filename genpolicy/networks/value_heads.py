@@ -42,7 +42,7 @@ class ReadoutConfig:
 
 
 class Readout(nn.Module):
-    """Numbers [B, num_out] from features [B, L, W]; ``num_tokens`` is L, ``width`` W."""
+    """Numbers [B, num_out] from features [B, L, W]; ``num_tokens`` is L, ``width`` W, ``linear`` the kind of layer."""
 
     def __init__(
         self,
@@ -51,13 +51,14 @@ class Readout(nn.Module):
         config: ReadoutConfig,
         activation: Callable[[Tensor], Tensor] = F.gelu,
         num_out: int = 1,
+        linear: type[nn.Linear] = Linear,
     ) -> None:
         super().__init__()
         self.num_tokens, self.activation = num_tokens, activation
         flat = config.pool == "flat"
-        self.token = Linear(width, config.per_token) if flat else None
-        self.inner = Linear(num_tokens * config.per_token if flat else width, config.inner)
-        self.out = Linear(config.inner, num_out)
+        self.token = linear(width, config.per_token) if flat else None
+        self.inner = linear(num_tokens * config.per_token if flat else width, config.inner)
+        self.out = linear(config.inner, num_out)
 
     def forward(self, features: Tensor) -> Tensor:
         """[B, num_out], in float32 at least."""

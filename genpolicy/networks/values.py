@@ -6,8 +6,8 @@ also has a say, as in the value heads of Leela Chess Zero's networks, and neighb
     logits = <w_bin, h> + b_bin + sum_k hat_k(bin) f_k(h_0 .. h_{L-1})
 
 with the token's features h, those of the state h_0 .. h_{L-1}, a layer for each of these and two over all of them side
-by side (f), and hats that interpolate linearly between ``NUM_KNOTS`` points of the win probability. The first and the
-last bin, a certain loss and a certain win, have one of their own besides. It stays a softmax over the bins.
+by side (f, a ``Readout``), and hats that interpolate linearly between ``NUM_KNOTS`` points of the win probability. The
+first and the last bin, a certain loss and a certain win, also have one of their own. It stays a softmax over the bins.
 
 Axes: B batch, N tokens, W width, L places of a state, n value tokens, K points, V bins.
 """
@@ -18,16 +18,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from genpolicy.networks.embedding import index_buffer
+from genpolicy.networks.value_heads import Readout, ReadoutConfig
 from genpolicy.sequence import KINDS, Layout
 
 NUM_KNOTS = 8
+"""Points, evenly spaced over the bins: of 8 and 16 the lower validation loss after 20,032 records of the chess sample
+(S-V, one seed)."""
 
 
 def hats(num_bins: int) -> NDArray[np.float32]:
-    """[K, V] of the points, how much each bin gets: a partition of one."""
+    """[K, V] how much of each point each bin gets: interpolation, and two rows for the first and the last bin alone."""
     inner = np.linspace(0, num_bins - 1, min(NUM_KNOTS, num_bins))
     places = np.arange(num_bins)
     table = np.stack([np.interp(places, inner, row) for row in np.eye(len(inner))])
@@ -36,7 +38,7 @@ def hats(num_bins: int) -> NDArray[np.float32]:
     return np.concatenate([table, ends]).astype(np.float32)
 
 
-class BoardValues(nn.Module):
+class BoardValues(Readout):
     """What the squares of a state add to the logits of its value.
 
     Args:
@@ -50,20 +52,17 @@ class BoardValues(nn.Module):
     hats: Tensor
 
     def __init__(self, layout: Layout, width: int, inner: int) -> None:
-        super().__init__()
+        table, config = hats(layout.num_value_bins), ReadoutConfig(per_token=max(1, inner // 4), inner=inner)
+        # Plain layers, as in all heads of tokens (``genpolicy.networks.heads``): the number of rows changes.
+        super().__init__(layout.state_length, width, config, num_out=len(table), linear=nn.Linear)
         values = np.flatnonzero(layout.kinds == KINDS.index("value"))
         value_of = np.zeros(layout.length, np.int64)
         value_of[values] = np.arange(len(values))
-        table = hats(layout.num_value_bins)
         self.register_buffer("squares", index_buffer(layout.squares_of("value")), persistent=False)
         self.register_buffer("value_of", index_buffer(value_of), persistent=False)
         self.register_buffer("hats", torch.from_numpy(table), persistent=False)
-        kept = max(1, inner // 4)
-        self.token = nn.Linear(width, kept)
-        self.inner = nn.Linear(layout.state_length * kept, inner)
-        self.out = nn.Linear(inner, len(table))
 
-    def forward(self, hidden: Tensor, rows: Tensor, tokens: Tensor) -> Tensor:
+    def of_tokens(self, hidden: Tensor, rows: Tensor, tokens: Tensor) -> Tensor:
         """[n, V].
 
         Args:
@@ -72,6 +71,6 @@ class BoardValues(nn.Module):
             tokens: [n] place of each value token in the sequence.
         """
         at = rows[:, None] * hidden.shape[1] + self.squares[self.value_of[tokens]]
-        read = F.gelu(self.token(hidden.reshape(-1, hidden.shape[-1]).index_select(0, at.flatten())))
-        points: Tensor = self.out(F.gelu(self.inner(read.view(len(at), self.inner.in_features))))
-        return points @ self.hats.to(points.dtype)
+        features = hidden.reshape(-1, hidden.shape[-1]).index_select(0, at.flatten())
+        points = self(features.view(*at.shape, hidden.shape[-1]))
+        return points @ self.hats.to(points.dtype)  # type: ignore[no-any-return]

@@ -161,7 +161,7 @@ class DiffusionLearner(NetworkLearner):
         else:
             differing = take_shared(self.network, self.layout, source.network, source.layout)
         if differing:
-            raise CheckpointError(f"it and this learner differ in {differing}; give the learner the same network")
+            raise CheckpointError(f"it and this learner differ in {differing}; give the learner the same as it has")
 
     def loss(self, batch: TokenBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
         """The process's loss at one random time a row, and with one random horizon where there are several."""

@@ -328,31 +328,6 @@ def test_the_imagination_is_a_search_model(tmp_path: Path) -> None:
         assert decision.stats["network_calls"] > 3
     with pytest.raises(ValueError, match=r"model=dreamt: .* has no such model; model=rules searches the rules"):
         genpolicy.load_policy(f"mcts:{folder}?model=dreamt")
-    with pytest.raises(ValueError, match="has no such model"):
-        genpolicy.load_policy("mcts:uniform?model=imagined", game=game)
-
-
-def test_less_effort_is_a_search_of_less_depth() -> None:
-    policy = genpolicy.load_policy("tic-tac-toe?candidates=4&depth=3")
-    calls = [policy.with_effort(calls=n).num_calls for n in (1, 2, 3, 4, 5, 7, 20)]
-    assert calls == [1, 1, 3, 3, 5, 7, 7]
-    assert [policy.with_effort(plies=n).num_calls for n in (1, 2, 3, 9)] == [1, 3, 5, 7]
-    assert policy.with_effort(calls=9) is policy
-
-
-def test_the_value_is_that_of_the_move_played_where_the_best_candidate_is_illegal() -> None:
-    policy = genpolicy.load_policy("tic-tac-toe?candidates=8&legal_mask=false")
-    state = policy.game.parse("XO./.XX/.O. O")
-    decision = policy.decide([state])[0]
-    values = {line.line[0]: line.value for line in decision.variations}
-    assert decision.line[0] not in policy.game.legal(state)
-    assert decision.move in policy.game.legal(state)
-    assert decision.value == values[decision.move]
-
-
-def test_trees_of_imagined_boards_are_not_kept() -> None:
-    with pytest.raises(ValueError, match="reuse=true: this search model does not say"):
-        genpolicy.load_policy("mcts:tic-tac-toe?model=imagined&reuse=true&simulations=8")
 
 
 def test_expanded_boards_are_the_likeliest_ones() -> None:

@@ -205,6 +205,15 @@ def test_entry_points_name_the_learners() -> None:
     assert DiffusionLearner.Config is DiffusionConfig
 
 
+def log_moves(learner: DiffusionLearner | OneStepLearner) -> torch.Tensor:
+    game = learner.game
+    states = [game.parse(), game.play(game.parse(), 0)]
+    tokens = learner.roots(states, learner.viewers(states))[:, : learner.layout.first_action + 1]
+    (group,) = (g for g in learner.network(tokens).groups if learner.layout.first_action in g.positions)
+    at = group.positions.tolist().index(learner.layout.first_action)
+    return group.logits[:, at, : len(game.moves)].log_softmax(-1)
+
+
 @pytest.mark.parametrize("geometry", ["board", "sequence"])
 @pytest.mark.parametrize("paradigm", ["s-asa", "s-avsav"])
 def test_what_imagines_begins_with_the_moves_of_what_does_not(geometry: str, paradigm: str) -> None:
@@ -215,32 +224,14 @@ def test_what_imagines_begins_with_the_moves_of_what_does_not(geometry: str, par
         next(p for name, p in source.named_parameters() if name.endswith(("space", "ply", "position")))
     )
     target = diffusion(game, network=network, paradigm=paradigm, horizon=2).eval()
-    states = [game.parse(), game.play(game.parse(), 0)]
-    viewers = source.viewers(states)
-
-    def moves(learner: DiffusionLearner | OneStepLearner) -> torch.Tensor:
-        layout = learner.layout
-        tokens = learner.roots(states, viewers)[:, : layout.first_action + 1]
-        (group,) = (g for g in learner.network(tokens).groups if layout.first_action in g.positions)
-        at = group.positions.tolist().index(layout.first_action)
-        return group.logits[:, at, : len(game.moves)]
-
-    assert (moves(target) - moves(source)).abs().max() > 0.1
+    assert (log_moves(target) - log_moves(source)).abs().max() > 0.1
     target.take_weights(source)
-    torch.testing.assert_close(moves(target), moves(source))
+    torch.testing.assert_close(log_moves(target), log_moves(source))
     other = diffusion(game, network=dataclasses.replace(network, width=64), paradigm=paradigm, horizon=2)
     with pytest.raises(CheckpointError, match=r"differ in learner\.network\.width"):
         other.take_weights(source)
     with pytest.raises(CheckpointError, match=r"differ in learner\.viewer"):
         diffusion(game, network=network, paradigm=paradigm, viewer="absolute").take_weights(source)
-
-
-def log_moves(learner: DiffusionLearner | OneStepLearner) -> torch.Tensor:
-    states = [learner.game.parse()]
-    tokens = learner.roots(states, learner.viewers(states))[:, : learner.layout.first_action + 1]
-    (group,) = (g for g in learner.network(tokens).groups if learner.layout.first_action in g.positions)
-    at = group.positions.tolist().index(learner.layout.first_action)
-    return group.logits[:, at, : len(learner.game.moves)].log_softmax(-1)
 
 
 def test_rotary_networks_share_what_is_given_and_what_is_imagined() -> None:

@@ -1,0 +1,36 @@
+"""Search in the imagination under other options than its own: less effort, no mask, a tree that is kept."""
+
+from __future__ import annotations
+
+import pytest
+
+import genpolicy
+from tests.small_datasets import CONNECT
+
+
+def test_less_effort_is_a_search_of_less_depth() -> None:
+    policy = genpolicy.load_policy("tic-tac-toe?candidates=4&depth=3")
+    calls = [policy.with_effort(calls=n).num_calls for n in (1, 2, 3, 4, 5, 7, 20)]
+    assert calls == [1, 1, 3, 3, 5, 7, 7]
+    assert [policy.with_effort(plies=n).num_calls for n in (1, 2, 3, 9)] == [1, 3, 5, 7]
+    assert policy.with_effort(calls=9) is policy
+
+
+def test_the_value_is_that_of_the_move_played_where_the_best_candidate_is_illegal() -> None:
+    policy = genpolicy.load_policy("tic-tac-toe?candidates=8&legal_mask=false")
+    state = policy.game.parse("XO./.XX/.O. O")
+    decision = policy.decide([state])[0]
+    values = {line.line[0]: line.value for line in decision.variations}
+    assert decision.line[0] not in policy.game.legal(state)
+    assert decision.move in policy.game.legal(state)
+    assert decision.value == values[decision.move]
+
+
+def test_trees_of_imagined_boards_are_not_kept() -> None:
+    with pytest.raises(ValueError, match="reuse=true: this search model does not say"):
+        genpolicy.load_policy("mcts:tic-tac-toe?model=imagined&reuse=true&simulations=8")
+
+
+def test_a_search_without_a_network_has_no_imagination() -> None:
+    with pytest.raises(ValueError, match="has no such model"):
+        genpolicy.load_policy("mcts:uniform?model=imagined", game=CONNECT)
