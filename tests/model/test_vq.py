@@ -353,7 +353,7 @@ def test_an_autoencoder_of_squares_tells_answers_by_their_codes(spec: str) -> No
     moves = torch.full((len(ends),), move)
     optimizer, generator = torch.optim.AdamW(own.parameters(), lr=3e-3), torch.Generator().manual_seed(0)
     assert not bool(own(states, moves, after).whole.any())
-    for _ in range(300):
+    for _ in range(600):
         rebuilt = own(states, moves, after)
         optimizer.zero_grad()
         rebuilt.losses.mean().backward()
