@@ -197,12 +197,15 @@ def records_of(
 
 def _can_be_made_again(encoder: WindowEncoder) -> bool:
     """Whether another process can make the game from its specification and gets the same encodings."""
-    from genpolicy.registry import load_game
+    from genpolicy.registry import available, load_game, split_spec
 
+    spec = encoder.game.spec
     try:
-        again = load_game(encoder.game.spec)
+        if available("games")[split_spec(spec)[0]].dist is None:  # registered in this process alone
+            return False
+        again = load_game(spec)
         fingerprint = _layout(again, **_choices(encoder)).fingerprint
-    except (ValueError, RegistryError):
+    except (ValueError, LookupError):  # a RegistryError is one
         return False
     return type(again) is type(encoder.game) and fingerprint == encoder.layout.fingerprint
 
@@ -297,7 +300,7 @@ def _work(task: dict[str, Any]) -> None:
                 arrays: dict[str, Any] = {**encoder.encode(chunk), "num_records": np.array(len(chunk))}
                 np.savez(file, **arrays)
             unfinished.rename(scratch / f"part-{number}.npz")
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RegistryError) as error:
         (scratch / f"error-{task['worker']}.txt").write_text(str(error), encoding="utf-8")
         raise SystemExit(1) from error
 

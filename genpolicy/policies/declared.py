@@ -66,7 +66,7 @@ SEARCH = (
         0,
         low=0,
         usual_high=64,
-        help="moves whose imagined boards are judged; 0: no search",
+        help="moves whose imagined boards are judged; 0: no search, also where an option of the sampling is given",
         basic=True,
     ),
     Option("depth", int, 1, low=1, high=MOST_DEPTH, usual_high=8, help="imagined boards of each candidate's line"),

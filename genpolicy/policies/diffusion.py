@@ -203,6 +203,10 @@ class DiffusionLearner(NetworkLearner):
         return torch.stack(bounds).sum(0)
 
 
+SAMPLING = ("sampler", "num_steps", "temperature", "num_futures", "horizon")
+"""Options that say how a future is sampled."""
+
+
 class DiffusionPolicy(NetworkPolicy):
     """Imagines the future with a sampler and plays its first action.
 
@@ -214,7 +218,8 @@ class DiffusionPolicy(NetworkPolicy):
         temperature: Divides the logits of what is drawn; 0 takes the likeliest.
         num_futures: Futures imagined; above 1 (sampler ``a0_last`` and a temperature) the move is the likeliest of the
             mean over them of p(a_0 | s, future), and the line is the future that gives it the highest probability.
-        candidates: The K likeliest moves are judged by the boards that are imagined after them; 0: no search.
+        candidates: The K likeliest moves are judged by the boards that are imagined after them; 0: no search. Of
+            ``SAMPLING`` a search uses nothing, so where one of these is given, None takes 0.
         depth: Imagined boards of each candidate's line.
         weight: Of a line's win probability, in nats of the candidate's log-probability.
         horizon: Plies imagined, at most the learner's.
@@ -251,6 +256,9 @@ class DiffusionPolicy(NetworkPolicy):
     ) -> None:
         super().__init__(learner, seed=seed, legal_mask=legal_mask, batch_size=batch_size)
         preset = learner.config.sampler
+        if candidates is None:
+            samples = any(given is not None for given in (sampler, num_steps, temperature, num_futures, horizon))
+            candidates = 0 if samples else preset.candidates
         # Another sampler does not take the options of the configured one.
         same = sampler in (None, preset.name)
         self.sampling = SamplerConfig(
@@ -258,7 +266,7 @@ class DiffusionPolicy(NetworkPolicy):
             num_steps=preset.num_steps if num_steps is None else num_steps,
             temperature=(preset.temperature if same else None) if temperature is None else temperature,
             num_futures=(preset.num_futures if same else 1) if num_futures is None else num_futures,
-            candidates=preset.candidates if candidates is None else candidates,
+            candidates=candidates,
             depth=preset.depth if depth is None else depth,
             weight=preset.weight if weight is None else weight,
             horizon=preset.horizon if horizon is None else horizon,
@@ -369,6 +377,8 @@ class DiffusionPolicy(NetworkPolicy):
             temperature = self.sampling.temperature
             now = {**now, **self.sampling.options, "sampler": self.sampling.name, "temperature": temperature}
             now["num_futures"] = self.sampling.num_futures
+        if not changed.keys().isdisjoint(SAMPLING):
+            now["candidates"] = 0
         return {**self.own_options(), **now, **changed}
 
     def _predict(self, tokens: Tensor, t: Tensor, encoded: Encoded | None = None) -> TypedLogits:

@@ -21,6 +21,7 @@ from genpolicy.data.windows import WindowSource
 from genpolicy.encoding import ids_fingerprint
 from genpolicy.errors import CheckpointError, ConfigError, DatasetError, RegistryError
 from genpolicy.game import Game
+from genpolicy.networks.cpu.memory import keep_freed_memory
 from genpolicy.policies.learner import Learner
 from genpolicy.training.config import DataConfig, RunConfig
 
@@ -76,6 +77,7 @@ def make_learner(game: Game[Any], section: dict[str, Any]) -> Learner:
         RegistryError: no such learner is installed.
     """
     learner_class, config = _learner_config(section)
+    keep_freed_memory()
     return learner_class(game, config)
 
 

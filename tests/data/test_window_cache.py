@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from genpolicy import load_game
+from genpolicy import load_game, registry
 from genpolicy.data import window_build
 from genpolicy.data.counter_rng import Shuffle
 from genpolicy.data.records import Dataset, Record
@@ -127,6 +127,26 @@ def test_other_tokens_of_a_game_are_encoded_by_several_processes_too(
     monkeypatch.setattr(WindowEncoder, "encode", elsewhere)
     together = windows(dataset, chess, layout, cache_dir=tmp_path / "together")
     assert torch.equal(together.batch(np.arange(40), 0).tokens, alone)
+
+
+def test_a_game_of_a_notebook_is_encoded_by_its_own_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Own(type(load_game(CONNECT))):  # type: ignore[misc]
+        """Three in a row under another name."""
+
+        def __init__(self) -> None:
+            super().__init__(3, 3, 3, False)
+            self.spec = "own"
+
+    monkeypatch.setattr(registry, "_registered", {})
+    registry.register("games", "own")(Own)
+    own = load_game("own")
+    monkeypatch.setattr(window_build, "PARALLEL_RECORDS", 1)
+    monkeypatch.setattr(window_build, "BATCH_ROWS", 2)
+    monkeypatch.setattr(window_build, "num_cores", lambda: 2)
+    record = Record(state=own.format(own.parse()), line="b2", split="train")
+    dataset = write_dataset(tmp_path / "data", "own", [record] * 5)
+    assert len(windows(dataset, own, Layout(own, "s-a", 1))) == 5
+    registry.unregister("games", "own")
 
 
 @pytest.mark.thorough

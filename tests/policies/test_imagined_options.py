@@ -34,3 +34,25 @@ def test_trees_of_imagined_boards_are_not_kept() -> None:
 def test_a_search_without_a_network_has_no_imagination() -> None:
     with pytest.raises(ValueError, match="has no such model"):
         genpolicy.load_policy("mcts:uniform?model=imagined", game=CONNECT)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "sampler=easy_first",
+        "num_steps=3",
+        "temperature=0.5",
+        "horizon=1",
+        "sampler=a0_last&num_futures=2&temperature=1",
+    ],
+)
+def test_an_option_of_the_sampling_turns_off_a_search_that_would_ignore_it(option: str) -> None:
+    policy = genpolicy.load_policy("tic-tac-toe")
+    assert "imagined search 8 x 1" in policy.modes()
+    sampled = genpolicy.load_policy(f"tic-tac-toe?{option}")
+    changed = policy.with_options(**dict(part.split("=") for part in option.split("&")))
+    for each in (sampled, changed):
+        assert not any("search" in mode for mode in each.modes())
+    asked = genpolicy.load_policy(f"tic-tac-toe?{option}&candidates=4")
+    assert asked.num_calls == 3
+    assert policy.with_options(seed=3, weight=2.0).num_calls == 3
