@@ -311,7 +311,14 @@ class NetworkPolicy(WeightsPolicy):
         found = imagined.searched
         if found is None:
             return decisions
-        return [self._varied(each, found, i, states[i], int(viewers[i])) for i, each in enumerate(decisions)]
+        made = [self._varied(each, found, i, states[i], int(viewers[i])) for i, each in enumerate(decisions)]
+        if made and all(each.value is None for each in made):  # the move played is no candidate: none was legal
+            raise ValueError(
+                f"{self.label}: without a legal mask none of the {found.lines.shape[1]} candidates is legal in "
+                f"{self.game.format(states[0])!r}, so the search decides nothing: take legal_mask=true, more "
+                "candidates, or candidates=0 for no search"
+            )
+        return made
 
     def _varied(self, decision: Decision, found: Candidates, row: int, state: Any, viewer: int) -> Decision:
         """The decision of a state with the line, the boards and the worth of each of its candidates."""

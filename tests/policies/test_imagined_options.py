@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+import torch
 
 import genpolicy
 from tests.small_datasets import CONNECT
@@ -24,6 +27,18 @@ def test_the_value_is_that_of_the_move_played_where_the_best_candidate_is_illega
     assert decision.line[0] not in policy.game.legal(state)
     assert decision.move in policy.game.legal(state)
     assert decision.value == values[decision.move]
+
+
+def test_a_search_that_imagines_no_legal_move_says_so() -> None:
+    policy: Any = genpolicy.load_policy("tic-tac-toe?candidates=1&legal_mask=false")
+    full, empty = policy.game.parse("XO./.XX/.O. O"), policy.game.parse()
+    taken = next(iter(set(policy.game.legal(empty)) - set(policy.game.legal(full))))
+    with torch.no_grad():  # now it wants to go there everywhere
+        policy.learner.network.head.moves.bias[taken] = 1000.0
+    assert [each.value is None for each in policy.decide([full, empty])] == [True, False]
+    with pytest.raises(ValueError, match=r"none of the 1 candidates is legal in .*: take legal_mask=true, more candidates"):
+        policy.decide([full])
+    policy.with_options(legal_mask=True).decide([full])
 
 
 def test_trees_of_imagined_boards_are_not_kept() -> None:
