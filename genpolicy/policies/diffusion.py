@@ -153,10 +153,12 @@ class DiffusionLearner(NetworkLearner):
             CheckpointError: networks of another width or depth, other symbols or another viewer.
         """
         is_all = all(name.startswith("network.") for name, _ in self.named_parameters())
+        # Networks over the same sequence may yet have other heads, such as board_values.
+        is_same = source.fingerprint == self.fingerprint and source.state_dict().keys() == self.state_dict().keys()
         differing = ""
         if isinstance(source, NetworkLearner) and source.config.viewer != self.config.viewer:
             differing = "learner.viewer"
-        elif not is_all or not isinstance(source, NetworkLearner) or source.fingerprint == self.fingerprint:
+        elif not is_all or not isinstance(source, NetworkLearner) or is_same:
             super().take_weights(source)
         else:
             differing = take_shared(self.network, self.layout, source.network, source.layout)

@@ -234,6 +234,16 @@ def test_what_imagines_begins_with_the_moves_of_what_does_not(geometry: str, par
         diffusion(game, network=network, paradigm=paradigm, viewer="absolute").take_weights(source)
 
 
+def test_a_network_with_another_head_of_values_shares_the_rest() -> None:
+    game = genpolicy.load_game(CONNECT)
+    network = NetworkConfig(num_layers=2, width=32, num_heads=2, geometry="board", head="typed", init_std=0.3)
+    source = diffusion(game, network=network, paradigm="s-avsav", horizon=2).eval()
+    of_boards = dataclasses.replace(network, board_values=16)
+    target = diffusion(game, network=of_boards, paradigm="s-avsav", horizon=2).eval()
+    target.take_weights(source)
+    torch.testing.assert_close(log_moves(target), log_moves(source))
+
+
 def test_rotary_networks_share_what_is_given_and_what_is_imagined() -> None:
     game = genpolicy.load_game(CONNECT)
     network = NetworkConfig(
