@@ -380,7 +380,7 @@ class DiffusionPolicy(NetworkPolicy):
             now = {**now, **self.sampling.options, "sampler": self.sampling.name, "temperature": temperature}
             now["num_futures"] = self.sampling.num_futures
         if not changed.keys().isdisjoint(SAMPLING):
-            now["candidates"] = 0
+            del now["candidates"]  # as where the policy is made
         return {**self.own_options(), **now, **changed}
 
     def _predict(self, tokens: Tensor, t: Tensor, encoded: Encoded | None = None) -> TypedLogits:

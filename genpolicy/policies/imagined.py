@@ -31,6 +31,7 @@ from genpolicy.search.model import Choices, Nodes, SearchModel
 if TYPE_CHECKING:
     from genpolicy.diffusion.samplers import Sampler
     from genpolicy.policies.diffusion import DiffusionLearner
+    from genpolicy.sequence import Slot
 
 
 class Roots:
@@ -94,17 +95,27 @@ class Roots:
 
 
 class Replies(Roots):
-    """The later moves of a line: each from the policy of the board before it, as the root of a sequence of its own."""
+    """The later moves and values of a line: of the board before them, as the root of a sequence of its own."""
 
     def __init__(self, learner: DiffusionLearner) -> None:
         super().__init__(learner)
-        slots = [slot for slot in self.layout.slots if slot.kind == "action" and slot.ply > 0]
-        boards = {slot.start: self.layout.slot("state", slot.ply) for slot in slots}
+        self._root_value = self.layout.slot("value", 0)
         self._of_block = {
-            int(self.layout.blocks[slot.start]): (slot.start, slot.ply, board.start, board.stop)
-            for slot in slots
-            if (board := boards[slot.start]) is not None
+            int(self.layout.blocks[slot.start]): (
+                slot.start,
+                self._value_beside(slot),
+                slot.ply,
+                board.start,
+                board.stop,
+            )
+            for slot in self.layout.slots
+            if slot.kind == "action" and slot.ply > 0 and (board := self.layout.slot("state", slot.ply)) is not None
         }
+
+    def _value_beside(self, action: Slot) -> int | None:
+        """Where the value of a move's ply is, if its block decides both."""
+        value, blocks = self.layout.slot("value", action.ply), self.layout.blocks
+        return None if value is None or blocks[value.start] != blocks[action.start] else value.start
 
     @classmethod
     def of(cls, learner: DiffusionLearner, sampler: Sampler) -> Replies | None:
@@ -117,7 +128,7 @@ class Replies(Roots):
         return sum(block in self._of_block for block in blocks)
 
     def put(self, logits: TypedLogits, tokens: Tensor, block: int) -> TypedLogits:
-        """The prediction with the move of a block, if it has a later one, from the board before it.
+        """The prediction with the move of a block, if it has a later one, and its value from the board before it.
 
         The probability that the game is over by then is kept.
 
@@ -128,25 +139,35 @@ class Replies(Roots):
         """
         if block not in self._of_block:
             return logits
-        place, ply, start, stop = self._of_block[block]
+        action, value, ply, start, stop = self._of_block[block]
         layout, board = self.layout, tokens[:, start:stop]
+        asked = self._call(self.turned(board) if ply % 2 else board, None, self._ends[0])
+        log_policy = self._policy(asked)
         if ply % 2:
-            log_policy = self.policy(self.turned(board))[:, self.mirrored.to(board.device)]
-        else:
-            log_policy = self.policy(board)
+            log_policy = log_policy[:, self.mirrored.to(board.device)]
+        logits = _with(logits, action, layout.move_offset, log_policy)
+        if value is None or self._root_value is None:
+            return logits
+        bins = _at(asked, self._root_value.start, layout.value_offset, layout.code_offset)
+        return _with(logits, value, layout.value_offset, bins.log_softmax(-1))
 
-        def change(group: LogitGroup) -> Tensor:
-            at = torch.nonzero(group.positions == place).flatten()
-            if not len(at):
-                return group.logits
-            moves = (group.symbols >= layout.move_offset) & (group.symbols < layout.value_offset)
-            changed, here = group.logits.clone(), group.logits[:, at[0]].log_softmax(-1)
-            left = here[:, moves].logsumexp(-1, keepdim=True)
-            here[:, moves] = (left + log_policy).to(here.dtype)
-            changed[:, at[0]] = here
-            return changed
 
-        return logits.map(change)
+def _with(logits: TypedLogits, place: int, first: int, log_probabilities: Tensor) -> TypedLogits:
+    """The prediction with [B, S] log-probabilities of S symbols, ``first`` and so on, among these at one token."""
+    end = first + log_probabilities.shape[1]
+
+    def change(group: LogitGroup) -> Tensor:
+        at = torch.nonzero(group.positions == place).flatten()
+        if not len(at):
+            return group.logits
+        symbols = (group.symbols >= first) & (group.symbols < end)
+        changed, here = group.logits.clone(), group.logits[:, at[0]].log_softmax(-1)
+        left = here[:, symbols].logsumexp(-1, keepdim=True)
+        here[:, symbols] = (left + log_probabilities).to(here.dtype)
+        changed[:, at[0]] = here
+        return changed
+
+    return logits.map(change)
 
 
 class Judged(NamedTuple):

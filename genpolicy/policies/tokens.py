@@ -307,12 +307,16 @@ class NetworkPolicy(WeightsPolicy):
     def _completed(
         self, decisions: list[Decision], imagined: Imagined, states: Sequence[Any], viewers: NDArray[np.int64]
     ) -> list[Decision]:
-        """The decisions with what else was imagined of each row."""
+        """The decisions with what else was imagined of each row.
+
+        Raises:
+            ValueError: a search without a legal mask has no legal candidate in any of the positions.
+        """
         found = imagined.searched
         if found is None:
             return decisions
         made = [self._varied(each, found, i, states[i], int(viewers[i])) for i, each in enumerate(decisions)]
-        if made and all(each.value is None for each in made):  # the move played is no candidate: none was legal
+        if all(each.value is None for each in made):  # only a move outside the candidates has no value
             raise ValueError(
                 f"{self.label}: without a legal mask none of the {found.lines.shape[1]} candidates is legal in "
                 f"{self.game.format(states[0])!r}, so the search decides nothing: take legal_mask=true, more "

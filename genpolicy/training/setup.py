@@ -70,7 +70,7 @@ def open_data(config: RunConfig) -> tuple[Dataset, Game[Any]]:
 
 
 def make_learner(game: Game[Any], section: dict[str, Any]) -> Learner:
-    """The learner of a ``learner:`` section.
+    """The learner of a ``learner:`` section, in a process that from now on keeps the memory that it frees.
 
     Raises:
         ConfigError: no ``kind``, or a key that the learner does not have.

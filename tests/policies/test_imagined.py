@@ -185,13 +185,31 @@ def test_a_later_move_is_that_of_the_board_before_it() -> None:
         assert replies.put(before, tokens, 0) is before
     own = before.dense().double().log_softmax(-1)
     assert (own[:, later.start, layout.pad] > -4).all()
-    others = torch.arange(layout.length) != later.start
+    others = torch.from_numpy(layout.blocks != layout.blocks[later.start])
     torch.testing.assert_close(after[:, others], own[:, others])
     of_moves = slice(layout.move_offset, layout.value_offset)
     torch.testing.assert_close(after[:, later.start, layout.pad], own[:, later.start, layout.pad])
     mirrored = torch.from_numpy(made.game.moves.mirrored.copy())
     expected = own[:, later.start, of_moves].logsumexp(-1, keepdim=True) + policy[:, mirrored]
     torch.testing.assert_close(after[:, later.start, of_moves], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_later_value_is_that_of_the_board_before_it() -> None:
+    made = learner("chess", process={"kind": "absorbing", "num_timesteps": 4, "order": "ply"})
+    layout, replies = made.layout, Replies(made)
+    value, board = layout.slot("value", 1), layout.slot("state", 1)
+    assert value is not None
+    assert board is not None
+    boards = torch.from_numpy(made.game.tokens.encode(positions(made.game, 2)).astype(np.int64))
+    tokens = torch.full((2, layout.length), layout.mask)
+    tokens[:, board.start : board.stop] = boards
+    with torch.no_grad():
+        before = TypedLogits.of(made.network(tokens, None))
+        after = replies.put(before, tokens, int(layout.blocks[value.start])).dense().double().softmax(-1)
+        win = Imagination(made).judge(replies.turned(boards)).win
+    shares = after[:, value.start, layout.value_offset : layout.code_offset]
+    centres = (torch.arange(shares.shape[1]) + 0.5) / shares.shape[1]
+    torch.testing.assert_close(shares @ centres.double(), win, rtol=1e-4, atol=1e-5)
 
 
 def test_the_board_after_a_move_is_a_board(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -306,7 +306,7 @@ def test_every_block_is_what_the_network_says_of_it_given_those_before() -> None
     row = made.roots([state], made.viewers([state]))
     for end in made.by_ply.ends:
         row[:, :end] = torch.where(row[:, :end] == made.layout.mask, likeliest(made, row[:, :end]), row[:, :end])
-    # The reply is the first move of the board before it, seen by whose turn it is.
+    # The reply and its value are the first ones of the board before it, seen by whose turn it is.
     layout, board = made.layout, made.layout.slot("state", 1)
     reply, turned = layout.slot("action", 1), layout.tokenizer.turned
     assert board is not None
@@ -315,9 +315,14 @@ def test_every_block_is_what_the_network_says_of_it_given_those_before() -> None
     places, symbols = turned
     root = torch.full((1, made.by_ply.ends[0]), layout.mask)
     root[0, : layout.state_length] = torch.from_numpy(symbols[row[0, board.start : board.stop].numpy()[places]])
-    move = int(likeliest(made, root)[0, layout.first_action]) - layout.move_offset
+    first = likeliest(made, root)[0]
+    move = int(first[layout.first_action]) - layout.move_offset
     assert move < len(made.game.moves)
     row[0, reply.start] = made.game.moves.mirrored[move] + layout.move_offset
+    value, of_root = layout.slot("value", 1), layout.slot("value", 0)
+    assert value is not None
+    assert of_root is not None
+    row[0, value.start] = first[of_root.start]
     assert last.tokens.tolist() == row[0].tolist()
 
 

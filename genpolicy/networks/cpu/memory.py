@@ -1,7 +1,7 @@
 """Memory of an update that glibc keeps for the next one instead of giving it back to the system.
 
 An update allocates and frees the same large tensors as the one before. From 32 MB on, glibc maps each of them anew and
-unmaps it afterwards, so the system clears all its pages every time, which costs more than many an operation on it.
+unmaps it afterwards, so each time the system clears all of its pages, which takes longer than many operations on them.
 """
 
 from __future__ import annotations
