@@ -23,6 +23,7 @@ from genpolicy.policies.learner import Learner
 from genpolicy.testing import check_learner
 from genpolicy_common.labelled import labelled_positions
 from genpolicy_evaluation.accuracy import measure_accuracy
+from genpolicy_policy_baselines.autoregressive import AutoregressiveConfig, AutoregressiveLearner
 from genpolicy_policy_baselines.one_step import OneStepConfig, OneStepLearner
 from tests.small_datasets import CONNECT, solved_connect, write_dataset
 
@@ -291,6 +292,14 @@ def test_weights_of_another_network_are_refused(changes: dict[str, Any], named: 
     source = one_step(game, network=dataclasses.replace(network, **changes))
     with pytest.raises(CheckpointError, match=rf"differ in learner\.network\.{named}"):
         diffusion(game, network=network, paradigm="s-asa", horizon=2).take_weights(source)
+
+
+def test_weights_that_predict_the_next_token_are_refused() -> None:
+    game = genpolicy.load_game(CONNECT)
+    network = NetworkConfig(num_layers=2, width=32, num_heads=2, geometry="board", head="typed")
+    config = AutoregressiveConfig(paradigm="s-asa", horizon=3, network=network)
+    with pytest.raises(CheckpointError, match="differ in what a token predicts"):
+        diffusion(game, network=network, paradigm="s-asa", horizon=2).take_weights(AutoregressiveLearner(game, config))
 
 
 def test_weights_for_another_viewer_are_refused_over_the_same_sequence_too() -> None:
