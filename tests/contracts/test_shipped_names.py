@@ -41,6 +41,13 @@ def test_a_configuration_is_composed_by_name(name: str) -> None:
     assert compose(RunConfig, [name]).data.folder == "sample:chess"
 
 
+def test_a_shipped_policy_is_small_enough_to_ship() -> None:
+    folders = [folder for name, folder in shipped().items() if name.startswith("policy:")]
+    sizes = {folder.name: sum(file.stat().st_size for file in folder.iterdir()) for folder in folders}
+    assert {"chess", "shogi", "tic-tac-toe"} <= sizes.keys()
+    assert max(sizes.values()) <= 6_000_000, sizes
+
+
 def test_a_file_comes_before_a_name() -> None:
     Path("chess/demo").mkdir(parents=True)  # a folder is not a file
     assert compose(RunConfig, ["chess/demo"]).game == "chess"
