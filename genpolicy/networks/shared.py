@@ -34,8 +34,6 @@ def take_shared(ours: DenoisingTransformer, our: Layout, theirs: DenoisingTransf
     for option in ALIKE:
         if getattr(ours.config, option) != getattr(theirs.config, option):
             return f"learner.network.{option}"
-    if ours.trunk.causal != theirs.trunk.causal:
-        return "what a token predicts (an autoregressive network's, the next one)"
     if type(theirs.trunk.bias) is not type(ours.trunk.bias):
         return "learner.network.bias"
     if their.state_symbols != our.state_symbols or their.moves.texts != our.moves.texts:

@@ -198,7 +198,7 @@ class Trunk(nn.Module):
 
     def __init__(self, layout: Layout, config: NetworkConfig, num_input_symbols: int, *, causal: bool = False) -> None:
         super().__init__()
-        self.num_heads, self.length, self.causal = config.num_heads, layout.length, causal
+        self.num_heads, self.length = config.num_heads, layout.length
         self.embedding: SequenceEmbedding | BoardEmbedding
         learned = config.positions == "learned"
         if config.geometry == "board":

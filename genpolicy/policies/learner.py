@@ -45,6 +45,9 @@ class Learner(nn.Module, ABC):
 
     Config: ClassVar[type[Any]] = NoOptions
     """Dataclass of the learner's own options."""
+    predicts_next: ClassVar[bool] = False
+    """Whether the features of a token predict the next one, not the token itself: ``init_from`` refuses weights of the
+    other kind, which may have the same shapes."""
     game: Game[Any]
     config: Any
     """What it was made with, an instance of ``Config``; saved with the weights, and made from again."""

@@ -126,6 +126,11 @@ def take_weights(learner: Learner, folder: str) -> None:
         raise CheckpointError(f"init_from: the policy {folder} has no weights to start from")
     if source.game.spec != learner.game.spec:
         raise CheckpointError(f"init_from: {folder} plays {source.game.spec!r}, this run {learner.game.spec!r}")
+    if source.predicts_next != learner.predicts_next:
+        raise CheckpointError(
+            f"init_from: {folder} or this learner is autoregressive, so its tokens predict the next one, and the other "
+            "is not: the same weights would mean something else; choose a policy of the learner's kind"
+        )
     try:
         learner.take_weights(source)
     except CheckpointError as error:

@@ -53,6 +53,7 @@ class AutoregressiveLearner(OneStepLearner):
     """
 
     Config: ClassVar[type[Any]] = AutoregressiveConfig
+    predicts_next: ClassVar[bool] = True
 
     def __init__(self, game: Game[Any], config: AutoregressiveConfig) -> None:
         layout = acting_layout(game, config.paradigm, config.horizon, admit_pad=config.train_pad)

@@ -21,6 +21,7 @@ from genpolicy.networks import NetworkConfig
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
 from genpolicy.policies.learner import Learner
 from genpolicy.testing import check_learner
+from genpolicy.training.setup import take_weights
 from genpolicy_common.labelled import labelled_positions
 from genpolicy_evaluation.accuracy import measure_accuracy
 from genpolicy_policy_baselines.autoregressive import AutoregressiveConfig, AutoregressiveLearner
@@ -294,12 +295,16 @@ def test_weights_of_another_network_are_refused(changes: dict[str, Any], named: 
         diffusion(game, network=network, paradigm="s-asa", horizon=2).take_weights(source)
 
 
-def test_weights_that_predict_the_next_token_are_refused() -> None:
+@pytest.mark.parametrize("horizon", [2, 3])
+def test_weights_that_predict_other_tokens_are_refused(tmp_path: Path, horizon: int) -> None:
     game = genpolicy.load_game(CONNECT)
     network = NetworkConfig(num_layers=2, width=32, num_heads=2, geometry="board", head="typed")
-    config = AutoregressiveConfig(paradigm="s-asa", horizon=3, network=network)
-    with pytest.raises(CheckpointError, match="differ in what a token predicts"):
-        diffusion(game, network=network, paradigm="s-asa", horizon=2).take_weights(AutoregressiveLearner(game, config))
+    imagines = diffusion(game, network=network, paradigm="s-asa", horizon=2)
+    reads = AutoregressiveLearner(game, AutoregressiveConfig(paradigm="s-asa", horizon=horizon, network=network))
+    for source, target in ((imagines, reads), (reads, imagines)):
+        source.policy().save_pretrained(tmp_path / type(source).__name__)
+        with pytest.raises(CheckpointError, match=r"init_from: .* is autoregressive, .* choose a policy of"):
+            take_weights(target, str(tmp_path / type(source).__name__))
 
 
 def test_weights_for_another_viewer_are_refused_over_the_same_sequence_too() -> None:
