@@ -1,4 +1,5 @@
-"""What OpenSpiel does not say of a game, seen in games of fixed moves and of random ones with a fixed seed.
+"""What OpenSpiel does not say of a game, seen in games of fixed moves, of random ones with a fixed seed, and of moves
+that are taken back.
 
 Axes: S positions, C planes, N cells of a plane.
 """
@@ -19,6 +20,9 @@ NUMBERS_PER_PLY = 200
 """A larger observation is looked at once in so many plies more."""
 SHUFFLES = (0.0, 0.5, 0.999)
 """Games of always the first, the middle or the last legal move: they soon repeat positions; random ones seldom do."""
+TAKING_BACK, TRIED = 4, 1_500
+"""Last games, in which players take back their moves until a position repeats, which may look like no other; and the
+moves tried in all of them, at most."""
 NUM_TEXTS = 30
 
 
@@ -55,6 +59,24 @@ def moves_made(state: pyspiel.State) -> list[int]:
     return [each.action + dice * (each.player == pyspiel.PlayerId.CHANCE) for each in state.full_history()]
 
 
+def _distance(one: NDArray[np.float32], other: NDArray[np.float32]) -> int:
+    """How many cells differ; of planes that differ everywhere, which count moves or repetitions, none."""
+    differing = (one != other).sum(axis=1)
+    return int(differing[differing < one.shape[1]].sum())
+
+
+def _nearest(state: pyspiel.State, wanted: NDArray[np.float32], draw: random.Random) -> int:
+    """One of the moves, or outcomes of chance, after which player 0 observes what differs least from ``wanted``."""
+
+    def distance(action: int) -> tuple[int, float]:
+        after = state.clone()
+        after.apply_action(action)
+        return _distance(observed(after, wanted.shape), wanted), draw.random()
+
+    action: int = min(state.legal_actions(), key=distance)
+    return action
+
+
 def survey(game: pyspiel.Game, shape: tuple[int, int]) -> Survey:
     """Play random games and keep some of their positions.
 
@@ -70,16 +92,22 @@ def survey(game: pyspiel.Game, shape: tuple[int, int]) -> Survey:
     before, after, actions, chance, texts = [], [], [], [], list[str]()
     names: dict[int, str] = {}
     same_names = alternates = True
-    for number in range(NUM_GAMES + len(SHUFFLES)):
-        state = game.new_initial_state()
+    last, tried = NUM_GAMES + len(SHUFFLES), 0
+    for number in range(last + TAKING_BACK):
+        state, looks = game.new_initial_state(), list[NDArray[np.float32]]()
         for ply in range(MAX_PLIES):
-            if state.is_terminal():
+            if state.is_terminal() or tried > TRIED:
                 break
             legal, player = state.legal_actions(), state.current_player()
             if not legal:
                 raise ValueError(f"OpenSpiel knows neither a legal move nor a result after {ply} plies")
-            share = draw.random() if number < NUM_GAMES else SHUFFLES[number - NUM_GAMES]
+            share = SHUFFLES[number - NUM_GAMES] if NUM_GAMES <= number < last else draw.random()
             action = legal[int(share * len(legal))]
+            if number >= last:
+                looks.append(observed(state, shape))
+                action = action if len(looks) < 3 else _nearest(state, looks[-3], draw)
+                repeats = len(looks) > 4 and not _distance(looks[-1], looks[-5])
+                tried += TRIED if repeats else len(legal)
             if state.is_chance_node():
                 alternates = False
                 chance.append(observed(state, shape))
@@ -87,7 +115,7 @@ def survey(game: pyspiel.Game, shape: tuple[int, int]) -> Survey:
                 continue
             name = state.action_to_string(player, action)
             same_names &= names.setdefault(action, name) == name
-            kept = (ply + number) % stride == 0
+            kept = (ply + number) % stride == 0 or number >= last
             if kept:
                 before.append(observed(state, shape))
                 actions.append(action)

@@ -37,10 +37,10 @@ class AnyMove:
         if not isinstance(share, int | float) or not 0 <= share <= 1:
             raise ConfigError(f"key 'learner.process.any_move' is a part of the boards, from 0 to 1; got {share!r}")
         action, state = layout.slot("action", 0), layout.slot("state", 1)
-        if action is None or state is None or game.has_chance:
+        if action is None or state is None or game.has_chance or not layout.tokenizer.decodes:
             raise ConfigError(
                 "learner.process.any_move needs a paradigm that imagines the state after its move (s-asa, s-avsav), "
-                "and a game without chance"
+                "and a game without chance whose tokens lead back to a position; set learner.process.any_move=0"
             )
         self.block = int(layout.blocks[state.start])
         """The block whose windows are changed."""

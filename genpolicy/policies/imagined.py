@@ -278,7 +278,8 @@ def search(
     encoded = encode(roots)
     log_policy = model.judge(roots, encoded).log_policy
     allowed = log_policy if legal is None else log_policy.masked_fill(~legal, NEGATIVE_INFINITY)
-    log_prior, moves = allowed.topk(min(num, allowed.shape[1]), dim=1)
+    most = allowed.shape[1] if legal is None else int(legal.sum(1).max())
+    log_prior, moves = allowed.topk(min(num, most), dim=1)
     (b, k), length = moves.shape, roots.shape[1]
     there = log_prior > NEGATIVE_INFINITY
     state, move = roots.repeat_interleave(k, dim=0), torch.where(there, moves, moves[:, :1]).flatten()

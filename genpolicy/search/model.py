@@ -125,6 +125,10 @@ class SearchModel(ABC):
         del seed, check
         return self
 
+    def stats(self) -> dict[str, float]:
+        """What the model adds to ``Decision.stats``: numbers since the last call of this method."""
+        return {}
+
     def options(self) -> tuple[Option, ...]:
         """The model's options, besides those of the search."""
         return ()

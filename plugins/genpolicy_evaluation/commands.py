@@ -30,6 +30,11 @@ def add_parser(subparsers: Any) -> None:
     accuracy = measures.add_parser("accuracy", help="how often the oracle's move is played")
     add_data_arguments(accuracy)
     accuracy.add_argument("--no-raw", action="store_true", help="skip the run without the legal mask")
+    accuracy.add_argument(
+        "--own",
+        action="store_true",
+        help="also what a policy's learner measures of its own, e.g. pairs_ordered",
+    )
     accuracy.set_defaults(run=run_accuracy)
     futures = measures.add_parser("futures", help="how good the imagined line is, step by step")
     add_data_arguments(futures)
@@ -64,22 +69,36 @@ def run_accuracy(arguments: argparse.Namespace) -> int:
 
     dataset, game = opened(arguments)
     positions = labelled_positions(dataset, game, arguments.split, limit=arguments.limit, seed=arguments.seed)
-    rows = []
+    rows, own = [], dict[str, dict[str, float]]()
     with _players(arguments, game) as players:
         for name, mode, player in players:
             player.seed(arguments.seed)
             rows.append(measure_accuracy(player, positions, name=name, mode=mode, raw=not arguments.no_raw, show=True))
+            if arguments.own and name not in own:
+                own[name] = _own(player, dataset, arguments.split, len(positions))
     report = accuracy_report(rows, positions, source(arguments))
     report.print()
+    for name, measured in own.items():
+        print(
+            f"{name}: "
+            + (", ".join(f"{key} {value:.4g}" for key, value in measured.items()) or "measures nothing more")
+        )
     labelled, best = random_chances(positions)
     figures = {
         "data": facts(arguments, dataset, positions),
         "random": {"labelled": float(labelled.mean()), "best": float(best.mean())},
         "policies": [row.figures() for row in rows],
+        **({"own": own} if arguments.own else {}),
     }
     write_json(arguments.json, figures)
     write_markdown(arguments.markdown, [report])
     return 0
+
+
+def _own(player: Policy, dataset: Dataset, split: str, num: int) -> dict[str, float]:
+    """What the learner of a policy with weights measures (``Learner.measure``); {} of any other policy."""
+    learner = getattr(player, "learner", None)
+    return {} if learner is None else learner.eval().measure(dataset, split, num)
 
 
 def run_futures(arguments: argparse.Namespace) -> int:

@@ -221,6 +221,7 @@ class MctsPolicy(Policy):
         shared = {
             "network_calls": float(model.network_calls - calls),
             "ms": 1e3 * (time.perf_counter() - began) / max(1, len(states)),
+            **model.stats(),
         }
         return [
             self._decision(result, seed, {"kept": float(visits), **shared})

@@ -30,13 +30,15 @@ def bit_table(game: Game[Any], drop: Sequence[str] = ()) -> tuple[NDArray[np.int
         drop: Tokens left out: those with a symbol that begins like one of these.
 
     Raises:
-        ConfigError: nothing is left.
+        ConfigError: nothing is left, or nothing begins so.
     """
     tokenizer = game.tokens
     admitted = np.asarray(tokenizer.admitted, bool).copy()
     on_board = np.asarray(tokenizer.rows) >= 0
     admitted[on_board] = admitted[on_board].any(0)
     dropped = np.array([any(name.startswith(text) for text in drop) for name in tokenizer.symbols])
+    if unknown := [text for text in drop if not any(name.startswith(text) for name in tokenizer.symbols)]:
+        raise ConfigError(f"learner.drop: no symbol of {game.spec!r} begins like {unknown[0]!r}")
     admitted[(admitted.sum(1) > MAX_SYMBOLS) | admitted[:, dropped].any(1)] = False
     bits = admitted & (admitted.cumsum(1) > 1)
     count = int(bits.sum())

@@ -95,7 +95,16 @@ class ComparatorLearner(Learner):
         learner = getattr(load_policy(str(self.config.teacher), game=self.game), "learner", None)
         if not isinstance(learner, ComparatorLearner):
             raise ConfigError(f"learner.teacher={self.config.teacher}: it is not a comparator")
+        learner.require_comparisons()
         return learner.network.eval()
+
+    def require_comparisons(self) -> None:
+        """Raise a ConfigError after the first stage, which trains the encoder alone."""
+        if self.config.stage == "autoencoder":
+            raise ConfigError(
+                "a comparator after its first stage (learner.stage=autoencoder) restores bits and compares nothing "
+                "yet: train the second with learner.stage=compare and init_from, and take that policy"
+            )
 
     @torch.no_grad()
     def measure(self, records: Dataset, split: str, num: int) -> dict[str, float]:
@@ -134,7 +143,7 @@ class ComparatorLearner(Learner):
             self.network.encoder.load_state_dict(source.network.encoder.state_dict())
         except RuntimeError as error:
             raise CheckpointError(
-                f"give both stages the same learner.encoder, learner.widths and learner.drop: {error}"
+                "it has another encoder: give both stages the same learner.encoder, learner.widths and learner.drop"
             ) from error
 
     def policy(self) -> Policy:

@@ -94,10 +94,12 @@ class ComparatorPolicy(WeightsPolicy):
 
     def comparator(self) -> NetworkComparator:
         """See ``Policy.comparator``."""
+        self.learner.require_comparisons()
         return NetworkComparator(self.learner, evaluating=partial(self._evaluating, FREE))
 
     def _decide_batch(self, states: Sequence[Any], legal: list[list[int]], seeds: Sequence[int]) -> list[Decision]:
         del seeds
+        self.learner.require_comparisons()
         began = time.perf_counter()
         best = [self._best(state, allowed) for state, allowed in zip(states, legal, strict=True)]
         ms = 1e3 * (time.perf_counter() - began) / len(states)

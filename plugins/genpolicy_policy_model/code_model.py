@@ -98,6 +98,7 @@ class CodeModel(LatentModel):
             game, cast("Any", dynamics), alternates=False, terminal=terminal, top=top, on_check=cast("Any", on_check)
         )
         self.coded, self.answers, self.least = dynamics, answers, least
+        self._masses: list[float] = []
 
     def expand(self, embeddings: Sequence[Any], choices: Sequence[int]) -> Nodes:
         """The nodes after some moves and codes; at most two calls of the network."""
@@ -171,7 +172,13 @@ class CodeModel(LatentModel):
         if ended[row]:
             return Choices(np.empty(0, np.int64), None)
         ids, shares = joint(codes[row], self.answers, self.least)
-        return Choices(ids, shares / shares.sum())
+        self._masses.append(mass := float(shares.sum()))
+        return Choices(ids, shares / mass)
+
+    def stats(self) -> dict[str, float]:
+        """``code_mass``: the probability of the codes that are kept (``answers``, ``least``), mean over the nodes."""
+        masses, self._masses = self._masses, []
+        return {"code_mass": float(np.mean(masses))} if masses else {}
 
     def options(self) -> tuple[Option, ...]:
         """Those of ``LatentModel``, ``answers`` and ``least``."""

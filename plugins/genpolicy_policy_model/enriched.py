@@ -66,7 +66,17 @@ class EnrichedConfig(PolicyValueConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.enrich not in ENRICH:
-            raise ConfigError(f"enrich must be one of {', '.join(ENRICH)}; got {self.enrich!r}")
+            raise ConfigError(f"learner.enrich must be one of {', '.join(ENRICH)}; got {self.enrich!r}")
+
+
+def _require_masks(imagines: CodeDiffusionLearner) -> None:
+    """Raise a ConfigError where codes are not imagined from masks, all together."""
+    if imagines.by_ply is not None or not imagines.process.noise_is_visible:
+        kind, order = imagines.process.kind, imagines.config.process.get("order", "joint")
+        raise ConfigError(
+            "learner.codes.process: codes are imagined from masks, all together; take a code_diffusion policy with "
+            f"kind=absorbing and order=joint, got kind={kind} and order={order}"
+        )
 
 
 class ImaginedCodes(nn.Module):
@@ -91,12 +101,7 @@ class ImaginedCodes(nn.Module):
         places = [place for s in self.layout.slots if s.kind == "code" for place in range(s.start, s.stop)]
         if not places:
             raise ConfigError("learner.codes.horizon=1 imagines a move and no code; take at least 2")
-        if imagines.by_ply is not None or not imagines.process.noise_is_visible:
-            kind, order = imagines.process.kind, config.process.get("order", "joint")
-            raise ConfigError(
-                "learner.codes.process: codes are imagined from masks, all together; take a code_diffusion policy with "
-                f"kind=absorbing and order=joint, got kind={kind} and order={order}"
-            )
+        _require_masks(imagines)
         self.sampler = make_sampler("easy_first", imagines.process)
         self.flops = NetworkLearner.flops_per_record(imagines) or 0.0
         """Of a forward and backward pass for one position."""
@@ -258,6 +263,7 @@ class EnrichedLearner(PolicyValueLearner):
         Raises:
             CheckpointError: another learner, or a policy with codes of another game, shape or process; all differences
                 are named.
+            ConfigError: a policy that imagines codes in a way that this learner cannot.
         """
         imagined = self.network.imagined
         if imagined is None or isinstance(source, EnrichedLearner):
@@ -268,6 +274,7 @@ class EnrichedLearner(PolicyValueLearner):
                 f"a {type(source).__name__} imagines no codes; init_from takes a policy of kind code_diffusion or "
                 "enriched"
             )
+        _require_masks(source)
         theirs, ours = (_flat({name: to_dict(c)[name] for name in SAME}) for c in (source.config, self.config.codes))
         differing = [f"learner.codes.{name}={value}" for name, value in theirs.items() if ours.get(name) != value]
         differing += [f"no learner.codes.{name}" for name in ours if name not in theirs]

@@ -66,7 +66,10 @@ class ModelLearner(Learner):
                 cache_dir=None if c.cache_dir is None else Path(c.cache_dir),
             )
         except ConfigError as error:
-            raise ConfigError(f"learner.{error}") from error
+            text = str(error)
+            name = text.partition(" ")[0].partition("=")[0]
+            option = "value_target" if name == "value" else name
+            raise ConfigError(f"learner.{option}{text[len(name) :]}" if hasattr(c, option) else text) from error
 
     def num_moves(self, unroll: int) -> int:
         """Moves of a window in which the model is unrolled so many times."""

@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from genpolicy_policy_model.vq_policy import VQPolicy
 
 _log = logging.getLogger(__name__)
-LEAST_PERPLEXITY = 2.0
+LEAST_PERPLEXITY, LEAST_USE = 2.0, 0.75
+"""A codebook has collapsed where it uses fewer codes, and also less than this part of its codes (of two, 1.5)."""
 
 
 class AnswerDynamics(VectorDynamics):
@@ -292,7 +293,7 @@ class VQLearner(ModelLearner):
 def warn_of_collapse(codebooks: Codebooks) -> None:
     """Log a warning that names codebooks of which almost no codes are in use."""
     in_use = codebooks.perplexity()
-    if bool((in_use < LEAST_PERPLEXITY).any()):
+    if bool((in_use < min(LEAST_PERPLEXITY, LEAST_USE * codebooks.num_codes)).any()):
         _log.warning(
             "a codebook has collapsed: %s of %s codes are in use (perplexity), so codes say almost nothing about "
             "the moves that they stand for. Raise learner.revive_below or learner.settle of the learner vq, lower "

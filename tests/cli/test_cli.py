@@ -250,6 +250,28 @@ def policies(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [str(folder / "s-asa"), str(folder / "s-a")]
 
 
+def test_evaluate_accuracy_shows_what_a_learner_measures(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from genpolicy.networks import NetworkConfig
+    from genpolicy_policy_baselines.policy_value import PolicyValueConfig, PolicyValueLearner
+
+    config = PolicyValueConfig(
+        network=NetworkConfig(geometry="board", head="typed", num_layers=1, width=16, num_heads=2)
+    )
+    folder = PolicyValueLearner(genpolicy.load_game(CONNECT), config).policy().save_pretrained(tmp_path / "judge")
+    file = tmp_path / "own.json"
+    arguments = ["--data", str(data), "--limit", "20", "--own", "--json", str(file)]
+    assert cli.main(["evaluate", "accuracy", "--policy", str(folder), "random", *arguments]) == 0
+    own = json.loads(file.read_text())["own"]
+    assert own["random"] == {}
+    assert own["judge"]
+    printed = capsys.readouterr().out
+    (name, value), *_ = own["judge"].items()
+    assert f"judge: {name} {value:.4g}" in printed
+    assert "random: measures nothing more" in printed
+
+
 def test_evaluate_accuracy(data: Path, policies: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The solver is always right; each way of playing has a row; the same seed gives the same figures."""
     files = [tmp_path / name for name in ("a.json", "b.json")]

@@ -233,6 +233,20 @@ def test_a_student_learns_its_teachers_answers(tmp_path: Path) -> None:
         wrong.loss(batch, torch.Generator())
 
 
+def test_a_first_stage_compares_nothing(tmp_path: Path) -> None:
+    first = learner(replace(SMALL, stage="autoencoder"))
+    policy = first.policy()
+    folder = str(policy.save_pretrained(tmp_path / "first"))
+    for ask in (
+        policy.comparator,
+        lambda: policy.decide([policy.game.parse()]),
+        lambda: genpolicy.load_policy(f"alphabeta?comparator={folder}", game=policy.game).decide([policy.game.parse()]),
+        lambda: learner(replace(SMALL, teacher=folder))._teacher,
+    ):
+        with pytest.raises(ConfigError, match=r"compares nothing yet: train the second with learner.stage=compare"):
+            ask()
+
+
 def test_it_plays_and_is_saved(tmp_path: Path) -> None:
     policy = learner().policy()
     running = [state for state in walk(policy.game, 9) if policy.game.outcome(state) is None]
@@ -332,11 +346,12 @@ def test_ties_are_not_circles(tmp_path: Path) -> None:
         ({"dropout": 1.0}, "dropout"),
         ({"min_gap": 0.0}, r"min_gap must be in \(0, 2\]"),
         ({"stage": "autoencoder", "encoder": "trunk"}, "trains learner.encoder=mlp"),
+        ({"drop": ["foo:"]}, r"learner.drop: no symbol of 'connect:.* begins like 'foo:'"),
     ],
 )
 def test_options_that_cannot_be(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
-        replace(SMALL, **options)
+        learner(replace(SMALL, **options))
 
 
 def test_data_without_decisive_games_or_scores_is_named(tmp_path: Path) -> None:

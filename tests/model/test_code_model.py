@@ -72,6 +72,15 @@ def test_perfect_codes_searched_against_the_player_are_the_rules(plies: int, fir
     assert plies > 1 or neutral.visits != by_codes.visits
 
 
+def test_the_probability_of_the_codes_that_are_kept_is_told() -> None:
+    whole, likeliest = perfect(), CodeModel(GAME, PerfectCodes(), answers=1, least=0.0)
+    for model in (whole, likeliest):
+        Mcts(model, MctsConfig(simulations=30, leaves=1)).search([GAME.parse()])
+    assert whole.stats() == {"code_mass": pytest.approx(1.0)}
+    assert 0.1 < likeliest.stats()["code_mass"] < 0.9
+    assert whole.stats() == {}, "told once"
+
+
 def test_neutral_codes_come_to_the_expectation() -> None:
     """Three plies before the end, where every line can be counted; PUCT's own trials fade as 1 / simulations."""
 

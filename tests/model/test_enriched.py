@@ -279,6 +279,11 @@ def test_codes_of_another_autoencoder_or_network_are_named(changed: dict[str, An
         learner_of().take_weights(imagining_of(**changed))
 
 
+def test_codes_imagined_ply_by_ply_are_refused_at_once() -> None:
+    with pytest.raises(ConfigError, match=r"take a code_diffusion policy with kind=absorbing and order=joint"):
+        learner_of().take_weights(imagining_of(process={"kind": "absorbing", "order": "ply"}))
+
+
 def test_a_folder_of_another_game_or_without_codes_is_named(tmp_path: Path) -> None:
     other = load_game("connect:rows=3,cols=4,k=3,gravity=false")
     with pytest.raises(CheckpointError, match=r"codes are those of 'connect:rows=3,cols=4.* this learner's of"):

@@ -273,6 +273,8 @@ def test_an_end_that_was_not_learnt_cannot_be_asked_for() -> None:
 def test_more_moves_than_the_games_have_names_the_learners_option(solved: Dataset) -> None:
     with pytest.raises(ConfigError, match=r"learner\.unroll=20: no run of moves in split 'train'"):
         learner_of(unroll=20).windows(solved, "train", seed=0)
+    with pytest.raises(ConfigError, match=r"^learner.value_target must be one of label, result"):
+        learner_of(value_target="mix:2").windows(solved, "train", seed=0)
 
 
 @pytest.mark.parametrize(

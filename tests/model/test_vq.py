@@ -270,6 +270,18 @@ def test_a_collapsed_codebook_is_named(caplog: pytest.LogCaptureFixture) -> None
     assert "a codebook has collapsed: 1.00 of 8 codes" in caplog.text
 
 
+def test_two_codes_in_use_have_not_collapsed(caplog: pytest.LogCaptureFixture) -> None:
+    learner = learner_of(num_codes=2)
+    counts = learner.network.autoencoder.codebooks.counts
+    counts.copy_(torch.tensor([[3.0, 5.0]]))
+    learner.at(0.5)
+    assert not caplog.records
+    counts.copy_(torch.tensor([[0.1, 9.9]]))
+    learner.at(0.0)
+    learner.at(0.5)
+    assert "a codebook has collapsed: 1.06 of 2 codes" in caplog.text
+
+
 @pytest.mark.slow
 def test_laws_of_learners(solved: Dataset) -> None:
     check_learner(learner_of, solved)

@@ -294,6 +294,15 @@ def test_moves_are_read_by_name_and_by_number() -> None:
     ]
 
 
+def test_a_repeated_position_has_tokens() -> None:
+    """Random play did not show what crazyhouse observes of it."""
+    game = load_game("openspiel:crazyhouse")
+    state = game.parse()
+    for name in ("Nf3", "Nf6", "Ng1", "Ng8", "Nf3", "Nf6"):
+        state = game.play(state, game.move_from_text(state, name))
+        assert game.tokens.encode([state]).shape == (1, game.tokens.length)
+
+
 def test_two_orders_of_the_same_stones_have_one_key() -> None:
     game = load_game("openspiel:tic_tac_toe")
     one, other, third = game.parse("0 3 1"), game.parse("1 3 0"), game.parse("0 4 1")

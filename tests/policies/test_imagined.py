@@ -150,8 +150,10 @@ class Rotating:
 def test_lines_and_boards_are_those_that_the_root_sees() -> None:
     """Where the other side's moves have other ids, as they have in chess and shogi."""
     model: Any = Rotating()
-    root = torch.tensor([[3, 0, 1, 2]])
-    found = search(model, root, torch.tensor([[True, False, False, True]]), 3, depth=3, weight=0.0)
+    root = torch.tensor([[3, 0, 1, 2]] * 2)
+    legal = torch.tensor([[True, False, False, True], [True, True, False, True]])
+    found = search(model, root, legal, 9, depth=3, weight=0.0)
+    assert found.lines.shape == (2, 3, 4), "no position has more than three moves"
     assert found.lines[0, 2].tolist() == [-1] * 4, "there are two moves only"
     for line, boards, worth in zip(found.lines[0, :2], found.boards[0], found.worth[0], strict=False):
         board, wins = root[0], []
@@ -275,6 +277,10 @@ def test_more_candidates_than_legal_moves_are_all_of_them() -> None:
         assert decision.policy is not None
         assert set(decision.policy) == set(policy.game.legal(state).tolist())
         assert max(decision.policy, key=lambda move: decision.policy[move]) == decision.move  # type: ignore[index]
+    rows: list[int] = []
+    policy.learner.network.trunk.register_forward_pre_hook(lambda _, inputs: rows.append(len(inputs[0])))
+    policy.decide([last := found[-1]])
+    assert max(rows) == len(policy.game.legal(last)) < 9, "no more are imagined"
 
 
 def test_without_weight_it_plays_the_likeliest_move_of_one_call() -> None:
