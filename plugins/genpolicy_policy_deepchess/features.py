@@ -5,6 +5,7 @@ Axes: L tokens of a state, S symbols, F bits.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import Tensor
 from genpolicy.errors import ConfigError
 from genpolicy.game import Game
 
+_log = logging.getLogger(__name__)
 MAX_SYMBOLS = 32
 """Tokens that may hold more symbols are counters, not features."""
 
@@ -30,7 +32,7 @@ def bit_table(game: Game[Any], drop: Sequence[str] = ()) -> tuple[NDArray[np.int
         drop: Tokens left out: those with a symbol that begins like one of these.
 
     Raises:
-        ConfigError: nothing is left, or nothing begins so.
+        ConfigError: nothing is left.
     """
     tokenizer = game.tokens
     admitted = np.asarray(tokenizer.admitted, bool).copy()
@@ -38,7 +40,7 @@ def bit_table(game: Game[Any], drop: Sequence[str] = ()) -> tuple[NDArray[np.int
     admitted[on_board] = admitted[on_board].any(0)
     dropped = np.array([any(name.startswith(text) for text in drop) for name in tokenizer.symbols])
     if unknown := [text for text in drop if not any(name.startswith(text) for name in tokenizer.symbols)]:
-        raise ConfigError(f"learner.drop: no symbol of {game.spec!r} begins like {unknown[0]!r}")
+        _log.warning("learner.drop: no symbol of %r begins like %r", game.spec, unknown[0])
     admitted[(admitted.sum(1) > MAX_SYMBOLS) | admitted[:, dropped].any(1)] = False
     bits = admitted & (admitted.cumsum(1) > 1)
     count = int(bits.sum())

@@ -346,12 +346,16 @@ def test_ties_are_not_circles(tmp_path: Path) -> None:
         ({"dropout": 1.0}, "dropout"),
         ({"min_gap": 0.0}, r"min_gap must be in \(0, 2\]"),
         ({"stage": "autoencoder", "encoder": "trunk"}, "trains learner.encoder=mlp"),
-        ({"drop": ["foo:"]}, r"learner.drop: no symbol of 'connect:.* begins like 'foo:'"),
     ],
 )
 def test_options_that_cannot_be(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
-        learner(replace(SMALL, **options))
+        replace(SMALL, **options)
+
+
+def test_a_text_to_drop_that_no_symbol_begins_with_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    made = learner(replace(SMALL, drop=["foo:"]))
+    assert f"learner.drop: no symbol of {made.game.spec!r} begins like 'foo:'" in caplog.text
 
 
 def test_data_without_decisive_games_or_scores_is_named(tmp_path: Path) -> None:
