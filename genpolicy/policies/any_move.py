@@ -37,10 +37,10 @@ class AnyMove:
         if not isinstance(share, int | float) or not 0 <= share <= 1:
             raise ConfigError(f"key 'learner.process.any_move' is a part of the boards, from 0 to 1; got {share!r}")
         action, state = layout.slot("action", 0), layout.slot("state", 1)
-        if action is None or state is None or game.has_chance or not layout.tokenizer.decodes:
+        if action is None or state is None or game.has_chance:
             raise ConfigError(
                 "learner.process.any_move needs a paradigm that imagines the state after its move (s-asa, s-avsav), "
-                "and a game without chance whose tokens lead back to a position; set learner.process.any_move=0"
+                "and a game without chance"
             )
         self.block = int(layout.blocks[state.start])
         """The block whose windows are changed."""
@@ -53,7 +53,15 @@ class AnyMove:
         Args:
             batch: B windows.
             draws: [B] uniform in [0, 1): which are changed, and by which move.
+
+        Raises:
+            ConfigError: the game's tokens do not lead back to a position. (Policies that were trained so still load.)
         """
+        if not self._layout.tokenizer.decodes:
+            raise ConfigError(
+                f"learner.process.any_move={self._share}: the tokens of {self._game.spec!r} do not lead back to a "
+                "position, so the rules cannot be asked; set learner.process.any_move=0"
+            )
         rows = batch.tokens.cpu().numpy()  # all at once, because a GPU is waited for at each copy
         drawn = ((i, self._made(rows[i], u / self._share)) for i, u in enumerate(draws.tolist()) if u < self._share)
         made = [(i, *one) for i, one in drawn if one is not None]

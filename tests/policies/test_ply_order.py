@@ -403,8 +403,9 @@ def test_what_has_no_board_after_its_move_refuses_any_move() -> None:
         with pytest.raises(ConfigError, match=message):
             learner(paradigm=paradigm, process={**process, **options})
     pytest.importorskip("pyspiel", reason="open_spiel is not installed: pip install 'genpolicy[openspiel]'")
-    with pytest.raises(ConfigError, match=r"lead back to a position; set learner\.process\.any_move=0"):
-        DiffusionLearner(
-            genpolicy.load_game("openspiel:tic_tac_toe"),
-            DiffusionConfig(network=BOARD, paradigm="s-avsav", horizon=2, process={**process, "any_move": 0.5}),
-        )
+    config = DiffusionConfig(network=BOARD, paradigm="s-avsav", horizon=2, process={**process, "any_move": 0.5})
+    without = DiffusionLearner(genpolicy.load_game("openspiel:tic_tac_toe"), config)
+    assert without.by_ply is not None
+    assert without.by_ply.any_move is not None
+    with pytest.raises(ConfigError, match=r"do not lead back to a position.* set learner\.process\.any_move=0"):
+        without.by_ply.any_move(batch_of(without, 4), torch.zeros(4))
