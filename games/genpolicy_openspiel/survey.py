@@ -107,7 +107,7 @@ def survey(game: pyspiel.Game, shape: tuple[int, int]) -> Survey:
                 looks.append(observed(state, shape))
                 action = action if len(looks) < 3 else _nearest(state, looks[-3], draw)
                 repeats = len(looks) > 4 and not _distance(looks[-1], looks[-5])
-                tried += TRIED if repeats else len(legal)
+                tried += TRIED if repeats else len(legal)  # one repetition is enough
             if state.is_chance_node():
                 alternates = False
                 chance.append(observed(state, shape))

@@ -99,7 +99,11 @@ class ComparatorLearner(Learner):
         return learner.network.eval()
 
     def require_comparisons(self) -> None:
-        """Raise a ConfigError after the first stage, which trains the encoder alone."""
+        """See that these weights were trained to compare.
+
+        Raises:
+            ConfigError: they are of the first stage, which trains the encoder alone.
+        """
         if self.config.stage == "autoencoder":
             raise ConfigError(
                 "a comparator after its first stage (learner.stage=autoencoder) restores bits and compares nothing "

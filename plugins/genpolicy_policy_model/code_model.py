@@ -98,7 +98,7 @@ class CodeModel(LatentModel):
             game, cast("Any", dynamics), alternates=False, terminal=terminal, top=top, on_check=cast("Any", on_check)
         )
         self.coded, self.answers, self.least = dynamics, answers, least
-        self._masses: list[float] = []
+        self._mass, self._nodes = 0.0, 0
 
     def expand(self, embeddings: Sequence[Any], choices: Sequence[int]) -> Nodes:
         """The nodes after some moves and codes; at most two calls of the network."""
@@ -172,13 +172,15 @@ class CodeModel(LatentModel):
         if ended[row]:
             return Choices(np.empty(0, np.int64), None)
         ids, shares = joint(codes[row], self.answers, self.least)
-        self._masses.append(mass := float(shares.sum()))
+        mass = float(shares.sum())
+        self._mass, self._nodes = self._mass + mass, self._nodes + 1
         return Choices(ids, shares / mass)
 
     def stats(self) -> dict[str, float]:
         """``code_mass``: the probability of the codes that are kept (``answers``, ``least``), mean over the nodes."""
-        masses, self._masses = self._masses, []
-        return {"code_mass": float(np.mean(masses))} if masses else {}
+        mass, nodes = self._mass, self._nodes
+        self._mass, self._nodes = 0.0, 0
+        return {"code_mass": mass / nodes} if nodes else {}
 
     def options(self) -> tuple[Option, ...]:
         """Those of ``LatentModel``, ``answers`` and ``least``."""

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 LEAST_PERPLEXITY, LEAST_USE = 2.0, 0.75
-"""A codebook has collapsed where it uses fewer codes, and also less than this part of its codes (of two, 1.5)."""
+"""Codes in use (perplexity) below which a codebook has collapsed; of two or fewer codes, this part of them."""
 
 
 class AnswerDynamics(VectorDynamics):

@@ -13,7 +13,6 @@ from torch import Tensor
 
 import genpolicy
 from genpolicy.diffusion.logits import TypedLogits
-from genpolicy.errors import ConfigError
 from genpolicy.game import Game
 from genpolicy.networks.config import NetworkConfig
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner, DiffusionPolicy
@@ -308,34 +307,6 @@ def test_the_imagined_line_is_shown() -> None:
     answer = Answer.of(decision, num_variations=2)
     assert answer.variations[0].line == decision.line
     assert answer.variations[1] == decision.variations[1]
-
-
-def test_modes_are_one_call_the_sampler_and_the_search() -> None:
-    policy = DiffusionPolicy(learner(), candidates=3, depth=2, sampler="easy_first_commit")
-    assert list(policy.modes()) == ["one_call", "easy_first_commit 4", "imagined search 3 x 2"]
-    assert policy.with_options(candidates=0).modes().keys() == {"one_call", "easy_first_commit 4"}
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"paradigm": "s-asa"}, r"paradigm 's-asa' has no values .*: take a policy of paradigm s-avsav"),
-        ({"paradigm": "s-avav"}, r"paradigm 's-avav' with horizon 2 imagines no board"),
-        ({"horizon": 1}, r"with horizon 1 imagines no board after the first move"),
-        ({"viewer": "absolute"}, r"learner\.viewer=mover"),
-    ],
-)
-def test_a_policy_that_cannot_search_says_so(options: dict[str, Any], message: str) -> None:
-    made = learner(**options)
-    DiffusionPolicy(made)
-    with pytest.raises(ConfigError, match=message):
-        DiffusionPolicy(made, candidates=4)
-
-
-@pytest.mark.parametrize("options", [{"candidates": -1}, {"candidates": 2, "depth": 0}, {"weight": -1.0}])
-def test_values_out_of_range_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=next(reversed(options))):
-        DiffusionPolicy(learner(), **options)
 
 
 def test_the_imagination_is_a_search_model(tmp_path: Path) -> None:

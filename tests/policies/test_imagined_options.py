@@ -8,6 +8,9 @@ import pytest
 import torch
 
 import genpolicy
+from genpolicy.errors import ConfigError
+from genpolicy.policies.diffusion import DiffusionPolicy
+from tests.policies.test_imagined import learner
 from tests.small_datasets import CONNECT
 
 
@@ -71,3 +74,31 @@ def test_an_option_of_the_sampling_turns_off_a_search_that_would_ignore_it(optio
     asked = genpolicy.load_policy(f"tic-tac-toe?{option}&candidates=4")
     assert asked.num_calls == 3
     assert policy.with_options(seed=3, weight=2.0).num_calls == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"paradigm": "s-asa"}, r"paradigm 's-asa' has no values .*: take a policy of paradigm s-avsav"),
+        ({"paradigm": "s-avav"}, r"paradigm 's-avav' with horizon 2 imagines no board"),
+        ({"horizon": 1}, r"with horizon 1 imagines no board after the first move"),
+        ({"viewer": "absolute"}, r"learner\.viewer=mover"),
+    ],
+)
+def test_a_policy_that_cannot_search_says_so(options: dict[str, Any], message: str) -> None:
+    made = learner(**options)
+    DiffusionPolicy(made)
+    with pytest.raises(ConfigError, match=message):
+        DiffusionPolicy(made, candidates=4)
+
+
+@pytest.mark.parametrize("options", [{"candidates": -1}, {"candidates": 2, "depth": 0}, {"weight": -1.0}])
+def test_values_out_of_range_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(reversed(options))):
+        DiffusionPolicy(learner(), **options)
+
+
+def test_modes_are_one_call_the_sampler_and_the_search() -> None:
+    policy = DiffusionPolicy(learner(), candidates=3, depth=2, sampler="easy_first_commit")
+    assert list(policy.modes()) == ["one_call", "easy_first_commit 4", "imagined search 3 x 2"]
+    assert policy.with_options(candidates=0).modes().keys() == {"one_call", "easy_first_commit 4"}
