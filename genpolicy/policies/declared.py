@@ -58,7 +58,7 @@ TEMPERATURE = Option(
 
 MOST_FUTURES = 1024
 """Futures of one decision, rows of one network call."""
-MOST_DEPTH, MOST_REPLIES = 64, 64
+MOST_DEPTH = 64
 SEARCH = (
     Option(
         "candidates",
@@ -70,9 +70,6 @@ SEARCH = (
         basic=True,
     ),
     Option("depth", int, 1, low=1, high=MOST_DEPTH, usual_high=8, help="imagined boards of each candidate's line"),
-    Option(
-        "replies", int, 1, low=1, high=MOST_REPLIES, usual_high=8, help="likely replies to a candidate, from depth 2 on"
-    ),
     Option("weight", float, 32.0, low=0, usual_high=1000, help="weight of a line's win probability against the policy"),
 )
 """Of a search in the imagination."""
@@ -194,7 +191,7 @@ def of_folder(options: tuple[Option, ...], spec: PolicySpec | None) -> tuple[Opt
         "num_steps": sampler.get("num_steps") or learner.get("num_steps"),
         "temperature": sampler.get("temperature"),
         "num_futures": sampler.get("num_futures"),
-        **{key: sampler.get(key) for key in ("horizon", "candidates", "depth", "weight", "replies")},
+        **{key: sampler.get(key) for key in ("horizon", "candidates", "depth", "weight")},
         **spec.section("learner", "sampler", "options"),
         **spec.section("play"),
         **spec.settings,

@@ -64,9 +64,6 @@ class SamplerConfig:
     """Imagined boards of each candidate's line."""
     weight: float = 32.0
     """Of a line's win probability against the candidate's log-probability."""
-    replies: int = 1
-    """Likeliest replies to a candidate, each with a line of its own, over which its worth is averaged by their
-    probabilities; of use from depth 2 on."""
     horizon: int | None = None
     """Plies imagined, where the model was trained for several horizons; None is the learner's own."""
 
@@ -227,7 +224,6 @@ class DiffusionPolicy(NetworkPolicy):
             ``SAMPLING`` a search uses nothing, so where one of these is given, None takes 0.
         depth: Imagined boards of each candidate's line.
         weight: Of a line's win probability, in nats of the candidate's log-probability.
-        replies: Likeliest replies to a candidate over whose lines its worth is averaged, from depth 2 on.
         horizon: Plies imagined, at most the learner's.
         seed: Same seed, same game.
         legal_mask: See ``NetworkPolicy``.
@@ -254,7 +250,6 @@ class DiffusionPolicy(NetworkPolicy):
         candidates: int | None = None,
         depth: int | None = None,
         weight: float | None = None,
-        replies: int | None = None,
         horizon: int | None = None,
         seed: int = 0,
         legal_mask: bool = True,
@@ -276,7 +271,6 @@ class DiffusionPolicy(NetworkPolicy):
             candidates=candidates,
             depth=preset.depth if depth is None else depth,
             weight=preset.weight if weight is None else weight,
-            replies=preset.replies if replies is None else replies,
             horizon=preset.horizon if horizon is None else horizon,
             options={**(preset.options if same else {}), **options},
         )
@@ -290,11 +284,10 @@ class DiffusionPolicy(NetworkPolicy):
         self._replies = Replies.of(learner, self._sampler)
 
     def _require_futures(self) -> None:
-        for name, least in (("num_futures", 1), ("candidates", 0), ("depth", 1), ("weight", 0), ("replies", 1)):
+        for name, least in (("num_futures", 1), ("candidates", 0), ("depth", 1), ("weight", 0)):
             if not least <= getattr(self.sampling, name) < math.inf:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self.sampling, name)}")
-        bounds = {"num_futures": declared.MOST_FUTURES, "depth": declared.MOST_DEPTH, "replies": declared.MOST_REPLIES}
-        for name, most in bounds.items():
+        for name, most in (("num_futures", declared.MOST_FUTURES), ("depth", declared.MOST_DEPTH)):
             if getattr(self.sampling, name) > most:
                 raise ValueError(f"{name} must be at most {most:,}, got {getattr(self.sampling, name):,}")
         draws = self._sampler.decides_last and self._sampler.config.get("temperature")
@@ -325,9 +318,8 @@ class DiffusionPolicy(NetworkPolicy):
 
     @property
     def rows_a_position(self) -> int:
-        """See ``WeightsPolicy``: lines of the candidates, or futures."""
-        lines = self.sampling.candidates * (self.sampling.replies if self.sampling.depth > 1 else 1)
-        return max(1, lines, self.sampling.num_futures)
+        """See ``WeightsPolicy``: candidates, or futures."""
+        return max(1, self.sampling.candidates, self.sampling.num_futures)
 
     @property
     def num_dream_steps(self) -> int:
@@ -381,7 +373,7 @@ class DiffusionPolicy(NetworkPolicy):
         return self._imagination is None and self.num_calls == 1 and not self._sampler.config.temperature
 
     def _options_with(self, changed: dict[str, Any]) -> dict[str, Any]:
-        names = ("num_steps", "horizon", "candidates", "depth", "weight", "replies")
+        names = ("num_steps", "horizon", "candidates", "depth", "weight")
         now: dict[str, Any] = {name: getattr(self.sampling, name) for name in names}
         if changed.get("sampler", self.sampling.name) == self.sampling.name:
             temperature = self.sampling.temperature
@@ -439,8 +431,7 @@ class DiffusionPolicy(NetworkPolicy):
         """The best of the candidates, and what was imagined of all."""
         layout, sampling = self.layout, self.sampling
         roots = tokens[:, : layout.state_length]
-        allowed, num, depth = first_action.legal, sampling.candidates, sampling.depth
-        found = search(model, roots, allowed, num, depth, sampling.weight, sampling.replies)
+        found = search(model, roots, first_action.legal, sampling.candidates, sampling.depth, sampling.weight)
         filled = tokens.clone()
         filled[:, layout.first_action] = found.lines[:, 0, 0] + layout.move_offset
         first = FirstCall(found.log_policy, found.log_policy.argmax(-1) + layout.move_offset)

@@ -7,9 +7,7 @@ Rules are asked for the root's legal moves alone, and not even for those where t
     v(s_1)           s_1 as a new root, seen from the other side: one call gives its value and its policy
     score(c)         log p(c | s_0) + weight * (1 - v(s_1))
 
-and deeper by the likeliest reply on each imagined board, the worth of a line being the mean of its boards' values. With
-``replies`` above 1 a candidate has a line for each of the likeliest replies to it, and its worth is their mean by the
-replies' probabilities: an opponent has more than one good answer, and the value of a single board is noisy.
+and deeper by the likeliest reply on each imagined board, the worth of a line being the mean of its boards' values.
 
 Axes: B batch, K candidates, R = B K rows, L tokens of a state, N tokens of a sequence, M moves.
 """
@@ -264,13 +262,7 @@ class Candidates:
 
 
 def search(
-    model: Imagination,
-    roots: Tensor,
-    legal: Tensor | None,
-    num: int,
-    depth: int = 1,
-    weight: float = 32.0,
-    replies: int = 1,
+    model: Imagination, roots: Tensor, legal: Tensor | None, num: int, depth: int = 1, weight: float = 32.0
 ) -> Candidates:
     """Imagine what the likeliest moves lead to, and order them by it.
 
@@ -281,7 +273,6 @@ def search(
         num: K; fewer where there are fewer moves.
         depth: Boards of a line, at least 1.
         weight: Of the worth, in nats.
-        replies: Likeliest replies to a candidate that go on from its first board; without use at depth 1.
     """
     encode = model.learner.network.encode  # what all calls about a position share
     encoded = encode(roots)
@@ -297,7 +288,6 @@ def search(
     boards, line = [], [move]
     encoded = None if encoded is None else encoded.repeated(k)
     over = torch.zeros_like(move, dtype=torch.bool)
-    chances = torch.ones((b * k, 1), dtype=torch.float64, device=roots.device)  # of the replies that are followed
     for ply in range(1, depth + 1):
         state = model.turned(model.after(state, move, encoded))
         encoded = encode(state) if ply < depth else None
@@ -307,14 +297,7 @@ def search(
         over = over | judged.over
         boards.append(model.turned(state) if ply % 2 else state)
         line.append(torch.where(over, -1, mirrored[move] if ply % 2 else move))
-        if ply == 1 < min(replies, depth):
-            log_chances, many = judged.log_policy.topk(min(replies, judged.log_policy.shape[1]), dim=1)
-            chances, move, num_lines = log_chances.softmax(-1), many.flatten(), many.shape[1]
-            state, over, worths[0] = (x.repeat_interleave(num_lines, dim=0) for x in (state, over, worth))
-            encoded = None if encoded is None else encoded.repeated(num_lines)
-    # What is shown of a candidate is its line by the likeliest reply, which is the first.
-    boards, line = ([x.view(b * k, -1, *x.shape[1:])[:, 0] for x in each] for each in (boards, line))
-    worth = (torch.stack(worths).mean(0).view_as(chances) * chances).sum(1).view(b, k)
+    worth = torch.stack(worths).mean(0).view(b, k)
     score = torch.where(there, log_prior + weight * worth, NEGATIVE_INFINITY)
     order = score.argsort(dim=1, descending=True, stable=True)
     each = torch.arange(b, device=roots.device)[:, None]

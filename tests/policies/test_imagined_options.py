@@ -92,9 +92,7 @@ def test_a_policy_that_cannot_search_says_so(options: dict[str, Any], message: s
         DiffusionPolicy(made, candidates=4)
 
 
-@pytest.mark.parametrize(
-    "options", [{"candidates": -1}, {"candidates": 2, "depth": 0}, {"weight": -1.0}, {"replies": 0}]
-)
+@pytest.mark.parametrize("options", [{"candidates": -1}, {"candidates": 2, "depth": 0}, {"weight": -1.0}])
 def test_values_out_of_range_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(reversed(options))):
         DiffusionPolicy(learner(), **options)
