@@ -167,10 +167,15 @@ class MixedWindows(Stream):
             ValueError: updates of too few records for so many sources.
         """
         super().begin(share)
-        if share.batch_size < len(self._sources) ** 2:
+        self.require(share, len(self._sources))
+
+    @staticmethod
+    def require(share: Share, num_sources: int) -> None:
+        """Raise a ValueError where updates are too small for every one of so many sources to have its part."""
+        if share.batch_size < num_sources**2:
             raise ValueError(
-                f"trainer.batch_size={share.batch_size} is too small for {len(self._sources)} folders with shares: "
-                f"take at least {len(self._sources) ** 2}"
+                f"trainer.batch_size={share.batch_size} is too small for {num_sources} folders with shares: "
+                f"take at least {num_sources**2}"
             )
 
     def parts(self, update: int) -> list[Batch]:

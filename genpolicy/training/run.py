@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from genpolicy import registry
 from genpolicy.config import read_yaml, to_dict
-from genpolicy.data.stream import Share, Updates
+from genpolicy.data.stream import MixedWindows, Share, Updates
 from genpolicy.data.windows import Batch
 from genpolicy.errors import CheckpointError, ConfigError
 from genpolicy.files import temporary_of
@@ -89,6 +89,9 @@ class Run:
         if self.is_main:
             # Nothing is written or deleted before everything else has been checked.
             _require_free(self.out, resume, overwrite)
+        share = Share(options.batch_size, options.accumulate, self.process, self.num_processes)
+        if config.data.shares is not None:
+            MixedWindows.require(share, len(config.data.shares))
         self.dataset, self.game = setup.open_data(config)
         randomness.seed_all(options.seed)  # the same initial weights in every process
         self.learner = setup.make_learner(self.game, config.learner)
@@ -104,7 +107,7 @@ class Run:
             self.validation = self._make_validation()
         self.updates = Updates(
             stream,
-            Share(options.batch_size, options.accumulate, self.process, self.num_processes),
+            share,
             registry.named("learners", kind, self.learner),
             prefetch=options.prefetch,
             pin=self.device.type == "cuda",

@@ -75,6 +75,12 @@ def test_an_update_that_is_too_small_is_refused() -> None:
         mixed(Share(8))
 
 
+def test_an_update_that_is_too_small_is_refused_before_the_data_are_read(tmp_path: Path) -> None:
+    """Reading many folders takes minutes, and these are nowhere."""
+    with pytest.raises(ValueError, match=r"trainer\.batch_size=3 is too small for 2 folders"):
+        train(configuration([tmp_path / "a", tmp_path / "b"], tmp_path / "out", "trainer.batch_size=3"))
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
