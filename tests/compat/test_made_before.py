@@ -101,7 +101,7 @@ def test_every_kind_of_policy_is_here() -> None:
     assert kinds == networks
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_a_policy_decides_and_dreams_as_before(
     case: dict[str, Any], policies: Path, monkeypatch: pytest.MonkeyPatch

@@ -52,7 +52,9 @@ def composed(line: Line) -> None:
         settings.fill(LoopConfig)
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.thorough] * (page == "docs/log.md")) for page in PAGES]
+)
 def test_every_option_and_setting_exists(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = []
     for line in PAGES[page]:

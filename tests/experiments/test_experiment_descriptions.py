@@ -19,6 +19,7 @@ from genpolicy_experiments.description import Experiment
 from genpolicy_experiments.possible import require
 from genpolicy_experiments.runner import Runner, play_name
 
+pytestmark = pytest.mark.xdist_group("experiment-descriptions")
 GAME = "connect:rows=3,cols=3,k=3,gravity=false"
 NETWORK = {"geometry": "board", "head": "typed", "num_layers": 1, "width": 16, "num_heads": 2, "move_rank": 8}
 DIFFUSION = {"learner.kind": "diffusion", "learner.process": {"kind": "absorbing"}, "learner.redraw": False}

@@ -51,7 +51,7 @@ def wrong(one: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "every", [12, pytest.param(2, marks=pytest.mark.thorough), pytest.param(1, marks=pytest.mark.slow)]
+    "every", [30, pytest.param(2, marks=pytest.mark.thorough), pytest.param(1, marks=pytest.mark.slow)]
 )
 def test_malicious_folders_are_refused_and_touch_nothing(tmp_path: Path, every: int) -> None:
     results = opened(tmp_path, every)

@@ -352,6 +352,7 @@ def test_an_autoencoder_that_has_diverged_is_named(kind: str) -> None:
         own.likeliest(*rows[:2], torch.zeros(4, 1, dtype=torch.int64), torch.from_numpy(GAME.tokens.admitted))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("spec", [CONNECT, pytest.param("chess", marks=pytest.mark.slow)])
 def test_an_autoencoder_of_squares_tells_answers_by_their_codes(spec: str) -> None:
     """Trained on all answers to one move, it rebuilds each of its code, and another answer of the other's code."""

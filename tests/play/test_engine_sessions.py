@@ -18,7 +18,7 @@ from genpolicy_engines.options import EngineOption
 from tests.play.engine_policies import save_diffusion
 from tests.play.engine_session import ENGINE, Session, before_bestmove, best, within
 
-pytestmark = pytest.mark.usefixtures("warm_start")
+pytestmark = [pytest.mark.usefixtures("warm_start"), pytest.mark.xdist_group("engine-sessions")]
 
 MORPHY = "kbK5/pp6/1P6/8/8/8/8/R7 w - - 0 1"  # mate in two: 1.Ra6
 MATE_OR_NOT = "7k/8/6K1/8/8/8/5Q2/8 w - - 0 1"  # f2f8 mates

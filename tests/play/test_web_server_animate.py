@@ -62,10 +62,10 @@ def test_each_step_is_a_picture_and_the_last_one_is_held(client: Client) -> None
 
 
 def test_the_same_seed_gives_the_same_bytes_and_the_theme_another_picture(client: Client) -> None:
-    first, again, dark = animate(client).body, animate(client).body, animate(client, dark=True).body
+    first, again, dark = animate(client).body, animate(client).body, animate(client, dark=True)
     assert first == again
-    assert dark != first
-    assert image(animate(client, dark=True)).convert("RGB").getpixel((2, 2)) < (80, 80, 80)
+    assert dark.body != first
+    assert image(dark).convert("RGB").getpixel((2, 2)) < (80, 80, 80)
 
 
 def test_a_long_dream_has_a_limited_number_of_pictures(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
