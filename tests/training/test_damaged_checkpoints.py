@@ -161,7 +161,9 @@ class TestState:
         train(configuration(data, finished), resume=True)
         assert f"{LAST}: state.json is damaged (its checksum is missing)" in said(capsys)
 
-    @pytest.mark.parametrize("checked", [pytest.param(True, marks=pytest.mark.thorough), False], ids=["with checksum", "without"])
+    @pytest.mark.parametrize(
+        "checked", [pytest.param(True, marks=pytest.mark.thorough), False], ids=["with checksum", "without"]
+    )
     def test_mutants_give_way_or_are_refused_with_a_message(self, data: Dataset, finished: Path, checked: bool) -> None:
         folder, whole = finished / "checkpoints" / LAST, weights(finished / "policy")
         good = (folder / "state.json").read_text() if checked else as_before_checksums(folder)
