@@ -25,6 +25,7 @@ from genpolicy.diffusion.random import uniforms
 from genpolicy.errors import ConfigError
 from genpolicy.networks.every_block import EveryBlock
 from genpolicy.policies.any_move import AnyMove
+from genpolicy.policies.comparison import Comparison
 from genpolicy.sequence import KINDS, Layout
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class PlyOrder:
             labelled lines end in become roots. Of windows that are seen from the mover's side.
         one_pass: Part of the records, 0 to 1, of which one pass trains all blocks; of the others the first alone.
         any_move: Of the records in which the state after the first move is restored alone, changes some; None for none.
+        compare: Teaches the values beside it to tell moves apart; None for no such loss.
 
     Raises:
         ConfigError: a share out of range or beside ``one_pass``, shares above 1 together, or a layout that has no
@@ -67,6 +69,7 @@ class PlyOrder:
         ends: bool = False,
         one_pass: float = 0.0,
         any_move: AnyMove | None = None,
+        compare: Comparison | None = None,
     ) -> None:
         if not isinstance(one_pass, int | float) or not 0 <= one_pass <= 1:
             raise ConfigError(f"key 'learner.process.one_pass' is a part of the records, from 0 to 1; got {one_pass!r}")
@@ -86,7 +89,7 @@ class PlyOrder:
             raise ConfigError(
                 f"keys 'learner.process.{', '.join(given)}': parts of the records, together at most 1; got {given}"
             )
-        self.finished, self.any_move = Finished(layout) if ends else None, any_move
+        self.finished, self.any_move, self.compare = Finished(layout) if ends else None, any_move, compare
         self.blocks = torch.from_numpy(layout.blocks)
         self.is_value = torch.from_numpy(layout.kinds == KINDS.index("value"))
         firsts = [int((layout.blocks == block).argmax()) for block in range(int(layout.blocks.max()) + 1)]
@@ -112,7 +115,7 @@ class PlyOrder:
         """Take the options of this order out of those of a process; None where it is not ``used``.
 
         Args:
-            options: Shares, ``ends`` and ``any_move``, beside others, which stay.
+            options: Shares, ``ends``, ``any_move`` and ``compare``, beside others, which stay.
             game: The rules.
             layout: Of the windows.
             viewer: Who sees them.
@@ -121,10 +124,12 @@ class PlyOrder:
         Raises:
             ConfigError: as the constructor, or options without their use.
         """
-        given = {name: options.pop(name) for name in (*SHARES, "ends", "one_pass", "any_move") if name in options}
+        names = (*SHARES, "ends", "one_pass", "any_move", "compare")
+        given = {name: options.pop(name) for name in names if name in options}
         if not used and any(given.values()):
             raise ConfigError(f"learner.process.{', '.join(given)}: only under learner.process.order=ply")
         ends, one_pass, any_move = given.pop("ends", False), given.pop("one_pass", 0.0), given.pop("any_move", 0.0)
+        compare = given.pop("compare", 0.0)
         if ends not in (False, True) or (ends and viewer != "mover"):
             raise ConfigError(
                 f"learner.process.ends is false, or true with learner.viewer=mover; got {ends!r} with {viewer!r}"
@@ -134,10 +139,11 @@ class PlyOrder:
         if any_move and one_pass:
             raise ConfigError("learner.process.any_move: not beside learner.process.one_pass, which trains whole lines")
         drawn = AnyMove(game, layout, any_move) if any_move else None
-        return cls(layout, given, ends=ends, one_pass=one_pass, any_move=drawn)
+        compared = Comparison(game, layout, compare) if compare else None
+        return cls(layout, given, ends=ends, one_pass=one_pass, any_move=drawn, compare=compared)
 
     def loss(self, learner: DiffusionLearner, batch: TokenBatch, generator: torch.Generator) -> Tensor:
-        """The mean over records of the loss of what is restored of each, at random times.
+        """The mean over records of the loss of what is restored of each, at random times, and that of ``compare``.
 
         Args:
             learner: Whose loss it is.
@@ -152,7 +158,7 @@ class PlyOrder:
                 times = learner.process.sample_times(len(part), generator, pure.device)
                 of_part = learner.loss_at(part, generator, times.masked_fill(pure, learner.process.num_timesteps))
             total = total + of_part * len(part) / len(batch)
-        return total
+        return total if self.compare is None else total + self.compare.loss(learner, batch)
 
     def _loss_of_all(self, learner: DiffusionLearner, batch: TokenBatch, generator: torch.Generator) -> Tensor:
         device, num, last = batch.tokens.device, len(batch), learner.process.num_timesteps

@@ -1,0 +1,146 @@
+"""Values that tell the moves of one position apart: the decision of a search in the imagination as a training target.
+
+A value that is learned position by position is right on average; a search asks which of a few positions, a move apart,
+is best. Comparison training (Tesauro 1989; MMTO: Hoki and Kaneko 2014, doi:10.1613/jair.4217) teaches it that:
+
+    loss = -log softmax_c(log p(c | s_0) + weight * (1 - v(s_c)))  at the labelled move
+
+over the candidates c of the search and the labelled move, with the positions s_c that the rules give after them. The
+policy p is held fixed, so the values learn what it lacks.
+
+Axes: B batch, C compared records, K candidates, L tokens of a state, M moves.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from genpolicy.data.windows import TokenBatch
+from genpolicy.diffusion.logits import NEGATIVE_INFINITY
+from genpolicy.errors import ConfigError
+from genpolicy.game import Game
+from genpolicy.policies.imagined import Imagination
+from genpolicy.sequence import Layout
+
+if TYPE_CHECKING:
+    from genpolicy.policies.diffusion import DiffusionLearner
+
+LOSS_WEIGHT = 0.25
+"""Of the comparison against the other losses: at 1 its gradient is several times theirs."""
+
+
+class _Root(NamedTuple):
+    """The position that a window begins with."""
+
+    row: int
+    """Of the batch."""
+    state: Any
+    player: int
+    legal: NDArray[np.int64]
+    """Moves as the player to move sees them."""
+
+
+class Comparison:
+    """The loss of the search's decision.
+
+    Args:
+        game: The rules.
+        layout: Of the windows, which are seen by the player to move.
+        share: Part of the records whose candidates are compared, 0 to 1.
+
+    Raises:
+        ConfigError: a share out of range, or a game in which nature moves.
+    """
+
+    def __init__(self, game: Game[Any], layout: Layout, share: float) -> None:
+        if not isinstance(share, int | float) or not 0 <= share <= 1:
+            raise ConfigError(f"key 'learner.process.compare' is a part of the records, from 0 to 1; got {share!r}")
+        if game.has_chance:
+            raise ConfigError("learner.process.compare: the game has chance, and what follows a move is compared")
+        self._game, self._layout, self._share = game, layout, float(share)
+
+    def loss(self, learner: DiffusionLearner, batch: TokenBatch) -> Tensor:
+        """``LOSS_WEIGHT`` times the sum over the records that are compared, over B.
+
+        Args:
+            learner: Whose search it is; its ``sampler`` says how many candidates are compared, and the weight.
+            batch: B windows, of which the first that have a labelled move are compared.
+
+        Raises:
+            ConfigError: the learner does not search in its imagination, or the game's tokens do not lead back to a
+                position. (Policies that were trained so still load.)
+        """
+        sampling, device = learner.config.sampler, batch.tokens.device
+        if not sampling.candidates:
+            raise ConfigError("learner.process.compare trains a search: set learner.sampler.candidates, 8 for example")
+        if not self._layout.tokenizer.decodes:
+            raise ConfigError(
+                f"learner.process.compare={self._share}: the tokens of {self._game.spec!r} do not lead back to a "
+                "position, so the rules cannot be asked; set learner.process.compare=0"
+            )
+        model, found = Imagination(learner), self._roots(batch)
+        if not found:
+            return torch.zeros((), device=device)
+        rows = torch.tensor([root.row for root in found], device=device)
+        legal = torch.zeros((len(found), len(self._layout.moves)), dtype=torch.bool)
+        for row, root in enumerate(found):
+            legal[row, torch.from_numpy(root.legal)] = True
+        labels = (batch.tokens[rows, self._action] - self._layout.move_offset)[:, None]
+        with torch.no_grad():
+            policy = model.policy(batch.tokens[rows, : self._layout.state_length])
+            log_policy = policy.masked_fill(~legal.to(device), NEGATIVE_INFINITY)
+            most = min(sampling.candidates, max(len(root.legal) for root in found))
+            # The labelled move is one of them and the first, whatever the policy thinks of it.
+            moves = log_policy.scatter(1, labels, float("inf")).topk(most, dim=1).indices
+            log_prior = log_policy.gather(1, moves)
+        there = log_prior > NEGATIVE_INFINITY
+        win = model.judge(self._after(found, moves, there).to(device)).win
+        worth = torch.zeros_like(log_prior).masked_scatter(there, 1 - win)
+        score = (log_prior + sampling.weight * worth).masked_fill(~there, NEGATIVE_INFINITY)
+        return -LOSS_WEIGHT * score.log_softmax(-1)[:, 0].sum() / len(batch)
+
+    @property
+    def _action(self) -> int:
+        return self._layout.first_action
+
+    def _roots(self, batch: TokenBatch) -> list[_Root]:
+        """Of the first windows whose labelled move is known and legal."""
+        layout, most = self._layout, round(self._share * len(batch))
+        rows, known = (each.cpu().numpy() for each in (batch.tokens, batch.target[:, self._action]))
+        found = list[_Root]()
+        for number in np.flatnonzero(known):
+            if len(found) == most:
+                break
+            position = self._position(rows[number, : layout.state_length])
+            if position is None:
+                continue
+            state, player = position
+            legal = self._game.moves.seen_by(self._game.legal(state), player)
+            if rows[number, self._action] - layout.move_offset in legal:
+                found.append(_Root(int(number), state, player, legal))
+        return found
+
+    def _position(self, row: NDArray[np.int64]) -> tuple[Any, int] | None:
+        for viewer in (0, 1):  # a window does not say who sees it; where both may, they see the same
+            try:
+                state = self._layout.tokenizer.decode(row, viewer)
+            except ValueError:
+                continue
+            if self._game.player(state) == viewer:
+                return state, viewer
+        return None
+
+    def _after(self, found: list[_Root], moves: Tensor, there: Tensor) -> Tensor:
+        """[R, L] the positions after the moves [C, K] that are there, as the player to move next sees them."""
+        game, encode = self._game, self._layout.tokenizer.encode
+        rows = []
+        for root, seen, known in zip(found, moves.cpu().numpy(), there.cpu().numpy(), strict=True):
+            played = game.moves.seen_by(seen[known], root.player)
+            states = [game.play(root.state, int(move)) for move in played]
+            rows.append(encode(states, np.full(len(states), 1 - root.player)))
+        return torch.from_numpy(np.concatenate(rows).astype(np.int64))
