@@ -28,12 +28,13 @@ class AnyMove:
         game: The rules.
         layout: Of the windows, with a move and the state after it.
         share: Part of the windows that are changed, 0 to 1.
+        viewer: Who sees the windows, ``mover`` or ``absolute``.
 
     Raises:
         ConfigError: a share out of range, a layout without these, or a game in which nature moves.
     """
 
-    def __init__(self, game: Game[Any], layout: Layout, share: float) -> None:
+    def __init__(self, game: Game[Any], layout: Layout, share: float, viewer: str = "mover") -> None:
         if not isinstance(share, int | float) or not 0 <= share <= 1:
             raise ConfigError(f"key 'learner.process.any_move' is a part of the boards, from 0 to 1; got {share!r}")
         action, state = layout.slot("action", 0), layout.slot("state", 1)
@@ -45,10 +46,14 @@ class AnyMove:
         self.block = int(layout.blocks[state.start])
         """The block whose windows are changed."""
         self._game, self._layout, self._share = game, layout, float(share)
+        self._viewers = (0,) if viewer == "absolute" else (0, 1)  # a window does not say which player the mover is
         self._action, self._state = action.start, slice(state.start, state.stop)
 
     def __call__(self, batch: TokenBatch, draws: Tensor) -> TokenBatch:
         """The windows, of which some begin with another move; tokens after the next state are as they were.
+
+        What depends on whose move it was is no target where the tokens do not say that, as the number of the move in
+        chess, which only Black's raises.
 
         Args:
             batch: B windows.
@@ -68,25 +73,29 @@ class AnyMove:
         if not made:
             return batch
         tokens, target = batch.tokens.clone(), batch.target.clone()
-        changed, moves, states = (
+        changed, moves, states, known = (
             torch.from_numpy(np.array(each)).to(tokens.device) for each in zip(*made, strict=True)
         )
         tokens[changed, self._action], tokens[changed, self._state] = moves, states
-        target[changed, self._state] = True
+        target[changed, self._state] = known
         return dataclasses.replace(batch, tokens=tokens, target=target)
 
-    def _made(self, row: np.ndarray[Any, np.dtype[np.int64]], draw: float) -> tuple[int, Any] | None:
-        """A move's token and the tokens of the state after it; None where the root is over or stands for none."""
+    def _made(self, row: np.ndarray[Any, np.dtype[np.int64]], draw: float) -> tuple[int, Any, Any] | None:
+        """A move's token, the tokens of the state after it and which of them are known; None where the root is over or
+        stands for none."""
         game, tokenizer = self._game, self._layout.tokenizer
-        for viewer in (0, 1):  # a window does not say who sees it; where both may, they see the same
+        found: list[tuple[Any, Any]] = []
+        for viewer in self._viewers:
             try:
                 state = tokenizer.decode(row[: self._layout.state_length], viewer)
                 if game.outcome(state) is not None or not len(legal := game.legal(state)):
                     return None
-                move = int(legal[int(draw * len(legal))])
-                (after,) = tokenizer.encode([game.play(state, move)], np.full(1, viewer))
+                seen = found[0][0] if found else game.moves.seen_by(legal[int(draw * len(legal))], viewer)
+                (after,) = tokenizer.encode([game.play(state, int(game.moves.seen_by(seen, viewer)))], [viewer])
             except ValueError:
                 continue
-            seen = game.moves.seen_by(np.array([move]), viewer)
-            return self._layout.move_offset + int(seen[0]), after.astype(np.int64)
-        return None
+            found.append((seen, after.astype(np.int64)))
+        if not found:
+            return None
+        (seen, after), (_, other) = found[0], found[-1]
+        return self._layout.move_offset + int(seen), after, after == other

@@ -5,14 +5,16 @@ is best. Comparison training (Tesauro 1989; MMTO: Hoki and Kaneko 2014, doi:10.1
 
     loss = -log softmax_c(log p(c | s_0) + weight * (1 - v(s_c)))  at the labelled move
 
-over the candidates c of the search and the labelled move, with the positions s_c that the rules give after them. The
-policy p is held fixed, so the values learn what it lacks.
+over K moves c, the labelled one and the likeliest others, with the positions s_c that the rules give after them. No
+gradient goes through p, so the values learn what the policy lacks. The search may look deeper than one board
+(``sampler.depth``); what is learned here is the first.
 
-Axes: B batch, C compared records, K candidates, L tokens of a state, M moves.
+Axes: B batch, C compared records, K moves of each, R of all together, L tokens of a state, M moves.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from genpolicy.policies.diffusion import DiffusionLearner
 
 LOSS_WEIGHT = 0.25
-"""Of the comparison against the other losses: at 1 its gradient is several times theirs."""
+"""Of a record's comparison against its other losses: at 1 its gradient is several times theirs."""
 
 
 class _Root(NamedTuple):
@@ -51,7 +53,7 @@ class Comparison:
     Args:
         game: The rules.
         layout: Of the windows, which are seen by the player to move.
-        share: Part of the records whose candidates are compared, 0 to 1.
+        share: Part of the records whose moves are compared, 0 to 1.
 
     Raises:
         ConfigError: a share out of range, or a game in which nature moves.
@@ -65,19 +67,23 @@ class Comparison:
         self._game, self._layout, self._share = game, layout, float(share)
 
     def loss(self, learner: DiffusionLearner, batch: TokenBatch) -> Tensor:
-        """``LOSS_WEIGHT`` times the sum over the records that are compared, over B.
+        """``LOSS_WEIGHT`` times the sum of the losses of the records that are compared, over B.
 
         Args:
-            learner: Whose search it is; its ``sampler`` says how many candidates are compared, and the weight.
-            batch: B windows, of which the first that have a labelled move are compared.
+            learner: Whose search it is; its ``sampler`` says how many candidates there are, and the weight.
+            batch: B windows. The first are compared whose tokens lead back to a position of two or more moves, a legal
+                one of which is their label.
 
         Raises:
-            ConfigError: the learner does not search in its imagination, or the game's tokens do not lead back to a
-                position. (Policies that were trained so still load.)
+            ConfigError: the learner does not search in its imagination or cannot, or the game's tokens do not lead back
+                to a position. (Policies that were trained so still load.)
         """
         sampling, device = learner.config.sampler, batch.tokens.device
-        if not sampling.candidates:
-            raise ConfigError("learner.process.compare trains a search: set learner.sampler.candidates, 8 for example")
+        if sampling.candidates < 2:
+            raise ConfigError(
+                "learner.process.compare trains a search among moves: set learner.sampler.candidates to 2 or more, got "
+                f"{sampling.candidates}"
+            )
         if not self._layout.tokenizer.decodes:
             raise ConfigError(
                 f"learner.process.compare={self._share}: the tokens of {self._game.spec!r} do not lead back to a "
@@ -95,23 +101,24 @@ class Comparison:
             policy = model.policy(batch.tokens[rows, : self._layout.state_length])
             log_policy = policy.masked_fill(~legal.to(device), NEGATIVE_INFINITY)
             most = min(sampling.candidates, max(len(root.legal) for root in found))
-            # The labelled move is one of them and the first, whatever the policy thinks of it.
+            # The labelled move is the first, whatever the policy thinks of it.
             moves = log_policy.scatter(1, labels, float("inf")).topk(most, dim=1).indices
             log_prior = log_policy.gather(1, moves)
-        there = log_prior > NEGATIVE_INFINITY
+        there = legal.to(device).gather(1, moves)
         win = model.judge(self._after(found, moves, there).to(device)).win
         worth = torch.zeros_like(log_prior).masked_scatter(there, 1 - win)
         score = (log_prior + sampling.weight * worth).masked_fill(~there, NEGATIVE_INFINITY)
-        return -LOSS_WEIGHT * score.log_softmax(-1)[:, 0].sum() / len(batch)
+        return -LOSS_WEIGHT * score.log_softmax(-1)[:, 0].float().sum() / len(batch)
 
     @property
     def _action(self) -> int:
         return self._layout.first_action
 
     def _roots(self, batch: TokenBatch) -> list[_Root]:
-        """Of the first windows whose labelled move is known and legal."""
-        layout, most = self._layout, round(self._share * len(batch))
-        rows, known = (each.cpu().numpy() for each in (batch.tokens, batch.target[:, self._action]))
+        """Of the first windows that can be compared, as many as are their share."""
+        layout, most = self._layout, math.ceil(self._share * len(batch))
+        known = batch.target[:, self._action].cpu().numpy()
+        rows = batch.tokens[:, : self._action + 1].cpu().numpy()
         found = list[_Root]()
         for number in np.flatnonzero(known):
             if len(found) == most:
@@ -121,12 +128,12 @@ class Comparison:
                 continue
             state, player = position
             legal = self._game.moves.seen_by(self._game.legal(state), player)
-            if rows[number, self._action] - layout.move_offset in legal:
+            if len(legal) > 1 and rows[number, self._action] - layout.move_offset in legal:
                 found.append(_Root(int(number), state, player, legal))
         return found
 
     def _position(self, row: NDArray[np.int64]) -> tuple[Any, int] | None:
-        for viewer in (0, 1):  # a window does not say who sees it; where both may, they see the same
+        for viewer in (0, 1):  # a window does not say who sees it; where both may, they see the same moves
             try:
                 state = self._layout.tokenizer.decode(row, viewer)
             except ValueError:
@@ -137,10 +144,10 @@ class Comparison:
 
     def _after(self, found: list[_Root], moves: Tensor, there: Tensor) -> Tensor:
         """[R, L] the positions after the moves [C, K] that are there, as the player to move next sees them."""
-        game, encode = self._game, self._layout.tokenizer.encode
-        rows = []
+        game = self._game
+        states, players = list[Any](), list[int]()
         for root, seen, known in zip(found, moves.cpu().numpy(), there.cpu().numpy(), strict=True):
-            played = game.moves.seen_by(seen[known], root.player)
-            states = [game.play(root.state, int(move)) for move in played]
-            rows.append(encode(states, np.full(len(states), 1 - root.player)))
-        return torch.from_numpy(np.concatenate(rows).astype(np.int64))
+            after = [game.play(root.state, int(move)) for move in game.moves.seen_by(seen[known], root.player)]
+            states += after
+            players += [1 - root.player] * len(after)
+        return torch.from_numpy(self._layout.tokenizer.encode(states, np.array(players)).astype(np.int64))

@@ -83,9 +83,9 @@ class DiffusionConfig(NetworkLearnerConfig):
     """The game's tokenizer of states: its own, or one of ``Game.tokenizers``."""
     process: dict[str, Any] = field(default_factory=lambda: {"kind": "absorbing"})
     """``kind``: entry point in group ``genpolicy.processes``; ``order``: ``joint``, noise over the whole future (the
-    paper's), or ``ply``, with options of its own (``genpolicy.policies.ply_order``, ``.any_move``); ``timeless``:
-    whether a process that needs the time may do without ``network.time_conditioning``; the other keys are the
-    process's own."""
+    paper's), or ``ply``, with options of its own (``genpolicy.policies.ply_order``, ``.any_move``, ``.comparison``);
+    ``timeless``: whether a process that needs the time may do without ``network.time_conditioning``; the other keys are
+    the process's own."""
     value_weight: float = 1.0
     """Of the loss of value tokens against that of all others: a value's gradient is easily several times a move's."""
     sampler: SamplerConfig = field(default_factory=SamplerConfig)

@@ -54,7 +54,7 @@ class PlyOrder:
             labelled lines end in become roots. Of windows that are seen from the mover's side.
         one_pass: Part of the records, 0 to 1, of which one pass trains all blocks; of the others the first alone.
         any_move: Of the records in which the state after the first move is restored alone, changes some; None for none.
-        compare: Teaches the values beside it to tell moves apart; None for no such loss.
+        compare: A loss that is added, by which values learn to tell moves apart; None for none.
 
     Raises:
         ConfigError: a share out of range or beside ``one_pass``, shares above 1 together, or a layout that has no
@@ -138,7 +138,7 @@ class PlyOrder:
             return None
         if any_move and one_pass:
             raise ConfigError("learner.process.any_move: not beside learner.process.one_pass, which trains whole lines")
-        drawn = AnyMove(game, layout, any_move) if any_move else None
+        drawn = AnyMove(game, layout, any_move, viewer) if any_move else None
         compared = Comparison(game, layout, compare) if compare else None
         return cls(layout, given, ends=ends, one_pass=one_pass, any_move=drawn, compare=compared)
 

@@ -122,7 +122,7 @@ def test_it_is_added_to_the_other_losses_of_its_share_of_the_records(solved: Dat
     assert float(only) == pytest.approx(float(part) * 6 / 24, rel=1e-5)
 
 
-def test_the_policy_is_held_fixed(solved: Dataset) -> None:
+def test_no_gradient_goes_through_the_policy(solved: Dataset) -> None:
     made = learner(weight=0.0)
     loss = comparison_of(made).loss(made, batch_of(made, solved))
     loss.backward()  # type: ignore[no-untyped-call]
@@ -141,7 +141,7 @@ def test_what_has_no_label_or_an_illegal_one_is_left_out(solved: Dataset) -> Non
     assert float(comparison_of(made).loss(made, batch)) == 0
 
 
-def test_it_teaches_the_search_and_not_the_policy(solved: Dataset) -> None:
+def test_it_teaches_the_search(solved: Dataset) -> None:
     made = learner(weight=32.0)
     batch, layout = batch_of(made, solved, 32), made.layout
     roots, labels = batch.tokens[:, : layout.state_length], batch.tokens[:, layout.first_action] - layout.move_offset
@@ -161,8 +161,25 @@ def test_it_teaches_the_search_and_not_the_policy(solved: Dataset) -> None:
     assert right() > 0.9
 
 
+def test_weights_that_are_not_finite_give_a_loss_that_is_not(solved: Dataset) -> None:
+    """Training says what to do then; an error of torch's would say nothing."""
+    made = learner()
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.fill_(float("nan"))
+    assert not bool(comparison_of(made).loss(made, batch_of(made, solved)).isfinite())
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5])
+def test_small_batches_are_compared_too(solved: Dataset, share: float) -> None:
+    made = learner(share)
+    loss = comparison_of(made).loss(made, batch_of(made, solved, 1))
+    assert float(loss) > 0
+    assert loss.dtype == torch.float32
+
+
 def test_chess_is_compared_from_both_sides() -> None:
-    made = learner(game="chess", candidates=4)
+    made = learner(game="chess", candidates=4, tokens="plies")
     game, layout = made.game, made.layout
     states = [game.parse(), game.play(game.parse(), game.moves.index("e2e4"))]
     rows = torch.full((2, layout.length), layout.mask)
@@ -176,6 +193,15 @@ def test_chess_is_compared_from_both_sides() -> None:
     given = torch.from_numpy(layout.given.copy()).expand_as(rows)
     loss = comparison_of(made).loss(made, TokenBatch(rows, given, target, torch.arange(2)))
     assert 0 < float(loss) < float("inf")
+    compared = comparison_of(made)
+    roots = compared._roots(TokenBatch(rows, given, target, torch.arange(2)))
+    assert [len(root.legal) for root in roots] == [20, 20]
+    moves = torch.tensor(np.stack([root.legal for root in roots]))
+    after = compared._after(roots, moves, torch.ones_like(moves, dtype=torch.bool)).view(2, 20, -1)
+    for state, seen, found in zip(states, moves.numpy(), after.numpy(), strict=True):
+        player = game.player(state)
+        played = [game.play(state, int(move)) for move in game.moves.seen_by(seen, player)]
+        assert found.tolist() == layout.tokenizer.encode(played, [1 - player] * 20).tolist()
 
 
 def test_what_it_cannot_train_is_refused(solved: Dataset) -> None:
@@ -185,9 +211,10 @@ def test_what_it_cannot_train_is_refused(solved: Dataset) -> None:
         learner(process={"kind": "absorbing", "num_timesteps": 4, "compare": 0.5})
     with pytest.raises(ConfigError, match="compare: the game has chance"):
         learner(game="pig")
-    made = learner(candidates=0)
-    with pytest.raises(ConfigError, match=r"trains a search: set learner\.sampler\.candidates"):
-        made.loss(batch_of(made, solved), torch.Generator())
+    for few in (0, 1):
+        made = learner(candidates=few)
+        with pytest.raises(ConfigError, match=r"set learner\.sampler\.candidates to 2 or more, got"):
+            made.loss(batch_of(made, solved), torch.Generator())
     made = learner(paradigm="s-asa")
     with pytest.raises(ConfigError, match="has no values to judge imagined boards by"):
         made.loss(batch_of(made, solved), torch.Generator())
