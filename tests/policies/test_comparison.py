@@ -143,7 +143,7 @@ def test_what_has_no_label_or_an_illegal_one_is_left_out(solved: Dataset) -> Non
 
 def test_it_teaches_the_search(solved: Dataset) -> None:
     made = learner(weight=32.0)
-    batch, layout = batch_of(made, solved, 32), made.layout
+    batch, layout = batch_of(made, solved, 16), made.layout
     roots, labels = batch.tokens[:, : layout.state_length], batch.tokens[:, layout.first_action] - layout.move_offset
     legal, optimizer = legal_of(made, roots), torch.optim.Adam(made.parameters(), lr=2e-3)
 
@@ -153,7 +153,7 @@ def test_it_teaches_the_search(solved: Dataset) -> None:
         return float((found.lines[:, 0, 0] == labels).float().mean())
 
     before = right()
-    for _ in range(40):
+    for _ in range(30):
         optimizer.zero_grad()
         comparison_of(made).loss(made, batch).backward()  # type: ignore[no-untyped-call]
         optimizer.step()

@@ -95,7 +95,7 @@ def as_number(game: Walk, score: Any) -> float:
 
 
 @pytest.mark.parametrize("shares", [True, pytest.param(False, marks=pytest.mark.thorough)], ids=["table", "no table"])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["evaluator", "prior", "comparator"])
 def test_a_cut_answer_is_the_last_finished_or_a_better_one(kind: str, shares: bool) -> None:
     """At every limit: ``found.depth`` was finished, one ply more was begun.
