@@ -52,8 +52,8 @@ class AnyMove:
     def __call__(self, batch: TokenBatch, draws: Tensor) -> TokenBatch:
         """The windows, of which some begin with another move; tokens after the next state are as they were.
 
-        What depends on whose move it was is no target where the tokens do not say that, as the number of the move in
-        chess, which only Black's raises.
+        Tokens of the next state that depend on who moved are not learned where the root does not say who that is. The
+        move number of chess is one: it rises only after Black's moves.
 
         Args:
             batch: B windows.
@@ -81,8 +81,8 @@ class AnyMove:
         return dataclasses.replace(batch, tokens=tokens, target=target)
 
     def _made(self, row: np.ndarray[Any, np.dtype[np.int64]], draw: float) -> tuple[int, Any, Any] | None:
-        """A move's token, the tokens of the state after it and which of them are known; None where the root is over or
-        stands for none."""
+        """A move's token, the tokens of the state after it, and which of these are certain; None where the root is over
+        or stands for no position."""
         game, tokenizer = self._game, self._layout.tokenizer
         found: list[tuple[Any, Any]] = []
         for viewer in self._viewers:
