@@ -6,7 +6,7 @@ Axes: B batch, b some rows of it, H heads, N tokens, M of them that attend, D fe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +18,8 @@ from genpolicy.networks.cpu.threads import in_parallel
 
 _SCRATCH_SCORES = 400_000
 """Scores that one piece of work holds at a time: 1.6 MB in float32, about what a core has for itself."""
+_FAR_FROM_OVERFLOW = 1e18
+"""Sums of exponentials up to this one, and down to its inverse, lose nothing in float32."""
 
 
 def attend(qkv: Tensor, bias: Tensor | None, dropout: float, first: int = 0) -> Tensor:
@@ -56,8 +58,9 @@ class _CachedAttention(torch.autograd.Function):
 
     torch's fast CPU kernel has neither dropout nor the gradient of a bias, and its slow one writes [B, H, N, N] scores
     to memory several times. Here nothing of that size is kept except, with dropout, a byte for each choice, and the
-    gradient of a bias that has this size itself; the backward pass computes the probabilities again. Every thread works
-    on rows of its own, and the threads meet once a call.
+    gradient of a bias that has this size itself; the backward pass computes the probabilities again, from the log of
+    the sum that each row was divided by (FlashAttention; Dao et al., NeurIPS 2022). Every thread works on rows of its
+    own, and the threads meet once a call.
     """
 
     @staticmethod
@@ -65,44 +68,45 @@ class _CachedAttention(torch.autograd.Function):
         b, n, _, h, d = qkv.shape
         m = n - first
         out = qkv.new_empty(b, m, h, d)
+        logs = qkv.new_empty(b, h, m)  # of each row's sum of exponentials
         kept = torch.empty((b, h, m, n) if p > 0.0 else (0,), dtype=torch.uint8)
         seeds = draw_seeds(b) if p > 0.0 else [0] * b
         keep = keep_probability(p)
-        bias_of = _bias_of_pieces(bias)
 
         def work(rows: range) -> None:
             scratch = _scratch(2, qkv, rows, h, m * n)
             for piece in _pieces(rows, h, m * n):
                 query, key, value = _heads(piece.of(qkv, 3), first)
-                probabilities, mask = (part[: len(query)].view(-1, m, n) for part in scratch)
-                _probabilities(query, key, bias_of(piece), out=probabilities)
+                weights, mask = (part[: len(query)].view(-1, m, n) for part in scratch)
+                sums, log = _weights(query, key, piece.of_bias(bias), out=piece.by_rows(weights))
+                piece.of(logs, 1).copy_(log)
                 if p > 0.0:
                     if piece.heads.start == 0:
                         for row in range(piece.rows.start, piece.rows.stop):
                             draw_keep(kept[row], p, seeds[row])
-                    probabilities.mul_(piece.by_rows(mask).copy_(piece.of(kept, 1)).flatten(0, 1))
-                    value = value / keep
-                mixed = torch.bmm(probabilities, value)
+                    weights.mul_(piece.by_rows(mask).copy_(piece.of(kept, 1)).flatten(0, 1))
+                    sums = sums * keep
+                mixed = torch.bmm(weights, value).div_(sums.view(-1, m, 1))
                 piece.of(out, 2).copy_(piece.by_rows(mixed).transpose(1, 2))
 
         in_parallel(work, b)
-        ctx.save_for_backward(qkv, bias, kept)
+        ctx.save_for_backward(qkv, bias, kept, out, logs)
         ctx.p, ctx.first = p, first
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
-        qkv, bias, kept = ctx.saved_tensors
+        qkv, bias, kept, out, logs = ctx.saved_tensors
         b, n, _, h, d = qkv.shape
         first, m = ctx.first, n - ctx.first
         grad_out, keep, scale = grads[0], keep_probability(ctx.p), d**-0.5
         grad_qkv = torch.empty_like(qkv, memory_format=torch.contiguous_format)
         grad_qkv[:, :first, 0] = 0
-        bias_of = _bias_of_pieces(bias)
         wants_bias = ctx.needs_input_grad[1]
         is_shared = wants_bias and bias.ndim == 3
         # The gradient of a bias for each row is that of its scores; one that the rows share is summed thread by thread.
         grad_bias = qkv.new_empty(bias.shape) if wants_bias and not is_shared else None
+        means = (grad_out * out).sum(-1).transpose(1, 2)  # of the gradients of a row's probabilities, weighted by them
 
         def work(rows: range) -> Tensor | None:
             of_bias = torch.zeros_like(bias) if is_shared else None
@@ -111,7 +115,8 @@ class _CachedAttention(torch.autograd.Function):
                 query, key, value = _heads(piece.of(qkv, 3), first)
                 of_out = piece.of(grad_out, 2).transpose(1, 2).reshape(query.shape)
                 probabilities, of_scores, mask = (part[: len(query)].view(-1, m, n) for part in scratch)
-                _probabilities(query, key, bias_of(piece), out=probabilities)
+                less = piece.of(logs, 1)[..., None]
+                _scores(query, key, piece.of_bias(bias), less, out=piece.by_rows(probabilities)).exp_()
                 torch.bmm(of_out, value.mT, out=of_scores)
                 if ctx.p > 0.0:
                     piece.by_rows(mask).copy_(piece.of(kept, 1)).mul_(1.0 / keep)
@@ -119,7 +124,7 @@ class _CachedAttention(torch.autograd.Function):
                     of_value = torch.bmm(mask.mul_(probabilities).mT, of_out)
                 else:
                     of_value = torch.bmm(probabilities.mT, of_out)
-                torch._softmax_backward_data(of_scores, probabilities, -1, qkv.dtype, grad_input=of_scores)
+                of_scores.sub_(piece.of(means, 1).flatten(0, 1)[..., None]).mul_(probabilities)
                 if of_bias is not None:
                     for of_row in piece.by_rows(of_scores):
                         of_bias[piece.heads].add_(of_row)
@@ -151,6 +156,10 @@ class _Piece(NamedTuple):
         """The piece of a tensor whose first axis is the batch and whose heads lie along ``axis``."""
         return x[self.rows].narrow(axis, self.heads.start, self.shape[1])
 
+    def of_bias(self, bias: Tensor | None) -> Tensor | None:
+        """The piece of a bias, [H, M, N] or [B, H, M, N]."""
+        return self.of(bias, 1) if bias is not None and bias.ndim == 4 else bias if bias is None else bias[self.heads]
+
     def by_rows(self, x: Tensor) -> Tensor:
         """A view of [b H, ...] as [b, H, ...]."""
         return x.view(*self.shape, *x.shape[1:])
@@ -175,16 +184,6 @@ def _scratch(num: int, like: Tensor, rows: range, num_heads: int, scores: int) -
     return [like.new_empty(math.prod(_size(len(rows), num_heads, scores)), scores) for _ in range(num)]
 
 
-def _bias_of_pieces(bias: Tensor | None) -> Callable[[_Piece], Tensor | None]:
-    """A function of a piece that gives its bias, [b H, M, N]."""
-    if bias is None:
-        return lambda piece: None
-    if bias.ndim == 4:
-        return lambda piece: piece.of(bias, 1).flatten(0, 1)
-    repeated = bias.repeat(max(1, _SCRATCH_SCORES // bias.numel()), 1, 1)  # once for each row of the largest piece
-    return lambda piece: repeated.narrow(0, piece.heads.start, math.prod(piece.shape))
-
-
 def _heads(qkv: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor]:
     """Queries [b H, M, D], keys and values [b H, N, D] of [b, N, 3, H, D]."""
     b, n, _, h, d = qkv.shape
@@ -192,8 +191,30 @@ def _heads(qkv: Tensor, first: int) -> tuple[Tensor, Tensor, Tensor]:
     return query[:, first:], key, value
 
 
-def _probabilities(query: Tensor, key: Tensor, bias: Tensor | None, out: Tensor) -> None:
-    """softmax(query key^T / sqrt(D) + bias) of queries [b H, M, D], keys [b H, N, D] and that bias, [b H, M, N]."""
-    beta = 0 if bias is None else 1
-    torch.baddbmm(out if bias is None else bias, query, key.mT, beta=beta, alpha=query.shape[-1] ** -0.5, out=out)
-    torch.softmax(out, -1, out=out)
+def _scores(query: Tensor, key: Tensor, bias: Tensor | None, less: Tensor | None, out: Tensor) -> Tensor:
+    """query key^T / sqrt(D) + bias - less, into ``out`` [b, H, M, N].
+
+    Queries are [b H, M, D], keys [b H, N, D], the bias [H, M, N] or [b, H, M, N], and ``less`` [b, H, M, 1].
+    """
+    if bias is not None and less is not None:
+        torch.sub(bias, less, out=out)
+    elif bias is not None:
+        out.copy_(bias)
+    alpha = query.shape[-1] ** -0.5
+    out.flatten(0, 1).baddbmm_(query, key.mT, beta=0 if bias is None else 1, alpha=alpha)
+    return out if bias is not None or less is None else out.sub_(less)
+
+
+def _weights(query: Tensor, key: Tensor, bias: Tensor | None, out: Tensor) -> tuple[Tensor, Tensor]:
+    """exp(scores - shift) into ``out`` [b, H, M, N]; returns its sums over N and the logs of those + shift, [b, H, M].
+
+    The shift of a row is 0 or, where that could overflow or underflow, its largest score.
+    """
+    sums = _scores(query, key, bias, None, out).exp_().sum(-1)
+    least, most = (float(bound) for bound in sums.aminmax())
+    if least > 1 / _FAR_FROM_OVERFLOW and most < _FAR_FROM_OVERFLOW:
+        return sums, sums.log()
+    scores = _scores(query, key, bias, None, out)
+    shift = scores.amax(-1)
+    sums = scores.sub_(shift[..., None]).exp_().sum(-1)
+    return sums, sums.log().add_(shift)
