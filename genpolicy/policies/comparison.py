@@ -3,11 +3,11 @@
 A value that is learned position by position is right on average; a search asks which of a few positions, a move apart,
 is best. Comparison training (Tesauro 1989; MMTO: Hoki and Kaneko 2014, doi:10.1613/jair.4217) teaches it that:
 
-    loss = -log softmax_c(log p(c | s_0) + weight * (1 - v(s_c)))  at the labelled move
+    loss = -log softmax_c(log p(c | s_0) + weight * worth(c))  at the labelled move
 
-over K moves c, the labelled one and the likeliest others, with the positions s_c that the rules give after them. No
-gradient goes through p, so the values learn what the policy lacks. The search may look deeper than one board
-(``sampler.depth``); what is learned here is the first.
+over K moves c, the labelled one and the likeliest others. As in the search, a move's worth is the mean of the values of
+the position after it and of those after the likeliest replies, ``sampler.depth`` positions in all; here the rules give
+them. No gradient goes through p, so the values learn what the policy lacks.
 
 Axes: B batch, C compared records, K moves of each, R of all together, L tokens of a state, M moves.
 """
@@ -105,8 +105,7 @@ class Comparison:
             moves = log_policy.scatter(1, labels, float("inf")).topk(most, dim=1).indices
             log_prior = log_policy.gather(1, moves)
         there = legal.to(device).gather(1, moves)
-        win = model.judge(self._after(found, moves, there).to(device)).win
-        worth = torch.zeros_like(log_prior).masked_scatter(there, 1 - win)
+        worth = torch.zeros_like(log_prior).masked_scatter(there, self._worth(model, found, moves, there))
         score = (log_prior + sampling.weight * worth).masked_fill(~there, NEGATIVE_INFINITY)
         return -LOSS_WEIGHT * score.log_softmax(-1)[:, 0].float().sum() / len(batch)
 
@@ -142,12 +141,39 @@ class Comparison:
                 return state, viewer
         return None
 
-    def _after(self, found: list[_Root], moves: Tensor, there: Tensor) -> Tensor:
-        """[R, L] the positions after the moves [C, K] that are there, as the player to move next sees them."""
+    def _worth(self, model: Imagination, found: list[_Root], moves: Tensor, there: Tensor) -> Tensor:
+        """[R] what the moves [C, K] that are there are worth to who makes them."""
+        states, players = self._after(found, moves, there)
+        judged = model.judge(self._encoded(states, players).to(moves.device))
+        worths, over = [1 - judged.win], torch.zeros_like(judged.over)
+        for ply in range(2, model.learner.config.sampler.depth + 1):
+            states, ended = self._replied(states, players, judged.log_policy.detach())
+            players, over = [1 - player for player in players], over | ended.to(over.device)
+            judged = model.judge(self._encoded(states, players).to(moves.device))
+            worth = 1 - judged.win if ply % 2 else judged.win
+            worths.append(torch.where(over, worths[-1], worth))  # what ended keeps its worth
+        return torch.stack(worths).mean(0)
+
+    def _after(self, found: list[_Root], moves: Tensor, there: Tensor) -> tuple[list[Any], list[int]]:
+        """The R positions after the moves [C, K] that are there, and who is to move in them."""
         game = self._game
         states, players = list[Any](), list[int]()
         for root, seen, known in zip(found, moves.cpu().numpy(), there.cpu().numpy(), strict=True):
             after = [game.play(root.state, int(move)) for move in game.moves.seen_by(seen[known], root.player)]
             states += after
             players += [1 - root.player] * len(after)
+        return states, players
+
+    def _replied(self, states: list[Any], players: list[int], log_policy: Tensor) -> tuple[list[Any], Tensor]:
+        """The positions after the likeliest legal reply by [R, M], and in which of the R there was none."""
+        game, after, ended = self._game, list[Any](), list[bool]()
+        for state, player, row in zip(states, players, log_policy.cpu().numpy(), strict=True):
+            legal = game.legal(state)
+            ended.append(not len(legal))
+            likeliest = row[game.moves.seen_by(legal, player)]
+            after.append(state if ended[-1] else game.play(state, int(legal[likeliest.argmax()])))
+        return after, torch.tensor(ended)
+
+    def _encoded(self, states: list[Any], players: list[int]) -> Tensor:
+        """[R, L] positions as these players see them."""
         return torch.from_numpy(self._layout.tokenizer.encode(states, np.array(players)).astype(np.int64))

@@ -18,7 +18,7 @@ from genpolicy.networks.config import NetworkConfig
 from genpolicy.networks.prefix import Encoded
 from genpolicy.policies.comparison import LOSS_WEIGHT, Comparison
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner, SamplerConfig
-from genpolicy.policies.imagined import Imagination, search
+from genpolicy.policies.imagined import Imagination, Judged, search
 from tests.small_datasets import CONNECT, solved_connect
 
 BOARD = NetworkConfig(geometry="board", num_layers=2, width=32, num_heads=4, head="typed", init_std=0.2)
@@ -32,7 +32,8 @@ def solved(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 def learner(share: float = 1.0, game: str = CONNECT, candidates: int = 9, **options: Any) -> DiffusionLearner:
     torch.manual_seed(1)
     process = {"kind": "absorbing", "num_timesteps": 4, "order": "ply", "compare": share}
-    sampler = SamplerConfig(name="by_ply", candidates=candidates, weight=options.pop("weight", 16.0))
+    depth, weight = options.pop("depth", 1), options.pop("weight", 16.0)
+    sampler = SamplerConfig(name="by_ply", candidates=candidates, depth=depth, weight=weight)
     settings = {"paradigm": "s-avsav", "horizon": 2, "viewer": "mover", "network": BOARD, "process": process, **options}
     return DiffusionLearner(genpolicy.load_game(game), DiffusionConfig(sampler=sampler, **settings))
 
@@ -52,10 +53,18 @@ def batch_of(made: DiffusionLearner, data: Dataset, num: int = 24) -> TokenBatch
 
 
 class Ruled(Imagination):
-    """A network whose imagined board is the one that the rules give."""
+    """A network whose imagined board is the one that the rules give, as are the ends and the moves to choose from."""
+
+    def judge(self, roots: Tensor, encoded: Encoded | None = None) -> Judged:
+        judged, legal = super().judge(roots, encoded), legal_of(self.learner, roots)
+        return judged._replace(log_policy=judged.log_policy.masked_fill(~legal, -torch.inf), over=~legal.any(1))
 
     def after(self, roots: Tensor, moves: Tensor, encoded: Encoded | None = None) -> Tensor:
-        rows = [self.game_after(root, int(move)) for root, move in zip(roots.numpy(), moves, strict=True)]
+        legal = legal_of(self.learner, roots)
+        rows = [
+            self.game_after(root, int(move)) if bool(may[move]) else root  # the game is over
+            for root, move, may in zip(roots.numpy(), moves, legal, strict=True)
+        ]
         return torch.from_numpy(np.stack(rows).astype(np.int64))
 
     def game_after(self, root: np.ndarray, move: int) -> np.ndarray:
@@ -77,17 +86,21 @@ def position_of(made: DiffusionLearner, root: np.ndarray) -> tuple[Any, int]:
 def legal_of(made: DiffusionLearner, roots: Tensor) -> Tensor:
     legal = torch.zeros((len(roots), len(made.game.moves)), dtype=torch.bool)
     for row, root in enumerate(roots.numpy()):
-        state, player = position_of(made, root)
+        try:
+            state, player = position_of(made, root)
+        except AssertionError:  # a finished game, seen from the side that has moved
+            continue
         legal[row, torch.from_numpy(made.game.moves.seen_by(made.game.legal(state), player))] = True
     return legal
 
 
-def test_it_is_what_the_search_would_have_to_pay_for_its_decisions(solved: Dataset) -> None:
-    made = learner()
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_it_is_what_the_search_would_have_to_pay_for_its_decisions(solved: Dataset, depth: int) -> None:
+    made = learner(depth=depth)
     batch, layout = batch_of(made, solved), made.layout
     roots = batch.tokens[:, : layout.state_length]
     with torch.no_grad():
-        found = search(Ruled(made), roots, legal_of(made, roots), 9, depth=1, weight=16.0)
+        found = search(Ruled(made), roots, legal_of(made, roots), 9, depth=depth, weight=16.0)
         paid = comparison_of(made).loss(made, batch)
     labels = batch.tokens[:, layout.first_action] - layout.move_offset
     chances = found.score.log_softmax(-1)
@@ -199,7 +212,7 @@ def test_chess_is_compared_from_both_sides() -> None:
     roots = compared._roots(TokenBatch(rows, given, target, torch.arange(2)))
     assert [len(root.legal) for root in roots] == [20, 20]
     moves = torch.tensor(np.stack([root.legal for root in roots]))
-    after = compared._after(roots, moves, torch.ones_like(moves, dtype=torch.bool)).view(2, 20, -1)
+    after = compared._encoded(*compared._after(roots, moves, torch.ones_like(moves, dtype=torch.bool))).view(2, 20, -1)
     for state, seen, found in zip(states, moves.numpy(), after.numpy(), strict=True):
         player = game.player(state)
         played = [game.play(state, int(move)) for move in game.moves.seen_by(seen, player)]
