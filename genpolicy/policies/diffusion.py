@@ -168,7 +168,7 @@ class DiffusionLearner(NetworkLearner):
     def loss(self, batch: TokenBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
         """The process's loss at one random time a row, and with one random horizon where there are several."""
         if self.by_ply is not None:
-            return self.by_ply.loss(self, batch, generator), {}
+            return self.by_ply.loss(self, batch, generator)
         if self.config.horizons:
             (drawn,) = uniforms(1, (1,), generator, batch.tokens.device)
             batch = batch.first(self.end_of(self.config.horizons[int(float(drawn) * len(self.config.horizons))]))

@@ -142,8 +142,12 @@ class PlyOrder:
         compared = Comparison(game, layout, compare) if compare else None
         return cls(layout, given, ends=ends, one_pass=one_pass, any_move=drawn, compare=compared)
 
-    def loss(self, learner: DiffusionLearner, batch: TokenBatch, generator: torch.Generator) -> Tensor:
+    def loss(
+        self, learner: DiffusionLearner, batch: TokenBatch, generator: torch.Generator
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """The mean over records of the loss of what is restored of each, at random times, and that of ``compare``.
+
+        The latter is also a figure of its own, ``comparison``, so that losses with and without it can be compared.
 
         Args:
             learner: Whose loss it is.
@@ -158,7 +162,10 @@ class PlyOrder:
                 times = learner.process.sample_times(len(part), generator, pure.device)
                 of_part = learner.loss_at(part, generator, times.masked_fill(pure, learner.process.num_timesteps))
             total = total + of_part * len(part) / len(batch)
-        return total if self.compare is None else total + self.compare.loss(learner, batch)
+        if self.compare is None:
+            return total, {}
+        comparison = self.compare.loss(learner, batch)
+        return total + comparison, {"comparison": comparison}
 
     def _loss_of_all(self, learner: DiffusionLearner, batch: TokenBatch, generator: torch.Generator) -> Tensor:
         device, num, last = batch.tokens.device, len(batch), learner.process.num_timesteps

@@ -128,9 +128,11 @@ def test_the_labelled_move_is_compared_where_it_is_no_candidate(solved: Dataset)
 def test_it_is_added_to_the_other_losses_of_its_share_of_the_records(solved: Dataset) -> None:
     made, without = learner(0.25), learner(0.0)
     batch = batch_of(made, solved)
-    both, alone = (one.loss(batch, torch.Generator().manual_seed(0))[0] for one in (made, without))
+    (both, figures), (alone, none) = (one.loss(batch, torch.Generator().manual_seed(0)) for one in (made, without))
     only = comparison_of(made).loss(made, batch)
     assert float(both - alone) == pytest.approx(float(only), rel=1e-4)
+    assert float(figures["comparison"]) == float(only)
+    assert none == {}
     part = comparison_of(learner(1.0)).loss(made, batch.rows(torch.arange(6)))
     assert float(only) == pytest.approx(float(part) * 6 / 24, rel=1e-5)
 
