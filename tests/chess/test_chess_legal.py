@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 
 import chess
+import pytest
 
 from genpolicy_chess.legal import legal_ids
 from genpolicy_chess.moves import move_id
@@ -54,13 +55,14 @@ def endings(seed: int, number: int) -> Iterator[chess.Board]:
                 yield turned
 
 
-def test_legal_moves_and_whether_there_is_one_are_those_of_python_chess() -> None:
+@pytest.mark.parametrize(("num_games", "num_endings"), [(16, 1200), pytest.param(40, 3000, marks=pytest.mark.thorough)])
+def test_legal_moves_and_whether_there_is_one_are_those_of_python_chess(num_games: int, num_endings: int) -> None:
     ended = checks = 0
-    for board in (*games(0, 40), *endings(1, 3000)):
+    for board in (*games(0, num_games), *endings(1, num_endings)):
         expected = sorted(map(move_id, board.legal_moves))
         assert legal_ids(board) == expected, board.fen()
         assert has_legal_move(board) == bool(expected), board.fen()
         ended += not expected
         checks += board.is_check()
-    assert ended > 50
-    assert checks > 300
+    assert ended > 20
+    assert checks > 120

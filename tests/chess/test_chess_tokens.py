@@ -31,7 +31,7 @@ def random_states(count: int, seed: int) -> list:
     return states[:count]
 
 
-STATES = random_states(4000, seed=3)
+STATES = random_states(1500, seed=3)
 
 
 def symbol(name: str) -> int:
@@ -159,7 +159,7 @@ def test_an_idle_en_passant_square_is_no_encoding() -> None:
         TOKENS.decode(row)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_damaged_rows_decode_exactly_or_not_at_all(data: st.DataObject) -> None:
     viewer = data.draw(st.integers(0, 1))

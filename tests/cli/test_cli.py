@@ -276,7 +276,7 @@ def test_evaluate_accuracy(data: Path, policies: list[str], tmp_path: Path, caps
     """The solver is always right; each way of playing has a row; the same seed gives the same figures."""
     files = [tmp_path / name for name in ("a.json", "b.json")]
     for file in files:
-        arguments = ["--data", str(data), "--limit", "30", "--json", str(file), "--markdown", str(tmp_path / "t.md")]
+        arguments = ["--data", str(data), "--limit", "12", "--json", str(file), "--markdown", str(tmp_path / "t.md")]
         assert cli.main(["evaluate", "accuracy", "--policy", *policies, "oracle:solver", *arguments]) == 0
     figures = json.loads(files[0].read_text())
     rows = {(row["policy"], row["mode"]): row for row in figures["policies"]}
@@ -285,7 +285,7 @@ def test_evaluate_accuracy(data: Path, policies: list[str], tmp_path: Path, caps
     assert rows["oracle:solver", ""]["raw_legal"] is None
     assert rows["s-asa", "easy_first 3"]["network_calls"] == 3.0
     assert 0 <= rows["s-asa", "one_call"]["raw_legal"]["accuracy"] <= 1
-    assert figures["data"]["positions"] == 30
+    assert figures["data"]["positions"] == 12
     assert rows["oracle:solver", ""]["times_random"] == pytest.approx(1 / figures["random"]["best"])
     markdown = (tmp_path / "t.md").read_text()
     assert "| random legal move |" in markdown

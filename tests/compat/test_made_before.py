@@ -38,6 +38,8 @@ from tests.compat.made_before import (
 )
 
 pytestmark = pytest.mark.usefixtures("warm_start")
+WITH_DIFFUSERS = pytest.mark.xdist_group("diffusers")
+"""On one worker, so that it is imported once."""
 
 EXPECTED: dict[str, Any] = read_json("expected.json")
 CASES: list[dict[str, Any]] = read_json("decisions.json.xz")
@@ -88,6 +90,11 @@ def run(*words: str) -> None:
     assert main(list(words)) == 0, words
 
 
+def of_kind(value: Any, name: str) -> Any:
+    """A parameter that says whether its policy needs diffusers."""
+    return pytest.param(value, id=name, marks=[WITH_DIFFUSERS] * any(kind in name for kind in ("gaussian", "image")))
+
+
 # Policies.
 
 
@@ -101,7 +108,7 @@ def test_every_kind_of_policy_is_here() -> None:
 
 
 @pytest.mark.sampled(5)
-@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+@pytest.mark.parametrize("case", [of_kind(case, case["name"]) for case in CASES])
 def test_a_policy_decides_and_dreams_as_before(
     case: dict[str, Any], policies: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,7 +119,10 @@ def test_a_policy_decides_and_dreams_as_before(
     assert not found, f"{len(found)} differences (bit for bit: {bits()}), the first: " + "; ".join(found[:5])
 
 
-@pytest.mark.parametrize("name", sorted({Path(name).stem for name in CONFIGS if name.startswith("policies/")}))
+NAMES = sorted({Path(name).stem for name in CONFIGS if name.startswith("policies/")})
+
+
+@pytest.mark.parametrize("name", [of_kind(name, name) for name in NAMES])
 def test_a_policy_is_saved_again_as_it_was(name: str, policies: Path, tmp_path: Path) -> None:
     old, new = policies / "policies" / name, tmp_path / "again"
     genpolicy.load_policy(str(old)).save_pretrained(new)

@@ -55,7 +55,7 @@ def random_position(draw: random.Random) -> tuple[ConnectGame, Any]:
 def test_random_small_boards_against_minimax(distance: bool) -> None:
     draw = random.Random(5)
     decided = 0
-    for _ in range(400):
+    for _ in range(200):
         game, state = random_position(draw)
         solve = minimax(game)
         line = SolverOracle(game, distance=distance).analyse([state], 1)[0]
@@ -65,7 +65,7 @@ def test_random_small_boards_against_minimax(distance: bool) -> None:
             expected = -theirs * (1 - (plies + 1) / 1000 if distance else 1)
             assert score_to_value(score) == pytest.approx(expected, abs=1e-6), (game.spec, game.format(state), move)
         decided += len(set(line.move_values.values())) > 1
-    assert decided > 60  # or the test would compare nothing but draws
+    assert decided > 30  # or the test would compare nothing but draws
 
 
 @pytest.mark.parametrize(("rows", "cols", "k", "gravity"), [(4, 4, 3, True), (3, 3, 3, False), (3, 4, 3, True)])

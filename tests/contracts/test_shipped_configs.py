@@ -47,7 +47,7 @@ def test_shipped_loop_composes(file: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", EXPERIMENTS)
-@pytest.mark.parametrize("most", [4, pytest.param(1000, marks=pytest.mark.thorough)], ids=["some", "all"])
+@pytest.mark.parametrize("most", [2, pytest.param(1000, marks=pytest.mark.thorough)], ids=["some", "all"])
 def test_shipped_experiment_composes(file: str, most: int) -> None:
     """Every cell, or some: its training configuration, its learner's options, a layout that its paradigm can have."""
     experiment = Experiment(ROOT / file)

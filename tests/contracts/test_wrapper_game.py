@@ -18,6 +18,9 @@ from genpolicy_alphabeta.search import AlphaBeta
 from genpolicy_arena.openings import read_book
 from tests.contracts.third_party.third_party_coded import CodedGame
 
+# On one worker, so that what the module trains is trained once.
+pytestmark = pytest.mark.xdist_group("wrapper-game")
+
 CONNECT = "connect:rows=3,cols=3,k=3,gravity=false"
 CODED = f"coded:game=[{CONNECT}]"
 POSITIONS = [

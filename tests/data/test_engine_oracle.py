@@ -52,6 +52,7 @@ def check_lines(lines: list[Line], fens: list[str], horizon: int) -> None:
         assert line.ended or len(line.moves) == horizon
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("mode", ["good", "garbage", "floods stderr", "multipv", "string", "illegal line", "bounds"])
 @pytest.mark.parametrize("line", ["pv", "searched"])
 def test_lines_are_legal_and_reach_the_horizon(fake_engine, mode, line) -> None:
@@ -144,7 +145,7 @@ def test_illegal_answers(fake_engine) -> None:
 )
 def test_a_program_that_is_no_engine(fake_engine, mode, message) -> None:
     with pytest.raises(EngineError, match=message):
-        EngineOracle(GAME, str(fake_engine(mode)), nodes=10, timeout_s=3)
+        EngineOracle(GAME, str(fake_engine(mode)), nodes=10, timeout_s=1 if mode == "silent" else 3)
 
 
 def test_windows_is_told_that_engines_are_not_run(fake_engine, monkeypatch) -> None:
@@ -321,8 +322,15 @@ def test_stockfish_mates_and_ends(stockfish) -> None:
     assert "(none)" in third.error  # stalemate: nothing to play
 
 
-@pytest.mark.parametrize("engine", ["stockfish", "fairy-stockfish"])
-@pytest.mark.parametrize("spelling", ["nodes=300", "nodes=200&line=searched", "depth=4"])
+@pytest.mark.parametrize(
+    ("engine", "spelling"),
+    [
+        *(("stockfish", "nodes=300"), ("stockfish", "nodes=200&line=searched"), ("fairy-stockfish", "depth=4")),
+        pytest.param("stockfish", "depth=4", marks=pytest.mark.thorough),
+        pytest.param("fairy-stockfish", "nodes=300", marks=pytest.mark.thorough),
+        pytest.param("fairy-stockfish", "nodes=200&line=searched", marks=pytest.mark.thorough),
+    ],
+)
 def test_searches_sent_ahead_give_the_same_bits(engine, spelling, monkeypatch) -> None:
     try:
         program = find_engine(engine)

@@ -22,6 +22,9 @@ from genpolicy.sequence import Layout
 from genpolicy.values import score_to_value
 from tests.small_datasets import CONNECT, solved_connect, write_dataset
 
+# On one worker, so that what the module solves is solved once.
+pytestmark = pytest.mark.xdist_group("episodes")
+
 GAME: Game[Any] = load_game(CONNECT)
 
 
@@ -196,7 +199,7 @@ def test_a_walk_follows_the_rules_and_its_own_split(whole: Dataset, side: str) -
     batch, layout = all_of(episodes, 1), Layout(GAME, "s-a", 1)
     labels = {GAME.key(GAME.parse(record.state)): record for record in records_of(whole)}
     seen = {"ended": 0, "cut": 0, "lived": 0}
-    for row, record in enumerate(records_of(whole)):
+    for row, record in list(enumerate(records_of(whole)))[::4]:
         state = GAME.parse(record.state)
         viewer = GAME.player(state)
         for k in range(4):
@@ -227,7 +230,7 @@ def test_a_walk_follows_the_rules_and_its_own_split(whole: Dataset, side: str) -
                 assert sorted(batch.policy[row, k + 1].nonzero()[:, 0].tolist()) == sorted(best.tolist())
                 scores = [score_to_value(score) for score in known.scored_moves.values()]
                 assert float(value) == pytest.approx(max(scores))
-    assert min(seen.values()) > 100, seen
+    assert min(seen.values()) > 25, seen
 
 
 def test_half_of_a_walks_moves_are_drawn_among_the_best(whole: Dataset) -> None:

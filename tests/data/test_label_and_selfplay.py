@@ -252,7 +252,7 @@ def test_selfplay_is_the_same_with_any_number_of_processes(tmp_path, fake_engine
     checksums = set()
     for processes in (1, 3):
         words = ["data", "selfplay", "--game", "chess", "--oracle", f"{engine}?nodes=5", "--processes", processes]
-        run(*words, "--positions", 120, "--max-plies", 25, "--horizon", 2, "--out", tmp_path / f"d{processes}")
+        run(*words, "--positions", 60, "--max-plies", 25, "--horizon", 2, "--out", tmp_path / f"d{processes}")
         checksums.add(Dataset.open(tmp_path / f"d{processes}").checksum)
     assert len(checksums) == 1
 

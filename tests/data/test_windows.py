@@ -155,10 +155,11 @@ def test_redrawn_windows_are_best_play_and_stay_in_their_split(
     layout = Layout(game, "s-asa", 4)
     source = windows(dataset, game, layout, viewer=viewer, redraw=True, augment=augment)
     train, held_out = best_of(dataset)["train"], best_of(dataset)["test"]
-    first = source.batch(np.arange(len(source)), 0)
+    first, second = (source.batch(np.arange(len(source)), epoch).tokens for epoch in (0, 1))
     cut = full = 0
     states = [r.state for r in dataset.records("train")]
-    for row, text in zip(source.batch(np.arange(len(source)), 1).tokens, states, strict=True):
+    assert len(states) == len(source)
+    for row, text in zip(second[::4], states[::4], strict=True):
         mover = game.player(game.parse(text))  # no symmetry changes it
         said = read_row(game, layout, row, 0 if viewer == "absolute" else mover)
         assert augment or said["state", 0] == text
@@ -180,8 +181,8 @@ def test_redrawn_windows_are_best_play_and_stay_in_their_split(
                     assert said["state", ply + 1] == game.format(game.play(board, game.moves.index(move)))
                 full += 1
     assert cut
-    assert full > 5000
-    assert not bool((first.tokens == source.batch(np.arange(len(source)), 1).tokens).all())
+    assert full > 1200
+    assert not bool((first == second).all())
 
 
 def test_redrawn_chess_moves_are_seen_by_the_viewer(tmp_path: Path) -> None:

@@ -25,8 +25,9 @@ def test_absorbing_keeps_the_laws(schedule: str, num_timesteps: int) -> None:
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("prediction_type", ["denoiser", "leave_one_out"])
-def test_multinomial_keeps_the_laws(schedule: str, prediction_type: str) -> None:
-    check_process(Multinomial(num_symbols=5, num_timesteps=20, schedule=schedule, prediction_type=prediction_type))
+@pytest.mark.parametrize("num_timesteps", [6, pytest.param(20, marks=pytest.mark.thorough)])
+def test_multinomial_keeps_the_laws(num_timesteps: int, schedule: str, prediction_type: str) -> None:
+    check_process(Multinomial(5, num_timesteps, schedule=schedule, prediction_type=prediction_type))
 
 
 OPTIONS: list[dict[str, Any]] = [

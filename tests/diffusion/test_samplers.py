@@ -168,16 +168,17 @@ def exact_denoiser(joint: Tensor, process: Process) -> Callable[[Tensor, Tensor]
 )
 def test_sampling_by_the_chain_reproduces_a_joint_distribution(name: str, process: Process) -> None:
     joint = torch.tensor([[0.30, 0.02, 0.03], [0.05, 0.25, 0.0], [0.01, 0.04, 0.30]], dtype=torch.float64)
-    free = torch.zeros(NUM_DRAWS, 2).bool()
-    start = process.prior_sample(torch.zeros(NUM_DRAWS, 2).long(), free, generator=stream(0))
+    num = NUM_DRAWS // 4
+    free = torch.zeros(num, 2).bool()
+    start = process.prior_sample(torch.zeros(num, 2).long(), free, generator=stream(0))
     # What a step re-masks it also decides at once, as if independent: little of it here.
     sampler = make_sampler(name, process, **({"eta": 0.02} if name == "remasking" else {}))
     drawn = sample(exact_denoiser(joint, process), process, sampler, start, free, generator=stream(1))
-    counts = torch.zeros(9).index_add_(0, drawn[:, 0] * 3 + drawn[:, 1], torch.ones(NUM_DRAWS)).double() / NUM_DRAWS
+    counts = torch.zeros(9).index_add_(0, drawn[:, 0] * 3 + drawn[:, 1], torch.ones(num)).double() / num
     distance = float((counts - joint.flatten()).abs().sum() / 2)
-    # Sampling error of 40,000 draws is about 0.005. Tokens revealed in the same of 60 steps are drawn as if
+    # Sampling error of 10,000 draws is about 0.01. Tokens revealed in the same of 60 steps are drawn as if
     # independent: one pair in 60, times the 0.5 by which this joint differs from independence.
-    assert distance < 0.02
+    assert distance < 0.032
     independent = torch.outer(joint.sum(1), joint.sum(0)).flatten()
     assert float((counts - independent).abs().sum() / 2) > 0.4
 

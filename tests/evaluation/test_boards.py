@@ -59,7 +59,7 @@ def test_shares(wrong: str, shares: tuple[int, int, int]) -> None:
         assert row.shares["board"].trials == 20
 
 
-@pytest.mark.parametrize("paradigm", ["s-asa", "s-avsav"])
+@pytest.mark.parametrize("paradigm", [pytest.param("s-asa", marks=pytest.mark.thorough), "s-avsav"])
 def test_squares_count_although_a_right_makes_the_position_impossible(
     paradigm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,7 +84,7 @@ def test_squares_count_although_a_right_makes_the_position_impossible(
         return decisions
 
     monkeypatch.setattr(policy, "decide", played)
-    positions = labelled_positions(Dataset.open(SAMPLE), game, "test", limit=40)
+    positions = labelled_positions(Dataset.open(SAMPLE), game, "test", limit=20)
     own, _ = measure_boards(policy, positions, name="imagining")
     assert own.shares["board"].value == 1
     assert own.shares["whole"].value <= own.shares["position"].value < 1
@@ -105,7 +105,7 @@ def test_random_moves_are_other_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     assert played[:20] != played[20:]
 
 
-@pytest.mark.parametrize("paradigm", ["s-asa", "s-avsav"])
+@pytest.mark.parametrize("paradigm", [pytest.param("s-asa", marks=pytest.mark.thorough), "s-avsav"])
 def test_command_line(paradigm: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     network = NetworkConfig(geometry="board", num_layers=1, width=16, num_heads=2, head="typed")
     torch.manual_seed(0)

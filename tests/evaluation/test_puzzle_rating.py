@@ -59,7 +59,10 @@ def test_nonsense_is_refused(ratings: list[float], solved: list[bool]) -> None:
         fit_puzzle_rating(ratings, solved)
 
 
-@pytest.mark.parametrize(("truth", "trials"), [(1200.0, 60), (1550.0, 60), (1900.0, 200)])
+@pytest.mark.parametrize(
+    ("truth", "trials"),
+    [(1200.0, 60), *(pytest.param(*each, marks=pytest.mark.thorough) for each in ((1550.0, 60), (1900.0, 200)))],
+)
 def test_interval_holds_the_truth_19_times_of_20(truth: float, trials: int) -> None:
     draws = np.random.default_rng(1)
     held, errors = 0, []

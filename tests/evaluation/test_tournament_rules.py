@@ -229,7 +229,7 @@ def test_the_sequential_test_does_not_depend_on_the_order_in_which_games_end() -
 
 
 def test_a_tournament_stops_when_its_test_is_decided_and_stays_decided(tmp_path: Path) -> None:
-    players = {"mcts": "mcts:rollout?simulations=30", "random": "random"}
+    players = {"mcts": "mcts:rollout?simulations=10", "random": "random"}
     settings = config(rounds=60, players=players, sprt=SprtConfig(0, 300), group_size=4)
     states = []
     for workers in (1, 2):

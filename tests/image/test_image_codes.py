@@ -13,6 +13,8 @@ from genpolicy_policy_image.codes import Code
 from genpolicy_policy_image.config import ImageConfig
 from genpolicy_policy_image.schedulers import noise_scheduler, sampling_scheduler
 
+pytestmark = pytest.mark.xdist_group("diffusers")  # on one worker, so that it is imported once
+
 SHAPE = (27, 9, 9)
 TARGETS = ["probabilities", "scaled", "bits", "logits"]
 

@@ -19,6 +19,8 @@ from genpolicy.testing import check_learner, check_policy
 from genpolicy_policy_image import ImageConfig, ImageLearner
 from genpolicy_policy_image.windows import ImageBatch
 
+pytestmark = pytest.mark.xdist_group("diffusers")  # on one worker, so that it is imported once
+
 ROOT = Path(__file__).parents[2]
 CHESS, SHOGI = genpolicy.load_game("chess"), genpolicy.load_game("shogi")
 TINY: dict[str, Any] = {"channels": [16], "backbone_width": 16, "backbone_blocks": 1, "cross_attention_dim": 16}
@@ -70,9 +72,8 @@ def test_keeps_the_laws_of_policies_and_survives_saving(name: str, shogi_data: D
     check_policy(policy.with_options(legal_mask=False), states, max_plies=2)
 
 
-@pytest.mark.parametrize(
-    "name", ["repaired", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("published", "classifier"))]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ["repaired", "published", "classifier"])
 def test_plays_chess_by_the_same_laws(name: str, chess_data: Dataset) -> None:
     check_policy(learner(CHESS, **VARIANTS[name]).policy(), some_states(CHESS, chess_data), max_plies=2)
 

@@ -184,7 +184,9 @@ def test_a_capture_of_shogi_brings_the_piece_and_one_more_in_hand() -> None:
     assert names == [("R", "."), ("black", "white")]  # the square that is left, and who is to move, are learned
 
 
-@pytest.mark.parametrize("game", GAMES)
+@pytest.mark.parametrize(
+    "game", [pytest.param(game, marks=[pytest.mark.thorough] * (game != "shogi")) for game in GAMES]
+)
 def test_it_compiles_to_the_same(game: str) -> None:
     layout = Layout(genpolicy.load_game(game), "s-avsav", 2)
     made, tokens = shown(layout), some_tokens(layout, 3)

@@ -232,7 +232,9 @@ LAPTOP = {"viewport": {"width": 1366, "height": 768}}
 
 
 @pytest.mark.parametrize(
-    "look", [PHONE, pytest.param(TABLET, marks=pytest.mark.thorough), LAPTOP], ids=["phone", "tablet", "laptop"]
+    "look",
+    [PHONE, *(pytest.param(look, marks=pytest.mark.thorough) for look in (TABLET, LAPTOP))],
+    ids=["phone", "tablet", "laptop"],
 )
 def test_the_board_and_a_dream_are_in_sight_when_the_page_is_opened(browser: Any, web_address: str, look: Any) -> None:
     with tab(browser, web_address, look) as web:

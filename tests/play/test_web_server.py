@@ -79,7 +79,7 @@ def test_every_option_of_an_offer_is_taken_at_both_ends_and_refused_beyond(clien
             else:
                 low, high = option["min"], option["max"]
                 # The upper ends of searches take seconds; that they are taken is seen by the reader of options alone.
-                good, bad = [low, min(high, max(low, 64))], [low - 1, high + 1, "3", True]
+                good, bad = [low, min(high, max(low, 24))], [low - 1, high + 1, "3", True]
             for value in good:
                 options = {option["name"]: value}
                 if option["samplers"]:
@@ -109,7 +109,7 @@ def test_position_after_moves_is_the_rules_librarys(client: Client) -> None:
     board = chess.Board()
     moves: list[str] = []
     labels: list[str] = []
-    for _ in range(60):
+    for _ in range(30):
         said = client.position("chess", moves)
         assert said["text"] == board.fen(en_passant="legal")
         assert {each["move"] for each in said["legal"]} == {move.uci() for move in board.legal_moves}

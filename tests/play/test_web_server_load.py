@@ -176,9 +176,9 @@ def test_side_by_side_requests_of_one_policy_do_not_disturb_each_other(client: C
         options = {"num_steps": 1 + seed % 8}
         return client.decide(TIC_TAC_TOE, "small", ["b2"], seed=seed, options=options).lines[-1]["decision"]["line"]
 
-    alone = [ask(seed) for seed in range(24)]
-    with ThreadPoolExecutor(24) as pool:
-        assert list(pool.map(ask, range(24))) == alone
+    alone = [ask(seed) for seed in range(16)]
+    with ThreadPoolExecutor(16) as pool:
+        assert list(pool.map(ask, range(16))) == alone
 
 
 def test_the_loop_answers_while_a_search_runs_and_a_client_that_goes_ends_it(client: Client) -> None:

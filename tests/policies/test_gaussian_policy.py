@@ -21,6 +21,8 @@ from genpolicy_policy_baselines.gaussian import GaussianConfig, GaussianLearner,
 from genpolicy_policy_baselines.gaussian_embedding import GaussianEmbedding
 from tests.small_datasets import CONNECT, solved_connect
 
+pytestmark = pytest.mark.xdist_group("diffusers")  # on one worker, so that it is imported once
+
 TINY = NetworkConfig(num_layers=1, width=32, num_heads=2, geometry="board", head="typed", init_std=0.1)
 
 

@@ -58,8 +58,8 @@ def test_a_search_without_a_network_has_no_imagination() -> None:
     "option",
     [
         "sampler=easy_first",
-        "num_steps=3",
-        "temperature=0.5",
+        pytest.param("num_steps=3", marks=pytest.mark.thorough),
+        pytest.param("temperature=0.5", marks=pytest.mark.thorough),
         "horizon=1",
         "sampler=a0_last&num_futures=2&temperature=1",
     ],

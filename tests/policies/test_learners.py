@@ -62,9 +62,10 @@ def one_step(game: Game[Any], **options: Any) -> OneStepLearner:
     return OneStepLearner(game, OneStepConfig(**{"network": SMALL, **options}))
 
 
-def test_one_step_fits_32_chess_records(chess_data: Dataset) -> None:
+@pytest.mark.parametrize("num", [16, pytest.param(32, marks=pytest.mark.thorough)])
+def test_one_step_fits_chess_records(chess_data: Dataset, num: int) -> None:
     game = genpolicy.load_game("chess")
-    check_learner(lambda: one_step(game, network=TINY), chess_data, max_updates=300, lr=1e-2)
+    check_learner(lambda: one_step(game, network=TINY), chess_data, num_records=num, max_updates=300, lr=1e-2)
 
 
 @pytest.mark.slow

@@ -35,7 +35,17 @@ def saved(name: str, folder: Path) -> Path:
     return policy.save_pretrained(folder)
 
 
-@pytest.mark.parametrize("name", [*CASES, *sorted(registry.available("learners").keys() - CASES.keys())])
+WITH_DIFFUSERS = ("gaussian", "image")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        # On one worker, so that diffusers is imported once.
+        pytest.param(name, marks=[pytest.mark.xdist_group("diffusers")] * (name in WITH_DIFFUSERS))
+        for name in (*CASES, *sorted(registry.available("learners").keys() - CASES.keys()))
+    ],
+)
 def test_a_policy_decides_in_bfloat16(name: str, tmp_path: Path) -> None:
     folder = saved(name, tmp_path / name)
     exact, lower = load_policy(folder, seed=1), load_policy(f"{folder}?precision=bfloat16", seed=1)

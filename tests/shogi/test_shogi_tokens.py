@@ -161,7 +161,7 @@ def test_rows_that_are_no_position_are_refused(row: Any, reason: str) -> None:
 def test_random_rows_are_decoded_or_refused() -> None:
     """Never a crash, and what is decoded is what the row says."""
     rng, decoded = random.Random(4), 0
-    for _ in range(4000):
+    for _ in range(1500):
         row = TOKENS.encode([rng.choice(STATES)])[0]
         for _ in range(rng.choice((1, 1, 2, 96))):
             place = rng.randrange(96)
@@ -174,7 +174,7 @@ def test_random_rows_are_decoded_or_refused() -> None:
         decoded += 1
         assert np.array_equal(TOKENS.encode([state], [viewer])[0], row)
         GAME.legal(state), GAME.outcome(state)
-    assert decoded > 200
+    assert decoded > 75
 
 
 @pytest.mark.parametrize("viewers", [[0], [0, 2], [[0, 1]], [0, -1]])

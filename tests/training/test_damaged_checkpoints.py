@@ -22,6 +22,9 @@ from tests.small_datasets import solved_connect
 from tests.training import toy
 from tests.training.run_folders import finished_run, read_metrics, steps, weights
 
+# On one worker, so that what the module trains is trained once.
+pytestmark = pytest.mark.xdist_group("damaged-checkpoints")
+
 LAST = "step-00000006"
 
 
@@ -83,6 +86,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 class TestState:
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize(
         "text",
         [
@@ -109,6 +113,7 @@ class TestState:
         assert f"{LAST}: state.json is damaged" in message or f"{LAST}: model.safetensors is damaged" in message
         assert "resuming from" in message
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize(
         "changed",
         [
@@ -164,11 +169,14 @@ class TestState:
     @pytest.mark.parametrize(
         "checked", [pytest.param(True, marks=pytest.mark.thorough), False], ids=["with checksum", "without"]
     )
-    def test_mutants_give_way_or_are_refused_with_a_message(self, data: Dataset, finished: Path, checked: bool) -> None:
+    @pytest.mark.parametrize("number", [4, pytest.param(12, marks=pytest.mark.thorough)])
+    def test_mutants_give_way_or_are_refused_with_a_message(
+        self, data: Dataset, finished: Path, number: int, checked: bool
+    ) -> None:
         folder, whole = finished / "checkpoints" / LAST, weights(finished / "policy")
         good = (folder / "state.json").read_text() if checked else as_before_checksums(folder)
         generator = random.Random(0)
-        for _ in range(12):
+        for _ in range(number):
             (folder / "state.json").write_bytes(mutant((good.encode(),), generator))
             refusal = ""
             try:

@@ -16,6 +16,9 @@ from genpolicy.data.records import Dataset, Record
 from genpolicy.training.loop import Loop
 from tests.small_datasets import solved_connect, write_dataset
 
+# On one worker, so that what the module trains is trained once.
+pytestmark = pytest.mark.xdist_group("training-errors")
+
 SMALL = [
     "learner.kind=diffusion",
     "learner.horizon=1",
