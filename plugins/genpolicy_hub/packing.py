@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from importlib.metadata import metadata
 from pathlib import Path
 from typing import Any
 
@@ -86,11 +87,14 @@ def model_card(config: Mapping[str, Any], provenance: Mapping[str, Any], figures
         else None,
     }
     rows = [f"| {name} | {_cell(value)} |" for name, value in facts.items() if value not in (None, "")]
-    head = ["---", "library_name: genpolicy", "tags:", "- board-games", f"- {config['game'].partition(':')[0]}", "---"]
+    game = config["game"].partition(":")[0]
+    needed = [extra for extra in metadata("genpolicy").get_all("Provides-Extra") or [] if extra == game]
+    extras = ",".join(["web", *needed])  # an extra of a game's name is what its rules need
+    head = ["---", "library_name: genpolicy", "tags:", "- board-games", f"- {game}", "---"]
     parts = [
         *head,
         f"\n# A {config['policy']} policy for {config['game']}\n",
-        "Trained with genpolicy. It plays, and shows what it imagines, after `pip install 'genpolicy[web]'`:\n",
+        f"Trained with genpolicy. It plays, and shows what it imagines, after `pip install 'genpolicy[{extras}]'`:\n",
         "    genpolicy web --policy FOLDER\n",
         "| | |\n|---|---|",
         *rows,

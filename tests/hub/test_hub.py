@@ -25,7 +25,7 @@ from tests.play.engine_policies import save_diffusion
 pytest.importorskip("huggingface_hub", reason="needs the extra [hub]")
 
 from genpolicy_hub import hub
-from genpolicy_hub.packing import pack
+from genpolicy_hub.packing import model_card, pack
 
 pytestmark = pytest.mark.usefixtures("warm_start")
 
@@ -152,6 +152,12 @@ def test_a_packed_policy_is_half_as_large_and_plays(policy: Path, tmp_path: Path
     assert "| it wins | 1 % |" in card
     assert "/home/me" not in card + (packed / "provenance.json").read_text()
     assert "| data | games |" in card
+
+
+@pytest.mark.parametrize(("game", "extras"), [("chess", "web,chess"), ("connect:rows=3,cols=3,k=3", "web")])
+def test_the_card_says_what_a_game_needs(game: str, extras: str) -> None:
+    card = model_card({"game": game, "policy": "one_step"}, {})
+    assert f"`pip install 'genpolicy[{extras}]'`" in card
 
 
 @pytest.mark.parametrize(
