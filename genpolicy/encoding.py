@@ -164,6 +164,15 @@ class StateTokenizer(ABC, Generic[StateT]):
         """
         return None
 
+    @property
+    def counters(self) -> tuple[tuple[int, ...], ...]:
+        """Counters of moves: each the tokens of a state that hold its digits, the most significant first.
+
+        Every move adds one, unless it begins the count anew, as chess's captures do its half-move clock. The digits of
+        a token are the symbols that it admits, in their order. The same in every view.
+        """
+        return ()
+
     def features(self) -> nn.Module | None:
         """Additional inputs of a network, computed from a state's symbols (``NetworkConfig.features``), or None.
 

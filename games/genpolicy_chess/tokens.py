@@ -64,6 +64,11 @@ class ChessTokenizer(StateTokenizer[ChessState]):
         """Ranks flipped, colours exchanged."""
         return _TURNED_PLACE, _TURNED_SYMBOL
 
+    @property
+    def counters(self) -> tuple[tuple[int, ...], ...]:
+        """The half-move clock."""
+        return (tuple(range(_HALFMOVE, _FULLMOVE)),)
+
     def features(self) -> ChessFeatures:
         """Material, opposite bishops, checkers and masks of both sides (``genpolicy_chess.features``)."""
         from genpolicy_chess.features import ChessFeatures  # torch, which rules alone do without
@@ -169,6 +174,11 @@ class PlyTokenizer(ChessTokenizer):
     def fingerprint(self) -> str:
         """Other than that of full moves, whose symbols are the same."""
         return super().fingerprint + " plies"
+
+    @property
+    def counters(self) -> tuple[tuple[int, ...], ...]:
+        """The half-move clock and the plies."""
+        return (*super().counters, tuple(range(_FULLMOVE, LENGTH)))
 
     def _counted(self, full_moves: NDArray[np.int64], white: NDArray[np.int64]) -> NDArray[np.int64]:
         return 2 * (full_moves - 1) + 1 - white

@@ -73,6 +73,9 @@ class NetworkConfig:
     shown_outcome: bool | None = None
     """Whether imagined squares are told what a shown move brings there, a piece on its target and counts of hands
     (``StateTokenizer.captured``), instead of what stood there before. None: where moves are shown."""
+    shown_counts: bool | None = None
+    """Whether imagined counters of moves (``StateTokenizer.counters``) are told the count before them plus one, instead
+    of what it was. None: where moves are shown."""
     time_conditioning: bool | str = False
     """Whether the timestep is an input: added to what is imagined; ``adaln``, a condition of every block together with
     the mean of what is given, which begins as the identity (adaLN-Zero, Peebles & Xie 2023, arXiv:2212.09748), with
@@ -102,7 +105,12 @@ class NetworkConfig:
     """Standard deviation of the initial weights, GPT-2's; projections back into the residual stream get
     ``init_std / sqrt(2 num_layers)``."""
 
-    unsaid: ClassVar[Mapping[str, Any]] = {"shown_moves": False, "shown_outcome": False, "factorised_pad": False}
+    unsaid: ClassVar[Mapping[str, Any]] = {
+        "shown_moves": False,
+        "shown_outcome": False,
+        "shown_counts": False,
+        "factorised_pad": False,
+    }
     """What a saved configuration means that lacks a key, because it is older than the key."""
 
     def __post_init__(self) -> None:
@@ -124,8 +132,9 @@ class NetworkConfig:
         if self.geometry != "board" and needs_board:
             key = needs_board[0]
             raise ConfigError(f"{key} needs geometry=board, whose tokens have places; got {self.geometry!r}")
-        if self.shown_outcome and not self.shows_moves:
-            raise ConfigError("shown_outcome needs shown moves: geometry=board, and shown_moves true or not given")
+        for key in ("shown_outcome", "shown_counts"):
+            if getattr(self, key) and not self.shows_moves:
+                raise ConfigError(f"{key} needs shown moves: geometry=board, and shown_moves true or not given")
         if self.move_symbols not in (False, True, "apart"):
             raise ConfigError(f"move_symbols must be true, false or apart, got {self.move_symbols!r}")
         if self.move_symbols and not (self.geometry == "board" and self.head == "typed" and self.move_rank):

@@ -14,8 +14,9 @@ Every imagined state token is also told the symbol that stood at its place one p
 and hands, a free vector for each place and symbol elsewhere (counters, rights, the side to move), whose changes have
 nothing in common with each other. A state that is not decided yet counts as the nearest earlier one; the root is always
 known. With ``outcome`` it is the symbol that the move between leaves there, as far as tables say: on a square j what
-stood on square i, in the hand that takes the symbol at j one more. The rest, such as what a promotion makes of a piece
-or which hand a drop leaves, is left to the network.
+stood on square i, in the hand that takes the symbol at j one more. With ``counts``, what counts moves (``counters`` of
+the tokenizer) has grown by one. The rest, such as what a promotion makes of a piece, which hand a drop leaves or which
+moves begin a count anew, is left to the network.
 
 All of it comes from the layout and the game's move vocabulary. What is shown is what the input holds: where noise looks
 like data (a multinomial process), a noisy move is shown as any other, and the network has to doubt both.
@@ -52,6 +53,7 @@ class ShownMoves(nn.Module):
             only the state after a move is marked, one token to the left.
         levels: [N] a token may know of its own and lower levels: of a later move a state shows nothing; None: no limit.
         outcome: Whether imagined tokens are told what a move leaves instead of what stood there before it.
+        counts: Whether imagined counters are told one more than the count before them instead of that count.
     """
 
     state_tokens: Tensor
@@ -64,6 +66,9 @@ class ShownMoves(nn.Module):
     is_square: Tensor
     count_of: Tensor
     more: Tensor
+    digits: Tensor
+    next_digit: Tensor
+    is_last_digit: Tensor
     imagined: Tensor
     told: Tensor
     carried_rows: Tensor
@@ -77,6 +82,7 @@ class ShownMoves(nn.Module):
         causal: bool = False,
         levels: NDArray[np.int64] | None = None,
         outcome: bool = True,
+        counts: bool = True,
     ) -> None:
         super().__init__()
         self.length, self.num_symbols = layout.state_length, layout.move_offset
@@ -103,6 +109,7 @@ class ShownMoves(nn.Module):
             ends[ids, columns] = np.where(of_move >= 0, of_move, self.length)[:, None]
         tables, outcomes = tables_of_places(layout), _outcomes(layout)
         self.tells_outcome = outcome
+        self.counters = layout.tokenizer.counters if counts else ()
         for name, table in (
             ("state_tokens", np.stack([_tokens(slot) for slot in states])),
             ("action_tokens", np.array([slot.start for slot in actions], np.int64)),
@@ -112,6 +119,7 @@ class ShownMoves(nn.Module):
             ("ends", ends),
             ("kind_of", kinds),
             *outcomes.items(),
+            *_digits(layout, self.counters).items(),
             ("told", np.concatenate([_tokens(slot) - causal for slot in after]) if after else np.zeros(0, np.int64)),
             ("imagined", np.concatenate(imagined) if imagined else np.zeros(0, np.int64)),
             ("carried_rows", tables * self.num_symbols),
@@ -142,6 +150,8 @@ class ShownMoves(nn.Module):
             symbols = known[:, :-1]
             if self.tells_outcome and num_after:
                 symbols = self._left_by(tokens[:, self.action_tokens[:num_after]], symbols, self.state_of[:num_after])
+            if self.counters:
+                symbols = self._counted(symbols)
             carried = F.embedding(self.carried_rows + symbols, self.carry).reshape(b, -1, width)
             x = x.index_add(1, self.imagined[: carried.shape[1]], carried)
         if num_actions == 0:
@@ -182,6 +192,19 @@ class ShownMoves(nn.Module):
         left = left.scatter(2, count, self.more[count, left.gather(2, count)])
         return symbols.index_copy(1, of, left[..., :-1])
 
+    def _counted(self, symbols: Tensor) -> Tensor:
+        """Symbols [B, P - 1, L] with one more on every counter."""
+        digits = symbols[..., self.digits]
+        grown, end = list(digits.unbind(-1)), 0
+        for counter in self.counters:
+            start, end = end, end + len(counter)
+            grows = torch.ones_like(digits[..., 0], dtype=torch.bool)
+            for i in reversed(range(start, end)):  # a digit grows where all after it begin anew
+                digit = grown[i]
+                grown[i] = torch.where(grows, self.next_digit[i, digit], digit)
+                grows = grows & self.is_last_digit[i, digit]
+        return symbols.index_copy(-1, self.digits, torch.stack(grown, dim=-1))
+
     def _known(self, tokens: Tensor, num_states: int) -> Tensor:
         """[B, P, L] the symbol at each place of each state, or of the nearest earlier state where it is decided."""
         symbols = tokens[:, self.state_tokens[:num_states]]
@@ -208,3 +231,16 @@ def _outcomes(layout: Layout) -> dict[str, NDArray[np.generic]]:
             held = np.flatnonzero(tokenizer.admitted[place])
             more[place, held[:-1]] = held[1:]
     return {"is_square": np.append(tokenizer.rows >= 0, False), "count_of": counts, "more": more}
+
+
+def _digits(layout: Layout, counters: tuple[tuple[int, ...], ...]) -> dict[str, NDArray[np.generic]]:
+    """Tables of the D digits of all counters: their places [D], the symbol after each [D, S], which is the last.
+
+    After the last comes the first.
+    """
+    places, num = [place for counter in counters for place in counter], layout.move_offset
+    after, is_last = np.tile(np.arange(num), (len(places), 1)), np.zeros((len(places), num), np.bool_)
+    for row, place in enumerate(places):
+        held = np.flatnonzero(layout.tokenizer.admitted[place])
+        after[row, held], is_last[row, held[-1]] = np.roll(held, -1), True
+    return {"digits": np.array(places, np.int64), "next_digit": after, "is_last_digit": is_last}

@@ -214,10 +214,8 @@ class Trunk(nn.Module):
         self.register_buffer("visible", visible, persistent=False)
         self.shown = None
         if config.shows_moves and ShownMoves.applies(layout):
-            outcome = config.shown_outcome is not False
-            self.shown = ShownMoves(
-                layout, config.width, num_input_symbols, causal=causal, levels=levels, outcome=outcome
-            )
+            told = {"outcome": config.shown_outcome is not False, "counts": config.shown_counts is not False}
+            self.shown = ShownMoves(layout, config.width, num_input_symbols, causal=causal, levels=levels, **told)
         self.bias = make_bias(layout, config)
         rotary = None if learned else Rotary(positions, config.width // config.num_heads)
         self.time = TimeEmbedding(config.width) if config.time_conditioning else None

@@ -76,6 +76,9 @@ def check_tokens(game: Game[Any]) -> None:
         is_table = captured.shape == (num_symbols,) and captured.dtype.kind == "i"
         _hold(game, "tokens.captured has one integer a symbol", is_table)
         _hold(game, "tokens.captured is a state token or -1", bool(((captured >= -1) & (captured < length)).all()))
+    digits = [place for counter in tokens.counters for place in counter]
+    law = "tokens.counters are state tokens, in one counter each"
+    _hold(game, law, len(set(digits)) == len(digits) and all(0 <= place < length for place in digits), digits)
 
 
 def check_row(game: Game[Any], row: np.ndarray[Any, Any], text: str) -> None:

@@ -294,6 +294,7 @@ class _Laws:
             self.hold("play changes the position", text, game.format(after) != text, name)
             self.hold("move_from_text reads the protocol move", text, game.move_from_text(state, name) == move, name)
             self.capture(state, after, int(move), text)
+            self.count(state, after, int(move), text)
         self.hold("play leaves its argument as it was", text, game.format(state) == text)
 
     def capture(self, state: Any, after: Any, move: int, text: str) -> None:
@@ -310,6 +311,22 @@ class _Laws:
                 held = more[more > row[count]][:1].tolist()
                 law = "a captured piece adds one to its count (tokens.captured)"
                 self.hold(law, text, held == [then[count]], self.game.moves[move])
+
+    def count(self, state: Any, after: Any, move: int, text: str) -> None:
+        """What counts moves grows by one with each, or begins anew."""
+        tokens = self.game.tokens
+        if not tokens.counters:
+            return
+        row, then = tokens.encode([state, after], [0, 0]).astype(np.int64)
+        for counter in tokens.counters:
+            held = [np.flatnonzero(tokens.admitted[place]).tolist() for place in counter]
+            numbers = [0, 0]
+            for place, symbols in zip(counter, held, strict=True):
+                numbers = [
+                    n * len(symbols) + symbols.index(of[place]) for n, of in zip(numbers, (row, then), strict=True)
+                ]
+            law = "a count of moves grows by one or begins anew (tokens.counters)"
+            self.hold(law, text, numbers[1] in (0, numbers[0] + 1), self.game.moves[move])
 
     def illegal(self, state: Any, text: str) -> None:
         game = self.game

@@ -18,6 +18,8 @@ from genpolicy.errors import ConfigError
 from genpolicy.networks.config import NetworkConfig
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner, SamplerConfig
 from genpolicy.shipped import data_folder
+from genpolicy.testing import check_game
+from genpolicy_chess.tokens import ChessTokenizer
 
 GAME = genpolicy.load_game("chess")
 OWN, PLIES = GAME.tokens, GAME.tokenizer("plies")
@@ -100,3 +102,9 @@ def test_a_name_that_the_game_does_not_have_is_refused() -> None:
     four = genpolicy.load_game("connect")
     with pytest.raises(ConfigError, match="it has its own alone"):
         DiffusionLearner(four, dataclasses.replace(learner("").config, tokens="plies"))
+
+
+def test_a_counter_that_not_every_move_raises_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ChessTokenizer, "counters", ((74, 75, 76),))  # full moves: Black's alone raise them
+    with pytest.raises(AssertionError, match="grows by one or begins anew"):
+        check_game(genpolicy.load_game("chess"), num_games=1)

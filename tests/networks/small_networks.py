@@ -36,6 +36,7 @@ def fake_game(gravity: bool = False) -> Any:
         hands=np.concatenate([none, none, [-1] * (NUM_EXTRA - 1), [0]])[-length:].astype(np.int16),
         admitted=admitted,
         captured=np.array([-1, length - 1, length - 1, -1, *[-1] * 26]),
+        counters=((length - 2,),),
     )
     if gravity:
         triples = [(-1, square, 0) for square in squares]

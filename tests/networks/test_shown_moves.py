@@ -18,8 +18,8 @@ GAMES = ("chess", "shogi", "connect:rows=3,cols=3,k=3,gravity=false")
 WIDTH = 8
 
 
-def shown(layout: Layout, *, causal: bool = False, outcome: bool = True) -> ShownMoves:
-    made = ShownMoves(layout, WIDTH, layout.num_symbols + 1, causal=causal, outcome=outcome)
+def shown(layout: Layout, *, causal: bool = False, outcome: bool = True, counts: bool = True) -> ShownMoves:
+    made = ShownMoves(layout, WIDTH, layout.num_symbols + 1, causal=causal, outcome=outcome, counts=counts)
     stream = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in made.parameters():
@@ -55,6 +55,23 @@ def left_by(layout: Layout, row: list[int], ply: int, before: list[int]) -> list
     return left
 
 
+def counted(layout: Layout, before: list[int]) -> list[int]:
+    """One more on every counter."""
+    tokens, grown = layout.tokenizer, list(before)
+    for counter in tokens.counters:
+        held = [np.flatnonzero(tokens.admitted[place]).tolist() for place in counter]
+        if any(before[place] not in symbols for place, symbols in zip(counter, held, strict=True)):
+            continue
+        number = 0
+        for place, symbols in zip(counter, held, strict=True):
+            number = number * len(symbols) + symbols.index(before[place])
+        number += 1
+        for place, symbols in zip(reversed(counter), reversed(held), strict=True):
+            grown[place] = symbols[number % len(symbols)]
+            number //= len(symbols)
+    return grown
+
+
 def by_definition(made: ShownMoves, layout: Layout, row: list[int], causal: bool) -> Tensor:
     """The features of one sequence, token by token."""
     x = torch.zeros(layout.length, WIDTH)
@@ -70,9 +87,8 @@ def by_definition(made: ShownMoves, layout: Layout, row: list[int], causal: bool
         if not slot.given:
             assert before is not None
             assert made.carry is not None
-            for place, symbol in enumerate(
-                left_by(layout, row, slot.ply - 1, before) if made.tells_outcome else before
-            ):
+            carried = left_by(layout, row, slot.ply - 1, before) if made.tells_outcome else before
+            for place, symbol in enumerate(counted(layout, carried) if made.counters else carried):
                 table = 0 if shared[place] else 1 + others.index(place)
                 x[slot.start + place - causal] += made.carry[table * num + symbol]
         known[slot.ply] = [s if s < num else before[i] if before else s for i, s in enumerate(part)]
@@ -105,14 +121,17 @@ def by_definition(made: ShownMoves, layout: Layout, row: list[int], causal: bool
     return x
 
 
-@pytest.mark.parametrize(("causal", "outcome"), [(False, True), (False, False), (True, True)])
+@pytest.mark.parametrize(
+    ("causal", "outcome", "counts"),
+    [(False, True, True), (False, False, True), (False, True, False), (True, True, True)],
+)
 @pytest.mark.parametrize(("paradigm", "horizon"), [("s-asa", 3), ("s-avsav", 2), ("s-ass", 3), ("sa-v", 1)])
 @pytest.mark.parametrize("game", GAMES)
 def test_features_are_those_of_the_definition(
-    game: str, paradigm: str, horizon: int, causal: bool, outcome: bool
+    game: str, paradigm: str, horizon: int, causal: bool, outcome: bool, counts: bool
 ) -> None:
     layout = Layout(genpolicy.load_game(game), paradigm, horizon)
-    made, tokens = shown(layout, causal=causal, outcome=outcome), some_tokens(layout, 4)
+    made, tokens = shown(layout, causal=causal, outcome=outcome, counts=counts), some_tokens(layout, 4)
     with torch.no_grad():
         ours = made(torch.zeros(4, layout.length, WIDTH), tokens)
     for row, features in zip(tokens.tolist(), ours, strict=True):
@@ -164,9 +183,26 @@ def test_what_a_move_leaves_is_told_unless_switched_off(chosen: bool | None, tol
     assert made.tells_outcome is told
 
 
-def test_an_outcome_without_shown_moves_is_refused() -> None:
-    with pytest.raises(ConfigError, match="shown_outcome needs shown moves"):
-        NetworkConfig(geometry="board", shown_moves=False, shown_outcome=True)
+@pytest.mark.parametrize("key", ["shown_outcome", "shown_counts"])
+def test_an_outcome_without_shown_moves_is_refused(key: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key} needs shown moves"):
+        NetworkConfig(geometry="board", shown_moves=False, **{key: True})
+
+
+@pytest.mark.parametrize(
+    ("fen", "clock", "plies"),
+    [("8/8/4k3/8/8/4K3/8/8 b - - 8 50", 9, 100), ("8/8/4k3/8/8/4K3/8/8 w - - 99 5000", 100, 9999)],
+)
+def test_what_counts_moves_in_chess_is_told_one_more(fen: str, clock: int, plies: int) -> None:
+    game = genpolicy.load_game("chess")
+    layout = Layout(game, "s-asa", 2, tokenizer=game.tokenizers["plies"])
+    made = shown(layout)
+    (row,) = layout.tokenizer.encode([game.parse(fen)]).astype(np.int64)
+    grown = made._counted(torch.from_numpy(row)[None, None])[0, 0].numpy()
+    after = row.copy()
+    zero = row[71]  # a hundred thousand plies are not reached
+    after[71:] = [zero + digit for digit in (0, *divmod(clock, 100), 0, *divmod(plies, 100))]
+    assert grown.tolist() == after.tolist()
 
 
 def test_a_capture_of_shogi_brings_the_piece_and_one_more_in_hand() -> None:

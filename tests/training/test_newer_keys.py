@@ -20,9 +20,9 @@ NETWORK: dict[str, Any] = {"geometry": "board", "num_layers": 1, "width": 16, "n
 
 
 def test_what_an_old_configuration_leaves_unsaid() -> None:
-    old = {"shown_moves": False, "shown_outcome": False, "factorised_pad": False}
+    old = {"shown_moves": False, "shown_outcome": False, "shown_counts": False, "factorised_pad": False}
     assert with_unsaid(DiffusionConfig, {"network": {"geometry": "board"}})["network"] == {"geometry": "board", **old}
-    said = {"network": {"shown_moves": None, "shown_outcome": True, "factorised_pad": True}}
+    said = {"network": {"shown_moves": None, "shown_outcome": True, "shown_counts": True, "factorised_pad": True}}
     assert with_unsaid(DiffusionConfig, said) == said
     assert with_unsaid(DiffusionConfig, {"network": {}}, {"network": {"shown_moves": True}}) == {
         "network": {**old, "shown_moves": True}
