@@ -205,10 +205,13 @@ def with_unsaid(schema: type[Any], saved: Mapping[str, Any], data: Mapping[str, 
     Args:
         schema: A dataclass.
         saved: Nested plain values.
-        data: What gets the keys in place of ``saved``; a key that it has stays.
+        data: What gets the keys in place of ``saved``, at the values that it has of them; a key of its own stays.
     """
+    unsaid = getattr(schema, "unsaid", {})
+    filled = {key: value for key, value in unsaid.items() if key not in saved}
+    if data is not None:
+        filled |= {key: saved[key] for key in unsaid if saved.get(key) is not None}
     data = saved if data is None else data
-    filled = {key: value for key, value in getattr(schema, "unsaid", {}).items() if key not in saved}
     filled.update(data)
     for key, hint in _fields(schema).items():
         nested, old, new = _nested(hint), saved.get(key, {}), data.get(key, {})

@@ -74,8 +74,8 @@ class NetworkConfig:
     """Whether imagined squares are told what a shown move brings there, a piece on its target and counts of hands
     (``StateTokenizer.captured``), instead of what stood there before. None: where moves are shown."""
     shown_counts: bool | None = None
-    """Whether imagined counters of moves (``StateTokenizer.counters``) are told the count before them plus one, instead
-    of what it was. None: where moves are shown."""
+    """Whether imagined counters of moves (``StateTokenizer.counters``) are told one more than the nearest decided count
+    before them, instead of that count. None: where moves are shown."""
     time_conditioning: bool | str = False
     """Whether the timestep is an input: added to what is imagined; ``adaln``, a condition of every block together with
     the mean of what is given, which begins as the identity (adaLN-Zero, Peebles & Xie 2023, arXiv:2212.09748), with

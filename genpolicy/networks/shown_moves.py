@@ -53,7 +53,7 @@ class ShownMoves(nn.Module):
             only the state after a move is marked, one token to the left.
         levels: [N] a token may know of its own and lower levels: of a later move a state shows nothing; None: no limit.
         outcome: Whether imagined tokens are told what a move leaves instead of what stood there before it.
-        counts: Whether imagined counters are told one more than the count before them instead of that count.
+        counts: Whether imagined counters are told one more than the nearest decided count before them.
     """
 
     state_tokens: Tensor

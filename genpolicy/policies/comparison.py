@@ -22,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from genpolicy.data.window_encoder import is_over
 from genpolicy.data.windows import TokenBatch
 from genpolicy.diffusion.logits import NEGATIVE_INFINITY
 from genpolicy.errors import ConfigError
@@ -165,13 +166,15 @@ class Comparison:
         return states, players
 
     def _replied(self, states: list[Any], players: list[int], log_policy: Tensor) -> tuple[list[Any], Tensor]:
-        """The positions after the likeliest legal reply by [R, M], and in which of the R there was none."""
+        """The positions after the likeliest legal reply by [R, M], and which of the R were over before it."""
         game, after, ended = self._game, list[Any](), list[bool]()
         for state, player, row in zip(states, players, log_policy.cpu().numpy(), strict=True):
+            ended.append(is_over(game, state))
+            if ended[-1]:
+                after.append(state)
+                continue
             legal = game.legal(state)
-            ended.append(not len(legal))
-            likeliest = row[game.moves.seen_by(legal, player)]
-            after.append(state if ended[-1] else game.play(state, int(legal[likeliest.argmax()])))
+            after.append(game.play(state, int(legal[row[game.moves.seen_by(legal, player)].argmax()])))
         return after, torch.tensor(ended)
 
     def _encoded(self, states: list[Any], players: list[int]) -> Tensor:

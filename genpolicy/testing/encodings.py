@@ -76,9 +76,10 @@ def check_tokens(game: Game[Any]) -> None:
         is_table = captured.shape == (num_symbols,) and captured.dtype.kind == "i"
         _hold(game, "tokens.captured has one integer a symbol", is_table)
         _hold(game, "tokens.captured is a state token or -1", bool(((captured >= -1) & (captured < length)).all()))
-    digits = [place for counter in tokens.counters for place in counter]
-    law = "tokens.counters are state tokens, in one counter each"
-    _hold(game, law, len(set(digits)) == len(digits) and all(0 <= place < length for place in digits), digits)
+    for each in (tokens, *game.tokenizers.values()):
+        digits = [place for counter in each.counters for place in counter]
+        apart = len(set(digits)) == len(digits) and all(0 <= place < length for place in digits)
+        _hold(game, "tokens.counters are state tokens, each of one counter", apart and all(each.counters), digits)
 
 
 def check_row(game: Game[Any], row: np.ndarray[Any, Any], text: str) -> None:

@@ -314,19 +314,19 @@ class _Laws:
 
     def count(self, state: Any, after: Any, move: int, text: str) -> None:
         """What counts moves grows by one with each, or begins anew."""
-        tokens = self.game.tokens
-        if not tokens.counters:
-            return
-        row, then = tokens.encode([state, after], [0, 0]).astype(np.int64)
-        for counter in tokens.counters:
-            held = [np.flatnonzero(tokens.admitted[place]).tolist() for place in counter]
-            numbers = [0, 0]
-            for place, symbols in zip(counter, held, strict=True):
-                numbers = [
-                    n * len(symbols) + symbols.index(of[place]) for n, of in zip(numbers, (row, then), strict=True)
-                ]
-            law = "a count of moves grows by one or begins anew (tokens.counters)"
-            self.hold(law, text, numbers[1] in (0, numbers[0] + 1), self.game.moves[move])
+        for tokens in (self.game.tokens, *self.game.tokenizers.values()):
+            if not tokens.counters:
+                continue
+            rows = tokens.encode([state, after], [0, 0]).astype(np.int64)
+            for counter in tokens.counters:
+                before, then = 0, 0
+                for place in counter:
+                    held = np.flatnonzero(tokens.admitted[place]).tolist()
+                    before, then = (
+                        n * len(held) + held.index(row[place]) for n, row in zip((before, then), rows, strict=True)
+                    )
+                law = "a count of moves grows by one or begins anew (tokens.counters)"
+                self.hold(law, text, then in (0, before + 1), self.game.moves[move])
 
     def illegal(self, state: Any, text: str) -> None:
         game = self.game

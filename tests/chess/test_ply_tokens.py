@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from genpolicy.networks.config import NetworkConfig
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner, SamplerConfig
 from genpolicy.shipped import data_folder
 from genpolicy.testing import check_game
-from genpolicy_chess.tokens import ChessTokenizer
+from genpolicy_chess.tokens import ChessTokenizer, PlyTokenizer
 
 GAME = genpolicy.load_game("chess")
 OWN, PLIES = GAME.tokens, GAME.tokenizer("plies")
@@ -104,7 +105,18 @@ def test_a_name_that_the_game_does_not_have_is_refused() -> None:
         DiffusionLearner(four, dataclasses.replace(learner("").config, tokens="plies"))
 
 
-def test_a_counter_that_not_every_move_raises_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ChessTokenizer, "counters", ((74, 75, 76),))  # full moves: Black's alone raise them
-    with pytest.raises(AssertionError, match="grows by one or begins anew"):
+@pytest.mark.parametrize(
+    ("tokenizer", "counters", "law"),
+    [
+        (ChessTokenizer, ((65,),), "grows by one or begins anew"),  # a right to castle
+        (PlyTokenizer, ((74, 75, 76), (0,)), "grows by one or begins anew"),
+        (ChessTokenizer, ((),), "each of one counter"),
+        (PlyTokenizer, ((75, 76), (76,)), "each of one counter"),
+    ],
+)
+def test_a_counter_that_not_every_move_raises_is_refused(
+    tokenizer: type, counters: Any, law: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokenizer, "counters", counters)
+    with pytest.raises(AssertionError, match=law):
         check_game(genpolicy.load_game("chess"), num_games=1)

@@ -290,7 +290,6 @@ def make_training(expected: dict[str, Any]) -> None:
     metrics = [json.loads(line) for line in Path("trained/whole/metrics.jsonl").read_text().splitlines()]
     expected["training"] = {
         "command": ["train", "--resume", "--out", "training/run"],
-        "sha256": hashlib.sha256(weights.read_bytes()).hexdigest(),
         "steps": [line["step"] for line in metrics],
     }
 

@@ -46,8 +46,10 @@ CASES: list[dict[str, Any]] = read_json("decisions.json.xz")
 CONFIGS: dict[str, dict[str, Any]] = read_json("configs.json.xz")
 ACCURACY = ("best", "labelled", "raw_best", "raw_legal", "network_calls")
 """Figures of a report that no clock decides."""
-RETRAINED = 5e-3
-"""Of weights after a few updates: another processor's or version's last bits differ, and every update adds to that."""
+RETRAINED = 2.5e-3
+"""Of weights after a few updates: another processor's or version's last bits differ, and every update adds to that. The
+largest difference was 0.0014; without the checkpoint's random numbers it is 0.0030, without its optimiser's state
+0.0052."""
 
 
 @pytest.fixture(scope="module", autouse=True)

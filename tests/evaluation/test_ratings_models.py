@@ -210,7 +210,7 @@ def simulate(strengths: dict[str, float], advantage: float, nu: float, rounds: i
     ("model", "number"), [("bt", 400), ("ordo", 150), pytest.param("ordo", 400, marks=pytest.mark.thorough)]
 )
 def test_intervals_hold_the_truth_as_often_as_they_say(model: str, number: int) -> None:
-    """400 tournaments of 4 players: 1,600 intervals; 95 % +- 2.5 is over four standard errors of their share."""
+    """Tournaments of 4 players; with 400, 95 % +- 2.5 of 1,600 intervals is over four standard errors."""
     truth = {"a": 150.0, "b": 40.0, "c": -50.0, "d": -140.0}
     nu, advantage = 0.8, 30.0
     scale = 2 / (2 + nu)

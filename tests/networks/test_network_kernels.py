@@ -82,6 +82,17 @@ def test_attention_takes_scores_beyond_the_range_of_exp(shift: float, dtype: tor
         torch.testing.assert_close(mine.double(), theirs, rtol=1e-3, atol=1e-3)
 
 
+def test_a_row_that_a_large_number_masks_has_the_gradient_of_the_formula() -> None:
+    g = generator()
+    qkv, bias = torch.randn(3, 7, 3, 2, 4, generator=g), torch.randn(2, 7, 7, generator=g)
+    bias[:, 2] = -1e9
+    weights, wrt = torch.randn(3, 7, 2, 4, generator=g), [qkv.requires_grad_(), bias.requires_grad_()]
+    got, expected = attend(*wrt, 0.0), plain_attention(*wrt)
+    torch.testing.assert_close(got, expected)
+    mine, theirs = (torch.autograd.grad((each * weights).sum(), wrt) for each in (got, expected))
+    torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("each_row", [False, True])
 def test_a_bias_may_have_a_gradient_where_the_rest_has_none_and_the_other_way_round(each_row: bool) -> None:
     qkv, bias = qkv_and_bias(3, 6, 2, 4, each_row=each_row)

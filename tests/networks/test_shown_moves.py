@@ -221,7 +221,7 @@ def test_a_capture_of_shogi_brings_the_piece_and_one_more_in_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    "game", [pytest.param(game, marks=[pytest.mark.thorough] * (game != "shogi")) for game in GAMES]
+    "game", [pytest.param(game, marks=[pytest.mark.thorough] * (game != "chess")) for game in GAMES]
 )
 def test_it_compiles_to_the_same(game: str) -> None:
     layout = Layout(genpolicy.load_game(game), "s-avsav", 2)

@@ -221,6 +221,18 @@ def test_chess_is_compared_from_both_sides() -> None:
         assert found.tolist() == layout.tokenizer.encode(played, [1 - player] * 20).tolist()
 
 
+def test_a_draw_by_rule_ends_a_line_though_moves_are_left() -> None:
+    made = learner(game="chess", candidates=2, depth=2)
+    game, compared = made.game, comparison_of(made)
+    taken = game.parse("8/8/3k4/8/3K4/8/8/8 w - - 0 1")  # two kings: nobody can win
+    with torch.no_grad():
+        judged = Imagination(made).judge(compared._encoded([taken], [0]))
+        states, ended = compared._replied([taken], [0], judged.log_policy)
+    assert len(game.legal(taken)) > 0
+    assert ended.tolist() == [True]
+    assert states == [taken]
+
+
 def test_what_it_cannot_train_is_refused(solved: Dataset) -> None:
     with pytest.raises(ConfigError, match=r"compare' is a part of the records, from 0 to 1; got 2"):
         learner(2.0)

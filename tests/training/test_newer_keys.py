@@ -28,6 +28,11 @@ def test_what_an_old_configuration_leaves_unsaid() -> None:
         "network": {**old, "shown_moves": True}
     }
     assert with_unsaid(DiffusionConfig, {}) == {"network": old}
+    # What goes on from a run that went on from an old one.
+    again = with_unsaid(
+        DiffusionConfig, {"network": {**old, "shown_outcome": None}}, {"network": {"shown_moves": True}}
+    )
+    assert again == {"network": {"shown_moves": True, "shown_counts": False, "factorised_pad": False}}
 
 
 @pytest.mark.parametrize(("overrides", "expected"), [([], False), (["learner.network.shown_moves=true"], True)])

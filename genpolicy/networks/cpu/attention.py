@@ -59,8 +59,8 @@ class _CachedAttention(torch.autograd.Function):
     torch's fast CPU kernel has neither dropout nor the gradient of a bias, and its slow one writes [B, H, N, N] scores
     to memory several times. Here nothing of that size is kept except, with dropout, a byte for each choice, and the
     gradient of a bias that has this size itself; the backward pass computes the probabilities again, from the log of
-    the sum that each row was divided by (FlashAttention; Dao et al., NeurIPS 2022). Every thread works on rows of its
-    own, and the threads meet once a call.
+    the sum that each row was divided by (FlashAttention-2; Dao 2023, arXiv:2307.08691). Every thread works on rows of
+    its own, and the threads meet once a call.
     """
 
     @staticmethod
@@ -68,7 +68,7 @@ class _CachedAttention(torch.autograd.Function):
         b, n, _, h, d = qkv.shape
         m = n - first
         out = qkv.new_empty(b, m, h, d)
-        logs = qkv.new_empty(b, h, m)  # of each row's sum of exponentials
+        logs, shifts = qkv.new_empty(2, b, h, m)  # the log of each row's sum of exponentials, and their shift
         kept = torch.empty((b, h, m, n) if p > 0.0 else (0,), dtype=torch.uint8)
         seeds = draw_seeds(b) if p > 0.0 else [0] * b
         keep = keep_probability(p)
@@ -78,8 +78,9 @@ class _CachedAttention(torch.autograd.Function):
             for piece in _pieces(rows, h, m * n):
                 query, key, value = _heads(piece.of(qkv, 3), first)
                 weights, mask = (part[: len(query)].view(-1, m, n) for part in scratch)
-                sums, log = _weights(query, key, piece.of_bias(bias), out=piece.by_rows(weights))
-                piece.of(logs, 1).copy_(log)
+                sums, shift = _weights(query, key, piece.of_bias(bias), out=piece.by_rows(weights))
+                torch.log(sums, out=piece.of(logs, 1))
+                piece.of(shifts, 1).copy_(shift)
                 if p > 0.0:
                     if piece.heads.start == 0:
                         for row in range(piece.rows.start, piece.rows.stop):
@@ -90,13 +91,13 @@ class _CachedAttention(torch.autograd.Function):
                 piece.of(out, 2).copy_(piece.by_rows(mixed).transpose(1, 2))
 
         in_parallel(work, b)
-        ctx.save_for_backward(qkv, bias, kept, out, logs)
+        ctx.save_for_backward(qkv, bias, kept, out, logs, shifts)
         ctx.p, ctx.first = p, first
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
-        qkv, bias, kept, out, logs = ctx.saved_tensors
+        qkv, bias, kept, out, logs, shifts = ctx.saved_tensors
         b, n, _, h, d = qkv.shape
         first, m = ctx.first, n - ctx.first
         grad_out, keep, scale = grads[0], keep_probability(ctx.p), d**-0.5
@@ -115,8 +116,12 @@ class _CachedAttention(torch.autograd.Function):
                 query, key, value = _heads(piece.of(qkv, 3), first)
                 of_out = piece.of(grad_out, 2).transpose(1, 2).reshape(query.shape)
                 probabilities, of_scores, mask = (part[: len(query)].view(-1, m, n) for part in scratch)
-                less = piece.of(logs, 1)[..., None]
-                _scores(query, key, piece.of_bias(bias), less, out=piece.by_rows(probabilities)).exp_()
+                less, shift = piece.of(logs, 1)[..., None], piece.of(shifts, 1)[..., None]
+                if shift.any():  # one number for both would lose the log beside a large shift
+                    scores = _scores(query, key, piece.of_bias(bias), None, out=piece.by_rows(probabilities))
+                    scores.sub_(shift).sub_(less).exp_()
+                else:
+                    _scores(query, key, piece.of_bias(bias), less, out=piece.by_rows(probabilities)).exp_()
                 torch.bmm(of_out, value.mT, out=of_scores)
                 if ctx.p > 0.0:
                     piece.by_rows(mask).copy_(piece.of(kept, 1)).mul_(1.0 / keep)
@@ -206,15 +211,15 @@ def _scores(query: Tensor, key: Tensor, bias: Tensor | None, less: Tensor | None
 
 
 def _weights(query: Tensor, key: Tensor, bias: Tensor | None, out: Tensor) -> tuple[Tensor, Tensor]:
-    """exp(scores - shift) into ``out`` [b, H, M, N]; returns its sums over N and the logs of those + shift, [b, H, M].
+    """exp(scores - shift) into ``out`` [b, H, M, N]; returns its sums over N and the shift, [b, H, M].
 
-    The shift of a row is 0 or, where that could overflow or underflow, its largest score.
+    The shift is 0 for all rows or, where one of them could overflow or underflow, each row's largest score.
     """
     sums = _scores(query, key, bias, None, out).exp_().sum(-1)
     least, most = (float(bound) for bound in sums.aminmax())
     if least > 1 / _FAR_FROM_OVERFLOW and most < _FAR_FROM_OVERFLOW:
-        return sums, sums.log()
+        return sums, torch.zeros_like(sums)
     scores = _scores(query, key, bias, None, out)
     shift = scores.amax(-1)
     sums = scores.sub_(shift[..., None]).exp_().sum(-1)
-    return sums, sums.log().add_(shift)
+    return sums, shift
