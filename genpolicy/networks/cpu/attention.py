@@ -163,7 +163,9 @@ class _Piece(NamedTuple):
 
     def of_bias(self, bias: Tensor | None) -> Tensor | None:
         """The piece of a bias, [H, M, N] or [B, H, M, N]."""
-        return self.of(bias, 1) if bias is not None and bias.ndim == 4 else bias if bias is None else bias[self.heads]
+        if bias is None:
+            return None
+        return self.of(bias, 1) if bias.ndim == 4 else bias[self.heads]
 
     def by_rows(self, x: Tensor) -> Tensor:
         """A view of [b H, ...] as [b, H, ...]."""
