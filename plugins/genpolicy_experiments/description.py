@@ -345,8 +345,7 @@ class Experiment:
                     f"{self.path}: cell {cell.name!r}: without: key {key!r} is set neither in config nor in run, so "
                     "there is nothing to remove"
                 )
-        for key, value in cell.settings.items():
-            _set(data, key, value)
+        data = _merged(data, cell.settings)
         trainer = data.setdefault("trainer", {})
         for limit in BUDGETS.values():
             trainer.pop(limit, None)

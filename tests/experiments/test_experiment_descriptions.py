@@ -170,6 +170,17 @@ def test_a_label_can_have_a_budget_of_its_own(tmp_path: Path, data: Path) -> Non
     assert first.key == same.key != more.key
 
 
+def test_a_label_s_section_keeps_what_every_run_has_and_a_dotted_key_replaces(tmp_path: Path, data: Path) -> None:
+    # A label's section once replaced the run's: networks of the default geometry were trained without a word.
+    run = {"learner": {"kind": "diffusion", "network": NETWORK, "process": {"kind": "absorbing", "weighting": "linear"}}}
+    labels = {"deep": {"learner": {"network": {"num_layers": 3}}}, "visible": {"learner.process": {"kind": "multinomial"}}}
+    deep, visible = Experiment(describe(tmp_path, data, run=run, axes={"x": labels})).cells
+    experiment = Experiment(tmp_path / "small.yaml")
+    learner = experiment.configuration(deep, 0)["learner"]
+    assert learner == {**run["learner"], "network": {**NETWORK, "num_layers": 3}}
+    assert experiment.configuration(visible, 0)["learner"]["process"] == {"kind": "multinomial"}
+
+
 def test_a_run_that_begins_with_other_weights_is_another_run(tmp_path: Path, data: Path) -> None:
     base = tmp_path / "base"
     base.mkdir()

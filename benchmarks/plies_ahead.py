@@ -1,0 +1,146 @@
+"""What models of a game still know some plies ahead: they are told the moves of games that were played.
+
+Run ``python benchmarks/plies_ahead.py POLICY ... [--data sample:chess] [--split test] [--limit N] [--plies 8]``. Each
+policy has a model that ``mcts`` searches (an imagining policy, ``muzero``, ``unizero``, ``vq``), the data set games
+with every move. Told the moves up to a ply, how often is
+
+    board    the model's position the true one, in every token (of models that have positions)
+    legal    its likeliest move legal there
+    label    its likeliest move the one that the position there is labelled with
+
+``vq`` is told a reply as the codes that its autoencoder gives it, so only plies of its own moves count. Intervals are
+95 %, bootstrap by game.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+import genpolicy
+from genpolicy.data.records import Dataset
+from genpolicy.game import Game
+from genpolicy.policies.base import Policy
+from genpolicy.search.model import SearchModel
+from genpolicy.shipped import data_folder
+from genpolicy_evaluation.intervals import cluster_bootstrap
+
+RUN = "looks at policies, which are its arguments"
+MEASURES = ("board", "legal", "label")
+
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A part of a game."""
+
+    states: list[Any]
+    played: list[int]
+    """From each but the last."""
+    labels: list[int | None]
+    """Of each; None without a label."""
+    game: str
+
+
+def stretches(data: Dataset, game: Game[Any], split: str, plies: int) -> Iterator[Stretch]:
+    """One from each record that as many others of its game follow."""
+    for name, records in itertools.groupby(data.records(split), lambda record: record.game_id):
+        rows = list(records)
+        states = [game.parse(record.state) for record in rows]
+        for start, end in zip(range(len(rows)), range(plies, len(rows)), strict=False):
+            part = rows[start : end + 1]
+            if name is None or any(b.ply != (a.ply or 0) + 1 or a.played is None for a, b in itertools.pairwise(part)):
+                continue
+            yield Stretch(
+                states=states[start : end + 1],
+                played=[game.moves.index(record.played or "") for record in part[:-1]],
+                labels=[game.moves.index(record.line.split()[0]) if record.line else None for record in part],
+                game=name,
+            )
+
+
+def _codes(policy: Any, before: Any, move: int, after: Any) -> int:
+    """The choice of a model of codes for a reply: what its autoencoder makes of the transition."""
+    game: Game[Any] = policy.game
+    player = np.array([game.player(before)])
+    rows = [torch.from_numpy(game.tokens.encode([state], player).astype(np.int64)) for state in (before, after)]
+    seen = torch.from_numpy(game.moves.seen_by(np.array([move]), player))
+    with torch.no_grad():
+        codes = policy.learner.network.autoencoder.codes(rows[0], seen, rows[1])[0]
+    number = 0
+    for code in codes.tolist():
+        number = number * policy.learner.config.num_codes + code
+    return number
+
+
+def look_ahead(policy: Policy, model: SearchModel, parts: Sequence[Stretch]) -> dict[tuple[int, str], list[float]]:
+    """Tell the model what was played, and compare what it holds at each ply with the rules.
+
+    Returns:
+        By ply and measure: 1 or 0 of each part, NaN where it does not apply.
+    """
+    game, found = policy.game, {}
+    nodes = model.root([part.states[0] for part in parts])
+    for ply in range(1, len(parts[0].states)):
+        told = [
+            _codes(policy, part.states[ply - 2], part.played[ply - 2], part.states[ply])
+            if chance
+            else part.played[ply - 1]
+            for part, chance in zip(parts, nodes.chance, strict=True)
+        ]
+        nodes = model.expand(nodes.embeddings, told)
+        if any(nodes.chance):
+            continue
+        marks: dict[str, list[float]] = {name: [] for name in MEASURES}
+        for row, part in enumerate(parts):
+            state, label, choices = part.states[ply], part.labels[ply], nodes.choices[row]
+            likeliest = -1 if choices.priors is None else int(choices.ids[np.argmax(choices.priors)])
+            marks["legal"].append(float(likeliest in game.legal(state)))
+            marks["label"].append(np.nan if label is None else float(likeliest == label))
+            if type(model).position is not SearchModel.position:
+                board = model.position(nodes.embeddings[row])
+                marks["board"].append(float(board is not None and game.format(board) == game.format(state)))
+        found.update({(ply, name): values for name, values in marks.items() if values})
+    return found
+
+
+def main() -> None:
+    """Print a table for each policy."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("policies", nargs="+", metavar="POLICY")
+    parser.add_argument("--data", default="sample:chess")
+    parser.add_argument("--split", default="test")
+    parser.add_argument("--limit", type=int, default=500)
+    parser.add_argument("--plies", type=int, default=8)
+    args = parser.parse_args()
+    dataset = Dataset.open(data_folder(args.data))
+    game = genpolicy.load_game(dataset.game_spec)
+    parts = list(stretches(dataset, game, args.split, args.plies))
+    drawn = np.random.default_rng(0).permutation(len(parts))[: args.limit]
+    parts = [parts[i] for i in sorted(drawn.tolist())]
+    for spec in args.policies:
+        policy = genpolicy.load_policy(spec, game=game)
+        model = policy.search_model("imagined") or policy.search_model()
+        if model is None:
+            raise SystemExit(f"{spec} has no model of its own")
+        found = look_ahead(policy, model, parts)
+        print(f"{spec}: {len(parts)} parts of {len({part.game for part in parts})} games", flush=True)
+        for ply in sorted({ply for ply, _ in found}):
+            print(f"  {ply}", *(_cell(name, found[ply, name], parts) for name in MEASURES if (ply, name) in found))
+
+
+def _cell(name: str, marks: Sequence[float], parts: Sequence[Stretch]) -> str:
+    rows = np.flatnonzero(~np.isnan(marks))
+    values = np.array(marks)[rows]
+    low, high = cluster_bootstrap(values, [parts[row].game for row in rows.tolist()])
+    return f"  {name} {100 * values.mean():5.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+if __name__ == "__main__":
+    main()
