@@ -214,7 +214,8 @@ class Runner:
             ClusterError: workers of the cluster die one after the other.
         """
         self.require_folders()
-        folders = [(self.out, "--out"), *([(self.runs, "--runs")] if self._is_shared else [])]
+        apart = self._is_shared and self.runs.resolve() != self.out.resolve()
+        folders = [(self.out, "--out"), *([(self.runs, "--runs")] if apart else [])]
         with contextlib.ExitStack() as stack:
             for folder, option in folders:
                 stack.enter_context(FolderLock(folder, "runs an experiment", f"choose another {option}"))

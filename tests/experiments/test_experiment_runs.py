@@ -332,3 +332,10 @@ def test_a_folder_in_which_an_experiment_runs_is_refused(
     said = capsys.readouterr().err
     assert f"{folder}: another process runs an experiment there (process {os.getpid()} on " in said
     assert f"choose another {option}" in said
+
+
+def test_runs_may_lie_beside_their_table(copied: tuple[Path, Path, Path]) -> None:
+    # The folder was locked twice, so the command said that another process ran there: itself.
+    path, out, _ = copied
+    folder = str(out / "runs")
+    assert main(["experiment", str(path), "--out", folder, "--runs", folder]) == 0
