@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar
 
+from torch import nn
+
 from genpolicy.data.episodes import Episodes
 from genpolicy.data.records import Dataset
 from genpolicy.data.windows import WindowSource
@@ -42,6 +44,19 @@ class ModelLearner(Learner):
     def fingerprint(self) -> str:
         """The layout's."""
         return self.layout.fingerprint
+
+    @property
+    def hidden_layers(self) -> tuple[nn.Module, ...]:
+        """The parts whose matrices Muon moves where a run sets it; AdamW moves the others."""
+        return ()
+
+    def param_groups(self, weight_decay: float) -> list[dict[str, Any]]:
+        """As ``Learner.param_groups``; Muon gets the matrices of ``hidden_layers``, no tables and no biases among them."""
+        decayed, others = super().param_groups(weight_decay)
+        tables = {id(p) for m in self.modules() if isinstance(m, nn.Embedding) for p in m.parameters()}
+        tables |= {id(p) for name, p in self.named_parameters() if ".bias." in name or name.endswith("marks")}
+        inner = [p for part in self.hidden_layers for p in part.parameters() if p.ndim == 2 and id(p) not in tables]
+        return [{**decayed, "muon": inner}, others]
 
     def windows(self, records: Dataset, split: str, *, seed: int) -> WindowSource:
         """Episodes of ``unroll`` moves; what is measured of walks has one, since walks leave a small split soon.

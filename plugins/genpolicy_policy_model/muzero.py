@@ -55,14 +55,10 @@ class MuZeroLearner(ModelLearner):
             width = config.latent_width if config.latent == "vector" else config.network.width
             self.ahead = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, width))
 
-    def param_groups(self, weight_decay: float) -> list[dict[str, Any]]:
-        """As ``Learner.param_groups``; Muon gets the matrices of the blocks of representation and dynamics."""
-        decayed, others = super().param_groups(weight_decay)
-        parts = (self.network.trunk.blocks, self.network.dynamics)
-        tables = {id(p) for m in self.modules() if isinstance(m, nn.Embedding) for p in m.parameters()}
-        tables |= {id(p) for name, p in self.network.named_parameters() if ".bias." in name or name.endswith("marks")}
-        inner = [p for part in parts for p in part.parameters() if p.ndim == 2 and id(p) not in tables]
-        return [{**decayed, "muon": inner}, others]
+    @property
+    def hidden_layers(self) -> tuple[nn.Module, ...]:
+        """Those of representation and dynamics."""
+        return self.network.trunk.blocks, self.network.dynamics
 
     def loss(self, batch: EpisodeBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
         """The sum over the unrolled moves, a mean over the rows; unknown labels count 0. Metrics: its parts."""

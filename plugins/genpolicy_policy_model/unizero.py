@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from genpolicy.data.episodes import EpisodeBatch
 from genpolicy.data.records import Dataset
@@ -53,6 +53,11 @@ class UniZeroLearner(ModelLearner):
         self.network = UniZeroNetwork(self.layout, config)
         self.target = copy.deepcopy(self.network.encoder).requires_grad_(False)
         """The slow copy of the encoder; used in training only, so a policy's folder does not hold it."""
+
+    @property
+    def hidden_layers(self) -> tuple[nn.Module, ...]:
+        """Those of the encoder's trunk and of the transformer."""
+        return self.network.encoder.trunk.blocks, self.network.transformer.blocks
 
     @torch.no_grad()
     def after_update(self, num_updates: int) -> None:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from genpolicy.chance import probabilities
@@ -133,6 +133,13 @@ class VQLearner(ModelLearner):
         super().__init__(game, config)
         self.network = VQNetwork(self.layout, config)
         self._settled = False
+
+    @property
+    def hidden_layers(self) -> tuple[nn.Module, ...]:
+        """Those of representation and dynamics; AdamW moves the autoencoders."""
+        network = self.network
+        parts = (network.trunk.blocks, network.dynamics, network.answered, network.planned)
+        return tuple(part for part in parts if part is not None)
 
     def num_moves(self, unroll: int) -> int:
         """``span`` moves for each code."""

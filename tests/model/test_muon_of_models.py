@@ -1,0 +1,62 @@
+"""Which matrices of a learned model Muon moves: those between hidden layers, no table, autoencoder, head or bias."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from genpolicy import load_game
+from genpolicy.networks.config import NetworkConfig
+from genpolicy.training.config import OptimConfig
+from genpolicy.training.optim import make_optimizers
+from genpolicy_policy_model.config import MuZeroConfig
+from genpolicy_policy_model.learner import ModelLearner
+from genpolicy_policy_model.muzero import MuZeroLearner
+from genpolicy_policy_model.unizero import UniZeroLearner
+from genpolicy_policy_model.unizero_config import UniZeroConfig
+from genpolicy_policy_model.vq import VQLearner
+from genpolicy_policy_model.vq_config import VQConfig
+from tests.small_datasets import CONNECT
+
+GAME = load_game(CONNECT)
+BLOCK = ("attention.qkv", "attention.out", "mlp.inner", "mlp.out")
+
+
+def network(**changed: Any) -> NetworkConfig:
+    return NetworkConfig(geometry="board", head="typed", num_layers=1, width=16, num_heads=2, move_rank=8, **changed)
+
+
+def layers(name: str, count: int = 2) -> set[str]:
+    return {f"{name}.{part}.{i}.weight" for part in ("inner", "out") for i in range(count)}
+
+
+LEARNERS = {
+    "muzero": (
+        lambda: MuZeroLearner(GAME, MuZeroConfig(network=network(bias="relative"), latent="squares", consistency=1.0)),
+        {f"trunk.blocks.0.{part}.weight" for part in BLOCK}
+        | {f"dynamics.blocks.{i}.{part}.weight" for i in range(2) for part in BLOCK}
+        | {"dynamics.carried.weight"},
+    ),
+    "vq": (
+        lambda: VQLearner(GAME, VQConfig(network=network(), plan="pure", agent_codes=4)),
+        {f"trunk.blocks.0.{part}.weight" for part in BLOCK}
+        | layers("dynamics")
+        | layers("answered")
+        | layers("planned"),
+    ),
+    "unizero": (
+        lambda: UniZeroLearner(GAME, UniZeroConfig(network=network(), width=32, heads=2, layers=1)),
+        {f"encoder.trunk.blocks.0.{part}.weight" for part in BLOCK}
+        | {f"transformer.blocks.0.{part}.weight" for part in ("to_memory", "out", "inner", "outer")},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", sorted(LEARNERS))
+def test_muon_moves_the_matrices_between_hidden_layers(kind: str) -> None:
+    make, expected = LEARNERS[kind]
+    learner: ModelLearner = make()
+    optimizers = make_optimizers(learner.param_groups(0.1), OptimConfig(name="muon"))
+    moved = {id(p) for group in optimizers["muon"].param_groups for p in group["params"]}
+    assert {name for name, p in learner.network.named_parameters() if id(p) in moved} == expected
