@@ -46,6 +46,8 @@ def _add_policy(parser: argparse.ArgumentParser) -> None:
 def _add_packing(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--float32", action="store_true", help="do not convert the weights to float16")
     parser.add_argument("--figures", type=Path, metavar="FILE", help="Markdown to put into the model card")
+    text = "average the weights with those of the policy that this one began with (init_from)"
+    parser.add_argument("--average", metavar="P", help=text)
 
 
 def _packed(arguments: argparse.Namespace, out: Path) -> Path:
@@ -60,7 +62,8 @@ def _packed(arguments: argparse.Namespace, out: Path) -> Path:
         figures = arguments.figures.read_text(encoding="utf-8") if arguments.figures else ""
     except UnicodeDecodeError as error:
         raise ValueError(f"--figures {arguments.figures}: is not text in UTF-8 ({error})") from error
-    return pack(folder, out, half=not arguments.float32, figures=figures)
+    average = arguments.average and (policy_folder(arguments.average) or Path(arguments.average))
+    return pack(folder, out, half=not arguments.float32, figures=figures, average=average)
 
 
 def _pack(arguments: argparse.Namespace) -> int:

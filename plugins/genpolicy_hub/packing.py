@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Mapping
@@ -9,14 +10,19 @@ from importlib.metadata import metadata
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from genpolicy.config import to_yaml
 from genpolicy.errors import CheckpointError
 from genpolicy.files import write_atomic
-from genpolicy.policies.base import load_policy, read_policy_config
-from genpolicy.policies.weights import read_provenance
+from genpolicy.policies.base import Policy, load_policy, read_policy_config
+from genpolicy.policies.saved import WeightsPolicy
+from genpolicy.policies.weights import read_provenance, weights_of
 
 
-def pack(folder: Path, out: Path, *, half: bool = True, figures: str = "") -> Path:
+def pack(
+    folder: Path, out: Path, *, half: bool = True, figures: str = "", average: Path | None = None
+) -> Path:
     """Write a copy of a saved policy with a model card.
 
     Args:
@@ -24,6 +30,8 @@ def pack(folder: Path, out: Path, *, half: bool = True, figures: str = "") -> Pa
         out: The folder of the copy; must not hold a policy yet.
         half: Write the weights in float16, which halves the file; they are computed with in float32 all the same.
         figures: Markdown for the card, such as a table of measurements with the commands that made it.
+        average: A policy that this one began with: the weights are the means of both policies' (Wortsman et al. 2022,
+            arXiv:2109.01903). What only this one has stays as it is.
 
     Returns:
         ``out``.
@@ -37,11 +45,14 @@ def pack(folder: Path, out: Path, *, half: bool = True, figures: str = "") -> Pa
     if (out / "config.yaml").exists():
         raise ValueError(f"{out}: holds a policy already; name another folder")
     config = read_policy_config(folder)
-    load_policy(folder).close()  # what is damaged is not handed on
+    policy = load_policy(folder)  # what is damaged is not handed on
     try:
         weights = load_file(folder / "model.safetensors")
     except OSError as error:
         raise CheckpointError(f"{folder}: has no model.safetensors, so it cannot be packed: {error}") from error
+    if average is not None:
+        weights = _means(policy, average)
+    policy.close()
     if half:
         weights = {name: each.half() if each.is_floating_point() else each for name, each in weights.items()}
         if too_large := [
@@ -50,6 +61,8 @@ def pack(folder: Path, out: Path, *, half: bool = True, figures: str = "") -> Pa
             raise CheckpointError(f"{folder}: {too_large[0]} does not fit into float16; pack it with --float32")
     data = save(weights)
     facts = _without_paths(read_provenance(folder))
+    if average is not None:
+        facts = {**facts, "averaged_with": read_policy_config(average).get("weights_sha256")}
     card = model_card(config, facts, figures)
     out.mkdir(parents=True, exist_ok=True)
     write_atomic(out / "model.safetensors", data)
@@ -59,6 +72,23 @@ def pack(folder: Path, out: Path, *, half: bool = True, figures: str = "") -> Pa
     write_atomic(out / "config.yaml", to_yaml({**config, "weights_sha256": hashlib.sha256(data).hexdigest()}).encode())
     load_policy(out).close()
     return out
+
+
+def _means(policy: Policy, average: Path) -> dict[str, Tensor]:
+    """The weights of a policy, each halfway to where those that it began with would be in its own network."""
+    with contextlib.closing(load_policy(average, game=policy.game)) as other:
+        if not isinstance(policy, WeightsPolicy) or not isinstance(other, WeightsPolicy):
+            raise CheckpointError(f"{average}: only policies with weights have a mean")
+        network = policy.learner.network
+        mine = {name: each.detach().clone() for name, each in weights_of(network).items()}
+        try:
+            policy.learner.take_weights(other.learner)
+        except CheckpointError as error:
+            raise CheckpointError(f"{average}: its weights have no mean with those of {policy.folder}: {error}") from error
+        theirs = weights_of(network)
+    return {
+        name: (each + theirs[name].detach()) / 2 if each.is_floating_point() else each for name, each in mine.items()
+    }
 
 
 def model_card(config: Mapping[str, Any], provenance: Mapping[str, Any], figures: str = "") -> str:

@@ -154,6 +154,20 @@ def test_a_packed_policy_is_half_as_large_and_plays(policy: Path, tmp_path: Path
     assert "| data | games |" in card
 
 
+def test_weights_are_averaged_with_those_that_a_policy_began_with(policy: Path, tmp_path: Path) -> None:
+    other = load_policy(policy)
+    with torch.no_grad():
+        for parameter in other.learner.network.parameters():
+            parameter.add_(0.5)
+    other.save_pretrained(tmp_path / "other")
+    assert main(["pack", str(tmp_path / "other"), "--average", str(policy), "--out", str(tmp_path / "mean")]) == 0
+    mean, first = load_policy(tmp_path / "mean"), load_policy(policy)
+    for found, given in zip(mean.learner.network.parameters(), first.learner.network.parameters(), strict=True):
+        torch.testing.assert_close(found, given + 0.25, rtol=1e-2, atol=1e-3)
+    facts = json.loads((tmp_path / "mean" / "provenance.json").read_text())
+    assert facts["averaged_with"] == read_yaml(policy / "config.yaml")["weights_sha256"]
+
+
 @pytest.mark.parametrize(("game", "extras"), [("chess", "web,chess"), ("connect:rows=3,cols=3,k=3", "web")])
 def test_the_card_says_what_a_game_needs(game: str, extras: str) -> None:
     card = model_card({"game": game, "policy": "one_step"}, {})
