@@ -35,7 +35,6 @@ RUN = "looks at policies, which are its arguments"
 MEASURES = ("board", "legal", "label")
 
 
-
 @dataclass(frozen=True)
 class Stretch:
     """A part of a game."""

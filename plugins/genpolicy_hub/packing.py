@@ -20,9 +20,7 @@ from genpolicy.policies.saved import WeightsPolicy
 from genpolicy.policies.weights import read_provenance, weights_of
 
 
-def pack(
-    folder: Path, out: Path, *, half: bool = True, figures: str = "", average: Path | None = None
-) -> Path:
+def pack(folder: Path, out: Path, *, half: bool = True, figures: str = "", average: Path | None = None) -> Path:
     """Write a copy of a saved policy with a model card.
 
     Args:
@@ -84,7 +82,9 @@ def _means(policy: Policy, average: Path) -> dict[str, Tensor]:
         try:
             policy.learner.take_weights(other.learner)
         except CheckpointError as error:
-            raise CheckpointError(f"{average}: its weights have no mean with those of {policy.folder}: {error}") from error
+            raise CheckpointError(
+                f"{average}: its weights have no mean with those of {policy.folder}: {error}"
+            ) from error
         theirs = weights_of(network)
     return {
         name: (each + theirs[name].detach()) / 2 if each.is_floating_point() else each for name, each in mine.items()

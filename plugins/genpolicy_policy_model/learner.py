@@ -51,7 +51,7 @@ class ModelLearner(Learner):
         return ()
 
     def param_groups(self, weight_decay: float) -> list[dict[str, Any]]:
-        """As ``Learner.param_groups``; Muon gets the matrices of ``hidden_layers``, no tables and no biases among them."""
+        """As ``Learner.param_groups``; Muon gets the matrices of ``hidden_layers``, neither tables nor biases."""
         decayed, others = super().param_groups(weight_decay)
         tables = {id(p) for m in self.modules() if isinstance(m, nn.Embedding) for p in m.parameters()}
         tables |= {id(p) for name, p in self.named_parameters() if ".bias." in name or name.endswith("marks")}

@@ -172,8 +172,13 @@ def test_a_label_can_have_a_budget_of_its_own(tmp_path: Path, data: Path) -> Non
 
 def test_a_label_s_section_keeps_what_every_run_has_and_a_dotted_key_replaces(tmp_path: Path, data: Path) -> None:
     # A label's section once replaced the run's: networks of the default geometry were trained without a word.
-    run = {"learner": {"kind": "diffusion", "network": NETWORK, "process": {"kind": "absorbing", "weighting": "linear"}}}
-    labels = {"deep": {"learner": {"network": {"num_layers": 3}}}, "visible": {"learner.process": {"kind": "multinomial"}}}
+    run = {
+        "learner": {"kind": "diffusion", "network": NETWORK, "process": {"kind": "absorbing", "weighting": "linear"}}
+    }
+    labels = {
+        "deep": {"learner": {"network": {"num_layers": 3}}},
+        "visible": {"learner.process": {"kind": "multinomial"}},
+    }
     deep, visible = Experiment(describe(tmp_path, data, run=run, axes={"x": labels})).cells
     experiment = Experiment(tmp_path / "small.yaml")
     learner = experiment.configuration(deep, 0)["learner"]
