@@ -4,7 +4,7 @@ Run ``python benchmarks/plies_ahead.py POLICY ... [--data sample:chess] [--split
 policy has a model that ``mcts`` searches (an imagining policy, ``muzero``, ``unizero``, ``vq``), the data set games
 with every move. Told the moves up to a ply, how often is
 
-    board    the model's position the true one, in every token (of models that have positions)
+    board    the model's position the true one, counters and rights included (of models that have positions)
     legal    its likeliest move legal there
     label    its likeliest move the one that the position there is labelled with
 
@@ -52,12 +52,13 @@ def stretches(data: Dataset, game: Game[Any], split: str, plies: int) -> Iterato
     for name, records in itertools.groupby(data.records(split), lambda record: record.game_id):
         rows = list(records)
         states = [game.parse(record.state) for record in rows]
-        for start, end in zip(range(len(rows)), range(plies, len(rows)), strict=False):
-            part = rows[start : end + 1]
+        for start in range(len(rows) - plies):
+            end = start + plies + 1
+            part = rows[start:end]
             if name is None or any(b.ply != (a.ply or 0) + 1 or a.played is None for a, b in itertools.pairwise(part)):
                 continue
             yield Stretch(
-                states=states[start : end + 1],
+                states=states[start:end],
                 played=[game.moves.index(record.played or "") for record in part[:-1]],
                 labels=[game.moves.index(record.line.split()[0]) if record.line else None for record in part],
                 game=name,
@@ -87,11 +88,12 @@ def look_ahead(policy: Policy, model: SearchModel, parts: Sequence[Stretch]) -> 
     game, found = policy.game, {}
     nodes = model.root([part.states[0] for part in parts])
     for ply in range(1, len(parts[0].states)):
+        is_reply = any(nodes.chance)  # a node that the model holds to be finished says that no code follows
         told = [
             _codes(policy, part.states[ply - 2], part.played[ply - 2], part.states[ply])
-            if chance
+            if is_reply
             else part.played[ply - 1]
-            for part, chance in zip(parts, nodes.chance, strict=True)
+            for part in parts
         ]
         nodes = model.expand(nodes.embeddings, told)
         if any(nodes.chance):
@@ -121,13 +123,21 @@ def main() -> None:
     dataset = Dataset.open(data_folder(args.data))
     game = genpolicy.load_game(dataset.game_spec)
     parts = list(stretches(dataset, game, args.split, args.plies))
+    if not parts:
+        raise SystemExit(
+            f"{args.data}: no {args.plies + 1} consecutive records of a game in split {args.split!r}; take fewer "
+            "--plies, or a data set of played games"
+        )
     drawn = np.random.default_rng(0).permutation(len(parts))[: args.limit]
     parts = [parts[i] for i in sorted(drawn.tolist())]
     for spec in args.policies:
         policy = genpolicy.load_policy(spec, game=game)
         model = policy.search_model("imagined") or policy.search_model()
         if model is None:
-            raise SystemExit(f"{spec} has no model of its own")
+            raise SystemExit(
+                f"{spec} has no model of its own: name a muzero, unizero or vq policy, or one that imagines values and "
+                "states"
+            )
         found = look_ahead(policy, model, parts)
         print(f"{spec}: {len(parts)} parts of {len({part.game for part in parts})} games", flush=True)
         for ply in sorted({ply for ply, _ in found}):

@@ -266,6 +266,8 @@ class Experiment:
                         play[key.removeprefix(PLAY)] = value
                     elif key.startswith(BUDGET):
                         budget = float(value)
+                    elif "." not in key and isinstance(value, Mapping) and isinstance(settings.get(key), Mapping):
+                        settings[key] = _merged(settings[key], value)
                     else:
                         settings[key] = value
             labels = dict(zip(axes, (label for label, _ in choice), strict=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import warnings
 from collections.abc import Mapping
 from importlib.metadata import metadata
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from genpolicy.config import to_yaml
+from genpolicy.config import to_dict, to_yaml
 from genpolicy.errors import CheckpointError
 from genpolicy.files import write_atomic
 from genpolicy.policies.base import Policy, load_policy, read_policy_config
@@ -29,7 +30,8 @@ def pack(folder: Path, out: Path, *, half: bool = True, figures: str = "", avera
         half: Write the weights in float16, which halves the file; they are computed with in float32 all the same.
         figures: Markdown for the card, such as a table of measurements with the commands that made it.
         average: A policy that this one began with: the weights are the means of both policies' (Wortsman et al. 2022,
-            arXiv:2109.01903). What only this one has stays as it is.
+            arXiv:2109.01903). What only this one has stays as it is. Options in which the two differ are named in a
+            warning, since such a mean may know neither.
 
     Returns:
         ``out``.
@@ -76,7 +78,11 @@ def _means(policy: Policy, average: Path) -> dict[str, Tensor]:
     """The weights of a policy, each halfway to where those that it began with would be in its own network."""
     with contextlib.closing(load_policy(average, game=policy.game)) as other:
         if not isinstance(policy, WeightsPolicy) or not isinstance(other, WeightsPolicy):
-            raise CheckpointError(f"{average}: only policies with weights have a mean")
+            raise CheckpointError(f"{average}: has no weights to average with; name a saved policy of the same network")
+        if unlike := _unlike(to_dict(policy.learner.config), to_dict(other.learner.config)):
+            names = ", ".join(f"learner.{name}" for name in unlike)
+            text = f"{average}: differs from {policy.folder} in {names}; measure what the mean of both imagines"
+            warnings.warn(text, stacklevel=3)
         network = policy.learner.network
         mine = {name: each.detach().clone() for name, each in weights_of(network).items()}
         try:
@@ -89,6 +95,14 @@ def _means(policy: Policy, average: Path) -> dict[str, Tensor]:
     return {
         name: (each + theirs[name].detach()) / 2 if each.is_floating_point() else each for name, each in mine.items()
     }
+
+
+def _unlike(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+    """Options of the network, and of what it sees and may say, in which two learners differ, as dotted keys."""
+    pairs = {name: (mine.get(name), theirs.get(name)) for name in ("viewer", "train_pad", "tokens")}
+    networks = (_section(mine, "network"), _section(theirs, "network"))
+    pairs |= {f"network.{name}": (value, networks[1].get(name)) for name, value in networks[0].items()}
+    return [name for name, (one, other) in pairs.items() if one != other]
 
 
 def model_card(config: Mapping[str, Any], provenance: Mapping[str, Any], figures: str = "") -> str:

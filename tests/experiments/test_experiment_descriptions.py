@@ -186,6 +186,14 @@ def test_a_label_s_section_keeps_what_every_run_has_and_a_dotted_key_replaces(tm
     assert experiment.configuration(visible, 0)["learner"]["process"] == {"kind": "multinomial"}
 
 
+def test_sections_of_two_axes_are_merged(tmp_path: Path, data: Path) -> None:
+    run = {"learner": {"kind": "one_step", "network": NETWORK}}
+    wide, deep = {"learner": {"network": {"width": 32}}}, {"learner": {"network": {"num_layers": 3}}}
+    experiment = Experiment(describe(tmp_path, data, run=run, axes={"x": {"wide": wide}, "y": {"deep": deep}}))
+    network = experiment.configuration(experiment.cells[0], 0)["learner"]["network"]
+    assert network == {**NETWORK, "width": 32, "num_layers": 3}
+
+
 def test_a_run_that_begins_with_other_weights_is_another_run(tmp_path: Path, data: Path) -> None:
     base = tmp_path / "base"
     base.mkdir()

@@ -168,6 +168,16 @@ def test_weights_are_averaged_with_those_that_a_policy_began_with(policy: Path, 
     assert facts["averaged_with"] == read_yaml(policy / "config.yaml")["weights_sha256"]
 
 
+def test_options_in_which_the_policies_of_a_mean_differ_are_named(policy: Path, tmp_path: Path) -> None:
+    # Of one that knew PAD and one that did not, the mean imagined a tenth of its positions wrong.
+    shutil.copytree(policy, tmp_path / "other")
+    config = (tmp_path / "other" / "config.yaml").read_text()
+    assert config.count("dropout: 0.0") == 1
+    (tmp_path / "other" / "config.yaml").write_text(config.replace("dropout: 0.0", "dropout: 0.1"))
+    with pytest.warns(UserWarning, match=r"other: differs from .* in learner\.network\.dropout; measure"):
+        pack(policy, tmp_path / "mean", average=tmp_path / "other")
+
+
 @pytest.mark.parametrize(("game", "extras"), [("chess", "web,chess"), ("connect:rows=3,cols=3,k=3", "web")])
 def test_the_card_says_what_a_game_needs(game: str, extras: str) -> None:
     card = model_card({"game": game, "policy": "one_step"}, {})
