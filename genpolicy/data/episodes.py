@@ -76,6 +76,9 @@ class EpisodeBatch(TokenBatch):
     """[B, K+1] bool, whether the player to move there is not the one at the root."""
     chance: Tensor
     """[B, K] bool, whether chance decides what a move leads to."""
+    worth: Tensor
+    """[B, K] float32 in [-1, 1], with ``side="own"`` the value of what a move leads to, before the answer, for who
+    moved; NaN unknown, and with ``side="both"``."""
 
 
 class Episodes(WindowSource):
@@ -172,6 +175,7 @@ class Episodes(WindowSource):
         policy = np.zeros((*shape, num_moves), np.float32)
         value, reward = np.full(shape, np.nan, np.float32), np.full(moves.shape, np.nan, np.float32)
         live, other, chance = (np.zeros(each, np.bool_) for each in (shape, shape, moves.shape))
+        worth = reward.copy()
         here = windows.copy()  # the record that each window stands on, or UNKNOWN
         live[:, 0], ended = True, np.zeros(len(windows), np.bool_)
         for k in range(self.unroll + 1):
@@ -182,6 +186,7 @@ class Episodes(WindowSource):
                 break
             moves[:, k] = draw(self._seed, epoch, windows, _AFTER_END + k, np.full(len(windows), num_moves))
             states[ended, k + 1], reward[ended, k], value[ended, k + 1] = layout.pad, 0.0, 0.0
+            worth[ended, k] = 0.0
             for ply in range(self._plies):
                 on = np.flatnonzero(here != UNKNOWN)
                 edges = self._drawn(here[on], windows[on], epoch, k * self._plies + ply)
@@ -202,12 +207,15 @@ class Episodes(WindowSource):
                 reward[done, k] = (1 - 2 * ply) * self._cache.gather("rewards", edges[over])
                 shown = over | last  # the position before an answer is not shown
                 states[on[shown], k + 1] = self._cache.children(edges[shown], viewers[on[shown]])
+                if not last:
+                    answers = on[here[on] != UNKNOWN]
+                    worth[done, k], worth[answers, k] = reward[done, k], -self._cache.gather("values", here[answers])
                 if last:
                     reward[on[~over], k], live[on[~over], k + 1] = 0.0, True
                 ended[done], value[done, k + 1] = True, 0.0
         rows, target = self._roots(states[:, 0], windows, viewers, epoch)
         given = torch.from_numpy(layout.given).expand(len(windows), -1).clone()
-        of = (states, moves, policy, value, reward, live, other, chance)
+        of = (states, moves, policy, value, reward, live, other, chance, worth)
         return EpisodeBatch(rows, given, target, torch.from_numpy(asked.copy()), *map(torch.from_numpy, of))
 
     def _settled(self, edges: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -40,7 +40,7 @@ class ModelNetwork(nn.Module):
         vector = config.latent == "vector"
         self.trunk = Trunk(layout, shape, layout.num_symbols + 1)
         self.to_vector = Linear(layout.length * shape.width, config.latent_width) if vector else None
-        num_tokens, width = (1, config.latent_width) if vector else (layout.length, shape.width)
+        num_tokens, width = self.latent_shape = (1, config.latent_width) if vector else (layout.length, shape.width)
         self.dynamics: VectorDynamics | SquaresDynamics
         if vector:
             self.dynamics = VectorDynamics(len(layout.moves), width, config.dynamics_layers)
@@ -55,21 +55,21 @@ class ModelNetwork(nn.Module):
         self.value = CategoricalHead(num_tokens, width, config.readout, support)
         self.reward = CategoricalHead(num_tokens, width, config.readout, support)
         self.end = EndHead(num_tokens, width, config.readout) if config.end_head else None
-        self._initialise()
+        self._draw(self.trunk, self.by_squares, self.dynamics)
 
     @torch.no_grad()
-    def _initialise(self) -> None:
-        """Transformers as GPT-2, post-norm blocks as DeepNorm's; the rest as torch draws it."""
+    def _draw(self, *modules: nn.Module | None) -> None:
+        """Transformers as GPT-2, post-norm blocks as DeepNorm's; the rest stays as torch draws it."""
         shape, std = self.config.network, self.config.network.init_std
-        drawn = [self.trunk, self.by_squares, self.dynamics if isinstance(self.dynamics, SquaresDynamics) else None]
+        drawn = [each for each in modules if isinstance(each, (Trunk, MoveHead, OnSquares))]
         for module in drawn:
-            if module is not None:
-                draw_weights(module, std, None)
+            draw_weights(module, std, None)
         if shape.norm == "post":
-            draw_deepnorm(self.trunk, shape.num_layers, None)
-            draw_deepnorm(self.dynamics, self.config.dynamics_layers, None)
+            for module in drawn:
+                layers = shape.num_layers if isinstance(module, Trunk) else self.config.dynamics_layers
+                draw_deepnorm(module, layers, None)
             return
-        for block in self.modules():
+        for block in (part for module in drawn for part in module.modules()):
             if isinstance(block, Block):
                 scale = 1.0 / math.sqrt(2 * shape.num_layers)
                 block.attention.out.weight.mul_(scale)
@@ -130,7 +130,28 @@ class VectorDynamics(nn.Module):
         return F.layer_norm(x, x.shape[-1:])
 
 
-class SquaresDynamics(nn.Module):
+class OnSquares(nn.Module):
+    """What changes a latent of squares: marks on some of them, which a subclass sets, then attention."""
+
+    def _attend(self, layout: Layout, config: MuZeroConfig) -> None:
+        """Make the blocks, after the weights of the marks."""
+        shape = dataclasses.replace(config.network, num_layers=config.dynamics_layers)
+        self.bias = make_bias(layout, shape)
+        self.blocks = nn.ModuleList([Block(shape, None) for _ in range(shape.num_layers)])
+        self.norm = nn.LayerNorm(shape.width)
+
+    def changed(self, x: Tensor) -> Tensor:
+        """[B, N, W] from marked latents."""
+        static = self.bias.static()
+        for i, block in enumerate(self.blocks):
+            of_layer = self.bias.of_layer(i, x)
+            bias = of_layer if static is None else static[i] if of_layer is None else static[i] + of_layer
+            x = block(x, bias, functools.partial(self.bias.attend, i))
+        out: Tensor = self.norm(x)
+        return out
+
+
+class SquaresDynamics(OnSquares):
     """A move marked on the places that it leaves and reaches, then attention.
 
     What stands where the move begins is carried to where it ends. The token of the move stands in for a missing place,
@@ -143,8 +164,7 @@ class SquaresDynamics(nn.Module):
 
     def __init__(self, layout: Layout, config: MuZeroConfig) -> None:
         super().__init__()
-        shape = dataclasses.replace(config.network, num_layers=config.dynamics_layers)
-        moves, width = layout.moves, shape.width
+        moves, width = layout.moves, config.network.width
         for name, of_move in (("source", moves.source), ("target", moves.target)):
             table = np.where(of_move >= 0, of_move, layout.first_action)
             self.register_buffer(name, index_buffer(table), persistent=False)
@@ -152,9 +172,7 @@ class SquaresDynamics(nn.Module):
         self.marks = nn.Parameter(torch.empty(2, width))
         self.kinds = nn.Embedding(moves.num_kinds, width)
         self.carried = Linear(width, width)
-        self.bias = make_bias(layout, shape)
-        self.blocks = nn.ModuleList([Block(shape, None) for _ in range(shape.num_layers)])
-        self.norm = nn.LayerNorm(width)
+        self._attend(layout, config)
 
     def forward(self, latent: Tensor, moves: Tensor) -> Tensor:
         """[B, N, W] from latents [B, N, W] and moves [B]."""
@@ -165,10 +183,4 @@ class SquaresDynamics(nn.Module):
         marks = marks + torch.stack([torch.zeros_like(flat[:b]), self.carried(flat[source])], dim=1)
         at = torch.stack([source, target], dim=1).flatten()
         x = flat.index_add(0, at, marks.flatten(0, 1)).view(b, n, width)
-        static = self.bias.static()
-        for i, block in enumerate(self.blocks):
-            of_layer = self.bias.of_layer(i, x)
-            bias = of_layer if static is None else static[i] if of_layer is None else static[i] + of_layer
-            x = block(x, bias, functools.partial(self.bias.attend, i))
-        out: Tensor = self.norm(x)
-        return out
+        return self.changed(x)

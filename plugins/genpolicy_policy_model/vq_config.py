@@ -15,7 +15,7 @@ class VQConfig(MuZeroConfig):
     """Options of ``VQLearner``: those of ``MuZeroConfig``, the codes and the autoencoder that makes them."""
 
     latent: str = "vector"
-    """``vector`` alone."""
+    """As in ``MuZeroConfig``. With ``squares`` a code is marked on the squares that it changes."""
     side: str = "own"
     """``own``: a code stands for the other side's reply. ``both``, for games with chance: both players' moves are seen,
     and a code stands for what chance makes of a move."""
@@ -51,13 +51,15 @@ class VQConfig(MuZeroConfig):
     settle: float = 0.4
     """Part of the run, in [0, 1], after which the autoencoder is not trained any more, so that codes keep their
     meaning; 1 trains it to the end."""
+    worth: str = "played"
+    """What a move's worth is learned from: ``played``, the value after the answer that followed, which is too high
+    where opponents err; ``label``, the record's value of the position before it, which takes ``side: own`` and
+    records of both players' positions."""
     code_weight: float = 1.0
     """Weight of the loss of the codes' probabilities."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.latent != "vector":
-            raise ConfigError(f"learner.latent of a model with codes is 'vector', got {self.latent!r}")
         if self.side == "both" and self.span != 1:
             raise ConfigError(
                 f"learner.span={self.span} with side=both: a code stands for what chance makes of one move; set span=1"
@@ -67,8 +69,15 @@ class VQConfig(MuZeroConfig):
                 "learner.consistency is an option of muzero; the autoencoder ties codes to true positions"
             )
         self.check_choices(
-            {"codebook": ("ema", "gradient"), "plan": ("hybrid", "pure"), "autoencoder": ("vector", "squares")}
+            {
+                "codebook": ("ema", "gradient"),
+                "plan": ("hybrid", "pure"),
+                "autoencoder": ("vector", "squares"),
+                "worth": ("played", "label"),
+            }
         )
+        if self.worth == "label" and self.side == "both":
+            raise ConfigError("learner.worth=label takes side=own; what chance makes of a move has no label before it")
         if self.plan == "pure" and (self.side == "both" or self.agent_codes < 2):
             raise ConfigError(
                 f"learner.plan=pure plans in codes of own moves: set learner.agent_codes to 2 at least, and side=own; "

@@ -122,6 +122,10 @@ def test_a_window_of_a_game_is_the_game(played: tuple[Dataset, list[Record]], si
             assert not ended_here
             assert absolute(batch.moves[row, k : k + 1], viewer) == [GAME.moves.index(records[at].played or "")]
             mover = GAME.player(state)
+            if side == "own":
+                check_worth(
+                    batch, row, k, GAME.play(state, GAME.moves.index(records[at].played or "")), records, at + 1
+                )
             for _ in range(2 if side == "own" else 1):
                 if GAME.outcome(state) is None:
                     state = GAME.play(state, GAME.moves.index(records[at].played or ""))
@@ -129,6 +133,19 @@ def test_a_window_of_a_game_is_the_game(played: tuple[Dataset, list[Record]], si
             outcome = GAME.outcome(state)
             expected = 0.0 if outcome is None else outcome if GAME.player(state) == mover else -outcome
             assert batch.reward[row, k] == expected
+
+
+def check_worth(batch: EpisodeBatch, row: int, k: int, answered: Any, records: list[Record], at: int) -> None:
+    """The value before the answer, for who does not answer: the negative of the next record's, or the result."""
+    outcome = GAME.outcome(answered)
+    if outcome is not None:
+        assert batch.worth[row, k] == -outcome
+        return
+    value, result = records[at].value, records[at].result
+    assert value is not None
+    assert result is not None
+    of_answering = 0.25 * value + 0.75 * (1 - 2 * GAME.player(answered)) * result
+    assert float(batch.worth[row, k]) == pytest.approx(-of_answering, abs=1e-6)
 
 
 def check_labels(batch: EpisodeBatch, row: int, k: int, record: Record | None, viewer: int) -> None:

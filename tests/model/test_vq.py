@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import multiprocessing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from genpolicy.sequence import Layout
 from genpolicy.testing.policies import check_learner, check_policy
 from genpolicy.testing.search import check_search_model
 from genpolicy_policy_model.quantise import Codebooks, perplexity
-from genpolicy_policy_model.vq import VQLearner, every, transitions
+from genpolicy_policy_model.vq import AnswerOnSquares, VQLearner, every, transitions
 from genpolicy_policy_model.vq_config import VQConfig
 from genpolicy_policy_model.vq_policy import VQPolicy
 from genpolicy_policy_model.vq_squares import SquaresAutoencoder, make_autoencoder
@@ -241,6 +242,22 @@ def test_codes_beside_the_games_carry_no_loss(solved: Dataset) -> None:
     assert float(parts["end"]) == 0
 
 
+def test_worth_is_learned_from_what_followed_or_from_the_label_before_it(solved: Dataset) -> None:
+    """A model that is sure of a value has no loss where that is the target, and a large one elsewhere."""
+    for worth in ("played", "label"):
+        learner = learner_of(worth=worth)
+        batch = batch_of(learner, solved)
+        with torch.no_grad():
+            learner.network.worth.out.weight.zero_()
+            learner.network.worth.out.bias.copy_(torch.tensor([50.0, 0.0, 0.0]))  # a win
+        for name in ("played", "label"):
+            before, after = (1.0, -1.0) if name == "label" else (-1.0, 1.0)
+            told = {"worth": torch.full_like(batch.worth, before), "reward": torch.full_like(batch.worth, after)}
+            told["value"] = torch.zeros_like(batch.value)
+            loss = learner.loss(dataclasses.replace(batch, **told), torch.Generator())[1]["worth"]
+            assert (float(loss) < 1e-3) == (name == worth)
+
+
 def test_a_span_of_one_is_the_plain_window_and_two_join_moves(solved: Dataset) -> None:
     learner = learner_of(unroll=1, span=2)
     batch = batch_of(learner, solved, 200)
@@ -283,8 +300,49 @@ def test_two_codes_in_use_have_not_collapsed(caplog: pytest.LogCaptureFixture) -
 
 
 @pytest.mark.slow
-def test_laws_of_learners(solved: Dataset) -> None:
-    check_learner(learner_of, solved)
+@pytest.mark.parametrize("latent", ["vector", "squares"])
+def test_laws_of_learners(solved: Dataset, latent: str) -> None:
+    check_learner(partial(learner_of, latent=latent), solved)
+
+
+def test_a_code_is_marked_on_the_squares_as_the_formula_says() -> None:
+    answered = learner_of(latent="squares", num_books=2, num_codes=3).network.answered
+    assert isinstance(answered, AnswerOnSquares)
+    torch.manual_seed(0)
+    latent, codes = torch.randn(4, 11, 16), torch.tensor([[0, 0], [2, 1], [1, 2], [2, 2]])
+    marked: list[torch.Tensor] = []
+    answered.changed = lambda x: marked.append(x) or x  # type: ignore[func-returns-value, method-assign]
+    with torch.no_grad():
+        answered(latent, codes)
+        for row in range(4):
+            v = answered.codes.weight[codes[row, 0]] + answered.codes.weight[3 + codes[row, 1]]
+            places = []
+            for i in range(2):
+                query = answered.queries[i](v)
+                scores = [answered.by_place[i](v)[n] + query @ answered.keys[i](latent[row, n]) / 4 for n in range(11)]
+                places.append(torch.stack(scores).softmax(0))
+            left = sum(places[0][n] * latent[row, n] for n in range(11))
+            arrive = answered.marks[1] + answered.carried(left)
+            for n in range(11):
+                expected = latent[row, n] + v + places[0][n] * answered.marks[0] + places[1][n] * arrive
+                torch.testing.assert_close(marked[0][row, n], expected)
+
+
+@pytest.mark.parametrize("plan", [{}, {"plan": "pure", "agent_codes": 4}], ids=["hybrid", "pure"])
+def test_a_latent_of_squares_learns_through_codes(solved: Dataset, plan: dict[str, Any]) -> None:
+    """Every weight of what marks a code gets a gradient, and the loss falls."""
+    learner = learner_of(latent="squares", **plan)
+    batch, losses = batch_of(learner, solved), []
+    optimizer = torch.optim.Adam(learner.parameters(), lr=5e-3)
+    for _ in range(20):
+        optimizer.zero_grad()
+        loss, _ = learner.loss(batch, torch.Generator().manual_seed(0))
+        loss.backward()  # type: ignore[no-untyped-call]
+        losses.append(loss.item())
+        for part in (learner.network.answered, learner.network.planned):
+            assert part is None or all(p.grad is not None and bool(p.grad.any()) for p in part.parameters())
+        optimizer.step()
+    assert losses[-1] < 0.8 * losses[0]
 
 
 def test_what_is_rebuilt_is_measured_over_all_moves_and_answers(solved: Dataset) -> None:
@@ -396,9 +454,13 @@ def test_a_policy_with_an_autoencoder_of_squares_trains_and_searches(solved: Dat
 # The policy and its model.
 
 
-@pytest.mark.parametrize(("mode", "books"), [("prior", 1), ("one_step", 2)])
-def test_laws_of_policies_and_models(mode: str, books: int) -> None:
-    policy = VQPolicy(learner_of(num_books=books), mode=mode)
+@pytest.mark.parametrize(
+    ("mode", "changed"),
+    [("prior", {}), ("one_step", {"num_books": 2}), ("one_step", {"latent": "squares"})],
+    ids=["prior", "one step", "squares"],
+)
+def test_laws_of_policies_and_models(mode: str, changed: dict[str, Any]) -> None:
+    policy = VQPolicy(learner_of(**changed), mode=mode)
     check_policy(policy, states(), max_plies=4)
     model = policy.search_model()
     assert model is not None
@@ -430,13 +492,15 @@ def test_a_head_that_gives_nan_is_named(name: str) -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"latent": "squares"}, "latent of a model with codes is 'vector'"),
+        ({"latent": "square"}, "latent must be one of squares, vector.*Did you mean"),
         ({"side": "mine"}, "side must be one of both, own"),
         ({"codebook": "emma"}, "codebook must be one of ema, gradient.*Did you mean"),
         ({"num_codes": 1}, "num_codes must be at least 2"),
         ({"num_codes": 1 << 20, "num_books": 4}, "take fewer books"),
         ({"span": 0}, "span must be at least 1"),
         ({"decay": 1.0}, "decay lies in"),
+        ({"worth": "labels"}, "worth must be one of played, label.*Did you mean"),
+        ({"worth": "label", "side": "both"}, "worth=label takes side=own"),
         ({"consistency": 1.0}, "consistency is an option of muzero"),
     ],
 )
