@@ -78,7 +78,7 @@ class EpisodeBatch(TokenBatch):
     """[B, K] bool, whether chance decides what a move leads to."""
     worth: Tensor
     """[B, K] float32 in [-1, 1], with ``side="own"`` the value of what a move leads to, before the answer, for who
-    moved; NaN unknown, and with ``side="both"``."""
+    moved; NaN unknown, and with ``side="both"`` until the end of the game."""
 
 
 class Episodes(WindowSource):

@@ -31,6 +31,7 @@ from torch.nn import functional as F
 from genpolicy.chance import probabilities
 from genpolicy.data.episodes import EpisodeBatch
 from genpolicy.data.records import Dataset
+from genpolicy.data.windows import WindowSource
 from genpolicy.errors import ConfigError
 from genpolicy.game import Game
 from genpolicy.networks.cpu import Linear
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from genpolicy_policy_model.vq_policy import VQPolicy
 
 _log = logging.getLogger(__name__)
+LOOKED_AT = 256
+"""Windows that are asked whether they have labels, at most."""
 LEAST_PERPLEXITY, LEAST_USE = 2.0, 0.75
 """Codes in use (perplexity) below which a codebook has collapsed; of two or fewer codes, this part of them."""
 
@@ -186,6 +189,23 @@ class VQLearner(ModelLearner):
     def num_moves(self, unroll: int) -> int:
         """``span`` moves for each code."""
         return unroll * self.config.span
+
+    def windows(self, records: Dataset, split: str, *, seed: int) -> WindowSource:
+        """As ``ModelLearner.windows``.
+
+        Raises:
+            ConfigError: besides, ``worth=label`` without the records of the other player's positions.
+        """
+        windows = super().windows(records, split, seed=seed)
+        if self.config.worth == "label":
+            batch = windows.batch(np.arange(0, len(windows), -(-len(windows) // LOOKED_AT)), 0)
+            assert isinstance(batch, EpisodeBatch)
+            if not bool((batch.live[:, 1:] & ~batch.worth.isnan()).any()):
+                raise ConfigError(
+                    f"learner.worth=label: split {split!r} of {records.label} does not value the positions in which "
+                    "the other player moves; set learner.worth=played"
+                )
+        return windows
 
     def at(self, progress: float) -> None:
         """From ``settle`` on the autoencoder stays as it is; a codebook that has collapsed by then is named."""

@@ -118,6 +118,7 @@ def test_a_window_of_a_game_is_the_game(played: tuple[Dataset, list[Record]], si
                 break
             if over:
                 assert batch.reward[row, k] == 0
+                assert batch.worth[row, k] == 0
                 continue
             assert not ended_here
             assert absolute(batch.moves[row, k : k + 1], viewer) == [GAME.moves.index(records[at].played or "")]
@@ -226,6 +227,12 @@ def test_a_walk_follows_the_rules_and_its_own_split(whole: Dataset, side: str) -
                 break
             assert GAME.key(state) in labels  # no move is made where another split's label would be shown
             after = GAME.play(state, move)
+            if side == "own" and (outcome := GAME.outcome(after)) is not None:
+                assert batch.worth[row, k] == -outcome
+            elif side == "own":
+                answering = labels[GAME.key(after)]  # or the walk had been cut
+                scores = [score_to_value(score) for score in answering.scored_moves.values()]
+                assert float(batch.worth[row, k]) == pytest.approx(-max(scores))
             candidates = [after]
             if side == "own" and GAME.outcome(after) is None:
                 candidates = [GAME.play(after, answer) for answer in GAME.legal(after).tolist()]

@@ -231,7 +231,7 @@ def test_laws_of_policies_and_models(mode: str, books: int) -> None:
 
 
 def test_a_search_takes_the_codes_of_a_folder(tmp_path: Path) -> None:
-    folder = learner_of().policy().save_pretrained(tmp_path / "policy")
+    folder = learner_of(latent="squares").policy().save_pretrained(tmp_path / "policy")
     state = GAME.parse("5 7 3 B choose")
     for more in ("", "&chance=adversarial&answers=2&least=0.2", "&root=gumbel"):
         assert load_policy(f"mcts:{folder}?simulations=6{more}").decide([state])[0].move in (0, 1)

@@ -45,6 +45,13 @@ LEARNERS = {
         | layers("answered")
         | layers("planned"),
     ),
+    "vq on squares": (
+        lambda: VQLearner(GAME, VQConfig(network=network(), latent="squares")),
+        {f"trunk.blocks.0.{part}.weight" for part in BLOCK}
+        | {f"{name}.blocks.{i}.{part}.weight" for name in ("dynamics", "answered") for i in range(2) for part in BLOCK}
+        | {"dynamics.carried.weight", "answered.carried.weight"}
+        | {f"answered.{part}.{i}.weight" for part in ("by_place", "queries", "keys") for i in range(2)},
+    ),
     "unizero": (
         lambda: UniZeroLearner(GAME, UniZeroConfig(network=network(), width=32, heads=2, layers=1)),
         {f"encoder.trunk.blocks.0.{part}.weight" for part in BLOCK}

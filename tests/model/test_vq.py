@@ -28,7 +28,7 @@ from genpolicy_policy_model.vq import AnswerOnSquares, VQLearner, every, transit
 from genpolicy_policy_model.vq_config import VQConfig
 from genpolicy_policy_model.vq_policy import VQPolicy
 from genpolicy_policy_model.vq_squares import SquaresAutoencoder, make_autoencoder
-from tests.small_datasets import CONNECT, solved_connect
+from tests.small_datasets import CONNECT, solved_connect, write_dataset
 
 GAME: Game[Any] = load_game(CONNECT)
 
@@ -271,6 +271,7 @@ def test_a_span_of_one_is_the_plain_window_and_two_join_moves(solved: Dataset) -
         known = not batch.reward[row].isnan().any()
         if known:
             assert torch.equal(joined.states[row, 1], follows)
+            assert torch.equal(joined.worth[row], batch.worth[row, :1])
             assert float(joined.reward[row, 0]) == float(batch.reward[row].sum())
     learner.loss(batch, torch.Generator())[0].backward()  # type: ignore[no-untyped-call]
 
@@ -467,8 +468,11 @@ def test_laws_of_policies_and_models(mode: str, changed: dict[str, Any]) -> None
     check_search_model(model, states(), max_nodes=30)
 
 
-def test_a_search_takes_the_codes_of_a_folder(tmp_path: Path) -> None:
-    folder = learner_of().policy().save_pretrained(tmp_path / "policy")
+@pytest.mark.parametrize(
+    "changed", [{}, {"latent": "squares"}, {"latent": "squares", "plan": "pure", "agent_codes": 4}]
+)
+def test_a_search_takes_the_codes_of_a_folder(tmp_path: Path, changed: dict[str, Any]) -> None:
+    folder = learner_of(**changed).policy().save_pretrained(tmp_path / "policy")
     for more in ("", "&chance=adversarial", "&chance=cooperative", "&answers=2&least=0.2", "&root=gumbel"):
         decision = load_policy(f"mcts:{folder}?simulations=12{more}").decide([GAME.parse()])[0]
         assert decision.move in GAME.legal(GAME.parse())
@@ -507,6 +511,15 @@ def test_a_head_that_gives_nan_is_named(name: str) -> None:
 def test_settings_that_cannot_be(changed: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         config(**changed)
+
+
+def test_labels_of_one_player_alone_are_named(solved: Dataset, tmp_path: Path) -> None:
+    first = [record for record in solved.records("train") if GAME.player(GAME.parse(record.state)) == 0]
+    data = write_dataset(tmp_path, GAME.spec, first)
+    with pytest.raises(ConfigError, match=r"worth=label: split 'train' .* does not value the positions"):
+        learner_of(unroll=1, worth="label").windows(data, "train", seed=0)
+    assert len(learner_of(unroll=1).windows(data, "train", seed=0))
+    assert len(learner_of(unroll=1, worth="label").windows(solved, "train", seed=0))
 
 
 def test_longer_windows_than_the_games_and_games_without_turns_are_named(
