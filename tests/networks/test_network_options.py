@@ -246,7 +246,7 @@ def test_deepnorm_draws_what_the_paper_says() -> None:
         (block.mlp.inner.weight, gain * wide),
         (block.mlp.out.weight, gain * wide),
     ):
-        assert float(matrix.std()) == pytest.approx(expected, rel=0.02)  # of 65,536 draws and more: 0.3 %
+        assert matrix.std().item() == pytest.approx(expected, rel=0.02)  # of 65,536 draws and more: 0.3 %
     assert not block.attention.qkv.bias.any()
 
 

@@ -130,7 +130,7 @@ def test_it_is_added_to_the_other_losses_of_its_share_of_the_records(solved: Dat
     batch = batch_of(made, solved)
     (both, figures), (alone, none) = (one.loss(batch, torch.Generator().manual_seed(0)) for one in (made, without))
     only = comparison_of(made).loss(made, batch)
-    assert float(both - alone) == pytest.approx(float(only), rel=1e-4)
+    assert (both - alone).item() == pytest.approx(only.item(), rel=1e-4)
     assert float(figures["comparison"]) == float(only)
     assert none == {}
     part = comparison_of(learner(1.0)).loss(made, batch.rows(torch.arange(6)))
@@ -151,7 +151,7 @@ def test_what_has_no_label_or_an_illegal_one_is_left_out(solved: Dataset) -> Non
     some = comparison_of(made).loss(made, batch.rows(torch.arange(12)))
     batch.target[12:18, action] = False
     batch.tokens[18:, action] = made.layout.pad
-    assert float(comparison_of(made).loss(made, batch)) == pytest.approx(float(some) / 2, rel=1e-5)
+    assert comparison_of(made).loss(made, batch).item() == pytest.approx(some.item() / 2, rel=1e-5)
     batch.target[:, action] = False
     assert float(comparison_of(made).loss(made, batch)) == 0
 
