@@ -207,11 +207,11 @@ class Episodes(WindowSource):
                 reward[done, k] = (1 - 2 * ply) * self._cache.gather("rewards", edges[over])
                 shown = over | last  # the position before an answer is not shown
                 states[on[shown], k + 1] = self._cache.children(edges[shown], viewers[on[shown]])
-                if not last:
-                    answers = on[here[on] != UNKNOWN]
-                    worth[done, k], worth[answers, k] = reward[done, k], -self._cache.gather("values", here[answers])
                 if last:
                     reward[on[~over], k], live[on[~over], k + 1] = 0.0, True
+                else:
+                    answers = on[here[on] != UNKNOWN]
+                    worth[done, k], worth[answers, k] = reward[done, k], -self._cache.gather("values", here[answers])
                 ended[done], value[done, k + 1] = True, 0.0
         rows, target = self._roots(states[:, 0], windows, viewers, epoch)
         given = torch.from_numpy(layout.given).expand(len(windows), -1).clone()

@@ -40,19 +40,13 @@ def pack(folder: Path, out: Path, *, half: bool = True, figures: str = "", avera
         CheckpointError: a damaged policy, one with other files than weights, or weights too large for float16.
         ValueError: ``out`` holds a policy already.
     """
-    from safetensors.torch import load_file, save
+    from safetensors.torch import save
 
     if (out / "config.yaml").exists():
         raise ValueError(f"{out}: holds a policy already; name another folder")
     config = read_policy_config(folder)
-    policy = load_policy(folder)  # what is damaged is not handed on
-    try:
-        weights = load_file(folder / "model.safetensors")
-    except OSError as error:
-        raise CheckpointError(f"{folder}: has no model.safetensors, so it cannot be packed: {error}") from error
-    if average is not None:
-        weights = _means(policy, average)
-    policy.close()
+    with contextlib.closing(load_policy(folder)) as policy:  # what is damaged is not handed on
+        weights = _saved(folder) if average is None else _means(policy, folder, average)
     if half:
         weights = {name: each.half() if each.is_floating_point() else each for name, each in weights.items()}
         if too_large := [
@@ -74,23 +68,32 @@ def pack(folder: Path, out: Path, *, half: bool = True, figures: str = "", avera
     return out
 
 
-def _means(policy: Policy, average: Path) -> dict[str, Tensor]:
+def _saved(folder: Path) -> dict[str, Tensor]:
+    from safetensors.torch import load_file
+
+    try:
+        weights: dict[str, Tensor] = load_file(folder / "model.safetensors")
+    except OSError as error:
+        raise CheckpointError(f"{folder}: has no model.safetensors, so it cannot be packed: {error}") from error
+    return weights
+
+
+def _means(policy: Policy, folder: Path, average: Path) -> dict[str, Tensor]:
     """The weights of a policy, each halfway to where those that it began with would be in its own network."""
     with contextlib.closing(load_policy(average, game=policy.game)) as other:
         if not isinstance(policy, WeightsPolicy) or not isinstance(other, WeightsPolicy):
-            raise CheckpointError(f"{average}: has no weights to average with; name a saved policy of the same network")
+            bare = average if isinstance(policy, WeightsPolicy) else folder
+            raise CheckpointError(f"{bare}: has no weights to average; name saved policies of one network")
         if unlike := _unlike(to_dict(policy.learner.config), to_dict(other.learner.config)):
             names = ", ".join(f"learner.{name}" for name in unlike)
-            text = f"{average}: differs from {policy.folder} in {names}; measure what the mean of both imagines"
+            text = f"{average}: differs from {folder} in {names}; measure what the mean of both imagines"
             warnings.warn(text, stacklevel=3)
         network = policy.learner.network
         mine = {name: each.detach().clone() for name, each in weights_of(network).items()}
         try:
             policy.learner.take_weights(other.learner)
         except CheckpointError as error:
-            raise CheckpointError(
-                f"{average}: its weights have no mean with those of {policy.folder}: {error}"
-            ) from error
+            raise CheckpointError(f"{average}: its weights have no mean with those of {folder}: {error}") from error
         theirs = weights_of(network)
     return {
         name: (each + theirs[name].detach()) / 2 if each.is_floating_point() else each for name, each in mine.items()

@@ -20,7 +20,8 @@ from genpolicy_policy_model.declared import code_options
 from genpolicy_policy_model.latent import Floats
 from genpolicy_policy_model.policy import ModelPolicy, NetworkDynamics
 from genpolicy_policy_model.pure_model import PureModel
-from genpolicy_policy_model.vq import VQLearner, VQNetwork
+from genpolicy_policy_model.vq import VQLearner
+from genpolicy_policy_model.vq_network import VQNetwork
 
 
 class VQPolicy(ModelPolicy):

@@ -102,10 +102,7 @@ class SquaresAutoencoder(TransitionAutoencoder):
         """As in ``TransitionAutoencoder``."""
         code, (x, told) = vectors.flatten(1), self._moved(states, moves)
         x = x + told
-        leaves, reaches = (
-            (place(code) + torch.einsum("bw,blw->bl", query(code), key(x)) / x.shape[-1] ** 0.5).softmax(-1)
-            for place, query, key in zip(self.by_place, self.queries, self.keys, strict=True)
-        )
+        leaves, reaches = places_of(code, x, self.by_place, self.queries, self.keys)
         left, met = (torch.einsum("bl,blw->bw", shares, x) for shares in (leaves, reaches))
         arrive = self.marks.weight[3] + self.brought(left)
         x = x + leaves[..., None] * self.marks.weight[2] + reaches[..., None] * arrive[:, None]
@@ -121,6 +118,17 @@ class SquaresAutoencoder(TransitionAutoencoder):
         once = (self.carried, self.moved, self.to_code)
         uses = ((self.length, by_token), (1, once))
         return 2.0 * sum(count * p.numel() for count, parts in uses for part in parts for p in part.parameters())
+
+
+def places_of(
+    code: Tensor, x: Tensor, by_place: nn.ModuleList, queries: nn.ModuleList, keys: nn.ModuleList
+) -> tuple[Tensor, Tensor]:
+    """[B, L] two distributions over the places, p_from and p_to, of codes' vectors [B, D] and features [B, L, W]."""
+    leaves, reaches = (
+        (place(code) + torch.einsum("bw,blw->bl", query(code), key(x)) / x.shape[-1] ** 0.5).softmax(-1)
+        for place, query, key in zip(by_place, queries, keys, strict=True)
+    )
+    return leaves, reaches
 
 
 def make_autoencoder(layout: Layout, config: VQConfig) -> TransitionAutoencoder:
