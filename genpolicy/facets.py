@@ -143,7 +143,9 @@ class Hints(Generic[StateT]):
 
     def evaluate(self, state: StateT) -> float:
         """A heuristic value in [-1, 1] for the player to move."""
-        raise ValueError("the game has no heuristic evaluation")
+        raise ValueError(
+            "the game has no heuristic evaluation: take random rollouts (policy:mcts:rollout), or a policy's value"
+        )
 
     def is_quiet(self, state: StateT) -> bool:
         """Whether a heuristic value can be trusted here."""
@@ -258,7 +260,9 @@ def writer(game: Game[Any], path: Path, kind: Literal["games", "positions"]) -> 
         ValueError: the game does not write them.
     """
     if game.files is None or kind not in game.files.writes:
-        raise ValueError(f"{path}: game {game.spec!r} writes no files of {kind}")
+        other = "" if game.files is None or not game.files.writes else f", but of {game.files.writes[0]}"
+        way_out = " (data export --games)" if other.endswith("games") else ""
+        raise ValueError(f"{path}: game {game.spec!r} writes no files of {kind}{other}{way_out}")
     return game.files
 
 

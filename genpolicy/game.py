@@ -165,7 +165,10 @@ class Game(ABC, Generic[StateT]):
         Raises:
             ValueError: not a move, or not legal in the position.
         """
-        move_id = self.moves.index(text.strip())
+        try:
+            move_id = self.moves.index(text.strip())
+        except ValueError:
+            move_id = -1
         if move_id not in self.legal(state):
             legal = " ".join(self.moves[i] for i in self.legal(state))
             raise IllegalMoveError(f"move {text!r} is illegal in {self.format(state)!r}; legal: {legal}")

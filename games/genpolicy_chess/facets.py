@@ -82,9 +82,16 @@ class ChessFiles(Files):
         write_games(path, [game], append=True)
 
     def write_games(self, path: Path, games: Iterable[PlayedGame]) -> int:
-        """Write games as PGN and return how many; a name that ends in ``.gz`` or ``.zst`` compresses them."""
+        """Write games as PGN and return how many; a name that ends in ``.gz`` or ``.zst`` compresses them.
+
+        Raises:
+            ValueError: a name of another format.
+        """
+        from genpolicy_chess.files import suffix_of
         from genpolicy_chess.pgn import write_games
 
+        if suffix_of(path) != ".pgn":
+            raise ValueError(f"{path}: games are written as .pgn, .pgn.gz or .pgn.zst")
         return write_games(path, games)
 
 

@@ -57,6 +57,8 @@ class OpenSpielGame(Game[State]):
             read = reading(np.concatenate([seen.before, seen.after, seen.chance]), board=shape[1] > 1)
         except UnicodeDecodeError as error:
             raise ValueError(f"game {self.spec!r}: what OpenSpiel writes of it is not UTF-8: {error.reason}") from error
+        except pyspiel.SpielError as error:  # twixt keeps the size of the first board that a process makes
+            raise ValueError(f"OpenSpiel refuses {self.spec!r}: {str(error).strip()}") from error
         except ValueError as error:
             fits = catalogue.SMALLER.get(game)
             raise ValueError(f"game {self.spec!r}: {error}" + f"; openspiel:{fits} fits" * bool(fits)) from error
@@ -139,12 +141,10 @@ class OpenSpielGame(Game[State]):
         return state.player
 
     def outcome(self, state: State) -> float | None:
-        """OpenSpiel's return for the player to move, over the largest there is."""
+        """The sign of OpenSpiel's return for the player to move; by how much a game is won does not count."""
         if not state.spiel.is_terminal():
             return None
-        most = max(abs(self.rules.max_utility()), abs(self.rules.min_utility()))
-        value = state.spiel.returns()[state.player ^ self._first]
-        return float(np.clip(value / most if math.isfinite(most) and most > 0 else np.sign(value), -1, 1)) + 0.0
+        return float(np.sign(state.spiel.returns()[state.player ^ self._first])) + 0.0
 
     def key(self, state: State) -> bytes:
         """A hash of the observation, the side to move, the legal moves and the result."""

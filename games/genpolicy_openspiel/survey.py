@@ -20,9 +20,11 @@ NUMBERS_PER_PLY = 200
 """A larger observation is looked at once in so many plies more."""
 SHUFFLES = (0.0, 0.5, 0.999)
 """Games of always the first, the middle or the last legal move: they soon repeat positions; random ones seldom do."""
-TAKING_BACK, TRIED = 4, 1_500
-"""Last games, in which players take back their moves until a position repeats, which may look like no other; and the
-moves tried in all of them, at most."""
+TAKING_BACK, TRIED = 20, 300
+"""Last games, in which players begin with one move after another and take it back until a position repeats, which may
+look like no other; and the moves tried in each of them, at most."""
+ENOUGH = 4
+"""Repetitions: one may have lost a right, such as castling's, and so be none."""
 NUM_TEXTS = 30
 
 
@@ -85,29 +87,30 @@ def survey(game: pyspiel.Game, shape: tuple[int, int]) -> Survey:
         shape: C and N of its observation.
 
     Raises:
-        ValueError: it is not played to an end, or writes what is not UTF-8; both happen with parameters that it takes
-            and should not.
+        ValueError: it is not played to an end, is over before it begins, or writes what is not UTF-8; all happen with
+            parameters that it takes and should not.
     """
     draw, stride = random.Random(0), 1 + shape[0] * shape[1] // NUMBERS_PER_PLY
     before, after, actions, chance, texts = [], [], [], [], list[str]()
     names: dict[int, str] = {}
     same_names = alternates = True
-    last, tried = NUM_GAMES + len(SHUFFLES), 0
+    last, repeats = NUM_GAMES + len(SHUFFLES), 0
     for number in range(last + TAKING_BACK):
-        state, looks = game.new_initial_state(), list[NDArray[np.float32]]()
+        state, looks, tried = game.new_initial_state(), list[NDArray[np.float32]](), 0
         for ply in range(MAX_PLIES):
-            if state.is_terminal() or tried > TRIED:
+            if state.is_terminal() or tried > TRIED or repeats == ENOUGH:
                 break
             legal, player = state.legal_actions(), state.current_player()
             if not legal:
                 raise ValueError(f"OpenSpiel knows neither a legal move nor a result after {ply} plies")
-            share = SHUFFLES[number - NUM_GAMES] if NUM_GAMES <= number < last else draw.random()
+            share = (number - last) / TAKING_BACK if number >= last else draw.random()
+            share = SHUFFLES[number - NUM_GAMES] if NUM_GAMES <= number < last else share
             action = legal[int(share * len(legal))]
             if number >= last:
                 looks.append(observed(state, shape))
                 action = action if len(looks) < 3 else _nearest(state, looks[-3], draw)
-                repeats = len(looks) > 4 and not _distance(looks[-1], looks[-5])
-                tried += TRIED if repeats else len(legal)  # one repetition is enough
+                again = len(looks) > 4 and not _distance(looks[-1], looks[-5])
+                repeats, tried = repeats + again, TRIED if again else tried + len(legal)
             if state.is_chance_node():
                 alternates = False
                 chance.append(observed(state, shape))
@@ -124,6 +127,8 @@ def survey(game: pyspiel.Game, shape: tuple[int, int]) -> Survey:
             alternates &= state.is_terminal() or state.current_player() != player
             if kept:
                 after.append(observed(state, shape))
+    if not before:
+        raise ValueError("it is over in its initial position")
     thrown = np.array(chance, np.float32).reshape(-1, *shape)
     return Survey(
         np.stack(before), np.stack(after), np.array(actions), names, same_names, thrown, tuple(texts), alternates

@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from genpolicy.data.windows import TokenBatch
 from genpolicy.errors import ConfigError
 from genpolicy.game import Game
+from genpolicy.policies.rarity import Rarity
 from genpolicy.sequence import Layout
 
 
@@ -29,12 +31,18 @@ class AnyMove:
         layout: Of the windows, with a move and the state after it.
         share: Part of the windows that are changed, 0 to 1.
         viewer: Who sees the windows, ``mover`` or ``absolute``.
+        rare: Part of these moves, 0 to 1, that are drawn the more often the rarer their kind is
+            (``genpolicy.policies.rarity``), such as promotions to a bishop; the others are drawn uniformly.
 
     Raises:
-        ConfigError: a share out of range, a layout without these, or a game in which nature moves.
+        ConfigError: a share or ``rare`` out of range, a layout without these, or a game in which nature moves.
     """
 
-    def __init__(self, game: Game[Any], layout: Layout, share: float, viewer: str = "mover") -> None:
+    def __init__(
+        self, game: Game[Any], layout: Layout, share: float, viewer: str = "mover", *, rare: float = 0.0
+    ) -> None:
+        if not isinstance(rare, int | float) or not 0 <= rare <= 1:
+            raise ConfigError(f"key 'learner.process.rare_moves' is a part of the moves, from 0 to 1; got {rare!r}")
         if not isinstance(share, int | float) or not 0 <= share <= 1:
             raise ConfigError(f"key 'learner.process.any_move' is a part of the boards, from 0 to 1; got {share!r}")
         action, state = layout.slot("action", 0), layout.slot("state", 1)
@@ -48,6 +56,7 @@ class AnyMove:
         self._game, self._layout, self._share = game, layout, float(share)
         self._viewers = (0,) if viewer == "absolute" else (0, 1)  # a window does not say which player the mover is
         self._action, self._state = action.start, slice(state.start, state.stop)
+        self._rarity, self._rare = Rarity(game, layout.tokenizer), float(rare)
 
     def __call__(self, batch: TokenBatch, draws: Tensor) -> TokenBatch:
         """The windows, of which some begin with another move; tokens after the next state are as they were.
@@ -90,7 +99,7 @@ class AnyMove:
                 state = tokenizer.decode(row[: self._layout.state_length], viewer)
                 if game.outcome(state) is not None or not len(legal := game.legal(state)):
                     return None
-                seen = found[0][0] if found else game.moves.seen_by(legal[int(draw * len(legal))], viewer)
+                seen = found[0][0] if found else game.moves.seen_by(self._drawn(state, legal, draw), viewer)
                 (after,) = tokenizer.encode([game.play(state, int(game.moves.seen_by(seen, viewer)))], [viewer])
             except ValueError:
                 continue
@@ -99,3 +108,9 @@ class AnyMove:
             return None
         (seen, after), (_, other) = found[0], found[-1]
         return self._layout.move_offset + int(seen), after, after == other
+
+    def _drawn(self, state: Any, legal: NDArray[np.int64], draw: float) -> int:
+        if draw >= self._rare:
+            return int(legal[int((draw - self._rare) / (1 - self._rare) * len(legal))])
+        ends = self._rarity.weights(state, legal).cumsum()
+        return int(legal[min(int(np.searchsorted(ends, draw / self._rare, side="right")), len(legal) - 1)])

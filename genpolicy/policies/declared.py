@@ -69,7 +69,16 @@ SEARCH = (
         help="moves whose imagined boards are judged; 0: no search, also where an option of the sampling is given",
         basic=True,
     ),
-    Option("depth", int, 1, low=1, high=MOST_DEPTH, usual_high=8, help="imagined boards of each candidate's line"),
+    Option(
+        "depth",
+        int,
+        1,
+        low=1,
+        high=MOST_DEPTH,
+        usual_high=8,
+        label="Depth",
+        help="imagined boards of each candidate's line",
+    ),
     Option("weight", float, 32.0, low=0, usual_high=1000, help="weight of a line's win probability against the policy"),
 )
 """Of a search in the imagination."""

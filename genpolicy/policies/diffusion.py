@@ -216,7 +216,7 @@ class DiffusionPolicy(NetworkPolicy):
         learner: Holds the weights and the process.
         sampler: A sampler of ``genpolicy.diffusion``; ``one_call`` decides by the marginal p(a_0 | s) alone. None takes
             the learner's configured value, as for the next two.
-        num_steps: Network calls of a decision, 1 to the process's timesteps.
+        num_steps: Network calls of a decision, 1 to the process's timesteps; ``by_ply`` makes one more for each reply.
         temperature: Divides the logits of what is drawn; 0 takes the likeliest.
         num_futures: Futures imagined; above 1 (sampler ``a0_last`` and a temperature) the move is the likeliest of the
             mean over them of p(a_0 | s, future), and the line is the future that gives it the highest probability.
@@ -356,12 +356,18 @@ class DiffusionPolicy(NetworkPolicy):
             if depth < 1:
                 return self.modes()["one_call"]
             return self if depth == self.sampling.depth else self.with_options(depth=depth)
-        changed: dict[str, int] = {}
-        if calls is not None:
-            changed["num_steps"] = min(calls, self.learner.process.num_timesteps)
+        fewer = self
         if plies is not None:
-            changed["horizon"] = min(plies, self.learner.config.horizon)
-        return self.with_options(**changed) if changed else self
+            fewer = self.with_options(horizon=min(plies, self.learner.config.horizon))
+        if calls is None:
+            return fewer
+        for steps in range(
+            min(calls, self.learner.process.num_timesteps), 0, -1
+        ):  # replies may need calls of their own
+            made = fewer.with_options(num_steps=steps)
+            if made.num_calls <= calls:
+                return made
+        return self.modes()["one_call"]
 
     def search_model(self, name: str | None = None) -> SearchModel | None:
         """See ``Policy.search_model``; ``imagined`` is its imagination, by default the rules are searched."""

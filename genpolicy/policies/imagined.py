@@ -64,6 +64,8 @@ class Roots:
         horizons, whole = learner.config.horizons, self.layout.length
         lengths = [learner.end_of(plies) if plies in horizons else whole for plies in (1, 2)]
         self._ends = lengths if learner.by_ply is None else learner.by_ply.ends[:2]
+        finished = None if learner.by_ply is None else learner.by_ply.finished
+        self._knows_ends = finished is not None and self.layout.admit_pad
 
     def policy(self, roots: Tensor) -> Tensor:
         """[R, M] float64 log-probabilities of the moves of [R, L]."""
@@ -77,6 +79,14 @@ class Roots:
     def _policy(self, logits: TypedLogits) -> Tensor:
         layout = self.layout
         return _at(logits, layout.first_action, layout.move_offset, layout.value_offset).log_softmax(-1)
+
+    def _over(self, logits: TypedLogits) -> Tensor:
+        """[R] bool, whether no move is as likely as that the game is over; all False where that was not learned."""
+        layout = self.layout
+        moves = _at(logits, layout.first_action, layout.move_offset, layout.value_offset)
+        if not self._knows_ends:
+            return torch.zeros(len(moves), dtype=torch.bool, device=moves.device)
+        return _at(logits, layout.first_action, layout.pad, layout.pad + 1)[:, 0] > moves.logsumexp(-1)
 
     def _call(self, roots: Tensor, moves: Tensor | None, end: int, encoded: Encoded | None = None) -> TypedLogits:
         learner, layout = self.learner, self.layout
@@ -107,9 +117,12 @@ class Replies(Roots):
                 slot.ply,
                 board.start,
                 board.stop,
+                last.start,
             )
             for slot in self.layout.slots
-            if slot.kind == "action" and slot.ply > 0 and (board := self.layout.slot("state", slot.ply)) is not None
+            if slot.kind == "action" and slot.ply > 0
+            if (board := self.layout.slot("state", slot.ply)) is not None
+            if (last := self.layout.slot("action", slot.ply - 1)) is not None
         }
 
     def _value_beside(self, action: Slot) -> int | None:
@@ -130,7 +143,7 @@ class Replies(Roots):
     def put(self, logits: TypedLogits, tokens: Tensor, block: int) -> TypedLogits:
         """The prediction with the move of a block, if it has a later one, and its value from the board before it.
 
-        The probability that the game is over by then is kept.
+        A line is over where that board is held to be (``Judged.over``), and stays so.
 
         Args:
             logits: Of the whole sequence.
@@ -139,31 +152,44 @@ class Replies(Roots):
         """
         if block not in self._of_block:
             return logits
-        action, value, ply, start, stop = self._of_block[block]
+        action, value, ply, start, stop, before = self._of_block[block]
         layout, board = self.layout, tokens[:, start:stop]
         asked = self._call(self.turned(board) if ply % 2 else board, None, self._ends[0])
         log_policy = self._policy(asked)
         if ply % 2:
             log_policy = log_policy[:, self.mirrored.to(board.device)]
-        logits = _with(logits, action, layout.move_offset, log_policy)
+        moves = torch.arange(layout.move_offset, layout.value_offset)
+        if self._knows_ends:
+            over = self._over(asked) | (tokens[:, before] == layout.pad)
+            log_policy = torch.cat(
+                [
+                    log_policy.masked_fill(over[:, None], NEGATIVE_INFINITY),
+                    torch.where(over, 0.0, NEGATIVE_INFINITY).to(log_policy)[:, None],
+                ],
+                dim=1,
+            )
+            moves = torch.cat([moves, torch.tensor([layout.pad])])
+        logits = _with(logits, action, moves, log_policy)
         if value is None or self._root_value is None:
             return logits
         bins = _at(asked, self._root_value.start, layout.value_offset, layout.code_offset)
-        return _with(logits, value, layout.value_offset, bins.log_softmax(-1))
+        values = torch.arange(layout.value_offset, layout.code_offset)
+        return _with(logits, value, values, bins.log_softmax(-1))
 
 
-def _with(logits: TypedLogits, place: int, first: int, log_probabilities: Tensor) -> TypedLogits:
-    """The prediction with [B, S] log-probabilities of S symbols, ``first`` and so on, among these at one token."""
-    end = first + log_probabilities.shape[1]
+def _with(logits: TypedLogits, place: int, symbols: Tensor, log_probabilities: Tensor) -> TypedLogits:
+    """The prediction with [B, S] log-probabilities of symbols [S] among these at one token."""
 
     def change(group: LogitGroup) -> Tensor:
         at = torch.nonzero(group.positions == place).flatten()
         if not len(at):
             return group.logits
-        symbols = (group.symbols >= first) & (group.symbols < end)
+        column_of = torch.zeros(int(group.symbols.max()) + 1, dtype=torch.int64, device=group.symbols.device)
+        column_of[group.symbols] = torch.arange(len(group.symbols), device=group.symbols.device)
+        places = column_of[symbols.to(group.symbols.device)]
         changed, here = group.logits.clone(), group.logits[:, at[0]].log_softmax(-1)
-        left = here[:, symbols].logsumexp(-1, keepdim=True)
-        here[:, symbols] = (left + log_probabilities).to(here.dtype)
+        left = here[:, places].logsumexp(-1, keepdim=True)
+        here[:, places] = (left + log_probabilities).to(here.dtype)
         changed[:, at[0]] = here
         return changed
 
@@ -207,8 +233,6 @@ class Imagination(Roots):
             raise ConfigError(f"imagined boards need alternating players, which {learner.game.spec!r} does not have")
         super().__init__(learner)
         self._value, self._state = value.start, slice(state.start, state.stop)
-        finished = None if learner.by_ply is None else learner.by_ply.finished
-        self._knows_ends = finished is not None and layout.admit_pad
 
     def judge(self, roots: Tensor, encoded: Encoded | None = None) -> Judged:
         """What the network says of positions [R, L]."""
@@ -216,12 +240,7 @@ class Imagination(Roots):
         logits = self._call(roots, None, self._ends[0], encoded)
         bins = _at(logits, self._value, layout.value_offset, layout.code_offset).softmax(-1)
         centres = (torch.arange(bins.shape[-1], dtype=bins.dtype, device=bins.device) + 0.5) / bins.shape[-1]
-        over = torch.zeros(len(roots), dtype=torch.bool, device=roots.device)
-        if self._knows_ends:
-            moves = _at(logits, layout.first_action, layout.move_offset, layout.value_offset)
-            pad = _at(logits, layout.first_action, layout.pad, layout.pad + 1)
-            over = pad[:, 0] > moves.logsumexp(-1)
-        return Judged(self._policy(logits), bins @ centres, over)
+        return Judged(self._policy(logits), bins @ centres, self._over(logits))
 
     def after(self, roots: Tensor, moves: Tensor, encoded: Encoded | None = None) -> Tensor:
         """[R, L] the likeliest board after a move [R] from [R, L], as the player who made it sees it."""

@@ -115,7 +115,7 @@ class PlyOrder:
         """Take the options of this order out of those of a process; None where it is not ``used``.
 
         Args:
-            options: Shares, ``ends``, ``any_move`` and ``compare``, beside others, which stay.
+            options: Shares, ``ends``, ``any_move``, ``rare_moves`` and ``compare``, beside others, which stay.
             game: The rules.
             layout: Of the windows.
             viewer: Who sees them.
@@ -124,12 +124,12 @@ class PlyOrder:
         Raises:
             ConfigError: as the constructor, or options without their use.
         """
-        names = (*SHARES, "ends", "one_pass", "any_move", "compare")
+        names = (*SHARES, "ends", "one_pass", "any_move", "rare_moves", "compare")
         given = {name: options.pop(name) for name in names if name in options}
         if not used and any(given.values()):
             raise ConfigError(f"learner.process.{', '.join(given)}: only under learner.process.order=ply")
         ends, one_pass, any_move = given.pop("ends", False), given.pop("one_pass", 0.0), given.pop("any_move", 0.0)
-        compare = given.pop("compare", 0.0)
+        compare, rare = given.pop("compare", 0.0), given.pop("rare_moves", 0.0)
         if ends not in (False, True) or (ends and viewer != "mover"):
             raise ConfigError(
                 f"learner.process.ends is false, or true with learner.viewer=mover; got {ends!r} with {viewer!r}"
@@ -138,7 +138,9 @@ class PlyOrder:
             return None
         if any_move and one_pass:
             raise ConfigError("learner.process.any_move: not beside learner.process.one_pass, which trains whole lines")
-        drawn = AnyMove(game, layout, any_move, viewer) if any_move else None
+        if rare and not any_move:
+            raise ConfigError("learner.process.rare_moves draws the moves of learner.process.any_move, which is 0")
+        drawn = AnyMove(game, layout, any_move, viewer, rare=rare) if any_move else None
         compared = Comparison(game, layout, compare) if compare else None
         return cls(layout, given, ends=ends, one_pass=one_pass, any_move=drawn, compare=compared)
 

@@ -6,6 +6,7 @@ Axes: B batch.
 from __future__ import annotations
 
 import hashlib
+import json
 import platform
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -171,13 +172,15 @@ class WeightsPolicy(Policy):
         write_atomic(folder / "model.safetensors", data)
         versions = {"genpolicy": genpolicy.__version__, "torch": torch.__version__, "python": platform.python_version()}
         write_provenance(folder, {"versions": versions, **self.provenance})
+        learner = to_dict(self._saved_config())
         config = {
             "policy": self.kind,
             "format": FORMAT_VERSION,
             "game": self.game.spec,
             "layout": self.learner.fingerprint,
             "weights_sha256": hashlib.sha256(data).hexdigest(),
-            "learner": to_dict(self._saved_config()),
+            "network_sha256": _digest(learner.get("network")),
+            "learner": learner,
             "play": {key: value for key, value in self.own_options().items() if key not in ("seed", "batch_size")},
         }
         write_atomic(folder / "config.yaml", to_yaml(config).encode())
@@ -205,6 +208,11 @@ class WeightsPolicy(Policy):
         for key, kind in (("game", str), ("layout", str), ("learner", dict), ("play", dict)):
             if not isinstance(config.get(key), kind):
                 raise CheckpointError(f"{folder}/config.yaml: it has no {key!r}, so it is damaged")
+        if config.get("network_sha256") not in (None, _digest(config["learner"].get("network"))):
+            raise CheckpointError(
+                f"{folder}/config.yaml: learner.network was changed and is not that of the weights: change it back, or "
+                "train a policy with these options"
+            )
         with _reading(folder):
             play = cls.read_changes(config["play"])
             for option in cls.options():
@@ -241,6 +249,11 @@ class WeightsPolicy(Policy):
     def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
         """See ``Policy.options``."""
         return declared.weights(spec)
+
+
+def _digest(section: Any) -> str:
+    """Of the options of a network as a file holds them, of which some change no weight but what it says."""
+    return hashlib.sha256(json.dumps(section, sort_keys=True, default=str).encode()).hexdigest()
 
 
 @contextmanager

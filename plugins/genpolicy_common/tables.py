@@ -96,10 +96,23 @@ def percent(fraction: float) -> str:
 
 
 def percent_with_interval(fraction: float, interval: tuple[float, float]) -> str:
-    """``12.3 [11.0, 13.7]``; a dash for NaN."""
-    if math.isnan(fraction):
+    """``12.3 [11.0, 13.7]``, or ``12.3`` without an interval; a dash for NaN."""
+    return number_with_interval(100 * fraction, (100 * interval[0], 100 * interval[1]), 1)
+
+
+def number_with_interval(number: float, interval: tuple[float, float], digits: int) -> str:
+    """``1.23 [1.10, 1.37]``, or ``1.23`` where the interval's ends are NaN; a dash for NaN."""
+    if math.isnan(number):
         return "-"
-    return f"{100 * fraction:.1f} [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]"
+    shown = "" if math.isnan(interval[0]) else f" [{interval[0]:.{digits}f}, {interval[1]:.{digits}f}]"
+    return f"{number:.{digits}f}{shown}"
+
+
+def games_text(num_games: int) -> str:
+    """Where intervals come from, for the note below a table."""
+    if num_games == 1:
+        return "one game, which has no interval: measure on two or more"
+    return f"{num_games} games; intervals: 95 %, bootstrap by game"
 
 
 def write_json(path: Path | None, figures: Any) -> None:

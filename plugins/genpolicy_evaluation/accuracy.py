@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from genpolicy.policies.base import Decision, Policy
 from genpolicy_common.labelled import LabelledPosition
-from genpolicy_common.tables import Report, percent, percent_with_interval
+from genpolicy_common.tables import Report, games_text, number_with_interval, percent, percent_with_interval
 from genpolicy_evaluation.intervals import cluster_bootstrap, wilson
 from genpolicy_evaluation.judgement import Judgement, judge
 from genpolicy_evaluation.positions import ask
@@ -184,7 +184,6 @@ def accuracy_report(rows: Sequence[Accuracy], positions: Sequence[LabelledPositi
     labelled, best = random_chances(positions)
     report.add("random legal move", "-", percent(labelled.mean()), percent(best.mean()), "1.00", "-", "-", "-", "-")
     for row in rows:
-        low, high = row.times_random_interval
         raw = [
             "-" if share is None else percent(share.value) for share in (row.raw_labelled, row.raw_best, row.raw_legal)
         ]
@@ -193,13 +192,13 @@ def accuracy_report(rows: Sequence[Accuracy], positions: Sequence[LabelledPositi
             f"{row.network_calls:.0f}" if row.network_calls else "-",
             str(row.labelled),
             str(row.best),
-            f"{row.times_random:.2f} [{low:.2f}, {high:.2f}]",
+            number_with_interval(row.times_random, row.times_random_interval, 2),
             *raw,
             f"{row.ms:.1f}",
         )
     games = len({position.cluster for position in positions})
-    whence = f"{len(positions)} positions from {games} games; intervals: 95 %, bootstrap by game."
-    if games == len(positions):
+    whence = f"{len(positions)} positions from {games_text(games)}."
+    if games == len(positions) > 1:
         whence = f"{games} positions, none known to share a game; intervals: 95 %, bootstrap by position."
     report.notes = [
         f"{whence} Legal moves only, except in the raw columns.",

@@ -1,9 +1,10 @@
 """``genpolicy evaluate boards``: whether the board that a policy imagines after a move is the one that the rules give.
 
-Two moves are asked about in each position: the policy's own and a legal move drawn at random, which a network cannot
-have learned by heart. *Position*: what it imagines stands for a position at all; *board*: every square and hand is
-right, whether or not the rights and counters beside them are; *whole state*: move counters, rights and the side to
-move, too.
+Three moves are asked about in each position: the policy's own; a legal move drawn at random, which a network cannot
+have learned by heart; and one drawn the more often the less usual what it does to the board is in random play
+(``genpolicy.policies.rarity``), such as castling, en passant or a promotion to a bishop. *Position*: what it imagines
+stands for a position at all; *board*: every square and hand is right, whether or not the rights and counters beside
+them are; *whole state*: move counters, rights and the side to move, too.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 CHUNK = 256
 MEASURES = ("position", "board", "whole")
+MOVES = ("own", "random", "rare")
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Boards:
 
     policy: str
     moves: str
-    """``own`` or ``random``."""
+    """``own``, ``random`` or ``rare``."""
     shares: dict[str, Share]
     """By measure."""
 
@@ -49,13 +51,14 @@ def measure_boards(policy: Policy, positions: Sequence[LabelledPosition], *, nam
         policy: A policy whose decisions have imagined states.
         positions: From ``labelled_positions``, at least one.
         name: For the table.
-        seed: Seed of the random legal moves.
+        seed: Seed of the drawn moves.
 
     Raises:
         ValueError: a policy that imagines no boards, or whose boards are made by the rules.
     """
     from genpolicy.control import Control
     from genpolicy.policies.base import decide_with
+    from genpolicy.policies.rarity import Rarity
     from genpolicy.search.model import RulesModel
     from genpolicy_evaluation.accuracy import Share
 
@@ -65,17 +68,22 @@ def measure_boards(policy: Policy, positions: Sequence[LabelledPosition], *, nam
             "the imagination"
         )
 
-    game, draw = policy.game, np.random.default_rng(seed)
+    game, draws, rarity = policy.game, np.random.default_rng(seed), np.random.default_rng(seed + 1)
+    rare = Rarity(game, game.tokens)
     # Without its mask a policy would imagine what it likes instead of the move that it is given.
     masked = policy if getattr(policy, "legal_mask", True) else policy.with_options(legal_mask=True)
     hits: dict[tuple[str, str], list[float]] = {}
     for start in range(0, len(positions), CHUNK):
         states = [position.state for position in positions[start : start + CHUNK]]
-        drawn = {game.format(state): int(draw.choice(game.legal(state))) for state in states}
-        forced = Control(restrict=partial(_drawn, game, drawn))
+        random = {game.format(state): int(draws.choice(game.legal(state))) for state in states}
+        seldom = {
+            game.format(state): int(rarity.choice(moves := game.legal(state), p=rare.weights(state, moves)))
+            for state in states
+        }
         for moves, decisions in (
             ("own", policy.decide(states)),
-            ("random", decide_with(masked, states, forced)),
+            ("random", decide_with(masked, states, Control(restrict=partial(_drawn, game, random)))),
+            ("rare", decide_with(masked, states, Control(restrict=partial(_drawn, game, seldom)))),
         ):
             for state, decision in zip(states, decisions, strict=True):
                 for measure, hit in _compared(policy, name, state, decision).items():
@@ -83,7 +91,7 @@ def measure_boards(policy: Policy, positions: Sequence[LabelledPosition], *, nam
     clusters = [position.cluster for position in positions]
     return [
         Boards(name, moves, {each: Share.of(np.array(hits[moves, each]), clusters) for each in MEASURES})
-        for moves in ("own", "random")
+        for moves in MOVES
     ]
 
 
@@ -130,7 +138,7 @@ def run(arguments: argparse.Namespace) -> int:
     from genpolicy import load_policy
     from genpolicy_common.arguments import say_device, settle_device
     from genpolicy_common.labelled import labelled_positions
-    from genpolicy_common.tables import Report, write_json, write_markdown
+    from genpolicy_common.tables import Report, games_text, write_json, write_markdown
     from genpolicy_evaluation.commands import facts, opened, source
     from genpolicy_evaluation.players import names_of, specs_of
 
@@ -149,7 +157,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     for row in rows:
         report.add(row.policy, f"{row.moves} move", *(str(row.shares[measure]) for measure in MEASURES))
-    report.notes = [f"{len(positions)} positions; intervals: 95 %, bootstrap by game."]
+    report.notes = [f"{len(positions)} positions from {games_text(len({p.cluster for p in positions}))}."]
     report.print()
     write_json(arguments.json, {"data": facts(arguments, dataset, positions), "policies": [r.figures() for r in rows]})
     write_markdown(arguments.markdown, [report])

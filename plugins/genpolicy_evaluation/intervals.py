@@ -2,8 +2,8 @@
 
 Positions of one game resemble each other, so the interval of an accuracy must not treat them as independent. The
 interval reported everywhere is the *cluster bootstrap*: whole games are drawn with replacement, and the 2.5 and 97.5
-percentiles of the pooled fraction are its ends. With a single game, or where every position is its own game and few are
-there, it says little; the Wilson interval, which takes positions as independent, stands beside it in the JSON.
+percentiles of the pooled fraction are its ends. A single game has none, and where few are there, it says little; the
+Wilson interval, which takes positions as independent, stands beside it in the JSON.
 
 Axes: G games.
 """
@@ -57,7 +57,7 @@ def cluster_bootstrap(
         num_resamples: Draws of all G games.
 
     Returns:
-        Lower and upper end; (nan, nan) without positions or where every weight is 0.
+        Lower and upper end; (nan, nan) without positions, with those of one game, or where every weight is 0.
 
     Raises:
         ValueError: lengths differ.
@@ -68,7 +68,7 @@ def cluster_bootstrap(
         raise ValueError(
             f"{len(numerator)} hits, {len(denominator)} weights and {len(games)} games: the counts must match"
         )
-    if len(numerator) == 0 or denominator.sum() == 0:
+    if len(set(games)) < 2 or denominator.sum() == 0:
         return math.nan, math.nan
     _, cluster = np.unique(np.asarray(games), return_inverse=True)
     hits_of_game = np.bincount(cluster, weights=numerator)

@@ -132,7 +132,9 @@ class Gumbel:
         transformed, other = _transformed(tree, node, children, self.config)
         prior = tree.next_prior(node, children)
         top = max(transformed if prior is None else [*transformed, other])
-        weights = [edge_priors[c] * math.exp(s - top) for c, s in zip(children, transformed, strict=True)]
+        weights = [
+            max(LEAST_PRIOR, edge_priors[c]) * math.exp(s - top) for c, s in zip(children, transformed, strict=True)
+        ]
         rest = 0.0 if prior is None else math.exp(other - top)
         total = sum(weights) + rest * tree.untried_prior(node, children) or 1.0
         visits = 1.0 + sum(counts[child] for child in children)
@@ -141,7 +143,7 @@ class Gumbel:
             score = weight / total - counts[child] / visits
             if score > best_score:
                 best, best_score = child, score
-        if prior is not None and rest * prior / total > best_score:
+        if prior is not None and rest * max(LEAST_PRIOR, prior) / total > best_score:
             return tree.add_child(node, children, prior)
         return best
 

@@ -22,6 +22,10 @@ from genpolicy.search.model import Choices, LazyChoices, Nodes, SearchModel
 from genpolicy_policy_model.declared import MODEL
 
 Floats = NDArray[np.float64]
+NO_END = (
+    "terminal=true: this model was trained without an end-of-game head (learner.end_head=false), so it cannot tell "
+    "where a game ends; leave the option out"
+)
 
 
 class Dynamics(Protocol):
@@ -144,7 +148,13 @@ class LatentModel(SearchModel):
         return MODEL
 
     def with_options(self, **changed: Any) -> LatentModel:
-        """The same model with other options."""
+        """The same model with other options.
+
+        Raises:
+            ValueError: ``terminal`` of a model that cannot tell where a game ends.
+        """
+        if changed.get("terminal") and not getattr(self.dynamics, "has_end", True):
+            raise ValueError(NO_END)
         return type(self)(self.game, self.dynamics, on_check=self._on_check, **{**self._own(), **changed})
 
     def _own(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from genpolicy.policies.base import Decision, Policy
 from genpolicy.policies.learner import Learner
 from genpolicy.policies.saved import WeightsPolicy
 from genpolicy_policy_model.declared import MODES, options
-from genpolicy_policy_model.latent import Dynamics, Floats, LatentModel
+from genpolicy_policy_model.latent import NO_END, Dynamics, Floats, LatentModel
 from genpolicy_policy_model.learner import ModelLearner
 from genpolicy_policy_model.muzero import MuZeroLearner
 from genpolicy_policy_model.networks import ModelNetwork
@@ -62,10 +62,7 @@ class ModelPolicy(WeightsPolicy):
             raise ValueError(f"mode is one of {', '.join(MODES)}; got {mode!r}")
         has_end = learner.config.end_head
         if terminal and not has_end:
-            raise ValueError(
-                "terminal=true: this model was trained without an end-of-game head (learner.end_head=false), so it "
-                "cannot tell where a game ends; leave the option out"
-            )
+            raise ValueError(NO_END)
         self.mode, self.terminal, self.top = mode, has_end if terminal is None else bool(terminal), int(top)
 
     @classmethod
@@ -172,6 +169,11 @@ class NetworkDynamics:
 
     def __init__(self, policy: ModelPolicy, network: ModelNetwork, control: Control) -> None:
         self._policy, self._network, self._control = policy, network, control
+
+    @property
+    def has_end(self) -> bool:
+        """Whether the model can tell that a game is over."""
+        return bool(self._policy.learner.config.end_head)
 
     @torch.no_grad()
     def represent(self, states: Sequence[Any]) -> list[Tensor]:

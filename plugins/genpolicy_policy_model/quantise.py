@@ -43,6 +43,7 @@ class Codebooks(nn.Module):
 
     counts: Tensor
     sums: Tensor
+    chosen: Tensor
 
     def __init__(
         self,
@@ -62,6 +63,8 @@ class Codebooks(nn.Module):
         # Counts of 0 are below any limit: the first update puts every code on a vector of its batch.
         self.register_buffer("counts", torch.zeros(num_books, num_codes))
         self.register_buffer("sums", torch.zeros(num_books, num_codes, width))
+        # Choices alone: ``counts`` keeps dead codes above 0. It is not saved; what was loaded has only its counts.
+        self.register_buffer("chosen", torch.zeros(num_books, num_codes), persistent=False)
 
     def nearest(self, vectors: Tensor) -> Tensor:
         """[B, G] codes nearest to vectors [B, G, D]; ties go to the lower one."""
@@ -100,6 +103,7 @@ class Codebooks(nn.Module):
         if not bool(counts.any()):
             return
         self.counts.lerp_(counts, 1 - self.decay)
+        self.chosen.lerp_(counts, 1 - self.decay)
         self.sums.lerp_(sums, 1 - self.decay)
         dead = self.counts < self.revive_below
         if bool(dead.any()):
@@ -115,8 +119,9 @@ class Codebooks(nn.Module):
             self.embeddings.copy_(self.sums / self.counts[..., None])
 
     def perplexity(self) -> Tensor:
-        """[G] how many codes are in use, 1 to K: the exponential of the entropy of their moving averages."""
-        shares = self.counts / self.counts.sum(-1, keepdim=True).clamp(min=1e-12)
+        """[G] how many codes are in use, 1 to K: the exponential of the entropy of how often they were chosen."""
+        chosen = self.chosen if bool(self.chosen.any()) else self.counts
+        shares = chosen / chosen.sum(-1, keepdim=True).clamp(min=1e-12)
         in_use: Tensor = torch.special.entr(shares).sum(-1).exp()
         return in_use
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from genpolicy.game import PublishedResult
-from genpolicy_common.tables import Report, percent_with_interval
+from genpolicy_common.tables import Report, number_with_interval, percent_with_interval
 from genpolicy_evaluation.latency import number
 from genpolicy_evaluation.puzzle_rating import PuzzleRating
 from genpolicy_report.charts import Bar, Span, interval_chart, line_chart, scatter_chart
@@ -257,9 +257,8 @@ def _judged(row: Row, key: str, interval: str, digits: int = 3) -> str:
     figures = _judgement(row)
     if figures.get(key) is None:
         return "-"
-    ends = figures.get(interval)
-    shown = "" if ends is None else f" [{ends[0]:.{digits}f}, {ends[1]:.{digits}f}]"
-    return f"{figures[key]:.{digits}f}{shown}"
+    low, high = figures.get(interval) or (None, None)
+    return number_with_interval(figures[key], (_known(low), _known(high)), digits)
 
 
 def _judgement(row: Row) -> _Figures:
@@ -285,8 +284,9 @@ def _calls(row: Row) -> str:
 
 
 def _span(figures: _Figures, key: str, factor: float) -> Span:
-    low, high = figures["interval"]
-    return factor * _known(figures[key]), factor * _known(low), factor * _known(high)
+    value, (low, high) = figures[key], figures["interval"]
+    ends = (value, value) if low is None else (low, high)  # of one game there is no interval
+    return factor * _known(value), factor * _known(ends[0]), factor * _known(ends[1])
 
 
 def _known(value: float | None) -> float:

@@ -85,7 +85,7 @@ def test_squares_count_although_a_right_makes_the_position_impossible(
 
     monkeypatch.setattr(policy, "decide", played)
     positions = labelled_positions(Dataset.open(SAMPLE), game, "test", limit=20)
-    own, _ = measure_boards(policy, positions, name="imagining")
+    own, _, _ = measure_boards(policy, positions, name="imagining")
     assert own.shares["board"].value == 1
     assert own.shares["whole"].value <= own.shares["position"].value < 1
 
@@ -101,8 +101,8 @@ def test_random_moves_are_other_moves(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(policy, "decide", watched)
     measure_boards(policy, labelled_positions(Dataset.open(SAMPLE), policy.game, "test", limit=20), name="imagining")
-    assert len(played) == 40
-    assert played[:20] != played[20:]
+    assert len(played) == 60
+    assert played[:20] != played[20:40]
 
 
 @pytest.mark.parametrize("paradigm", [pytest.param("s-asa", marks=pytest.mark.thorough), "s-avsav"])
@@ -116,7 +116,7 @@ def test_command_line(paradigm: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     arguments = ["evaluate", "boards", "--data", str(data.folder), "--limit", "10", "--json", str(figures)]
     assert main([*arguments, "--policy", str(folder)]) == 0
     assert "random move" in capsys.readouterr().out
-    assert [row["moves"] for row in json.loads(figures.read_text())["policies"]] == ["own", "random"]
+    assert [row["moves"] for row in json.loads(figures.read_text())["policies"]] == ["own", "random", "rare"]
     assert main([*arguments, "--policy", "random"]) == 2
     assert "policy 'random' imagines no board after a move" in capsys.readouterr().err
 
@@ -141,8 +141,8 @@ def test_without_a_mask_random_moves_are_those_drawn_and_an_illegal_own_move_is_
         return decisions
 
     monkeypatch.setattr(type(policy), "decide", watched)
-    own, _ = measure_boards(policy, positions, name="unmasked")
-    assert forced == [True] * 9
+    own, _, _ = measure_boards(policy, positions, name="unmasked")
+    assert forced == [True] * 18
     assert own.shares["board"].value < 1
 
 

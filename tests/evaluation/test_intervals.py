@@ -58,6 +58,11 @@ def test_positions_of_one_game_do_not_count_as_independent() -> None:
     assert high - low < 0.08
 
 
+def test_one_game_has_no_interval() -> None:
+    assert all(np.isnan(cluster_bootstrap([1.0, 0.0, 1.0], ["a", "a", "a"])))
+    assert percent_with_interval(0.25, cluster_bootstrap([1.0, 0.0], ["a", "a"])) == "25.0"
+
+
 def test_bootstrap_of_a_ratio() -> None:
     hits, chance = [1, 1, 0, 1], [0.5, 0.5, 0.25, 0.25]
     low, high = cluster_bootstrap(hits, list("abcd"), chance)

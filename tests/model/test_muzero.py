@@ -268,6 +268,11 @@ def test_an_end_that_was_not_learnt_cannot_be_asked_for() -> None:
     assert learner.policy().own_options()["terminal"] is False
     with pytest.raises(ValueError, match=r"terminal=true: .*end_head=false"):
         MuZeroPolicy(learner, terminal=True)
+    model = learner.policy().search_model()
+    assert model is not None
+    with pytest.raises(ValueError, match=r"terminal=true: .*end_head=false"):
+        model.with_options(terminal=True)
+    assert model.with_options(top=5).top == 5
 
 
 def test_more_moves_than_the_games_have_names_the_learners_option(solved: Dataset) -> None:

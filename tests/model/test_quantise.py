@@ -6,6 +6,7 @@ import multiprocessing
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 import torch.distributed as dist
 
@@ -119,3 +120,12 @@ def test_codes_in_use_are_at_most_all_and_one_for_one_transition() -> None:
     assert bool((books.perplexity() <= 6 + 1e-4).all())
     one = books.nearest(vectors[:1].expand(50, -1, -1))
     torch.testing.assert_close(perplexity(one, 6), torch.ones(2))
+
+
+@pytest.mark.parametrize(("num_codes", "batch"), [(4, 128), (64, 64), (64, 384)])
+def test_one_code_for_everything_is_one_in_use_though_the_others_begin_anew(num_codes: int, batch: int) -> None:
+    books, generator = Codebooks(1, num_codes, 2), torch.Generator().manual_seed(0)
+    vectors = torch.ones(batch, 1, 2)
+    for _ in range(100):
+        books.update(vectors, books.nearest(vectors), generator)
+    assert 1 <= float(books.perplexity()) < 1.1

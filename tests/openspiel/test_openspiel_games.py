@@ -49,7 +49,22 @@ TAKES_AGAIN = CHANCE | {
     "ultimate_tic_tac_toe",
 }
 """Games in which a player may move twice in a row."""
-NOT_MARKOV = {"hive", "nine_mens_morris", "quoridor"}
+NOT_MARKOV = {
+    "amazons",
+    "antichess",
+    "banqi",
+    "chess",
+    "chinese_checkers",
+    "crazyhouse",
+    "cursor_go",
+    "einstein_wurfelt_nicht",
+    "go",
+    "hive",
+    "lines_of_action",
+    "nine_mens_morris",
+    "quoridor",
+    "yacht",
+}
 """Games whose tokens do not determine the legal moves, for OpenSpiel's observation does not."""
 
 
@@ -199,11 +214,30 @@ def test_chess_is_the_same_game(num_games: int, plies: int) -> None:
     assert sampled >= 8
 
 
+def rearranged(game: Game[Any], states: list[Any], draw: random.Random) -> Any | None:
+    """The end of a game whose players made the same last moves in another order; None where that is not legal."""
+    ids, first = game.history(states[-1])[1], max(0, len(states) - 1 - draw.randrange(3, 9))
+    one, other = list(ids[first::2]), list(ids[first + 1 :: 2])
+    draw.shuffle(one)
+    draw.shuffle(other)
+    state = states[first]
+    for ply in range(len(ids) - first):
+        move = (other if ply % 2 else one)[ply // 2]
+        if game.outcome(state) is not None or move not in game.legal(state):
+            return None
+        state = game.play(state, move)
+    return state
+
+
 def check_markov(spec: str, num_positions: int) -> None:
+    """Random games hardly come to one position twice, so the last moves are made in other orders, too."""
     game, draw, seen, number = load_game(spec), random.Random(5), dict[bytes, list[int]](), 0
     clashes = 0
     while number < num_positions:
-        states = [state for state in played(game, draw) if game.outcome(state) is None]
+        states = played(game, draw)
+        ends = [states[: draw.randrange(2, len(states) + 1)] for _ in range(10)] if len(states) > 1 else []
+        states += [state for end in ends if (state := rearranged(game, end, draw)) is not None]
+        states = [state for state in states if game.outcome(state) is None]
         for state, row in zip(states, game.tokens.encode(states), strict=True):
             legal = game.legal(state).tolist()
             clashes += seen.setdefault(row.tobytes(), legal) != legal
@@ -321,14 +355,20 @@ def test_a_long_game_keeps_its_text() -> None:
     assert game.key(again) == game.key(states[-1])
 
 
-def test_outcomes_are_openspiels_returns() -> None:
+@pytest.mark.parametrize("options", ["", ",king_of_hill=true", ",sticky_promotions=true", ",insanity=3"])
+def test_a_repeated_position_can_be_read(options: str) -> None:
+    game = load_game(f"openspiel:crazyhouse{options}")
+    assert game.tokens.encode([game.parse("652 652 217 217")]).shape == (1, game.tokens.length)
+
+
+def test_outcomes_are_the_signs_of_openspiels_returns() -> None:
     for spec in ("chess", "connect_four", "checkers", "dots_and_boxes,utility_margin=true"):
         game, draw = load_game(f"openspiel:{spec}"), random.Random(2)
         first = game.parse().spiel.current_player()
         last = played(game, draw, 3000)[-1]
         returns = last.spiel.returns()
-        expected = returns[game.player(last) if first == 0 else 1 - game.player(last)] / game.rules.max_utility()
-        assert game.outcome(last) == expected
+        expected = returns[game.player(last) if first == 0 else 1 - game.player(last)]
+        assert game.outcome(last) == (expected > 0) - (expected < 0)
 
 
 def test_the_mated_side_has_lost_though_openspiel_counts_it_as_the_second_player() -> None:

@@ -399,6 +399,45 @@ def test_the_board_after_any_move_is_the_one_that_the_rules_give(viewer: str, to
     assert 0 < loss.item() < float("inf")
 
 
+def test_rare_moves_are_drawn_more_often_and_the_same_again() -> None:
+    game = genpolicy.load_game("chess")
+    learner_of = {
+        rare: DiffusionLearner(
+            game,
+            DiffusionConfig(
+                network=BOARD,
+                paradigm="s-avsav",
+                horizon=2,
+                process={"kind": "absorbing", "num_timesteps": 4, "order": "ply", "any_move": 1.0, "rare_moves": rare},
+                tokens="plies",
+                viewer="mover",
+            ),
+        )
+        for rare in (0.0, 1.0, 0.5)
+    }
+    state = game.parse("5r2/1k4p1/1p6/2pnPPPp/pP5P/P1p5/2P1Q3/K2R3R b - b3 0 32")  # a4b3 takes en passant
+    layout, shares = learner_of[0.0].layout, dict[float, float]()
+    row = torch.full((1, layout.length), layout.mask)
+    row[:, : layout.state_length] = torch.from_numpy(layout.tokenizer.encode([state], [1]).astype(np.int64))
+    given = torch.from_numpy(layout.given.copy())
+    num = 400
+    batch = TokenBatch(
+        row.expand(num, -1), given.expand(num, -1), torch.zeros(num, layout.length, dtype=torch.bool), torch.arange(num)
+    )
+    draws = (torch.arange(num) + 0.5) / num
+    for rare, made in learner_of.items():
+        assert made.by_ply is not None
+        assert made.by_ply.any_move is not None
+        changed = made.by_ply.any_move(batch, draws).tokens
+        assert torch.equal(changed, made.by_ply.any_move(batch, draws).tokens)
+        moves = game.moves.seen_by(changed[:, layout.first_action].numpy() - layout.move_offset, 1)
+        assert set(moves.tolist()) == set(game.legal(state).tolist())
+        shares[rare] = float((moves == game.moves.index("a4b3")).mean())
+    assert shares[0.0] < 0.05
+    assert 0.2 < shares[1.0] < 0.5
+    assert shares[0.5] == pytest.approx((shares[0.0] + shares[1.0]) / 2, abs=0.01)
+
+
 def test_what_has_no_board_after_its_move_refuses_any_move() -> None:
     process = {"kind": "absorbing", "num_timesteps": 4, "order": "ply"}
     for options, paradigm, message in (
@@ -406,6 +445,8 @@ def test_what_has_no_board_after_its_move_refuses_any_move() -> None:
         ({"any_move": 0.5}, "s-aa", "imagines the state after its move"),
         ({"any_move": 0.5, "one_pass": 0.5}, "s-avsav", "not beside"),
         ({"any_move": 0.5, "order": "joint"}, "s-avsav", "only under learner.process.order=ply"),
+        ({"rare_moves": 0.5}, "s-avsav", "of learner.process.any_move, which is 0"),
+        ({"rare_moves": 2.0, "any_move": 0.5}, "s-avsav", "rare_moves' is a part of the moves"),
     ):
         with pytest.raises(ConfigError, match=message):
             learner(paradigm=paradigm, process={**process, **options})

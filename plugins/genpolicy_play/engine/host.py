@@ -36,9 +36,11 @@ class Host:
         """The policy's names of its options, by the names that a GUI uses."""
         self.options: list[Option] = []
         """As a GUI sees them."""
-        for option in options_of("policies", spec.kind, spec):
+        declared = options_of("policies", spec.kind, spec)
+        limited = SET_BY_GO if any(option.name == "nodes" for option in declared) else ()
+        for option in declared:
             name = option.label or option.name
-            if not option.fixed and option.name not in SET_BY_GO and name.lower() not in reserved:
+            if not option.fixed and option.name not in limited and name.lower() not in reserved:
                 self._keys[name] = option.name
                 self.options.append(replace(option, name=name))
         if declaration_of("policies", spec.kind).is_prior:

@@ -51,14 +51,17 @@ def legality_text(game: Game[Any], state: Any, answer: Answer) -> str | None:
         return None
     moves, states = legal_prefix(game, state, answer.imagined)
     texts = [game.moves[move] if move >= 0 else "-" for move in answer.imagined]
-    text = f"imagined {' '.join(texts)}: {len(moves)} of {len(texts)} moves legal"
+    # A line that the game ended, and that says so, has no more moves.
+    ended = bool(states) and game.outcome(states[-1]) is not None and answer.imagined[len(moves) :][:1] == (-1,)
+    num_moves, num_states = (len(moves),) * 2 if ended else (len(texts), len(answer.states))
+    text = f"imagined {' '.join(texts)}: {len(moves)} of {num_moves} moves legal"
     if answer.states:
         num_right = sum(
             imagined == game.format(true)
             for imagined, true in zip(answer.states, states, strict=False)
             if imagined is not None
         )
-        text += f", {num_right} of {len(answer.states)} positions as the rules give them"
+        text += f", {num_right} of {min(num_states, len(answer.states))} positions as the rules give them"
     return text
 
 

@@ -17,7 +17,7 @@ EMPTY = "<empty>"
 MAX_SPIN = 2**31 - 1
 """What the spin box of a GUI can hold."""
 SET_BY_GO = ("nodes", "depth", "movetime_ms")
-"""Options that are not declared, because the GUI sets them for each search with ``go``."""
+"""Options of a policy that searches within such limits; the GUI sets them for each search with ``go``."""
 SEED = Option("Seed", int, 0, 0, MAX_SPIN)
 """Of a policy that declares no option ``seed``."""
 SEARCH_OVER = Option("Simulations", int, 0, 0, 1_000_000)

@@ -231,7 +231,8 @@ class Server:
         if budget is None and go.movetime is not None:
             budget = make_budget(go, self.game.player(state), 0.0)
         plies = None if word else max(1, 2 * go.mate - 1)
-        search = MateSearch(self.game, state, go, budget, plies, self._num_variations())
+        allowed = self._allowed(go, self.game.legal(state).tolist())
+        search = MateSearch(self.game, state, allowed, go, budget, plies, self._num_variations())
         if search.allowed:
             self._begin(search)
         else:

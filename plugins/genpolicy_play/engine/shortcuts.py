@@ -57,6 +57,7 @@ class MateSearch(Search):
     Args:
         game: The rules.
         state: A position.
+        allowed: The moves that may begin the mate.
         go: The limits.
         budget: Time for the search; None sets no limit.
         max_plies: The longest mate to look for; None looks for any.
@@ -64,9 +65,17 @@ class MateSearch(Search):
     """
 
     def __init__(
-        self, game: Game[Any], state: Any, go: Go, budget: Budget | None, max_plies: int | None, num_variations: int
+        self,
+        game: Game[Any],
+        state: Any,
+        allowed: list[int],
+        go: Go,
+        budget: Budget | None,
+        max_plies: int | None,
+        num_variations: int,
     ) -> None:
-        super().__init__(state, game.legal(state).tolist(), go=go, budget=budget, num_variations=num_variations)
+        restricted = len(allowed) < len(game.legal(state))
+        super().__init__(state, allowed, restricted=restricted, go=go, budget=budget, num_variations=num_variations)
         self.game, self.max_plies = game, max_plies
         self.line: list[int] | None = None
         """The mate, once it is found."""
@@ -77,16 +86,17 @@ class MateSearch(Search):
         """The moves of both sides in the shortest mate; None where there is none, or none was found in time."""
         try:
             for plies in range(1, (self.max_plies or MAX_MATE_PLIES) + 1, 2):
-                if self.game.mate_distance(self.state, plies, check=self.check) is not None:
-                    return self._line(self.state, plies)
+                there = self.restricted or self.game.mate_distance(self.state, plies, check=self.check) is not None
+                if there and (line := self._line(self.state, self.allowed, plies)) is not None:
+                    return line
         except SearchStopped:
             return None
         self.exhausted = True
         return None
 
-    def _line(self, state: Any, plies: int) -> list[int]:
-        """A mate in exactly ``plies``, which must exist; the defender holds out as long as possible."""
-        for move in self.game.legal(state).tolist():
+    def _line(self, state: Any, moves: list[int], plies: int) -> list[int] | None:
+        """A mate in exactly ``plies`` that begins with one of the moves; the defender holds out as long as possible."""
+        for move in moves:
             after = self.game.play(state, move)
             replies = self.game.legal(after).tolist()
             if not replies:
@@ -105,8 +115,11 @@ class MateSearch(Search):
                 if longest is None or distance > longest[0]:
                     longest = (distance, reply, answered)
             if longest is not None:
-                return [move, longest[1], *self._line(longest[2], longest[0])]
-        raise AssertionError(f"no mate in {plies} plies in {self.game.format(state)!r}, though there is one")
+                distance, reply, answered = longest
+                rest = self._line(answered, self.game.legal(answered).tolist(), distance)
+                assert rest is not None, f"a mate in {distance} plies in {self.game.format(answered)!r} is none"
+                return [move, reply, *rest]
+        return None
 
     def mate_text(self, word: str) -> str:
         """The answer of a protocol that has a word for it: the moves, ``nomate``, or ``timeout``."""
