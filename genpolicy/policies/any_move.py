@@ -99,7 +99,7 @@ class AnyMove:
                 state = tokenizer.decode(row[: self._layout.state_length], viewer)
                 if game.outcome(state) is not None or not len(legal := game.legal(state)):
                     return None
-                seen = found[0][0] if found else game.moves.seen_by(self._drawn(state, legal, draw), viewer)
+                seen = found[0][0] if found else game.moves.seen_by(legal[self._drawn(state, legal, draw)], viewer)
                 (after,) = tokenizer.encode([game.play(state, int(game.moves.seen_by(seen, viewer)))], [viewer])
             except ValueError:
                 continue
@@ -110,7 +110,8 @@ class AnyMove:
         return self._layout.move_offset + int(seen), after, after == other
 
     def _drawn(self, state: Any, legal: NDArray[np.int64], draw: float) -> int:
+        """Which of the legal moves."""
         if draw >= self._rare:
-            return int(legal[int((draw - self._rare) / (1 - self._rare) * len(legal))])
+            return int((draw - self._rare) / (1 - self._rare) * len(legal))
         ends = self._rarity.weights(state, legal).cumsum()
-        return int(legal[min(int(np.searchsorted(ends, draw / self._rare, side="right")), len(legal) - 1)])
+        return min(int(np.searchsorted(ends, draw / self._rare, side="right")), len(legal) - 1)

@@ -356,17 +356,14 @@ class DiffusionPolicy(NetworkPolicy):
             if depth < 1:
                 return self.modes()["one_call"]
             return self if depth == self.sampling.depth else self.with_options(depth=depth)
-        fewer = self
-        if plies is not None:
-            fewer = self.with_options(horizon=min(plies, self.learner.config.horizon))
+        fewer = self if plies is None else self.with_options(horizon=min(plies, self.learner.config.horizon))
+        most = self.learner.process.num_timesteps
+        for steps in range(0 if calls is None else min(calls, most), 0, -1):
+            made = fewer.with_options(num_steps=steps)
+            if made.num_calls <= (calls or 0):  # replies may need calls of their own
+                return made
         if calls is None:
             return fewer
-        for steps in range(
-            min(calls, self.learner.process.num_timesteps), 0, -1
-        ):  # replies may need calls of their own
-            made = fewer.with_options(num_steps=steps)
-            if made.num_calls <= calls:
-                return made
         return self.modes()["one_call"]
 
     def search_model(self, name: str | None = None) -> SearchModel | None:

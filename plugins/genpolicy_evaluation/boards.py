@@ -77,7 +77,7 @@ def measure_boards(policy: Policy, positions: Sequence[LabelledPosition], *, nam
         states = [position.state for position in positions[start : start + CHUNK]]
         random = {game.format(state): int(draws.choice(game.legal(state))) for state in states}
         seldom = {
-            game.format(state): int(rarity.choice(moves := game.legal(state), p=rare.weights(state, moves)))
+            game.format(state): int(rarity.choice(game.legal(state), p=rare.weights(state, game.legal(state))))
             for state in states
         }
         for moves, decisions in (
