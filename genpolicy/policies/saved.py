@@ -208,11 +208,6 @@ class WeightsPolicy(Policy):
         for key, kind in (("game", str), ("layout", str), ("learner", dict), ("play", dict)):
             if not isinstance(config.get(key), kind):
                 raise CheckpointError(f"{folder}/config.yaml: it has no {key!r}, so it is damaged")
-        if config.get("network_sha256") not in (None, _digest(config["learner"].get("network"))):
-            raise CheckpointError(
-                f"{folder}/config.yaml: learner.network was changed and is not that of the weights: change it back, or "
-                "train a policy with these options"
-            )
         with _reading(folder):
             play = cls.read_changes(config["play"])
             for option in cls.options():
@@ -236,6 +231,11 @@ class WeightsPolicy(Policy):
                 "again"
             )
         load_weights(learner.network, folder / "model.safetensors", config.get("weights_sha256"))
+        if config.get("network_sha256") not in (None, _digest(config["learner"].get("network"))):
+            raise CheckpointError(
+                f"{folder}/config.yaml: learner.network was changed and is not that of the weights: change it back, or "
+                "train a policy with these options"
+            )
         learner.to(device).eval()
         with _reading(folder):
             policy = cls(learner, **play)
