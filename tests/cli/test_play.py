@@ -91,7 +91,7 @@ def test_hint_position_help_and_nonsense(game: Game[Any]) -> None:
     assert any(line.startswith("  imagines: ") and len(line.split()) == 4 for line in shown)
     assert game.format(game.parse()) in shown
     assert any(line.startswith("a move       play it (e.g. a3)") for line in shown)
-    assert any("'z9' is illegal" in line and "; legal: a1 " in line for line in shown)
+    assert any("'z9' is illegal" in line and "; legal: a3 b3 " in line for line in shown)
     assert any("illegal" in line and "legal: " in line for line in shown)
     assert len(table.moves) == 2
     assert (ending.winner, ending.reason) == (1, "resignation")
