@@ -95,6 +95,7 @@ def survey(game: pyspiel.Game, shape: tuple[int, int]) -> Survey:
     names: dict[int, str] = {}
     same_names = alternates = True
     last, repeats = NUM_GAMES + len(SHUFFLES), 0
+    shares = [*SHUFFLES, *(number / TAKING_BACK for number in range(TAKING_BACK))]
     for number in range(last + TAKING_BACK):
         state, looks, tried = game.new_initial_state(), list[NDArray[np.float32]](), 0
         for ply in range(MAX_PLIES):
@@ -103,8 +104,7 @@ def survey(game: pyspiel.Game, shape: tuple[int, int]) -> Survey:
             legal, player = state.legal_actions(), state.current_player()
             if not legal:
                 raise ValueError(f"OpenSpiel knows neither a legal move nor a result after {ply} plies")
-            share = (number - last) / TAKING_BACK if number >= last else draw.random()
-            share = SHUFFLES[number - NUM_GAMES] if NUM_GAMES <= number < last else share
+            share = shares[number - NUM_GAMES] if number >= NUM_GAMES else draw.random()
             action = legal[int(share * len(legal))]
             if number >= last:
                 looks.append(observed(state, shape))

@@ -357,14 +357,11 @@ class DiffusionPolicy(NetworkPolicy):
                 return self.modes()["one_call"]
             return self if depth == self.sampling.depth else self.with_options(depth=depth)
         fewer = self if plies is None else self.with_options(horizon=min(plies, self.learner.config.horizon))
-        most = self.learner.process.num_timesteps
-        for steps in range(0 if calls is None else min(calls, most), 0, -1):
-            made = fewer.with_options(num_steps=steps)
-            if made.num_calls <= (calls or 0):  # replies may need calls of their own
-                return made
         if calls is None:
             return fewer
-        return self.modes()["one_call"]
+        steps = range(min(calls, self.learner.process.num_timesteps), 0, -1)  # replies may need calls of their own
+        made = (fewer.with_options(num_steps=num) for num in steps)
+        return next((each for each in made if each.num_calls <= calls), self.modes()["one_call"])
 
     def search_model(self, name: str | None = None) -> SearchModel | None:
         """See ``Policy.search_model``; ``imagined`` is its imagination, by default the rules are searched."""

@@ -115,3 +115,11 @@ def test_no_ponder_move_ends_the_game(chess: Session) -> None:
     lines = chess.ask("position startpos moves f2f3 e7e5", "go searchmoves g2g4")
     assert lines[-1] == "bestmove g2g4", "the answer is mate, and there is nothing to ponder on"
     assert best(chess.ask("position startpos", "go nodes 50"))
+
+
+def test_searchmoves_restricts_a_mate(chess: Session) -> None:
+    position = "position fen 6k1/5ppp/8/8/8/8/8/4R1K1 w - - 0 1"
+    assert best(chess.ask(position, "go mate 1")) == "e1e8"
+    assert best(chess.ask(position, "go mate 1 searchmoves e1e2")) == "e1e2"
+    assert best(chess.ask(position, "go searchmoves e1e8 e1e2 mate 1")) == "e1e8"
+    assert best(chess.ask("position startpos", "go mate 1 searchmoves a2a3")) == "a2a3"

@@ -215,14 +215,6 @@ def test_searchmoves_restricts_every_kind_of_policy(chess_diffusion: Session, ch
         assert any("illegal" in line or "no legal move" in line for line in said)
 
 
-def test_searchmoves_restricts_a_mate(chess_tree: Session) -> None:
-    position = "position fen 6k1/5ppp/8/8/8/8/8/4R1K1 w - - 0 1"
-    assert best(chess_tree.ask(position, "go mate 1")) == "e1e8"
-    assert best(chess_tree.ask(position, "go mate 1 searchmoves e1e2")) == "e1e2"
-    assert best(chess_tree.ask(position, "go searchmoves e1e8 e1e2 mate 1")) == "e1e8"
-    assert best(chess_tree.ask("position startpos", "go mate 1 searchmoves a2a3")) == "a2a3"
-
-
 @pytest.mark.parametrize("policy", ["random", "greedy", "alphabeta?depth=1", "engine:stockfish?nodes=100"])
 def test_searchmoves_of_policies_without_networks(policy: str) -> None:
     with Session("--policy", policy, "--game", "chess") as session:
