@@ -22,6 +22,7 @@ from genpolicy.data.windows import WindowSource
 from genpolicy.encoding import ids_fingerprint
 from genpolicy.errors import CheckpointError
 from genpolicy.game import Game
+from genpolicy.networks import AttentionBias
 from genpolicy.policies.base import Policy
 
 if TYPE_CHECKING:
@@ -156,10 +157,14 @@ class Learner(nn.Module, ABC):
     def take_weights(self, source: Learner) -> None:
         """Start from the weights of a policy's learner (``init_from``); a subclass may take a part of them.
 
+        An attention bias, or the part of one, that ``source`` lacks stays as it is drawn: it begins without effect.
+
         Raises:
-            CheckpointError: the two do not have the same tensors; the message names one that differs.
+            CheckpointError: the two do not have the same tensors otherwise; the message names one that differs.
         """
         theirs, ours = source.state_dict(), self.state_dict()
+        biases = tuple(f"{name}." for name, part in self.named_modules() if isinstance(part, AttentionBias))
+        theirs = {**{name: ours[name] for name in ours if name.startswith(biases)}, **theirs}
         differing = [name for name in ours if name not in theirs or theirs[name].shape != ours[name].shape]
         differing += [name for name in theirs if name not in ours]
         if differing:

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from genpolicy.errors import ConfigError
 from genpolicy.networks import AttentionBias, NetworkConfig
-from genpolicy.networks.biases import token_classes
+from genpolicy.networks.biases import RelativeBias, token_classes
 from genpolicy.networks.cpu import Linear
 from genpolicy.networks.embedding import index_buffer
 from genpolicy.sequence import Layout
@@ -48,7 +48,7 @@ class TemplateBias(AttentionBias):
     """
 
     features: Tensor
-    index: Tensor
+    offset_of: Tensor
 
     def __init__(
         self, layout: Layout, config: NetworkConfig, *, num_templates: int = 16, hidden: int = 64, code: int = 32
@@ -57,9 +57,9 @@ class TemplateBias(AttentionBias):
             if size < 1:
                 raise ConfigError(f"network.bias_options.{key} must be at least 1, got {size}")
         super().__init__(layout, config)
-        features, index = offset_features(layout)
+        features, offset_of = offset_features(layout)
         self.register_buffer("features", torch.from_numpy(features).float(), persistent=False)
-        self.register_buffer("index", index_buffer(index), persistent=False)
+        self.register_buffer("offset_of", index_buffer(offset_of), persistent=False)
         layers, self.num_heads = range(config.num_layers), config.num_heads
         root = next(slot for slot in layout.slots if slot.kind == "state")
         self.root, self.num_tokens = slice(root.start, root.stop), layout.length
@@ -80,8 +80,8 @@ class TemplateBias(AttentionBias):
         """[B, H, n, n] of features x [B, n, W]."""
         b, n, _ = x.shape
         templates = self.out(F.gelu(self.inner(self.features.to(x.dtype))))
-        index = self.index.view(self.num_tokens, self.num_tokens)[:n, :n].reshape(-1)
-        of_pair = F.embedding(index, templates)
+        offset_of = self.offset_of.view(self.num_tokens, self.num_tokens)[:n, :n].reshape(-1)
+        of_pair = F.embedding(offset_of, templates)
         code = F.silu(self.norm[i](self.pool[i](x[:, self.root]).mean(1)))
         weights = self.mix[i](code).view(b * self.num_heads, -1)
         bias: Tensor = weights @ of_pair.mT
@@ -97,6 +97,18 @@ class TemplateBias(AttentionBias):
         mixed = sum(p.numel() for p in linear_weights(self.mix))
         maps = len(self.mix) * self.num_heads * self.out.out_features * self.num_tokens**2
         return 2.0 * (pooled + mixed + maps)
+
+
+class RelativeTemplateBias(TemplateBias, RelativeBias):
+    """The sum of ``TemplateBias`` and ``RelativeBias``: a network that has the latter can learn on with templates.
+
+    It takes the options of ``TemplateBias``.
+    """
+
+    def draw_weights(self, std: float, generator: torch.Generator | None) -> None:
+        """Both parts begin at zero."""
+        TemplateBias.draw_weights(self, std, generator)
+        RelativeBias.draw_weights(self, std, generator)
 
 
 def offset_features(layout: Layout) -> tuple[NDArray[np.float64], NDArray[np.int64]]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from genpolicy import load_game
-from genpolicy.errors import ConfigError
+from genpolicy.errors import CheckpointError, ConfigError
 from genpolicy.networks import DenoisingTransformer, NetworkConfig
 from genpolicy.networks.biases import place_relations, token_classes
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
@@ -21,11 +21,12 @@ from genpolicy_bt4.templates import WAVELENGTHS
 from genpolicy_policy_baselines.causal import CausalTransformer
 from genpolicy_policy_baselines.one_step import OneStepLearner
 
-NAMES = ("shaw", "smolgen", "templates")
+NAMES = ("shaw", "smolgen", "templates", "relative_templates")
 SMALL: dict[str, dict[str, Any]] = {
     "shaw": {},
     "smolgen": {"compressed": 3, "hidden": 6, "code": 5},
     "templates": {"num_templates": 4, "hidden": 6, "code": 5},
+    "relative_templates": {"num_templates": 4, "hidden": 6, "code": 5},
 }
 every_bias = pytest.mark.parametrize("name", NAMES)
 
@@ -209,6 +210,18 @@ def test_templates_know_no_size() -> None:
     torch.testing.assert_close(mine[:, :, squares[0]][..., squares[0]], theirs[:, :, squares[1]][..., squares[1]])
 
 
+def test_relative_templates_are_the_sum_of_both() -> None:
+    layout = layout_of("s-avsav", 2)
+    net = made(layout, "relative_templates")
+    both = net.trunk.bias
+    relative, templates = (made(layout, name).trunk.bias for name in ("relative", "templates"))
+    relative.load_state_dict({k: v for k, v in both.state_dict().items() if k in ("space", "time")})
+    templates.load_state_dict({k: v for k, v in both.state_dict().items() if k not in ("space", "time")})
+    torch.testing.assert_close(both.static(), relative.static())
+    x = features_of(net, layout)
+    torch.testing.assert_close(both.of_layer(1, x), templates.of_layer(1, x))
+
+
 # All of them
 
 
@@ -300,6 +313,7 @@ def test_muon_moves_its_matrices_and_nothing_else_of_it(name: str) -> None:
         # 2 layers of: 10 tokens W c, L c h, h H g, and for each of 2 heads g L^2
         ("smolgen", 2 * 2 * (10 * 16 * 3 + 10 * 3 * 6 + 6 * 2 * 5 + 2 * 5 * 10**2)),
         ("templates", 2 * 2 * (10 * 16 * 5 + 5 * 2 * 4 + 2 * 4 * 11**2)),
+        ("relative_templates", 2 * 2 * (10 * 16 * 5 + 5 * 2 * 4 + 2 * 4 * 11**2)),
     ],
 )
 def test_operations_counted_by_hand(name: str, forward: int) -> None:
@@ -314,3 +328,20 @@ def test_operations_counted_by_hand(name: str, forward: int) -> None:
     assert flops is not None
     assert plain is not None
     assert flops - plain == 3 * forward  # backward costs twice as much as forward
+
+
+def test_a_policy_learns_on_with_templates_from_where_it_was() -> None:
+    """What its source lacks of a bias has no effect yet; what its source has and it lacks is refused."""
+
+    def learner(bias: str) -> OneStepLearner:
+        network = NetworkConfig(geometry="board", num_layers=2, width=16, num_heads=2, bias=bias)
+        return OneStepLearner(load_game("connect:rows=3,cols=3,k=3"), OneStepLearner.Config(network=network))
+
+    source, more = learner("relative"), learner("relative_templates")
+    with torch.no_grad():
+        source.network.trunk.bias.space.normal_()
+    tokens = tokens_of(source.layout)
+    more.take_weights(source)
+    torch.testing.assert_close(more.network.trunk(tokens, None), source.network.trunk(tokens, None))
+    with pytest.raises(CheckpointError, match=r"differ in \d+ tensors, such as"):
+        source.take_weights(more)
