@@ -34,7 +34,7 @@ def take_shared(ours: DenoisingTransformer, our: Layout, theirs: DenoisingTransf
     for option in ALIKE:
         if getattr(ours.config, option) != getattr(theirs.config, option):
             return f"learner.network.{option}"
-    if type(theirs.trunk.bias) is not type(ours.trunk.bias):
+    if not isinstance(ours.trunk.bias, type(theirs.trunk.bias)):  # what ours has beyond theirs begins without effect
         return "learner.network.bias"
     if their.state_symbols != our.state_symbols or their.moves.texts != our.moves.texts:
         return "the symbols of states or moves"

@@ -283,7 +283,7 @@ def test_processes_without_a_mask_share_the_symbols_that_they_have(kinds: tuple[
         ({"norm": "post"}, "norm"),
         ({"activation": "mish"}, "activation"),
         ({"positions": "rotary"}, "positions"),
-        ({"bias": "none"}, "bias"),
+        ({"bias": "templates"}, "bias"),
         ({"geometry": "sequence"}, "geometry"),
     ],
     ids=str,
