@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from genpolicy.policies.diffusion import DiffusionLearner
 
 ORDERS = ("joint", "ply")
-SHARES = {"state_share": 0.15, "move_share": 0.1, "joint_share": 0.0}
-"""Part of the records in which a state, a later move, or all under noise over the whole future, as samplers need that
-decide in another order, is restored beside the first move, which is in all."""
+SHARES = {"state_share": 0.15, "first_state_share": 0.0, "move_share": 0.1, "joint_share": 0.0}
+"""Part of the records in which a state, the state after the first move, a later move, or all under noise over the whole
+future, as samplers need that decide in another order, is restored beside the first move, which is in all."""
 DECAY = 0.6
 """How much less often each further move is drawn."""
 CERTAIN = 0.8
@@ -101,10 +101,12 @@ class PlyOrder:
         later = torch.where(is_state, 0.0, DECAY ** (~is_state).cumsum(0).double())
         later[0] = 0
         states = is_state.double()
+        first_state = states * (states.cumsum(0) == 1)
+        among = {"state_share": states, "first_state_share": first_state, "move_share": later}
         self.chances = torch.zeros(len(firsts), dtype=torch.float64)
-        for share, among in ((given["state_share"], states), (given["move_share"], later)):
-            if among.any():
-                self.chances += share * among / among.sum()
+        for name, blocks in among.items():
+            if blocks.any():
+                self.chances += given[name] * blocks / blocks.sum()
         """[K] float64, how often each block is restored in training."""
         self.chances[0] = 1.0
 

@@ -73,6 +73,8 @@ def test_blocks_are_drawn_as_stated() -> None:
     order = learner(horizon=3).by_ply
     assert order is not None
     assert order.chances.tolist() == pytest.approx([1, 0.075, 0.1 * 0.625, 0.075, 0.1 * 0.375])
+    shares = {"state_share": 0.1, "first_state_share": 0.3, "move_share": 0}
+    assert PlyOrder(learner(horizon=3).layout, shares).chances.tolist() == pytest.approx([1, 0.35, 0, 0.05, 0])
     counts = order.drawn(1000, torch.tensor(0.3)).bincount()
     assert (counts / 1000).tolist() == pytest.approx([0.75, *order.chances[1:].tolist()], abs=1e-3)
     alone = PlyOrder(Layout(genpolicy.load_game(CONNECT), "s-a", 1))
