@@ -122,7 +122,7 @@ def run_futures(arguments: argparse.Namespace) -> int:
         if oracle is not None:
             oracle.close()
     judge = arguments.oracle or "the labelled line"
-    reports = futures_reports(rows, len(positions), source(arguments), judge)
+    reports = futures_reports(rows, positions, source(arguments), judge)
     for report in reports:
         report.print()
     figures = {

@@ -35,7 +35,7 @@ from genpolicy.game import Game
 from genpolicy.policies.base import Decision, Policy
 from genpolicy.values import score_to_value
 from genpolicy_common.labelled import LabelledPosition
-from genpolicy_common.tables import Report
+from genpolicy_common.tables import Report, games_text
 from genpolicy_evaluation.accuracy import Share
 from genpolicy_evaluation.positions import ask, chunks, progress_bar
 
@@ -206,7 +206,9 @@ def _best_moves(oracle: Oracle, states: Sequence[Any]) -> list[set[int]]:
     return best
 
 
-def futures_reports(rows: Sequence[Futures], num_positions: int, source: str, judge: str) -> list[Report]:
+def futures_reports(
+    rows: Sequence[Futures], positions: Sequence[LabelledPosition], source: str, judge: str
+) -> list[Report]:
     """One table for each way of playing, a row a step."""
     reports = []
     for row in rows:
@@ -217,7 +219,8 @@ def futures_reports(rows: Sequence[Futures], num_positions: int, source: str, ju
         reports.append(report)
     if reports:
         reports[-1].notes = [
-            f"{num_positions} positions; intervals: 95 %, bootstrap by game; no legal mask; best action by {judge}.",
+            f"{len(positions)} positions from {games_text(len({p.cluster for p in positions}))}; no legal mask; best "
+            f"action by {judge}.",
             "match: the imagined position is the one after the imagined move, move counters included; match board: "
             "without them.",
         ]

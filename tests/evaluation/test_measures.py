@@ -211,8 +211,10 @@ def test_futures_table_and_plot(game: Game[Any], tmp_path: Path) -> None:
     policy, positions = scripted_futures(game)
     found = measure_futures(policy, positions)
     rows = [found, dataclasses.replace(found, mode="again")]
-    reports = futures_reports(rows, len(positions), "x", "the labelled line")
+    reports = futures_reports(rows, positions, "x", "the labelled line")
     assert [len(report.rows) for report in reports] == [3, 3]
+    num_games = len({each.cluster for each in positions})
+    assert reports[1].notes[0].startswith(f"{len(positions)} positions from {num_games} games; intervals: 95 %")
     assert reports[0].rows[0][0] == "0"
     assert set(found.figures()["steps"][0]) == set(MEASURES)
     for name, magic in (("plot.png", b"\x89PNG"), ("plot.svg", b"<?xml")):
