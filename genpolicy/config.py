@@ -48,7 +48,7 @@ class Settings:
 
     Args:
         files: YAML files, or names of shipped ones such as ``chess/demo``; a later one overrides.
-        overrides: ``key=value`` arguments; they override the files.
+        overrides: ``key=value`` arguments; they override the files. ``~key`` removes a key, or a whole section.
 
     Raises:
         ConfigError: a file that cannot be read or a malformed argument.
@@ -64,6 +64,9 @@ class Settings:
             merged = cast(DictConfig, OmegaConf.merge(merged, self._read(config_file(file), ())))
         last: dict[str, str] = {}
         for override in overrides:
+            if override.startswith("~"):
+                merged = self._without(merged, override[1:])
+                continue
             key, setting = _argument(override)
             if key in last:
                 self.repeated.append(last[key])
@@ -103,7 +106,33 @@ class Settings:
         place = next((self._places[key] for key in self._named(text) if key in self._places), None)
         if place is None:
             place = ", ".join(self._files)
+        text += self._of_another_kind(text)
         return ConfigError(f"{place}: {text}") if place and not text.startswith(place) else error
+
+    def _of_another_kind(self, text: str) -> str:
+        """The way out where a file's key does not exist because an argument replaced the ``kind`` beside it."""
+        found = re.match(r"key '([\w.-]+)\.[\w-]+' does not exist", text)
+        kind = "" if found is None else self._places.get(f"{found[1]}.kind", "")
+        if found is None or not kind.startswith("argument"):
+            return ""
+        return f" It belongs to the kind that {kind} replaces: '~{found[1]}' before it leaves out what files say there"
+
+    def _without(self, merged: DictConfig, key: str) -> DictConfig:
+        """Settings without a key and all below it.
+
+        Raises:
+            ConfigError: nothing sets it.
+        """
+        data = cast(dict[str, Any], OmegaConf.to_container(merged, resolve=False))
+        *sections, last = key.split(".")
+        inner: Any = data
+        for section in sections:
+            inner = inner.get(section) if isinstance(inner, dict) else None
+        if not isinstance(inner, dict) or last not in inner:
+            raise ConfigError(f"argument '~{key}': nothing sets the key {key!r}; it removes what a file sets")
+        del inner[last]
+        self._places = {each: at for each, at in self._places.items() if not f"{each}.".startswith(f"{key}.")}
+        return OmegaConf.create(data)
 
     def _named(self, text: str) -> Iterator[str]:
         """Keys that a message may mean, the likeliest first."""

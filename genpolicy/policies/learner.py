@@ -178,7 +178,8 @@ class Learner(nn.Module, ABC):
         """Optimiser groups: weight decay on matrices only, as is usual for transformers.
 
         A group may say under ``muon`` which of its ``params`` Muon moves where a run sets ``optim.name=muon``: the
-        matrices between hidden layers, neither embeddings nor heads. The default names none.
+        matrices between hidden layers, neither embeddings nor heads. Under ``tables`` it says which are tables of an
+        attention bias (``optim.bias_lr``). The default names none.
         """
         decayed = [p for p in self.parameters() if p.requires_grad and p.ndim >= 2]
         others = [p for p in self.parameters() if p.requires_grad and p.ndim < 2]

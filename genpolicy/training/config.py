@@ -56,6 +56,9 @@ class OptimConfig:
     """``adamw``, or ``muon``: Muon for the hidden matrices, AdamW for embeddings, heads, biases and norms."""
     lr: float = 3e-4
     """Peak learning rate. Muon's is scaled to the size of AdamW's updates (Liu et al. 2025), so one serves both."""
+    bias_lr: float = 1.0
+    """The learning rate of the attention bias's tables, in multiples of ``lr``. A table begins at zero, and AdamW moves
+    it by no more than its rate an update: too little, in a short run, to direct attention."""
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     momentum: float = 0.95
@@ -80,6 +83,8 @@ class OptimConfig:
         for name in ("lr", "eps"):
             if not 0 < getattr(self, name) <= MAX_RATE:
                 raise ValueError(f"optim.{name} must be above 0 and at most {MAX_RATE:g}, got {getattr(self, name)}")
+        if not 0 < self.bias_lr * self.lr <= MAX_RATE:
+            raise ValueError(f"optim.bias_lr times lr must be above 0 and at most {MAX_RATE:g}, got {self.bias_lr}")
         for name in ("warmup", "ema", "momentum"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"optim.{name} lies in [0, 1), got {getattr(self, name)}")

@@ -30,8 +30,7 @@ def make_optimizers(groups: list[dict[str, Any]], config: OptimConfig) -> dict[s
             raise ConfigError("optim.name=muon: the learner names no matrix in param_groups; set optim.name=adamw")
     chosen = {id(p) for p in hidden}
     groups = [{**g, "params": [p for p in g["params"] if id(p) not in chosen]} for g in groups]
-    for group in groups:
-        group.pop("muon", None)
+    groups = [part for group in groups for part in _with_tables_apart(group, config)]
     optimizers: dict[str, Any] = {
         "adamw": torch.optim.AdamW(
             [g for g in groups if g["params"]],
@@ -54,6 +53,17 @@ def make_optimizers(groups: list[dict[str, Any]], config: OptimConfig) -> dict[s
         for group in optimizer.param_groups:
             group["peak_lr"] = group["lr"]
     return optimizers
+
+
+def _with_tables_apart(group: dict[str, Any], config: OptimConfig) -> list[dict[str, Any]]:
+    """A group as AdamW takes it, and one of its biases' tables where they have a learning rate of their own."""
+    plain = {key: value for key, value in group.items() if key not in ("muon", "tables")}
+    tables = group.get("tables", ())
+    if config.bias_lr == 1 or not tables:
+        return [plain]
+    apart = {id(p) for p in tables}
+    plain["params"] = [p for p in group["params"] if id(p) not in apart]
+    return [plain, {**plain, "params": [*tables], "lr": config.bias_lr * config.lr, "weight_decay": 0.0}]
 
 
 def learning_rate_factor(progress: float, config: OptimConfig) -> float:

@@ -250,21 +250,23 @@ def spread(tree: Tree, node: int, children: list[int]) -> float:
 
 
 def expected(tree: Tree, node: int, children: list[int]) -> int:
-    """The rule of a chance node: the outcome that is most behind its probability.
+    """The rule of a chance node: of the outcomes behind their probability, the one that is due first.
 
-    Nothing is random: after n visits every outcome has been taken close to n times its probability, so the mean over
-    the visits is the expectation with less noise than draws would give.
+    Nothing is random: after n visits every outcome has been taken n times its probability, give or take less than one
+    (Tijdeman 1980, "The chairman assignment problem"), so the mean over the visits is the expectation with less noise
+    than draws would give. Taking the outcome that is most behind would let others fall behind by more than one visit.
     """
     counts, edge_priors = tree.counts, tree.edge_priors
     total = counts[node]  # its own evaluation stands for the visit that is on its way
-    best, best_lag = -1, -math.inf
+    best, best_key = -1, (True, math.inf)
     for child in children:
-        lag = edge_priors[child] * total - counts[child]
-        if lag > best_lag:
-            best, best_lag = child, lag
-    prior = tree.next_prior(node, children)
-    if prior is not None and prior * total > best_lag:
-        return tree.add_child(node, children, prior)
+        prior, count = edge_priors[child], counts[child]
+        key = (prior * total <= count, (count + 1) / prior if prior > 0 else math.inf)
+        if best < 0 or key < best_key:
+            best, best_key = child, key
+    unvisited = tree.next_prior(node, children)
+    if unvisited is not None and (best < 0 or (unvisited > 0 and (False, 1 / unvisited) < best_key)):
+        return tree.add_child(node, children, unvisited)
     return best
 
 

@@ -31,6 +31,7 @@ from genpolicy.game import Game
 from genpolicy.networks.cpu import Linear
 from genpolicy.networks.embedding import index_buffer
 from genpolicy.networks.transformer import draw_weights
+from genpolicy.networks.value_heads import finite
 from genpolicy.policies.dream import Recorder
 from genpolicy.policies.first_action import FirstAction, Imagined
 from genpolicy.policies.learner import Learner
@@ -136,6 +137,8 @@ class ImaginedCodes(nn.Module):
         )
         for step in itertools.islice(steps, num_calls - 1):
             tokens = step.output.prev_sample
+            if not self.training:
+                finite(step.output.scores[:, self.places], "code")
         self.sampler.set_timesteps(num_calls)
         last = self.sampler.timesteps[-2].to(states.device).expand(len(states))
         hidden: Tensor = self.network.trunk(tokens, last)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -81,7 +82,7 @@ class ModelLearner(Learner):
                 cache_dir=None if c.cache_dir is None else Path(c.cache_dir),
             )
         except ConfigError as error:
-            text = str(error)
+            text = self._of_options(str(error))
             name = text.partition(" ")[0].partition("=")[0]
             option = "value_target" if name == "value" else name
             raise ConfigError(f"learner.{option}{text[len(name) :]}" if hasattr(c, option) else text) from error
@@ -89,3 +90,13 @@ class ModelLearner(Learner):
     def num_moves(self, unroll: int) -> int:
         """Moves of a window in which the model is unrolled so many times."""
         return unroll
+
+    def _of_options(self, text: str) -> str:
+        """A message of ``Episodes`` with the learner's ``unroll`` in place of the window's number of moves."""
+        each = self.num_moves(1)
+        found = re.fullmatch(r"unroll=(\d+): (.*); set unroll=(\d+) at most", text)
+        if each == 1 or found is None:
+            return text
+        asked, longest = int(found[1]), int(found[3])
+        way = f"set unroll={longest // each} at most" if longest >= each else f"{each} moves are too many here"
+        return f"unroll={asked // each} takes runs of {asked} own moves: {found[2]}; {way}"

@@ -234,7 +234,12 @@ class VQLearner(ModelLearner):
     def measure(self, records: Dataset, split: str, num: int) -> dict[str, float]:
         """Of all moves from some positions and all answers to them, or all that chance makes of them: ``rebuilt``, the
         share of next positions rebuilt in every token, and ``codes``, the perplexity of their codes in the worst book.
+
+        Nothing where a code spans several own moves: what may lead from one to the next is too much to go through, and
+        ``metrics`` measures what was played.
         """
+        if self.config.span > 1:
+            return {}
         game, states, moves, after = self.game, [], [], []
         for record in itertools.islice(records.records(split), num):
             state = game.parse(record.state)

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from genpolicy import load_game
 from genpolicy.config import Settings, compose, read_yaml, structured, to_dict, to_yaml
 from genpolicy.errors import ConfigError
+from genpolicy.training.config import RunConfig
+from genpolicy.training.setup import make_learner
 
 
 @dataclass
@@ -163,6 +166,29 @@ def test_the_last_place_is_blamed(tmp_path: Path) -> None:
         compose(Run, [leaf], ["optim.lr=1"])
     with pytest.raises(ConfigError, match=r"^argument 'optim=\{lr: -1\}': lr must be above 0"):
         compose(Run, [leaf], [*good, "optim={lr: -1}"])
+
+
+def test_a_tilde_removes_what_files_say(tmp_path: Path) -> None:
+    file = write(tmp_path, "run.yaml", "game: go\noptim: {lr: 0.5, warmup_updates: 3}\n")
+    left = compose(Run, [file], ["~optim", "optim.lr=0.25"]).optim
+    assert (left.lr, left.warmup_updates) == (0.25, Optimiser().warmup_updates)
+    assert compose(Run, [file], ["~optim.lr"]).optim == Optimiser(warmup_updates=3)
+    for key in ("optim.momentum", "game.name", "", "optim.lr.x"):
+        with pytest.raises(ConfigError, match=rf"argument '~{key}': nothing sets the key '{key}'"):
+            compose(Run, [file], [f"~{key}"])
+
+
+def test_a_key_of_the_kind_that_an_argument_replaced_has_a_way_out() -> None:
+    def made(*arguments: str) -> Any:
+        settings = Settings(["connect/s-asa-3x3"], arguments)
+        with settings.locating():
+            config = settings.fill(RunConfig)
+            return make_learner(load_game("connect:rows=3,cols=3,k=3"), config.learner)
+
+    replaced = r"'learner\.process\.schedule' does not exist.* argument 'learner\.process\.kind=flow' replaces:"
+    with pytest.raises(ConfigError, match=replaced + r" '~learner\.process' before it"):
+        made("learner.process.kind=flow")
+    assert made("~learner.process", "learner.process.kind=flow").config.process["kind"] == "flow"
 
 
 def test_repeated_arguments_are_told_and_the_last_counts() -> None:

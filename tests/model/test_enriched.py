@@ -253,6 +253,17 @@ def test_without_enriching_it_goes_on_from_policy_value(tmp_path: Path) -> None:
     assert same(numbers(learner.network), numbers(plain.network))
 
 
+def test_codes_that_are_not_numbers_are_named() -> None:
+    learner = learner_of(gate=1.0)
+    learner.at(0.6)
+    assert learner.network.imagined is not None
+    with torch.no_grad():
+        for parameter in learner.network.imagined.network.head.parameters():
+            parameter.fill_(torch.nan)
+    with pytest.raises(ValueError, match="code head gives numbers that are not finite"):
+        learner.policy().decide(some_states())
+
+
 def test_codes_that_were_never_trained_are_an_error(solved: Dataset) -> None:
     learner = learner_of(trained=False)
     batch: Any = learner.windows(solved, "train", seed=0).batch(np.arange(4), 0)

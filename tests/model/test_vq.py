@@ -243,6 +243,7 @@ def test_what_is_rebuilt_is_measured_over_all_moves_and_answers(solved: Dataset)
     measured = learner.measure(solved, "test", 5)
     assert measured["rebuilt"] == 0
     assert measured["codes"] == pytest.approx(1.0)
+    assert learner_of(span=2).eval().measure(solved, "test", 5) == {}
 
 
 # The autoencoder of larger boards.
@@ -413,7 +414,10 @@ def test_longer_windows_than_the_games_and_games_without_turns_are_named(
     solved: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ConfigError, match=r"learner\.unroll=8: no run of moves"):
+        learner_of(unroll=8).windows(solved, "train", seed=0)
+    with pytest.raises(ConfigError, match=r"learner\.unroll=4 takes runs of 8 own moves: .*; set unroll=2 at most"):
         learner_of(unroll=4, span=2).windows(solved, "train", seed=0)
+    assert len(learner_of(unroll=2, span=2).windows(solved, "train", seed=0))
     twice = load_game(CONNECT)
     monkeypatch.setattr(twice, "alternates", False)
     with pytest.raises(ConfigError, match=r"learner\.kind=vq: in 'connect.*may move twice"):

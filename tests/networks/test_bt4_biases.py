@@ -306,6 +306,41 @@ def test_muon_moves_its_matrices_and_nothing_else_of_it(name: str) -> None:
     assert (name == "shaw") == (not bias.hidden_matrices())
 
 
+@pytest.mark.parametrize("optimiser", ["adamw", "muon"])
+@pytest.mark.parametrize("name", ["none", "relative", "shaw", "relative_templates"])
+def test_tables_learn_at_a_rate_of_their_own(name: str, optimiser: str) -> None:
+    network = NetworkConfig(geometry="board", num_layers=2, width=16, num_heads=2, bias=name, head="typed")
+    config = DiffusionConfig(paradigm="s-asa", horizon=2, network=network)
+    learner = DiffusionLearner(load_game("connect:rows=3,cols=3,k=3"), config)
+    plain, apart = (
+        make_optimizers(learner.param_groups(0.1), OptimConfig(name=optimiser, lr=1e-3, bias_lr=rate))
+        for rate in (1.0, 8.0)
+    )
+    names = {id(p): key for key, p in learner.named_parameters()}
+
+    def moved(optimizers: dict[str, Any]) -> dict[str, tuple[str, float, float, float]]:
+        return {
+            names[id(p)]: (kind, group["lr"], group["peak_lr"], group["weight_decay"])
+            for kind, optimizer in optimizers.items()
+            for group in optimizer.param_groups
+            for p in group["params"]
+        }
+
+    before, after = moved(plain), moved(apart)
+    assert before.keys() == after.keys() == set(names.values())
+    tables = {"none": [], "shaw": ["of_query", "of_key", "of_value"]}.get(name, ["space", "time"])
+    ours = {key for key in before if ".bias." in key and key.rpartition(".")[2] in tables}
+    assert len(ours) == len(tables)
+    for key in before:
+        assert after[key] == (("adamw", pytest.approx(8e-3), pytest.approx(8e-3), 0.0) if key in ours else before[key])
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), 1e300])
+def test_a_rate_of_tables_that_cannot_be_is_named(rate: float) -> None:
+    with pytest.raises(ValueError, match=r"optim\.bias_lr"):
+        OptimConfig(bias_lr=rate)
+
+
 @pytest.mark.parametrize(
     ("name", "forward"),
     [
