@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -101,7 +102,9 @@ def _check_random_game(laws: _Laws, state: Any, num_positions: int) -> None:
     game, states = laws.game, [state]
     legal = laws.cheap(state)
     while len(legal) and len(states) < MAX_PLIES:
-        states.append(game.play(states[-1], int(laws.random.choice(legal))))
+        text, before = game.format(states[-1]), states[-1]
+        states.append(game.play(before, int(laws.random.choice(legal))))
+        laws.hold("play leaves its argument as it was", text, game.format(before) == text)
         legal = laws.cheap(states[-1])
     chosen = {0, len(states) - 1, *laws.random.integers(len(states), size=num_positions).tolist()}
     claimable = [i for i, s in enumerate(states) if game.outcome(s) is not None]
@@ -170,6 +173,8 @@ class _Laws:
         self.hold("legal ids lie inside the vocabulary", text, inside, legal)
         self.hold("player is 0 or 1", text, game.player(state) in (0, 1), game.player(state))
         outcome = game.outcome(state)
+        is_number = outcome is None or (isinstance(outcome, Real) and not isinstance(outcome, bool))
+        self.hold("outcome is a number, not a truth value", text, is_number, repr(outcome))
         self.hold("outcome lies in [-1, 1] or is None", text, outcome is None or -1 <= outcome <= 1, outcome)
         self.hold("without a legal move there is an outcome", text, len(legal) > 0 or outcome is not None)
         self.chance(state, text, legal)
