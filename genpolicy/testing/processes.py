@@ -271,7 +271,8 @@ def check_sampler(sampler: Sampler, *, seed: int = 0) -> None:
     process, name = sampler.process, type(sampler).__name__
     toy, last = _toy(process), process.num_timesteps
     tokens = torch.randint(process.num_symbols, (16, 2), generator=_stream(seed))
-    frozen = torch.tensor([[True, False]]).expand(16, -1)
+    frozen = torch.zeros(16, 2, dtype=torch.bool)
+    frozen[::2, 0] = True  # in the other rows the order in which two tokens are decided matters
     begun = process.prior_sample(tokens, frozen, generator=_stream(seed))
     admitted = torch.ones(2, process.num_symbols, dtype=torch.bool)
     admitted[1, 1:] = process.num_symbols == 1

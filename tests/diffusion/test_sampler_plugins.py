@@ -15,6 +15,7 @@ from genpolicy.diffusion.ranking import likeliest_symbols
 from genpolicy.diffusion.samplers import sampler_class
 from genpolicy.errors import ConfigError, RegistryError
 from genpolicy.options import Option, options_of
+from genpolicy.testing import check_sampler
 
 OWN = """
 from collections import Counter
@@ -176,3 +177,18 @@ def test_a_sampler_works_with_a_process_that_is_not_installed() -> None:
 
     process = Unregistered(3, 4)
     assert make_sampler("ancestral", process).process is process
+
+
+class AnyOrder(Sampler):
+    """Draws which tokens it decides from the generator of the whole process."""
+
+    def advance(self, step: Step) -> SamplerOutput:
+        noise = self.process.undecided(step.xt) & ~step.frozen
+        sampled = torch.where(noise, likeliest_symbols(step.clean), step.xt)
+        kept = noise & (torch.rand(step.xt.shape) < 0.5) & torch.tensor(step.s > 0)
+        return SamplerOutput(torch.where(kept, step.xt, sampled), sampled, torch.zeros(step.xt.shape))
+
+
+def test_an_order_of_deciding_by_other_draws_than_the_rows_breaks_a_law() -> None:
+    with pytest.raises(AssertionError, match="with 10 calls: the same generators give the same sample"):
+        check_sampler(AnyOrder(Absorbing(num_symbols=5, num_timesteps=20)))
