@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from numbers import Real
 from typing import Any
 
@@ -141,6 +142,17 @@ class _Laws:
             more = f" ({detail})" if str(detail) else ""
             raise AssertionError(f"{self.game.spec}: law broken in {text!r}: {law}{more}")
 
+    @contextmanager
+    def refusing(self, law: str, text: str, what: object = "") -> Iterator[None]:
+        """What is given here is refused by a ValueError, which passes; any other exception breaks the law."""
+        try:
+            yield
+        except ValueError:
+            raise
+        except Exception as error:
+            raised = f"{what} raised {type(error).__name__}: {error}".strip()
+            self.hold(law, text, False, raised)
+
     def start(self) -> None:
         game = self.game
         start = game.parse()
@@ -153,14 +165,16 @@ class _Laws:
         self.hold("parse() makes the same position each time", text, game.key(start) == game.key(game.parse()))
 
     def bad_text(self, text: str) -> None:
+        law = "a text that is not a position is a ValueError"
         try:
-            state = self.game.parse(text)
+            with self.refusing(law, text):
+                state = self.game.parse(text)
         except ValueError as error:
             quoted = repr(text) in str(error) or (text and text in str(error))
             self.hold("a bad text's ValueError quotes it", text, quoted, error)
         else:
             parsed = f"parsed as {self.game.format(state)!r}"
-            self.hold("a text that is not a position is a ValueError", text, False, parsed)
+            self.hold(law, text, False, parsed)
 
     def cheap(self, state: Any) -> np.ndarray[Any, Any]:
         """What is tried on every position; the legal ids."""
@@ -264,7 +278,8 @@ class _Laws:
         changed = row.copy()
         changed[place] = other
         try:
-            seen = tokens.decode(changed, viewer)
+            with self.refusing("decode refuses a row that stands for no position by a ValueError", text, changed):
+                seen = tokens.decode(changed, viewer)
         except ValueError:
             seen = None
         if seen is not None:
@@ -273,12 +288,14 @@ class _Laws:
             self.hold(law, text, np.array_equal(again, changed), f"{changed} became {again}")
         outside = np.append(np.flatnonzero(~tokens.admitted[place]), [-1, len(tokens.symbols)])
         changed[place] = self.random.choice(outside)
+        law = "decode refuses by a ValueError a row of a wrong length or with a symbol not admitted there"
         for bad in (changed, row[:-1], np.append(row, row[-1])):
             try:
-                tokens.decode(bad, viewer)
+                with self.refusing(law, text, bad):
+                    tokens.decode(bad, viewer)
             except ValueError:
                 continue
-            self.hold("decode refuses a row of a wrong length or with a symbol not admitted there", text, False, bad)
+            self.hold(law, text, False, bad)
 
     def some(self, moves: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         return self.random.permutation(moves)[:MAX_MOVES]
@@ -337,15 +354,17 @@ class _Laws:
         game = self.game
         others = np.setdiff1d(np.arange(len(game.moves)), game.legal(state))
         some = self.random.choice(others, size=min(5, len(others)), replace=False).tolist()
+        law = "an illegal move is a ValueError"
         for move in [*some, -1, len(game.moves)]:
             name = game.moves[move] if 0 <= move < len(game.moves) else str(move)
             try:
-                game.play(state, move)
+                with self.refusing(law, text, f"move {name}"):
+                    game.play(state, move)
             except ValueError as error:
                 named = name in str(error) and text in str(error)
                 self.hold("the error of an illegal move names it and the position", text, named, error)
             else:
-                self.hold("an illegal move is a ValueError", text, False, f"move {name}")
+                self.hold(law, text, False, f"move {name}")
 
     def symmetry(self, state: Any, text: str) -> None:
         game = self.game

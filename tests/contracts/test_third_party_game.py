@@ -246,6 +246,11 @@ class RepairingTokens(NimTokens):
         return int(np.clip(row[0], 0, 12)), (int(row[1] == 14)) ^ viewer
 
 
+class LookupTokens(NimTokens):
+    def decode(self, row: IntArray, viewer: int = 0) -> tuple[int, int]:
+        return int(self.symbols[row[0]]), "AB".index(self.symbols[row[1]]) ^ viewer
+
+
 class WideTokens(NimTokens):
     def encode(self, states: Sequence[tuple[int, int]], viewers: Sequence[int] | IntArray | None = None) -> Any:
         return super().encode(states, viewers).astype(np.int64)
@@ -287,6 +292,15 @@ class BatchTokens(NimTokens):
         (mutated(format=lambda self, s: f"{s[0]} A"), "a text keeps the player to move|legal works"),
         (mutated(play=lambda self, s, m: (max(0, s[0] - int(m) - 1), 1 - s[1])), "an illegal move is a ValueError"),
         (mutated(parse=lambda self, t=None: NimGame.parse(self, t) if t != "" else (12, 0)), "is a ValueError"),
+        (
+            mutated(parse=lambda self, t=None: NimGame.parse(self, t and " ".join(t.split(" ")[i] for i in (0, 1)))),
+            r"broken in 'x': a text that is not a position is a ValueError \(raised IndexError: list index",
+        ),
+        (
+            mutated(play=lambda self, s, m: NimGame.play(self, s, {0: 0, 1: 1, 2: 2}[int(m)])),
+            r"an illegal move is a ValueError \(move -1 raised KeyError: -1\)",
+        ),
+        (mutated(tokens=LookupTokens()), r"broken in '\d+ [AB]': decode refuses .* raised IndexError: "),
         (mutated(key=lambda self, s: object()), "makes the same position"),
         (mutated(player=lambda self, s: 1 - s[1]), "player 0 moves first"),
         (mutated(spec="other"), "spec begins with the game's name"),
@@ -294,7 +308,7 @@ class BatchTokens(NimTokens):
 )
 def test_a_broken_game_is_told_which_law(game: Game[Any], law: str) -> None:
     with pytest.raises(AssertionError, match=law):
-        check_game(game)
+        check_game(game, bad_texts=["x"])
 
 
 def test_a_wrong_perft_is_told() -> None:
