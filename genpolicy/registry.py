@@ -369,7 +369,7 @@ def load_game(spec: str) -> Game[Any]:
         ValueError: an argument that the game does not take, or out of range.
     """
     from genpolicy.facets import misplaced_members
-    from genpolicy.game import Game
+    from genpolicy.game import Game, Hints, MoveVocabulary, StateTokenizer
 
     name, arguments = split_spec(spec)
     game = load("games", name)
@@ -387,7 +387,16 @@ def load_game(spec: str) -> Game[Any]:
     if not isinstance(made, Game):
         raise wrong_thing("games", name, made, "a Game")
     needed = ("name", "spec", "moves", "tokens", "protocol", "players")
-    wrong = [f"{type(made).__name__} does not set {member}" for member in needed if not hasattr(made, member)]
+    kinds = {"moves": MoveVocabulary, "tokens": StateTokenizer, "hints": Hints}
+    parts = {member: getattr(made, member, None) for member in (*needed, *kinds)}
+    wrong = [f"{type(made).__name__} does not set {member}" for member in needed if parts[member] is None]
+    for member, kind in kinds.items():
+        part = parts[member]
+        if part is not None and not isinstance(part, kind):
+            is_class = isinstance(part, type)
+            got = f"the class {part.__name__}" if is_class else f"a {type(part).__name__}"
+            way_out = f": call it, {member} = {part.__name__}()" if is_class else ""
+            wrong.append(f"{type(made).__name__}.{member} is {got}, not a {kind.__name__}{way_out}")
     if misplaced := misplaced_members(made):
         wrong.append(misplaced)
     if wrong:

@@ -17,6 +17,7 @@ import genpolicy
 from genpolicy import registry
 from genpolicy.diffusion import Sampler
 from genpolicy.errors import RegistryError
+from genpolicy.game import Hints, MoveVocabulary, StateTokenizer
 from genpolicy.networks import AttentionBias
 from genpolicy.policies.base import Policy
 from genpolicy.policies.learner import Learner
@@ -199,6 +200,28 @@ def test_a_constructor_that_fails_and_one_that_forgets_are_named() -> None:
         registry.register("games", "mine")(made)
         with pytest.raises(RegistryError, match=message):
             genpolicy.load_game("mine")
+    registry.unregister("games", "mine")
+
+
+@pytest.mark.parametrize(
+    ("member", "thing", "message"),
+    [
+        ("tokens", StateTokenizer, r"Mine\.tokens is the class StateTokenizer, not a StateTokenizer: call it"),
+        ("hints", Hints, r"Mine\.hints is the class Hints, not a Hints: call it, hints = Hints\(\)"),
+        ("moves", MoveVocabulary, r"Mine\.moves is the class MoveVocabulary, not a MoveVocabulary: call it"),
+        ("moves", ("a", "b"), r"Mine\.moves is a tuple, not a MoveVocabulary$"),
+        ("tokens", None, r"Mine does not set tokens"),
+    ],
+)
+def test_a_part_of_a_game_that_is_of_another_kind_is_named(member: str, thing: Any, message: str) -> None:
+    class Mine(load("games", "connect")):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            setattr(self, member, thing)
+
+    registry.register("games", "mine")(Mine)
+    with pytest.raises(RegistryError, match=message):
+        genpolicy.load_game("mine")
     registry.unregister("games", "mine")
 
 
