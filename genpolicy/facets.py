@@ -271,6 +271,12 @@ def gives_evaluation(game: Game[Any]) -> bool:
     return game.hints is not None and "evaluate" in game.hints.gives
 
 
+def defined_hints(hints: Hints[Any]) -> list[str]:
+    """The methods that the class of some hints defines itself, declared in ``gives`` or not."""
+    names = ("evaluate", "is_quiet", "forcing", "transposition_key")
+    return [name for name in names if getattr(type(hints), name) is not getattr(Hints, name)]
+
+
 def evaluation(game: Game[Any]) -> Callable[[Any], float]:
     """A game's heuristic evaluation: state -> value in [-1, 1] for the player to move.
 
@@ -278,7 +284,12 @@ def evaluation(game: Game[Any]) -> Callable[[Any], float]:
         ValueError: the game has none.
     """
     if game.hints is None or "evaluate" not in game.hints.gives:
-        raise ValueError(f"game {game.spec!r} has no heuristic evaluation; take random rollouts, or a policy's value")
+        silent = game.hints is not None and "evaluate" in defined_hints(game.hints)
+        why = f" ({type(game.hints).__name__}.gives does not name its 'evaluate')" if silent else ""
+        raise ValueError(
+            f"game {game.spec!r} has no heuristic evaluation{why}; "
+            "take random rollouts (policy:mcts:rollout), or a policy's value"
+        )
     return game.hints.evaluate
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from genpolicy.facets import defined_hints
 from genpolicy.game import Game, Hints
 from genpolicy.testing.encodings import check_moves, check_row, check_tokens
 
@@ -432,6 +433,8 @@ class _Laws:
         game = self.game
         unknown = set(hints.gives) - {"evaluate", "forcing", "transposition_key"}
         self.hold("hints.gives names evaluate, forcing or transposition_key", text, not unknown, unknown)
+        defined = "" if hints.gives else ", ".join(defined_hints(hints))
+        self.hold("hints.gives names what hints defines", text, not defined, f"gives is empty, {defined} defined")
         if "evaluate" in hints.gives:
             self.hold("hints.evaluate lies in [-1, 1]", text, -1 <= hints.evaluate(state) <= 1, hints.evaluate(state))
         if "forcing" in hints.gives:

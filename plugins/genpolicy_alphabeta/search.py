@@ -15,6 +15,7 @@ from typing import Any
 
 from genpolicy.chance import refuse_chance
 from genpolicy.control import FREE
+from genpolicy.facets import evaluation
 from genpolicy.game import Game, Hints
 from genpolicy.search.model import Comparator, Evaluator, PreparesPositions
 from genpolicy_alphabeta.scores import (
@@ -134,7 +135,7 @@ class AlphaBeta:
             raise ValueError("give an evaluator or a comparator for the leaves, not both")
         self.game, self.depth, self.nodes, self.movetime_ms = game, depth, nodes, movetime_ms
         hints, nothing = game.hints or Hints(), Hints[Any]()
-        self._value: Callable[[Any], float] = (hints if "evaluate" in hints.gives else nothing).evaluate
+        self._value: Callable[[Any], float] = hints.evaluate if "evaluate" in hints.gives else self._without_evaluation
         if evaluator is not None:
             self._value = lambda state: evaluator([state])[1][0]
         self.hints = hints if "forcing" in hints.gives else nothing
@@ -144,6 +145,10 @@ class AlphaBeta:
         self.quiescence = quiescence if "forcing" in hints.gives else 0
         self.table = table
         self.forget()
+
+    def _without_evaluation(self, state: Any) -> float:
+        """The ValueError of a game without a heuristic evaluation, where a leaf needs one."""
+        return evaluation(self.game)(state)
 
     def forget(self) -> None:
         """Empty all tables, so that the next search depends on its position alone."""

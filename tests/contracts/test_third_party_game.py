@@ -200,6 +200,21 @@ def test_a_game_without_facets_says_what_it_lacks(nim: Game[Any], tmp_path: Path
         AlphaBeta(nim, depth=2).search(nim.parse())
 
 
+def test_hints_that_are_written_and_not_declared_are_named() -> None:
+    class Silent(Hints[tuple[int, int]]):
+        def evaluate(self, state: tuple[int, int]) -> float:
+            return 0.0
+
+    game = mutated(hints=Silent())
+    message = r"game 'nim' has no heuristic evaluation \(Silent\.gives does not name its 'evaluate'\); take random"
+    with pytest.raises(ValueError, match=message):
+        evaluation(game)
+    with pytest.raises(ValueError, match=message):
+        AlphaBeta(game, depth=2).search(game.parse())
+    with pytest.raises(AssertionError, match=r"hints\.gives names what hints defines \(gives is empty, evaluate"):
+        check_game(game)
+
+
 def test_the_core_lays_it_out(nim: Game[Any]) -> None:
     layout = Layout(nim, "s-asa", 3)
     assert layout.length == 3 * 2 + 3
