@@ -56,14 +56,17 @@ def check_tokens(game: Game[Any]) -> None:
     _hold(game, "symbols are all different", len(set(tokens.symbols)) == num_symbols)
     printable = all(symbol.strip() and symbol.isprintable() for symbol in tokens.symbols)
     _hold(game, "symbols are printable", printable)
-    is_table = tokens.admitted.shape == (length, num_symbols) and tokens.admitted.dtype == np.bool_
-    _hold(game, "admitted is a bool table [L, S]", is_table, tokens.admitted.shape)
-    _hold(game, "every position admits a symbol", bool(tokens.admitted.any(axis=1).all()))
-    _hold(game, "every symbol is admitted somewhere", bool(tokens.admitted.any(axis=0).all()))
+    shape = f"L={length} tokens (the length of rows), S={num_symbols} symbols"
     for name in ("rows", "cols", "hands"):
         table = getattr(tokens, name)
-        is_row = table.shape == (length,) and table.dtype.kind == "i" and bool((table >= -1).all())
-        _hold(game, f"tokens.{name} has one integer a token, -1 for none", is_row)
+        is_row = isinstance(table, np.ndarray) and table.shape == (length,) and table.dtype.kind == "i"
+        law = f"tokens.{name} has one integer a token, -1 for none"
+        _hold(game, law, is_row and bool((table >= -1).all()), f"{described(table)}, {shape}")
+    is_table = isinstance(tokens.admitted, np.ndarray) and tokens.admitted.shape == (length, num_symbols)
+    is_table = is_table and tokens.admitted.dtype == np.bool_
+    _hold(game, "tokens.admitted is a bool table [L, S]", is_table, f"{described(tokens.admitted)}, {shape}")
+    _hold(game, "every position admits a symbol", bool(tokens.admitted.any(axis=1).all()))
+    _hold(game, "every symbol is admitted somewhere", bool(tokens.admitted.any(axis=0).all()))
     on_board = tokens.rows >= 0
     _hold(game, "a square has a row and a column", np.array_equal(on_board, tokens.cols >= 0))
     squares = list(zip(tokens.rows[on_board].tolist(), tokens.cols[on_board].tolist(), strict=True))
@@ -85,13 +88,18 @@ def check_tokens(game: Game[Any]) -> None:
 def check_row(game: Game[Any], row: np.ndarray[Any, Any], text: str) -> None:
     """A row of ``encode``: int16, L long, every id admitted at its place."""
     tokens = game.tokens
-    is_row = row.dtype == np.int16 and row.shape == (tokens.length,)
-    _hold(game, f"encode gives int16 rows of L ids (in {text!r})", is_row)
+    is_row = isinstance(row, np.ndarray) and row.dtype == np.int16 and row.shape == (tokens.length,)
+    _hold(game, f"encode gives int16 rows of L ids (in {text!r})", is_row, f"{described(row)}, L={tokens.length}")
     inside = bool(((row >= 0) & (row < len(tokens.symbols))).all())
     _hold(game, f"encode gives ids of symbols (in {text!r})", inside, row)
     admitted = tokens.admitted[np.arange(len(row)), row]
     places = [f"{tokens.symbols[row[i]]!r} at {i}" for i in np.flatnonzero(~admitted)]
     _hold(game, f"every encoded id is admitted at its place (in {text!r})", not places, ", ".join(places))
+
+
+def described(table: object) -> str:
+    """What a table is, for messages: its type and shape, or its class where it is not an array."""
+    return f"{table.dtype} {list(table.shape)}" if isinstance(table, np.ndarray) else f"a {type(table).__name__}"
 
 
 def _refuses(game: Game[Any], law: str, text: str) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from genpolicy.facets import defined_hints
 from genpolicy.game import Game, Hints
-from genpolicy.testing.encodings import check_moves, check_row, check_tokens
+from genpolicy.testing.encodings import check_moves, check_row, check_tokens, described
 
 Perft = Mapping[Any, Any]
 MAX_PLIES = 400  # by the piece rules bare kings play for ever; random chess meets claimable draws long before
@@ -182,7 +182,8 @@ class _Laws:
         game = self.game
         text = self.at = game.format(state)
         legal = game.legal(state)
-        self.hold("legal gives int64 ids", text, legal.dtype == np.int64 and legal.ndim == 1, legal.dtype)
+        is_row = isinstance(legal, np.ndarray) and legal.dtype == np.int64 and legal.ndim == 1
+        self.hold("legal gives int64 ids", text, is_row, described(legal))
         self.hold("legal ids are sorted and each there once", text, bool((np.diff(legal) > 0).all()), legal)
         inside = len(legal) == 0 or (legal[0] >= 0 and legal[-1] < len(game.moves))
         self.hold("legal ids lie inside the vocabulary", text, inside, legal)
@@ -217,7 +218,7 @@ class _Laws:
 
     def snapshot(self, state: Any) -> tuple[Any, ...]:
         game = self.game
-        legal, row = game.legal(state).tolist(), game.tokens.encode([state])[0].tolist()
+        legal, row = game.legal(state).tolist(), list(game.tokens.encode([state])[0])
         chance = None if (shares := game.chance(state)) is None else shares.tolist()
         return game.format(state), legal, row, game.player(state), game.outcome(state), game.key(state), chance
 

@@ -251,6 +251,10 @@ def vocabulary(**changes: Any) -> MoveVocabulary:
     return MoveVocabulary(**{**fields, **changes})
 
 
+def tokens(**members: Any) -> NimTokens:
+    return type("BrokenTokens", (NimTokens,), members)()
+
+
 class ForgetfulTokens(NimTokens):
     def decode(self, row: IntArray, viewer: int = 0) -> tuple[int, int]:
         return super().decode(row, 0)
@@ -295,6 +299,15 @@ class BatchTokens(NimTokens):
         (mutated(tokens=ForgetfulTokens()), "decode\\(encode\\(s\\)\\) has the text of s, viewer 1"),
         (mutated(tokens=RepairingTokens()), "decode refuses"),
         (mutated(tokens=WideTokens()), "encode gives int16 rows"),
+        (mutated(tokens=tokens(admitted=NimTokens.admitted.astype(int))), r"admitted .*\(int64 \[2, 15\], L=2 tokens"),
+        (mutated(tokens=tokens(admitted=NimTokens.admitted[:1])), r"admitted is a bool table .*\(bool \[1, 15\], L=2"),
+        (mutated(tokens=tokens(rows=NimTokens.rows[:1])), r"tokens\.cols has one integer .*\(int16 \[2\], L=1 tokens"),
+        (mutated(tokens=tokens(hands=[0, -1])), r"tokens\.hands has one integer a token, .* \(a list, L=2 tokens"),
+        (mutated(legal=lambda self, s: list(range(min(3, s[0])))), r"legal gives int64 ids \(a list\)"),
+        (
+            mutated(tokens=tokens(encode=lambda *a: NimTokens.encode(*a).tolist())),
+            r"int16 rows of L ids .*\(a list, L=2",
+        ),
         (mutated(tokens=NarrowTokens()), "every symbol is admitted somewhere"),
         (mutated(tokens=BatchTokens()), "does not depend on the others"),
         (mutated(legal=lambda self, s: np.arange(min(3, s[0]))[::-1]), "legal ids are sorted"),
