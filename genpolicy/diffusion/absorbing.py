@@ -131,7 +131,7 @@ class Absorbing(Process):
         x0, counted = batch.tokens, self._counted(batch)
         t = self.sample_times(x0.shape[0], generator, x0.device, "low_discrepancy")
         xt, noised = self.corrupt(x0, t, frozen=batch.frozen, admitted=admitted, generator=generator)
-        nll = nll_per_row(model, xt, t, x0, noised & counted).double()
+        nll = nll_per_row(model, xt, t, x0, noised & counted, admitted=admitted).double()
         return self.num_timesteps * self.elbo_weight(t) * nll + self._prior_per_row(x0, counted, admitted)
 
     def _reveal(self, t: Tensor, s: Tensor) -> Tensor:

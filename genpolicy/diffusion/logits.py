@@ -119,8 +119,9 @@ class TypedLogits:
 class Denoiser(Protocol):
     """What a process trains and a sampler calls: noised tokens and a time in, a prediction of the clean tokens out.
 
-    A module may also have ``token_nll(tokens, t, targets, where)``, which computes -log p(targets) only where ``where``
-    [B, N] is set, flattened in row-major order. The function ``token_nll`` uses it; without it all logits are computed.
+    A module may also have ``token_nll(tokens, t, targets, where, *, admitted=None)``, which computes -log p(targets)
+    only where ``where`` [B, N] is set, flattened in row-major order. Bounds that are reported give ``admitted``, as in
+    ``TypedLogits.restrict``; training does not. The function ``token_nll`` uses it; without it all logits are computed.
     """
 
     def __call__(self, tokens: Tensor, t: Tensor) -> Tensor | TypedLogits:
@@ -128,10 +129,15 @@ class Denoiser(Protocol):
         ...
 
 
-def token_nll(model: Denoiser, tokens: Tensor, t: Tensor, targets: Tensor, where: Tensor) -> Tensor:
-    """-log p(x_0 = targets | tokens, t) at the tokens of ``where`` [B, N] (bool), flat in row-major order, in nats."""
+def token_nll(
+    model: Denoiser, tokens: Tensor, t: Tensor, targets: Tensor, where: Tensor, *, admitted: Tensor | None = None
+) -> Tensor:
+    """-log p(x_0 = targets | tokens, t) at the tokens of ``where`` [B, N] (bool), flat in row-major order, in nats.
+
+    With ``admitted`` [N, K] or [B, N, K], the probability among the symbols that it admits.
+    """
     own = getattr(model, "token_nll", None)
     if own is not None:
-        result: Tensor = own(tokens, t, targets, where)
+        result: Tensor = own(tokens, t, targets, where, **({} if admitted is None else {"admitted": admitted}))
         return result
-    return -TypedLogits.of(model(tokens, t)).log_prob(targets)[where]
+    return -TypedLogits.of(model(tokens, t)).restrict(admitted).log_prob(targets)[where]

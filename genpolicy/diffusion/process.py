@@ -394,10 +394,20 @@ def unit_times(num: int, generator: Generators, device: torch.device, time_sampl
 
 
 def nll_per_row(
-    model: Denoiser, xt: Tensor, t: Tensor, x0: Tensor, where: Tensor, weights: Tensor | None = None
+    model: Denoiser,
+    xt: Tensor,
+    t: Tensor,
+    x0: Tensor,
+    where: Tensor,
+    weights: Tensor | None = None,
+    *,
+    admitted: Tensor | None = None,
 ) -> Tensor:
-    """[B] sum of -log p(x_0) over the tokens of ``where``, times their weights [N] or [B, N], in float32 at least."""
-    nll = token_nll(model, xt, t, x0, where)
+    """[B] sum of -log p(x_0) over the tokens of ``where``, times their weights [N] or [B, N], in float32 at least.
+
+    ``admitted`` as in ``token_nll``.
+    """
+    nll = token_nll(model, xt, t, x0, where, admitted=admitted)
     nll = nll if nll.dtype == torch.float64 else nll.float()
     # Scattered and summed in a fixed order, so that a resumed run adds the same numbers in the same order.
     each = nll.new_zeros(x0.shape).masked_scatter(where, nll)

@@ -82,11 +82,24 @@ class UnifiedHead(nn.Module):
         logits, n = _full_precision(F.linear(hidden, *self.table.select(None))), hidden.shape[1]
         return TypedLogits((LogitGroup(self.positions[:n], self.symbols, logits),), n, self.num_symbols)
 
-    def nll(self, hidden: Tensor, targets: Tensor, where: Tensor, inputs: Tensor | None = None) -> Tensor:
-        """-log p(targets [B, N]) at the tokens of ``where`` [B, N], flat, row-major; ``inputs`` are not read."""
+    def nll(
+        self,
+        hidden: Tensor,
+        targets: Tensor,
+        where: Tensor,
+        inputs: Tensor | None = None,
+        admitted: Tensor | None = None,
+    ) -> Tensor:
+        """-log p(targets [B, N]) at the tokens of ``where`` [B, N], flat, row-major; ``inputs`` are not read.
+
+        With ``admitted`` [N, K] or [B, N, K], the softmax runs over the symbols that a token admits.
+        """
         flat = where.reshape(-1).nonzero()[:, 0]
         chosen = hidden.reshape(-1, hidden.shape[-1]).index_select(0, flat)
-        return _nll(F.linear(chosen, *self.table.select(None)), targets.reshape(-1).index_select(0, flat))
+        logits = F.linear(chosen, *self.table.select(None))
+        if admitted is not None:
+            logits = logits.masked_fill(~admitted.expand(*where.shape, -1)[where], NEGATIVE_INFINITY)
+        return _nll(logits, targets.reshape(-1).index_select(0, flat))
 
 
 @dataclass(frozen=True)
@@ -298,11 +311,20 @@ class TypedHead(nn.Module):
             out.append(group.group(logits))
         return TypedLogits(tuple(out), length, self.num_symbols)
 
-    def nll(self, hidden: Tensor, targets: Tensor, where: Tensor, inputs: Tensor | None = None) -> Tensor:
+    def nll(
+        self,
+        hidden: Tensor,
+        targets: Tensor,
+        where: Tensor,
+        inputs: Tensor | None = None,
+        admitted: Tensor | None = None,
+    ) -> Tensor:
         """-log p(targets [B, N]) at the tokens of ``where`` [B, N], flat, row-major; ``inputs`` as in ``forward``.
 
-        Infinite where the token cannot hold its target.
+        Infinite where the token cannot hold its target. ``admitted`` is not read: every group excludes what the layout
+        does.
         """
+        del admitted
         flat = where.reshape(-1).nonzero()[:, 0]
         rows, tokens = flat // where.shape[1], flat % where.shape[1]
         chosen_targets = targets.reshape(-1).index_select(0, flat)

@@ -419,15 +419,23 @@ class DenoisingTransformer(nn.Module):
         return self.head(self.trunk(tokens, t, visible, encoded=encoded), tokens)  # type: ignore[no-any-return]
 
     def token_nll(
-        self, tokens: Tensor, t: Tensor | None, targets: Tensor, where: Tensor, visible: Tensor | None = None
+        self,
+        tokens: Tensor,
+        t: Tensor | None,
+        targets: Tensor,
+        where: Tensor,
+        visible: Tensor | None = None,
+        *,
+        admitted: Tensor | None = None,
     ) -> Tensor:
         """-log p(targets) in nats at the tokens of ``where`` [B, N] (bool), flat in row-major order.
 
         The head and the end of the trunk run on those tokens only. Infinite where a typed head's token cannot hold its
-        target.
+        target. A unified head's softmax runs over the whole vocabulary, or over the symbols of ``admitted``
+        ([N, K] or [B, N, K]); a typed head's is always within the layout's.
         """
         wanted = None if self.head.reads_other_tokens else where.reshape(-1).nonzero()[:, 0]
-        return self.head.nll(self.trunk(tokens, t, visible, wanted=wanted), targets, where, tokens)
+        return self.head.nll(self.trunk(tokens, t, visible, wanted=wanted), targets, where, tokens, admitted)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile the trunk in place (``torch.compile``'s arguments); the heads, which pick tokens, stay uncompiled."""

@@ -63,8 +63,9 @@ class AutoregressiveLearner(OneStepLearner):
         """The trunk, read from left to right."""
         return CausalTransformer(layout, self.config.network, num_input_symbols)
 
-    def _nll(self, batch: TokenBatch) -> Tensor:
-        return nll_per_row(self.network, batch.tokens, first_time(batch.tokens), batch.tokens, batch.target)
+    def _nll(self, batch: TokenBatch, admitted: Tensor | None = None) -> Tensor:
+        t, x0 = first_time(batch.tokens), batch.tokens
+        return nll_per_row(self.network, x0, t, x0, batch.target, admitted=admitted)
 
 
 class AutoregressivePolicy(OneStepPolicy):

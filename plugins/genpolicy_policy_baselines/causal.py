@@ -65,13 +65,22 @@ class CausalTransformer(DenoisingTransformer):
         return TypedLogits(groups, others.num_tokens, others.num_symbols)
 
     def token_nll(
-        self, tokens: Tensor, t: Tensor | None, targets: Tensor, where: Tensor, visible: Tensor | None = None
+        self,
+        tokens: Tensor,
+        t: Tensor | None,
+        targets: Tensor,
+        where: Tensor,
+        visible: Tensor | None = None,
+        *,
+        admitted: Tensor | None = None,
     ) -> Tensor:
-        """-log p(target | tokens before it), in nats, at the tokens of ``where`` [B, N] (bool), flat, row-major."""
+        """-log p(target | tokens before it), in nats, at the tokens of ``where`` [B, N] (bool), flat, row-major;
+        ``admitted`` as in ``DenoisingTransformer``."""
         shifted, mixed = self._features(tokens, t, visible)
         nll = shifted.new_zeros(where.shape, dtype=torch.float32 if shifted.dtype != torch.float64 else None)
         for features, chosen in ((shifted, where & ~self.is_action), (mixed, where & self.is_action)):
-            nll = nll.masked_scatter(chosen, self.head.nll(features, targets, chosen, tokens).to(nll.dtype))
+            part = self.head.nll(features, targets, chosen, tokens, admitted)
+            nll = nll.masked_scatter(chosen, part.to(nll.dtype))
         return nll[where]
 
     def _features(self, tokens: Tensor, t: Tensor | None, visible: Tensor | None) -> tuple[Tensor, Tensor]:

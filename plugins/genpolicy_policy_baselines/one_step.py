@@ -53,13 +53,14 @@ class OneStepLearner(NetworkLearner):
 
     @torch.no_grad()
     def elbo(self, batch: TokenBatch, generator: torch.Generator) -> Tensor:
-        """[B] -log p(target | given) in nats: exact, no bound."""
+        """[B] -log p(target | given) among the symbols that a token can hold, in nats: exact, no bound."""
         del generator
-        return self._nll(batch).double()
+        return self._nll(batch, self.admitted).double()
 
-    def _nll(self, batch: TokenBatch) -> Tensor:
+    def _nll(self, batch: TokenBatch, admitted: Tensor | None = None) -> Tensor:
         masked = torch.where(batch.frozen, batch.tokens, self.layout.mask)
-        return nll_per_row(self.network, masked, first_time(batch.tokens), batch.tokens, batch.target)
+        t, x0 = first_time(batch.tokens), batch.tokens
+        return nll_per_row(self.network, masked, t, x0, batch.target, admitted=admitted)
 
 
 class OneStepPolicy(NetworkPolicy):

@@ -105,6 +105,14 @@ class BiasedElbo(Absorbing):
         return 1.1 * super().elbo(*arguments, **options)
 
 
+class WideElbo(Absorbing):
+    """The bound of a chain that may draw any symbol."""
+
+    def elbo(self, *arguments: Any, admitted: Tensor | None = None, **options: Any) -> Tensor:
+        del admitted
+        return super().elbo(*arguments, **options)
+
+
 class MissingPrior(Absorbing):
     def prior_term(self, x0: Tensor, *, admitted: Tensor | None = None) -> Tensor:
         return torch.zeros(x0.shape, dtype=torch.float64) - 1
@@ -219,6 +227,7 @@ class ChainWithoutBound(Absorbing):
         (OwnSeed, "same for the same generator"),
         (lambda *a: ReciprocalBound(4, 8, "cosine_squared"), "bound not below"),
         (BiasedElbo, "elbo is unbiased"),
+        (WideElbo, "elbo is unbiased within admitted sets"),
         (MissingPrior, "bound not below"),
         (LeavesMasks, "frequencies|no noise state"),
         (lambda *a: ReadsItsOwnPrediction(*a, prediction_type="leave_one_out"), "is the clean prediction"),

@@ -1,5 +1,6 @@
 """What is trained and reported: weights, reductions, frozen and unlabelled tokens, admitted sets, bad input."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -46,11 +47,14 @@ class Recorder(nn.Module):
 class Sparse(Recorder):
     """Computes the cross-entropy only where it is asked for."""
 
-    def token_nll(self, tokens: Tensor, t: Tensor, targets: Tensor, where: Tensor) -> Tensor:
+    def token_nll(
+        self, tokens: Tensor, t: Tensor, targets: Tensor, where: Tensor, admitted: Tensor | None = None
+    ) -> Tensor:
         self.seen.append((tokens, t))
         assert where.any()
         rows, places = where.nonzero(as_tuple=True)
-        return -self.logits.log_softmax(-1)[places, targets[rows, places]]
+        logits = self.logits if admitted is None else self.logits.masked_fill(~admitted, -torch.inf)
+        return -logits.log_softmax(-1)[places, targets[rows, places]]
 
 
 def by_hand(process: Process, model: Recorder, batch: Windows, scale: float = 1.0) -> Tensor:
@@ -121,6 +125,17 @@ def test_elbo_has_the_expected_mean(vectors: dict[str, Any], toy: Any) -> None:
         got = process.elbo(toy, many, stream())
         assert got.shape == (40_000,)
         assert float(got.mean()) == pytest.approx(value, abs=5 * float(got.std()) / 200)
+
+
+@pytest.mark.parametrize("make", [Recorder, Sparse])
+def test_the_bound_of_absorbing_is_of_the_chain_that_draws_admitted_symbols_alone(make: type[Recorder]) -> None:
+    nothing = torch.zeros(20_000, 2).bool()
+    many = Windows(torch.tensor([0, 2]).expand(20_000, 2), nothing, ~nothing)
+    admitted = torch.tensor([[1, 1, 0, 0], [0, 0, 1, 1]]).bool()
+    model = make(2, 4)
+    model.logits.data.zero_()
+    got = Absorbing(4, 10).elbo(model, many, stream(), admitted=admitted).detach()
+    assert float(got.mean()) == pytest.approx(2 * math.log(2), abs=5 * float(got.std()) / 20_000**0.5)
 
 
 def test_elbo_of_a_schedule_that_ends_above_0_counts_the_prior() -> None:

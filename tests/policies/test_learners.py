@@ -25,6 +25,7 @@ from genpolicy.training.setup import take_weights
 from genpolicy_common.labelled import labelled_positions
 from genpolicy_evaluation.accuracy import measure_accuracy
 from genpolicy_policy_baselines.autoregressive import AutoregressiveConfig, AutoregressiveLearner
+from genpolicy_policy_baselines.direct import DirectConfig, DirectLearner
 from genpolicy_policy_baselines.one_step import OneStepConfig, OneStepLearner
 from tests.small_datasets import CONNECT, solved_connect, write_dataset
 
@@ -134,6 +135,20 @@ def one_batch(learner: Learner, data: Dataset, num: int) -> TokenBatch:
     return learner.windows(data, "train", seed=0).batch(np.arange(num), 0)
 
 
+def zeroed(kind: type[Learner], config: Any) -> Learner:
+    learner: Learner = kind(genpolicy.load_game(CONNECT), config)
+    with torch.no_grad():
+        for parameter in learner.parameters():
+            parameter.zero_()
+    return learner
+
+
+def nats_of_chance(learner: Learner, batch: TokenBatch) -> torch.Tensor:
+    """[B] the sum of log(number of admitted symbols) over the imagined tokens."""
+    sizes = torch.from_numpy(learner.layout.admitted.sum(1)).double().log()
+    return (batch.target * sizes).sum(1)
+
+
 def test_one_step_loss_is_the_cross_entropy_of_the_move(connect_data: Dataset) -> None:
     """Against the policy's own probabilities: with every legal move scored, p(move | legal) x legal mass = p(move)."""
     torch.manual_seed(0)
@@ -156,22 +171,39 @@ def test_one_step_loss_is_the_cross_entropy_of_the_move(connect_data: Dataset) -
     assert learner.elbo(batch, torch.Generator()).tolist() == pytest.approx(nll, rel=1e-5)
 
 
-def test_diffusion_bound_of_an_untrained_network_is_near_uniform(connect_data: Dataset) -> None:
+@pytest.mark.parametrize("head", ["typed", "unified"])
+@pytest.mark.parametrize("order", ["joint", "ply"])
+def test_diffusion_bound_of_an_untrained_network_is_near_uniform(head: str, order: str, connect_data: Dataset) -> None:
     """Where every logit is 0, each admitted symbol has the same chance at any time, so that the bound is exactly the
     sum of log(number of admitted symbols) over the imagined tokens, in expectation."""
-    game = genpolicy.load_game(CONNECT)
-    learner = diffusion(game, horizon=2, redraw=False)
-    with torch.no_grad():
-        for parameter in learner.network.parameters():
-            parameter.zero_()
+    network, process = dataclasses.replace(SMALL, head=head), {"kind": "absorbing", "order": order}
+    learner = zeroed(DiffusionLearner, DiffusionConfig(network=network, horizon=2, redraw=False, process=process))
     batch = one_batch(learner, connect_data, 64)
     generator = torch.Generator().manual_seed(0)
     estimates = torch.stack([learner.elbo(batch, generator) for _ in range(50)]).mean(1)
-    sizes = torch.from_numpy(learner.layout.admitted.sum(1)).double().log()
-    exact = float((batch.target * sizes).sum(1).mean())
+    exact = float(nats_of_chance(learner, batch).mean())
     error = float(estimates.std()) / len(estimates) ** 0.5
     assert error < 0.05 * exact
     assert abs(float(estimates.mean()) - exact) < 4 * error
+
+
+@pytest.mark.parametrize("head", ["typed", "unified"])
+@pytest.mark.parametrize(
+    ("kind", "config"),
+    [
+        (OneStepLearner, OneStepConfig),
+        (DirectLearner, DirectConfig),
+        (AutoregressiveLearner, AutoregressiveConfig),
+    ],
+)
+def test_exact_likelihoods_are_over_the_symbols_that_a_token_can_hold(
+    kind: type[Learner], config: type[Any], head: str, connect_data: Dataset
+) -> None:
+    learner = zeroed(kind, config(network=dataclasses.replace(SMALL, head=head)))
+    batch = one_batch(learner, connect_data, 8)
+    torch.testing.assert_close(
+        learner.elbo(batch, torch.Generator()), nats_of_chance(learner, batch), rtol=1e-6, atol=0
+    )
 
 
 def test_unlabelled_plies_carry_no_loss(tmp_path: Path) -> None:
