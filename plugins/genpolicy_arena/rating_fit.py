@@ -149,6 +149,8 @@ class _Likelihood:
     def __init__(self, tally: Tally, model: RatingModel, prior: Floats) -> None:
         self.model, self.size = model, len(tally.names)
         self.first, self.second, self.counts = tally.arrays(prior, drawn=model.prior_is_drawn)
+        self.played = np.array(list(tally.pairs), np.int64).T
+        """[2, pairings] the players of those that hold more than virtual games."""
         advantage = np.full_like(self.first, self.size)
         self._columns = ((self.first, 1.0), (self.second, -1.0), (advantage, 1.0))
 
@@ -291,7 +293,7 @@ def _begin(likelihood: _Likelihood, options: FitOptions) -> tuple[Floats, bool, 
     if counts.wins.sum() + counts.losses.sum() == 0:
         notes.append("every game was drawn, so how often equal players draw cannot be estimated")
         fit_draw = fit_advantage = False
-    if fit_advantage and not _both_ways(likelihood.first, likelihood.second):
+    if fit_advantage and not _both_ways(*likelihood.played):
         notes.append("no pair met with both colours: the advantage of the first move is taken as 0; give --advantage")
         fit_advantage = False
     return point, fit_advantage, fit_draw, notes

@@ -304,6 +304,17 @@ def test_no_colour_in_common_leaves_the_advantage_out() -> None:
     assert any("both colours" in note for note in ratings.notes)
 
 
+@pytest.mark.parametrize("prior", [None, 1.0])
+@pytest.mark.parametrize("model", list(MODELS))
+def test_virtual_games_do_not_tell_what_the_advantage_is(model: str, prior: float | None) -> None:
+    """Whoever won every game gets virtual games with both colours, though nobody changed colours."""
+    listed = games("hero", "x", wins=20) + games("hero", "y", wins=10, losses=10)
+    ratings = fit(listed, FitOptions(model, advantage="fit", prior=prior))
+    assert ratings.advantage == 0
+    assert any("both colours" in note for note in ratings.notes)
+    assert elo_of(ratings) == pytest.approx(elo_of(fit(listed, FitOptions(model, advantage=0.0, prior=prior))))
+
+
 @pytest.mark.parametrize("model", list(MODELS))
 def test_odd_tournaments_are_rated_all_the_same(model: str) -> None:
     """All drawn, all won by the first mover, one game, one loser: finite numbers and a note, never a crash."""
