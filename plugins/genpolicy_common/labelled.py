@@ -25,7 +25,8 @@ class LabelledPosition:
     """Every move whose value ties with the best, where the record values the moves; else the label alone."""
     num_legal: int
     cluster: str
-    """The game that it comes from; a unique name where the record has none."""
+    """The game that it comes from, in a union with the number of its data set; a unique name where the record has
+    none."""
     value: float | None = None
     """In [-1, 1] for the player to move: a search's value, else the first score's; None where there is neither."""
     result: float | None = None
@@ -65,18 +66,20 @@ def labelled_positions(
     if limit is not None and limit < len(labelled):
         labelled = np.sort(np.random.default_rng(seed).choice(labelled, limit, replace=False))
     chosen = set(labelled.tolist())
-    last, scale = _last_plies(dataset), dataset.centipawn_scale
-    return [
-        _labelled(record, game, f"{dataset.label}: {split} record {row}", row, last, scale)
-        for row, record in enumerate(dataset.records(split))
-        if row in chosen
-    ]
+    positions, row, scale = [], 0, dataset.centipawn_scale
+    for number, part in enumerate(dataset.parts):  # two data sets may give games the same names
+        prefix, last = f"{number} " if len(dataset.parts) > 1 else "", _last_plies(part)
+        for record in part.records(split):
+            if row in chosen:
+                where = f"{dataset.label}: {split} record {row}"
+                cluster = f"record {row}" if record.game_id is None else f"{prefix}{record.game_id}"
+                positions.append(_labelled(record, game, where, cluster, last, scale))
+            row += 1
+    return positions
 
 
 def _last_plies(dataset: Dataset) -> dict[str, int]:
-    """The last recorded ply of each game; of a union, whose games may have equal names, nothing."""
-    if len(dataset.parts) > 1:
-        return {}
+    """The last recorded ply of each game of one folder."""
     ends = dataset.columns(["game_id", "ply"]).group_by("game_id").aggregate([("ply", "max")])
     pairs = zip(ends["game_id"].to_pylist(), ends["ply_max"].to_pylist(), strict=True)
     return {game: ply for game, ply in pairs if game is not None and ply is not None}
@@ -91,7 +94,7 @@ def _value(record: Record, scale: float) -> float | None:
 
 
 def _labelled(
-    record: Record, game: Game[Any], where: str, row: int, last: Mapping[str, int], scale: float
+    record: Record, game: Game[Any], where: str, cluster: str, last: Mapping[str, int], scale: float
 ) -> LabelledPosition:
     try:
         state = game.parse(record.state)
@@ -104,10 +107,9 @@ def _labelled(
         raise DatasetError(f"{where}: {error}; label the data set again or remove the record") from error
     if line[0] not in legal or not legal.issuperset(valued):
         raise DatasetError(f"{where}: {record.moves[0]!r} or a move it values is illegal in {record.state!r}")
-    cluster = record.game_id if record.game_id is not None else f"record {row}"
     result = left = None
     if record.result is not None:
         result = record.result if game.player(state) == 0 else 0.0 - record.result
-        if record.game_id is not None and record.ply is not None and last:
+        if record.game_id is not None and record.ply is not None:
             left = last[record.game_id] + 1 - record.ply
     return LabelledPosition(state, line, best, len(legal), cluster, value, result, left)

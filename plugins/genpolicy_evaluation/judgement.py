@@ -83,7 +83,9 @@ def judge(decisions: Sequence[Decision], positions: Sequence[LabelledPosition]) 
 
 
 def _rank_interval(own: NDArray[np.float64], true: NDArray[np.float64], games: Sequence[str]) -> tuple[float, float]:
-    """Percentiles 2.5 and 97.5 of the rank correlation over draws of games."""
+    """Percentiles 2.5 and 97.5 of the rank correlation over draws of games; NaN with fewer than two."""
+    if len(set(games)) < 2:
+        return math.nan, math.nan
     _, cluster = np.unique(np.asarray(games), return_inverse=True)
     rows = [np.flatnonzero(cluster == game) for game in range(cluster.max() + 1)]
     random = np.random.default_rng(0)

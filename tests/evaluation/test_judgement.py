@@ -40,9 +40,21 @@ def test_labels_are_of_the_player_to_move(tmp_path: Path) -> None:
         (0.75, None, None),
         (None, 0.0, None),
     ]
-    write_dataset(tmp_path / "b", CONNECT, records[:1])  # games of a union may have equal names
-    union = labelled_positions(Dataset.open([tmp_path / "a", tmp_path / "b"]), genpolicy.load_game(CONNECT), "test")
-    assert {row.plies_left for row in union} == {None}
+
+
+def test_games_of_a_union_may_have_equal_names(tmp_path: Path) -> None:
+    x, o = ".../.../... X", "X../.../... O"
+    first = Record(state=x, line="b2", game_id="g", ply=0, result=1.0, split="test")
+    second = Record(state=o, line="b2", game_id="g", ply=1, result=1.0, split="test")
+    write_dataset(tmp_path / "a", CONNECT, [first, second])
+    write_dataset(tmp_path / "b", CONNECT, [first])
+    union = Dataset.open([tmp_path / "a", tmp_path / "b"])
+    rows = labelled_positions(union, genpolicy.load_game(CONNECT), "test")
+    left: dict[str, list[int | None]] = {}
+    for row in rows:
+        left.setdefault(row.cluster, []).append(row.plies_left)
+    assert sorted(left.values()) == [[1], [2, 1]]
+    assert {row.cluster for row in labelled_positions(union.parts[0], genpolicy.load_game(CONNECT), "test")} == {"g"}
 
 
 def test_a_judgement_by_hand() -> None:
@@ -77,6 +89,12 @@ def test_a_value_alone_and_no_value() -> None:
     same = judge([Decision(0, value=0.1)] * 2, positions)
     assert same is not None
     assert same.value_rank is None
+
+
+def test_there_is_no_interval_of_one_game() -> None:
+    made = judge([Decision(0, value=value) for value in (0.1, 0.5, 0.3)], [position(v) for v in (0.0, 0.4, 0.8)])
+    assert made is not None
+    assert made.value_rank_interval == pytest.approx((math.nan, math.nan), nan_ok=True)
 
 
 def test_the_interval_of_a_rank_correlation_covers_it_and_narrows() -> None:
