@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
@@ -113,7 +112,9 @@ def _positions(dataset: Dataset, split: str, game: Game[Any], count: int) -> lis
     """Up to ``count`` labelled positions spread over a split, with the labelled move and all that tie with the best."""
     if count == 0:
         return []
-    total = sum(batch.num_rows for batch in dataset.batches(["split"], split))
-    spread = itertools.islice(dataset.records(split), 0, None, max(1, total // count))
-    labelled = itertools.islice((record for record in spread if record.line), count)
-    return [(game.parse(r.state), r.best_moves(game) | {game.moves.index(r.moves[0])}) for r in labelled]
+    lines = (line for batch in dataset.batches(["line"], split) for line in batch.column("line").to_pylist())
+    labelled = np.array([row for row, line in enumerate(lines) if line], np.int64)
+    spread = np.linspace(0, len(labelled) - 1, min(count, len(labelled))).astype(np.int64)
+    chosen = set(labelled[spread].tolist())
+    records = (record for row, record in enumerate(dataset.records(split)) if row in chosen)
+    return [(game.parse(r.state), r.best_moves(game) | {game.moves.index(r.moves[0])}) for r in records]

@@ -10,10 +10,12 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import yaml
 
 from genpolicy.cli import main
@@ -46,6 +48,24 @@ def versions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         assert main(label) == 0
         made.append(folder / name)
     return made[0], made[1]
+
+
+def test_the_bound_is_over_windows_spread_over_the_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[int]] = []
+
+    class Windows:
+        def __len__(self) -> int:
+            return 13
+
+        def batch(self, rows: Any, epoch: int) -> Any:
+            seen.append(rows.tolist())
+
+    learner = SimpleNamespace(source=lambda *a, **k: Windows(), elbo=lambda *a: torch.ones(1), eval=lambda: None)
+    monkeypatch.setattr(worker, "load_policy", lambda folder: SimpleNamespace(learner=learner))
+    monkeypatch.setattr(worker, "BOUND_WINDOWS", 5)
+    config = SimpleNamespace(data=SimpleNamespace(validation="validation"))
+    assert worker._bound(tmp_path, config, SimpleNamespace(splits={"validation": 13}), None) == 1  # type: ignore[arg-type]
+    assert seen == [[0, 3, 6, 9, 12]]
 
 
 def describe(folder: Path, data: Path, **changes: Any) -> Path:

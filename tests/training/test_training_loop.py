@@ -18,15 +18,16 @@ from safetensors.torch import load_file
 
 import genpolicy
 from genpolicy.config import compose
-from genpolicy.data.records import Dataset
+from genpolicy.data.records import Dataset, Record
 from genpolicy.errors import CheckpointError, ConfigError, DatasetError, TrainingError
 from genpolicy.training import checkpoint as checkpoints
 from genpolicy.training import loop
 from genpolicy.training.checkpoint import _checksum
 from genpolicy.training.config import RunConfig
 from genpolicy.training.loop import stop_requests, train
+from genpolicy.training.measure import _positions
 from genpolicy.training.run import _require_free
-from tests.small_datasets import solved_connect, write_dataset
+from tests.small_datasets import CONNECT, solved_connect, write_dataset
 from tests.training import toy
 from tests.training.run_folders import finished_run, read_metrics, steps, weights
 
@@ -73,6 +74,18 @@ def finished_once(data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Pa
 @pytest.fixture
 def finished(finished_once: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(finished_once, tmp_path / "finished"))
+
+
+def test_accuracy_is_of_positions_spread_over_the_labelled_ones_of_a_split(tmp_path: Path) -> None:
+    game = genpolicy.load_game(CONNECT)
+    states = [state for state in game.positions() if game.outcome(state) is None][:20]
+    records = [
+        Record(state=game.format(s), line=game.moves[int(game.legal(s)[0])] if row % 2 else None, split="test")
+        for row, s in enumerate(states)
+    ]
+    made = write_dataset(tmp_path, CONNECT, records)
+    for count, rows in ((6, [1, 3, 7, 11, 15, 19]), (10, range(1, 20, 2)), (99, range(1, 20, 2)), (0, [])):
+        assert [state for state, _ in _positions(made, "test", game, count)] == [states[row] for row in rows]
 
 
 @pytest.mark.usefixtures("toy_path")
