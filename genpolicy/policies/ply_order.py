@@ -290,7 +290,10 @@ class Finished:
         roots = part.tokens.clone()
         roots[:, : layout.state_length] = symbols[tokens[rows, self._state][:, places]]
         roots[:, self._move] = layout.pad if layout.admit_pad else layout.mask
-        roots[:, self._value] = layout.value_offset + layout.code_offset - 1 - roots[:, self._value]
+        value, num_bins = roots[:, self._value] - layout.value_offset, layout.num_value_bins
+        # Bins are closed on the right, so a draw lies in the same one for both players.
+        value = torch.where(2 * value == num_bins - 2, value, num_bins - 1 - value)
+        roots[:, self._value] = layout.value_offset + value
         target = torch.zeros_like(part.target)
         target[:, self._value] = True
         target[:, self._move] = layout.admit_pad

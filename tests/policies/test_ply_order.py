@@ -19,6 +19,7 @@ from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner, Diff
 from genpolicy.policies.ply_order import PlyOrder
 from genpolicy.sequence import Layout
 from genpolicy.testing import check_learner
+from genpolicy.values import probability_to_bin
 from tests.small_datasets import CONNECT, solved_connect
 
 BOARD = NetworkConfig(geometry="board", num_layers=2, width=32, num_heads=4, head="typed")
@@ -196,9 +197,8 @@ def test_finished_games_become_roots_with_the_value_that_the_rules_give(connect_
         final = game.play(viewed, int(record[layout.first_action]) - layout.move_offset)
         outcome = game.outcome(final)
         assert outcome is not None
-        bins = layout.num_value_bins
-        win = (int(over.tokens[row, layout.first_action + 1]) - layout.value_offset + 0.5) / bins
-        assert win == pytest.approx((1 + outcome) / 2, abs=1 / bins)  # of the player who would be to move
+        of_rules = probability_to_bin((1 + outcome) / 2, layout.num_value_bins)  # of the player who would be to move
+        assert int(over.tokens[row, layout.first_action + 1]) == layout.value_offset + of_rules
         seen = game.tokens.encode([final], np.array([1 - viewer]))[0]  # by the other, who would be to move
         assert over.tokens[row, : layout.state_length].tolist() == seen.tolist()
         results.add(outcome)
