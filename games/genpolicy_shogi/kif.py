@@ -84,6 +84,8 @@ _ENDINGS = {
     "不戦敗": "FORFEIT",
     "反則勝ち": "ILLEGAL_ACTION",
 }
+_LOST_BY_MOVER = ("TORYO", "TSUMI", "TIME_UP")
+"""Endings that name the loser for certain; programs differ in whom they call ``反則負け``: the summary decides it."""
 _WRITTEN = {
     "TORYO": "投了",
     "TSUMI": "詰み",
@@ -123,7 +125,7 @@ class _Reader(LineReader):
         if stripped.startswith("変化"):
             self.in_variation = True
         elif stripped.startswith("まで"):
-            self._result(stripped)
+            self._result(line, stripped)
         elif _KI2_MARK.search(stripped[0]) or (match := _KIF_LINE.match(text)):
             if not self.in_variation:
                 entry = self._current(line)
@@ -257,17 +259,20 @@ class _Reader(LineReader):
             entry.result = -1.0 if entry.replay.player == 0 else 1.0
         self.ended = True
 
-    def _result(self, text: str) -> None:
+    def _result(self, line: int, text: str) -> None:
         entry, match = self.entry, _RESULT.match(text)
         if entry is None or match is None or self.in_variation:
             return
         said = match.group(2)
         self.ended = True
         loss = re.search(r"(先手|後手|上手|下手)の?(?:反則負け|負け|切れ負け)", said)
-        win = re.search(r"(先手|後手|上手|下手)の?(?:\S{0,20}勝|反則勝ち)", said)
+        win = re.search(r"(先手|後手|上手|下手)の?[^\s先後上下]{0,20}勝", said)
         if win or loss:
             side = _SIDES[(win or loss).group(1)]  # type: ignore[union-attr]
-            entry.result = 1.0 if (side == 0) == bool(win) else -1.0
+            result = 1.0 if (side == 0) == bool(win) else -1.0
+            if entry.headers.get(TERMINATION) in _LOST_BY_MOVER and entry.result != result:
+                entry.fail(line, f"{text!r} contradicts the line before, by which the other player wins")
+            entry.result = result
         else:
             for word, name in _ENDINGS.items():
                 if word in said:
