@@ -137,7 +137,7 @@ class Mcts:
             planned: Simulations of the whole search of which this is a part, for Gumbel's; None for ``simulations``.
             until: Simulations of a tree from which on this part of its search ends, with the batch under way, so that a
                 search in parts makes the batches of the whole; None for ``simulations``.
-            control: Checked before every call of the model. Restricts the choices at the roots of new trees; a kept one
+            control: Checked before every batch of leaves. Restricts the choices at the roots of new trees; a kept one
                 has its choices already.
 
         Raises:
@@ -156,8 +156,8 @@ class Mcts:
         running = list(zip(trees, rules, strict=True))
         while running:
             waiting = [(tree, path) for tree, rule in running for path in tree.gather(config, rule, config.simulations)]
+            control.check()
             if waiting:
-                control.check()
                 requests = [tree.request(path) for tree, path in waiting]
                 nodes = self.model.expand([embedding for embedding, _ in requests], [choice for _, choice in requests])
                 for row, (tree, path) in enumerate(waiting):

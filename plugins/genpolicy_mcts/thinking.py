@@ -20,6 +20,8 @@ PART_S = 0.02
 """Length of a part, by which an answer may be late."""
 MAX_NODES = 300_000
 """Of a tree, some 1 GB of positions with long histories."""
+MAX_REVISITS = 10
+"""Simulations per node asked for, or of the tree, after which a search that visits ended games alone is over."""
 LEARNING_RATE = 0.3
 """Of the measured time of a simulation."""
 
@@ -69,7 +71,9 @@ class TreeThinker:
                 nodes = model.network_calls - num_calls or result.evaluations
                 is_over = len(tree) > MAX_NODES or (policy.config.early_stop and tree.decided(target - done))
                 is_over |= limits.nodes is not None and nodes >= limits.nodes
-                is_over |= limits.depth is not None and result.depth >= limits.depth
+                if limits.depth is not None:
+                    is_over |= result.depth >= limits.depth
+                    is_over |= done >= MAX_REVISITS * max(policy.config.simulations, len(tree))
                 publish(self._answer(result, seed, nodes, limits.num_variations))
                 if is_over:
                     break
@@ -90,7 +94,10 @@ class TreeThinker:
         # Gumbel's search divides its simulations beforehand.
         if limits.is_own or (policy.capped and limits.is_timed) or policy.config.root == "gumbel":
             return policy.config.simulations
-        return 10 * MAX_NODES
+        most = 10 * MAX_NODES
+        if limits.nodes is not None:
+            most = min(most, max(policy.config.simulations, MAX_REVISITS * limits.nodes * policy.config.num_leaves))
+        return most
 
     def _part(self, limits: Limits, done: int) -> int:
         """Simulations of the next part."""

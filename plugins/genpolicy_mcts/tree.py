@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 from genpolicy.search.model import Nodes
 from genpolicy_mcts.selection import MctsConfig, Rule
 
+MAX_ENDS = 1000
+"""Visits to ended games in one batch at most, so that a search without a leaf can be stopped."""
+
 
 class Rules(NamedTuple):
     """How one tree is searched."""
@@ -146,7 +149,8 @@ class Tree:
     def gather(self, config: MctsConfig, rules: Rules, target: int) -> list[list[int]]:
         """Paths (root first) to leaves that wait for ``receive``, at most ``config.num_leaves``.
 
-        A game's end is backed up at once. A leaf that is in flight already ends the batch.
+        A game's end is backed up at once. A leaf that is in flight already ends the batch, and so do ``MAX_ENDS`` ends
+        of games: the tree may have no leaf left.
 
         Args:
             config: How many leaves, and what each counts meanwhile.
@@ -154,8 +158,8 @@ class Tree:
             target: ``simulations`` at which the search is over.
         """
         paths: list[list[int]] = []
-        leaves = config.num_leaves
-        while self.simulations + len(paths) < target and len(paths) < leaves:
+        leaves, most = config.num_leaves, self.simulations + MAX_ENDS
+        while self.simulations + len(paths) < target and len(paths) < leaves and self.simulations < most:
             path = self._descend(rules)
             if path is None:
                 break

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,11 +13,13 @@ import pytest
 import torch
 
 import genpolicy
+from genpolicy.control import FREE, Control
 from genpolicy.errors import RegistryError
 from genpolicy.game import Game
 from genpolicy.networks import NetworkConfig
 from genpolicy.policies.base import Decision, Policy
 from genpolicy.policies.seeds import RowSeeds
+from genpolicy.policies.thinking import Answer, Limits
 from genpolicy.search.model import even
 from genpolicy.testing import check_policy
 from genpolicy_mcts.policy import MctsPolicy, PolicyModel
@@ -351,3 +354,49 @@ def test_a_search_is_made_in_code(connect: Game[Any]) -> None:
     policy = MctsPolicy(connect, PolicyModel(connect, None, even), MctsConfig(simulations=200))
     assert policy.decide([after(connect, 0, 3, 1, 4)])[0].move == 2
     assert policy.decide([after(connect, 0, 3, 1, 4)])[0].line == (2,)
+
+
+FIFTY_MOVES = "4k3/8/8/8/8/8/3r4/4K2B w - - 99 90"
+"""Every move ends the game, and nothing is left to evaluate."""
+
+
+def think(game: Game[Any], text: str, limits: Limits, control: Control = FREE) -> Answer:
+    answers: list[Answer] = []
+    policy = genpolicy.load_policy("mcts:heuristic", game=game)
+    policy.thinker().think(game.parse(text), limits, answers.append, control=control)
+    return answers[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "limits"),
+    [
+        (FIFTY_MOVES, Limits(nodes=100)),
+        (FIFTY_MOVES, Limits(depth=8)),
+        ("6k1/5ppp/8/8/8/8/5PPP/3R2K1 w - - 0 1", Limits(depth=8)),  # the mate gets nearly all visits
+    ],
+)
+def test_a_limit_that_the_tree_cannot_reach_ends_the_search(chess: Game[Any], text: str, limits: Limits) -> None:
+    began = time.perf_counter()
+    think(chess, text, limits)
+    assert time.perf_counter() - began < 5  # 15 to 26 s, were it to go on to the largest tree
+
+
+def test_a_limit_in_nodes_is_reached_in_spite_of_a_mate(chess: Game[Any]) -> None:
+    assert think(chess, "6k1/5ppp/8/8/8/8/5PPP/3R2K1 w - - 0 1", Limits(nodes=500)).nodes >= 500
+
+
+class Stopped(Exception):
+    """Ends a search from outside."""
+
+
+def test_a_search_without_a_leaf_can_be_stopped(chess: Game[Any]) -> None:
+    began = time.perf_counter()
+
+    def check() -> None:
+        if time.perf_counter() - began > 0.2:
+            raise Stopped
+
+    policy = genpolicy.load_policy("mcts:heuristic", game=chess, simulations=1_000_000)
+    with pytest.raises(Stopped):
+        policy.decide([chess.parse(FIFTY_MOVES)], control=Control(check))
+    assert time.perf_counter() - began < 2
