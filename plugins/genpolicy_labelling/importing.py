@@ -85,7 +85,8 @@ def import_sources(
         progress: Called after each entry.
 
     Raises:
-        SourceError: an unreadable entry (without ``skip_bad``), an unknown kind of file, or nothing to import.
+        SourceError: an unreadable entry or a game with a wrong result (without ``skip_bad``), an unknown kind of file,
+            or nothing to import.
     """
     report = ImportReport()
 
@@ -105,8 +106,12 @@ def import_sources(
             last_game = entry.game_id
             report.num_games += 1
         if isinstance(entry, PlayedGame):
-            records = list(_game_records(game, prefix, entry, splits))
-            report.num_games += 1
+            try:
+                records = list(_game_records(game, prefix, entry, splits))
+                report.num_games += 1
+            except SourceError as error:
+                records = []
+                on_bad(error)
         else:
             records = _position_records(game, entry, splits, report, on_bad)
         if not writer.is_done(unit):
@@ -167,6 +172,11 @@ def _entries(
 
 
 def _game_records(game: Game[Any], prefix: str, played: PlayedGame, splits: SplitFractions) -> Iterator[Record]:
+    """One record for each move.
+
+    Raises:
+        SourceError: the result contradicts the position in which the game ended.
+    """
     # By content, so that a game which two files hold is in one split.
     split = splits.of(f"game|{played.start}|{' '.join(map(str, played.moves))}")
     state = game.parse(played.start)
@@ -180,6 +190,15 @@ def _game_records(game: Game[Any], prefix: str, played: PlayedGame, splits: Spli
             split=split,
         )
         state = game.play(state, move)
+    # Where there are legal moves, the players may have continued beyond a drawn repetition, and one then resigned.
+    if played.result is None or len(game.legal(state)) > 0 or (outcome := game.outcome(state)) is None:
+        return
+    ruled = outcome if game.player(state) == 0 else -outcome
+    if played.result != ruled:
+        raise SourceError(
+            f"{played.game_id}: the result {played.result:g} for {game.players[0]} contradicts the end of the game "
+            f"({ruled + 0.0:g} by the rules), in {game.format(state)!r}"
+        )
 
 
 def _position_records(

@@ -72,6 +72,31 @@ def test_the_full_move_number_stays_at_its_largest(tmp_path: Path) -> None:
         assert game.format(game.tokens.decode(row)) == record.state
 
 
+MATED = '[Event "x"]\n[Result "{0}"]\n\n1. f3 e5 2. g4 Qh4# {0}\n\n'
+STALEMATED = '[Event "x"]\n[FEN "k7/8/8/1Q6/8/8/8/7K w - - 0 1"]\n[SetUp "1"]\n[Result "{0}"]\n\n1. Qb6 {0}\n\n'
+REPEATED = '[Event "x"]\n[Result "1-0"]\n\n1. Nf3 Nf6 2. Ng1 Ng8 3. Nf3 Nf6 4. Ng1 Ng8 5. Nf3 1-0\n\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "ruled"),
+    [(MATED.format("1-0"), "-1"), (MATED.format("1/2-1/2"), "-1"), (STALEMATED.format("1-0"), "0")],
+)
+def test_a_result_that_contradicts_the_board_is_a_bad_game(
+    text: str, ruled: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "a.pgn"
+    source.write_text(PGN + text + MATED.format("0-1") + MATED.format("*") + STALEMATED.format("1/2-1/2") + REPEATED)
+    command = ["data", "import", str(source), "--game", "chess", "--out", str(tmp_path / "out")]
+    assert main(command) == 2
+    message = capsys.readouterr().err
+    assert "a.pgn" in message
+    assert f"contradicts the end of the game ({ruled} by the rules)" in message
+    assert main([*command, "--skip-bad"]) == 0
+    data = Dataset.open(tmp_path / "out")
+    assert (data.info.counts["games"], data.info.counts["skipped"]) == (5, {"unreadable": 1})
+    assert [record.result for record in data.records() if record.ply == 0] == [1.0, -1.0, None, 0.0, 1.0]
+
+
 @pytest.mark.parametrize("pattern", ["tree/**/*.pgn", "tree"])
 def test_the_sources_are_the_files_that_were_read(
     pattern: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
