@@ -196,7 +196,7 @@ class _Reader(LineReader):
             if word == "ILLEGAL_MOVE":  # it may stand before this, or be left out
                 self.illegal = None
             self._give_up_illegal(entry)
-            entry.end(word)
+            entry.end(line, word)
         else:
             entry.fail(line, f"'%{word}' does not end a game; known are {', '.join('%' + name for name in ENDINGS)}")
         self.ended = True

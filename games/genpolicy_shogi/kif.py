@@ -224,7 +224,7 @@ class _Reader(LineReader):
         assert match is not None
         number, rest = match.group(1), re.sub(r"[(（]\s*\d+:.*", "", match.group(2)).strip(" \t　+")
         if rest in _ENDINGS:
-            self._end(entry, rest)
+            self._end(entry, line, rest)
             return
         if len(number) > MAX_DIGITS or int(number) != len(entry.moves) + 1:
             entry.fail(line, f"move {number[:MAX_DIGITS]} stands where move {len(entry.moves) + 1} is expected")
@@ -240,7 +240,7 @@ class _Reader(LineReader):
         if entry.error is not None:
             return
         if not by_source and text in _ENDINGS:
-            self._end(entry, text)
+            self._end(entry, line, text)
             return
         try:
             usi = kif_usi(replay, text, self.last) if by_source else ki2_usi(replay, text, self.last)
@@ -250,8 +250,8 @@ class _Reader(LineReader):
         else:
             self.last = usi[2:4]
 
-    def _end(self, entry: Entry, word: str) -> None:
-        entry.end(_ENDINGS[word])
+    def _end(self, entry: Entry, line: int, word: str) -> None:
+        entry.end(line, _ENDINGS[word])
         assert entry.replay is not None
         if word in ("反則勝ち", "不戦勝"):
             entry.result = 1.0 if entry.replay.player == 0 else -1.0
@@ -277,7 +277,7 @@ class _Reader(LineReader):
             for word, name in _ENDINGS.items():
                 if word in said:
                     if entry.replay is not None and TERMINATION not in entry.headers:
-                        entry.end(name)
+                        entry.end(line, name)
                     break
 
 

@@ -156,8 +156,10 @@ class Entry:
         self.replay.play_usi(usi)
         self.moves.append(usi)
 
-    def end(self, word: str) -> None:
+    def end(self, line: int, word: str) -> None:
         """Take how the game ended; the result is the mover's."""
+        if word == "TSUMI" and self.replay is not None and not self.replay.is_mate():
+            self.fail(line, f"a mate is stated where the player to move has a way out, in {self.replay.sfen!r}")
         self.headers[TERMINATION] = word
         result, player = ENDINGS.get(word), self.replay.player if self.replay is not None else 0
         self.result = None if result is None else (result if player == 0 else -result) + 0.0
@@ -267,7 +269,7 @@ def termination(game: Game[Any], played: PlayedGame, last: Replay) -> str:
     said = played.headers.get(TERMINATION, "")
     said = "TIME_UP" if said == "time forfeit" else said  # PGN's word
     result = played.result if played.result is None or last.player == 0 else -played.result
-    if said in ENDINGS and ENDINGS[said] == result:
+    if said in ENDINGS and ENDINGS[said] == result and (said != "TSUMI" or last.is_mate()):
         return said
     if result is None:
         return "CHUDAN"

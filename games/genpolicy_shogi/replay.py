@@ -48,6 +48,16 @@ class Replay:
             self._legal = list(self.board.legal_moves)
         return self._legal
 
+    def is_mate(self) -> bool:
+        """Whether the player to move is mated; an interposition is no way out, since records leave out futile ones."""
+        if not self.legal():
+            return True
+        return bool(self.board.is_check()) and all(
+            cshogi.move_is_drop(move)
+            or (cshogi.move_from_piece_type(move) != cshogi.KING and not self.board.piece(cshogi.move_to(move)))
+            for move in self.legal()
+        )
+
     def piece_type(self, file: int, rank: int) -> int:
         """Type 1..14 of the piece on a square, 0 where there is none."""
         return int(self.board.piece(9 * (file - 1) + rank - 1)) & 15

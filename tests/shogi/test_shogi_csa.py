@@ -109,7 +109,6 @@ def test_encodings_and_line_ends(tmp_path, encoding, ends) -> None:
     [
         ("%TORYO", 1.0),  # White is to move and gives up
         ("%TIME_UP", 1.0),
-        ("%TSUMI", 1.0),
         ("%KACHI", -1.0),  # White declares
         ("%SENNICHITE", 0.0),
         ("%JISHOGI", 0.0),
@@ -165,6 +164,7 @@ def test_several_games_in_a_file(tmp_path) -> None:
         ("V2.2\nPI\n+\n-3334FU\n", r":4: .*player who is not to move"),
         ("V2.2\nPI\n+\n+77\n", r":4: .*'\+77' is not a statement"),
         ("V2.2\nPI\n+\n+7776FU\n%WHAT\n", r":5: .*%WHAT.*does not end.*%TORYO"),
+        ("V2.2\nPI\n+\n+7776FU\n%TSUMI\n", r":5: .*a mate is stated where the player to move has a way out"),
         ("V2.2\nPI\n+\n%TORYO\n+7776FU\n", r":5: .*after the game's end"),
         ("V2.2\nPI33FU22HI\n+\n", r":2: .*no HI stands on 22"),
         ("V2.2\nP-51OU\nP-52OU\n+\n", r"first position: .*legal position"),

@@ -84,7 +84,6 @@ def test_several_games_in_a_file(tmp_path) -> None:
     [
         ("   2 投了", 1.0),
         ("   2 切れ負け", 1.0),
-        ("   2 詰み", 1.0),
         ("   2 反則勝ち", -1.0),  # the move before was illegal: White, to move, wins
         ("   2 反則負け", 1.0),
         ("   2 入玉勝ち", -1.0),
@@ -116,6 +115,31 @@ def test_ends_of_games(tmp_path, end, result) -> None:
     (game,) = read(tmp_path, f"先手：a\n後手：b\n   1 ７六歩(77)\n{end}\n")
     assert usi(game) == ["7g7f"]
     assert game.result == result
+
+
+MATE = """後手の持駒：{hand}
+|v玉 ・ ・ ・ ・ ・ ・ ・ ・|
+| ・ ・ 金 ・ ・ ・ ・ ・ ・|
+{empty}{empty}{empty}{empty}{empty}{empty}| 玉 ・ ・ ・ ・ ・ ・ ・ ・|
+先手の持駒：飛　金
+   1 {move}
+   2 詰み
+"""
+
+
+@pytest.mark.parametrize(
+    ("hand", "move"),
+    [
+        ("なし", "８二金打"),
+        ("歩", "９三飛打"),  # a pawn on 9二 is taken: a futile interposition, which collections do not play
+    ],
+)
+def test_a_mate(tmp_path, hand, move) -> None:
+    text = MATE.format(hand=hand, move=move, empty="| ・ ・ ・ ・ ・ ・ ・ ・ ・|\n")
+    (game,) = read(tmp_path, text)
+    assert game.result == 1.0
+    GAME.files.write_game(tmp_path / "again.kif", game)
+    assert "詰み" in (tmp_path / "again.kif").read_text("cp932")
 
 
 # Which pieces White gives; a left one stands on the right of the diagram.
@@ -233,6 +257,8 @@ def test_every_move_of_random_games_reads_back() -> None:
             "   1 ７六歩(77)\n   2 投了\nまで1手で後手の勝ち\n",
             r":3: .*'まで1手で後手の勝ち' contradicts the line before",
         ),
+        ("   1 ７六歩(77)\n   2 詰み\n", r":2: .*a mate is stated where the player to move has a way out"),
+        ("▲７六歩\nまで1手で詰み\n", r":2: .*a mate is stated"),
         ("   1 ７六歩(77)\n   2 切れ負け\nまで1手で先手の反則負け\n", r":3: .*contradicts the line before"),
         ("▲７六歩\n▲３四歩 △５五銀\n", r":2: .*no legal move fits"),
         ("", r"holds no game"),
