@@ -38,6 +38,7 @@ _HEADERS = {
     "START_TIME": "StartTime",
     "END_TIME": "EndTime",
     "TIME_LIMIT": "TimeControl",
+    "TIME": "TimeControl",
     "OPENING": "Opening",
 }
 _MOVE = re.compile(r"([+-])(\d)(\d)(\d)(\d)([A-Z]{2})")
@@ -273,10 +274,8 @@ def game_text(game: Game[Any], played: PlayedGame) -> str:
         if name := " ".join(played.headers.get(player, "").split()):
             lines.append(f"N{sign}{name}")
     ours = {value: key for key, value in _HEADERS.items()}
-    lines += [
-        f"${name}:{_time_text(value) if name == 'TIME_LIMIT' else value}"
-        for name, value in known_headers(played.headers, ours)
-    ]
+    for name, value in known_headers(played.headers, ours):
+        lines.append(_time_line(value) if name == ours["TimeControl"] else f"${name}:{value}")
     lines += _first_position(played.start)
     replay = Replay(played.start)
     for move in played.moves:
@@ -288,10 +287,15 @@ def game_text(game: Game[Any], played: PlayedGame) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _time_text(control: str) -> str:
-    """A time control as version 2.2 writes it, ``HH:MM+SS``: it has no place for an increment."""
+def _time_line(control: str) -> str:
+    """A time control as version 2.2 writes it; where that has no place for it (seconds, an increment), as version 3."""
     limits = time_limits(control)
-    return control if limits is None else f"{limits[0] // 3600:02}:{limits[0] // 60 % 60:02}+{limits[1]:02}"
+    if limits is None:
+        return f"$TIME_LIMIT:{control}"
+    base, byoyomi, increment = limits
+    if base % 60 or increment or byoyomi > 99:
+        return f"$TIME:{base}+{byoyomi}+{increment}"
+    return f"$TIME_LIMIT:{base // 3600:02}:{base // 60 % 60:02}+{byoyomi:02}"
 
 
 def _first_position(start: str) -> list[str]:

@@ -257,3 +257,27 @@ def test_a_file_cut_anywhere_is_a_game_or_an_error(tmp_path) -> None:
         path.write_text(whole[:size])
         bad: list[SourceError] = []
         assert len(list(GAME.files.open_games(path, bad.append))) + len(bad) == 1
+
+
+@pytest.mark.parametrize(
+    ("control", "line", "back"),
+    [
+        ("600", "$TIME_LIMIT:00:10+00", "00:10+00"),
+        ("5400+30+0", "$TIME_LIMIT:01:30+30", "01:30+30"),
+        ("59", "$TIME:59+0+0", "59+0+0"),
+        ("90+10+0", "$TIME:90+10+0", "90+10+0"),
+        ("600+5", "$TIME:600+0+5", "600+0+5"),
+        ("00:25+00", "$TIME_LIMIT:00:25+00", "00:25+00"),
+    ],
+)
+def test_a_time_control_keeps_its_seconds(tmp_path, control, line, back) -> None:
+    path = tmp_path / "one.csa"
+    game = PlayedGame("x", GAME.format(GAME.parse()), (GAME.moves.index("7g7f"),), 1.0, {"TimeControl": control})
+    GAME.files.write_game(path, game)
+    assert line in path.read_text().splitlines()
+    (read_back,) = GAME.files.open_games(path)
+    assert read_back.headers["TimeControl"] == back
+    GAME.files.write_game(tmp_path / "two.csa", read_back)
+    assert (tmp_path / "two.csa").read_text() == path.read_text()
+    (theirs,) = cshogi.CSA.Parser.parse_file(str(path))
+    assert [cshogi.move_to_usi(move) for move in theirs.moves] == ["7g7f"]
