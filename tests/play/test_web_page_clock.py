@@ -178,7 +178,7 @@ def test_byoyomi_begins_where_the_time_ends_and_own_values_are_checked(browser: 
         web.page.click("#new")
         assert web.page.eval_on_selector("#new-clock", "e => e.selectedOptions[0].text").startswith("10 min, then 30 s")
         web.page.select_option("#new-clock", "own")
-        for value in ("0", "-1", "1000", ""):
+        for value in ("0", "-1", "1000", "", "0.4"):
             for name in ("base", "increment", "byoyomi"):
                 web.page.fill(f"#clock-{name}", value)
             web.page.click("#new-form button[type=submit]")

@@ -177,3 +177,11 @@ def test_a_game_on_time_is_saved(
     assert [line for line in lines if line not in text] == [], text
     back = client.post("/api/import", {"game": game, "text": text})
     assert back.json["moves"] == moves
+
+
+@pytest.mark.parametrize("clock", [{"base": 59_999}, {"base": 60_000, "increment": 500}, {"base": 0, "byoyomi": 1}])
+def test_a_file_has_no_place_for_parts_of_a_second(client: Client, clock: dict[str, int]) -> None:
+    reply = client.post("/api/export", {"game": "chess", "moves": ["e2e4"], "format": ".pgn", "clock": clock})
+    assert reply.status == 400
+    (wrong,) = (name for name, value in clock.items() if value % 1000)
+    assert f"{wrong} must be whole seconds" in reply.error

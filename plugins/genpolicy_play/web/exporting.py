@@ -53,18 +53,23 @@ def time_control(fields: Fields) -> str | None:
     """The clock of a game in seconds: PGN's ``300`` or ``180+2``; with byoyomi ``600+30+0``, in the order of CSA 3.
 
     Raises:
-        RequestError: malformed, or out of range.
+        RequestError: malformed, out of range, or not in whole seconds.
     """
     sent = fields.mapping("clock")
     if not sent:
         return None
     clock = Fields(sent, ("base", "increment", "byoyomi"))
-    base, increment, byoyomi = (
-        (clock.whole(name, 0, MAX_CLOCK_MS) or 0) // 1000 for name in ("base", "increment", "byoyomi")
-    )
+    base, increment, byoyomi = (_seconds(clock, name) for name in ("base", "increment", "byoyomi"))
     if byoyomi:
         return f"{base}+{byoyomi}+{increment}"
     return f"{base}+{increment}" if increment else str(base)
+
+
+def _seconds(clock: Fields, name: str) -> int:
+    seconds, rest = divmod(clock.whole(name, 0, MAX_CLOCK_MS) or 0, 1000)
+    if rest:
+        raise RequestError(f"{name} must be whole seconds, a multiple of 1000 ms; files have no place for less")
+    return seconds
 
 
 def _result(game: Game[Any], replay: Replay, fields: Fields) -> float | None:

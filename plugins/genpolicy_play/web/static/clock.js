@@ -186,7 +186,8 @@ export function chosenClock() {
   if (value !== OWN) return value ? JSON.parse(value) : null;
   const fields = ["base", "increment", "byoyomi"].map((name) => byId(`clock-${name}`));
   if (!fields.every((field) => field.checkValidity())) return t("clock.wrong");
-  const [base, increment, period] = fields.map((field) => (field.parentNode.hidden ? 0 : Math.round(1000 * field.value)));
-  const limits = { base: 60 * base, increment, byoyomi: period };
+  const [minutes, increment, period] = fields.map((field) => (field.parentNode.hidden ? 0 : Number(field.value)));
+  const base = Math.round(60 * minutes); // whole seconds, as the formats of games have them
+  const limits = { base: 1000 * base, increment: 1000 * increment, byoyomi: 1000 * period };
   return base + increment + period > 0 ? limits : t("clock.wrong");
 }

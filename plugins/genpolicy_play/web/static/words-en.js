@@ -110,7 +110,7 @@ export default {
   "clock.period": "byoyomi {time}",
   "clock.over": "on time",
   "clock.over-drawn": "{player} is out of time, and {other} cannot win",
-  "clock.wrong": "Give numbers from 0 to 600, at least one of them above 0.",
+  "clock.wrong": "Give numbers from 0 to 600 (whole seconds), at least one of them above 0.",
   "you": "you",
   "rated": "{policy} (Elo {elo})",
   "help.text": "Click or drag a piece, or type a move. Each column shows how a policy imagines the future: it starts from masked tokens and fills in moves and boards step by step. The slider moves through these steps. While a policy thinks you may enter your next move; Escape or the right button takes it back.",
