@@ -185,6 +185,15 @@ def read_lines(source: Source) -> Iterator[tuple[int, str]]:
             yield number, text.rstrip("\r\n")
 
 
+def encoding_of(path: Path) -> str | None:
+    """The encoding of a file's first text that is not ASCII; None where there is no file, or no such text."""
+    if not path.exists():
+        return None
+    with Source(path).open() as data:
+        head = data.read(_HEAD_BYTES)
+    return None if head.isascii() else _encoding(head)
+
+
 def _encoding(head: bytes) -> str:
     """UTF-8 where the bytes are that (their last character may be cut), else cp932."""
     for length in range(len(head), len(head) - 4, -1):

@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 from genpolicy.errors import SourceError
 from genpolicy.game import Game, OnBad, PlayedGame, Position, Puzzle
 from genpolicy_shogi import csa, kif, labelled, lists, tsume
-from genpolicy_shogi.files import ACCEPTED, LIST_SUFFIXES, Kind, Source, append_bytes, find_files
+from genpolicy_shogi.files import ACCEPTED, LIST_SUFFIXES, Kind, Source, append_bytes, encoding_of, find_files
 
 WRITES = (".csa", ".kif", ".kifu", ".usi", ".sfen", ".hcpe3")
-"""Suffixes of the game files that can be written; .kif is Shift-JIS, as its readers expect."""
+"""Suffixes of the game files that can be written; .kif is Shift-JIS, as its readers expect, where that has all of the
+first game's characters."""
 _T = TypeVar("_T", PlayedGame, Position)
 
 
@@ -126,4 +127,15 @@ def write_game(game: Game[Any], path: Path, played: PlayedGame) -> None:
         text = lists.game_text(game, played)
     else:
         raise ValueError(f"{path}: games are written as {', '.join(WRITES)} (each also .gz or .zst)")
-    append_bytes(path, text.encode("cp932" if suffix == ".kif" else "utf-8", "replace"))
+    append_bytes(path, _kif_bytes(path, text) if suffix == ".kif" else text.encode("utf-8", "replace"))
+
+
+def _kif_bytes(path: Path, text: str) -> bytes:
+    """In the encoding of the file; a new one is Shift-JIS, or UTF-8 with a byte-order mark for what Shift-JIS lacks."""
+    encoding = encoding_of(path)
+    if encoding is None:
+        try:
+            return text.encode("cp932")
+        except UnicodeEncodeError:
+            encoding = "utf-8-sig"
+    return text.encode(encoding, "replace")

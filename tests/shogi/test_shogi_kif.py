@@ -13,6 +13,7 @@ import pytest
 import genpolicy
 from genpolicy.errors import SourceError
 from genpolicy.game import PlayedGame
+from genpolicy_shogi.files import Source
 from genpolicy_shogi.japanese import ki2_usi, kif_move, kif_usi
 from genpolicy_shogi.replay import Replay
 
@@ -281,6 +282,33 @@ def test_what_is_written_is_read_by_cshogi(tmp_path) -> None:
         theirs = cshogi.KIF.Parser.parse_file(str(path))
         assert [cshogi.move_to_usi(move) for move in theirs.moves] == line
         assert theirs.win == cshogi.WHITE_WIN
+
+
+@pytest.mark.parametrize("name", ["games.kif", "games.kif.gz", "games.kif.zst"])
+@pytest.mark.parametrize(
+    ("players", "encoding", "back"),
+    [
+        (["藤井", "渡辺"], "cp932", ["藤井", "渡辺"]),
+        (["José", "藤井"], "utf-8-sig", ["José", "藤井"]),
+        (["藤井", "José"], "cp932", ["藤井", "Jos?"]),  # what is there keeps its encoding
+    ],
+)
+def test_names_that_shift_jis_lacks(tmp_path, name, players, encoding, back) -> None:
+    path = tmp_path / name
+    for player in players:
+        start = GAME.format(GAME.parse())
+        GAME.files.write_game(path, PlayedGame("x", start, (GAME.moves.index("7g7f"),), 1.0, {"Black": player}))
+    games = list(GAME.files.open_games(path))
+    assert [(game.headers["Black"], usi(game), game.result) for game in games] == [(b, ["7g7f"], 1.0) for b in back]
+    with Source(path).open() as data:
+        assert f"先手：{back[1]}" in data.read().decode(encoding)
+
+
+def test_a_kif_file_in_utf_8_stays_so(tmp_path) -> None:
+    (game,) = read(tmp_path, KIF)
+    game.headers["White"] = "José"
+    GAME.files.write_game(tmp_path / "games.kif", game)
+    assert "後手：José" in (tmp_path / "games.kif").read_text()
 
 
 @pytest.mark.parametrize(
