@@ -28,7 +28,7 @@ from genpolicy.errors import CheckpointError, ConfigError
 from genpolicy.files import temporary_of
 from genpolicy.folder_lock import HOLDER_FILE, LOCK_FILE, FolderLock
 from genpolicy.machine import commit
-from genpolicy.policies.base import Policy, write_provenance
+from genpolicy.policies.base import write_provenance
 from genpolicy.policies.learner import Learner
 from genpolicy.training import checkpoint as checkpoints
 from genpolicy.training import optim, randomness, resuming, setup
@@ -96,9 +96,7 @@ class Run:
         randomness.seed_all(options.seed)  # the same initial weights in every process
         self.learner = setup.make_learner(self.game, config.learner)
         kind = config.learner["kind"]
-        policy: object = self.learner.policy()  # its options must not turn out to be wrong after hours
-        if not isinstance(policy, Policy):
-            raise registry.wrong_thing("learners", kind, policy, "a Policy, in policy()")
+        setup.require_policy(kind, self.learner)
         if config.init_from and not (resume and checkpoints.newest(self.out / CHECKPOINTS)):
             setup.take_weights(self.learner, config.init_from)
         self.learner.to(self.device)

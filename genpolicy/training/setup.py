@@ -22,6 +22,7 @@ from genpolicy.encoding import ids_fingerprint
 from genpolicy.errors import CheckpointError, ConfigError, DatasetError, RegistryError
 from genpolicy.game import Game
 from genpolicy.networks.cpu.memory import keep_freed_memory
+from genpolicy.policies.base import Policy
 from genpolicy.policies.learner import Learner
 from genpolicy.training.config import DataConfig, RunConfig
 
@@ -88,6 +89,25 @@ def _learner_config(section: dict[str, Any]) -> tuple[type[Learner], Any]:
         raise ConfigError(f"learner.kind must name a learner: {', '.join(registry.available('learners'))}")
     learner_class: type[Learner] = registry.load("learners", kind)
     return learner_class, structured(learner_class.Config, options, prefix="learner")
+
+
+def require_policy(kind: str, learner: Learner) -> None:
+    """See before the training, which may take hours, that a learner's policy can be made, saved and loaded again.
+
+    Raises:
+        RegistryError: ``Learner.policy`` gave something else, or a policy whose ``kind`` is not installed.
+        ValueError: options that the policy does not take.
+    """
+    policy: object = learner.policy()
+    if not isinstance(policy, Policy):
+        raise registry.wrong_thing("learners", kind, policy, "a Policy, in policy()")
+    policy_kind = getattr(policy, "kind", None)
+    if policy_kind not in registry.available("policies"):
+        has = "no kind" if policy_kind is None else f"the kind {policy_kind!r}, which is not installed"
+        raise RegistryError(
+            f"{registry.named('learners', kind, learner)}: its policy {type(policy).__name__} has {has}, so what is "
+            "trained could not be loaded; set kind to the policy's entry-point name in group genpolicy.policies"
+        )
 
 
 def make_stream(kind: str, learner: Learner, dataset: Dataset, data: DataConfig, seed: int) -> Stream:

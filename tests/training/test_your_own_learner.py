@@ -282,6 +282,21 @@ def test_what_is_not_a_learner_is_named(data: Dataset, tmp_path: Path) -> None:
         train(configuration(data, tmp_path / "run", "learner.kind=impostor"))
 
 
+@pytest.mark.parametrize(
+    ("kind", "has"), [(None, "no kind"), ("other", "the kind 'other', which is not installed")], ids=["none", "other"]
+)
+def test_a_policy_that_could_not_be_loaded_is_named_before_training(
+    kind: str | None, has: str, linear: ModuleType, data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind is None:
+        monkeypatch.delattr(linear.LinearPolicy, "kind")
+    else:
+        monkeypatch.setattr(linear.LinearPolicy, "kind", kind)
+    with pytest.raises(RegistryError, match=rf"^learner 'linear' \(.*\): its policy LinearPolicy has {has}, so"):
+        train(configuration(data, tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
 def test_muon_without_a_matrix_is_refused(linear: ModuleType, data: Dataset, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"optim\.name=muon: the learner names no matrix"):
         train(configuration(data, tmp_path / "run", "optim.name=muon"))
