@@ -26,6 +26,7 @@ from genpolicy.errors import CheckpointError, RegistryError, did_you_mean
 from genpolicy.files import write_durably
 from genpolicy.game import Game
 from genpolicy.options import Option, PolicySpec, options_of, read_options
+from genpolicy.policies.answers import require_decisions
 from genpolicy.policies.decision import Decision as Decision
 from genpolicy.policies.decision import Variation as Variation
 from genpolicy.policies.decision import likeliest_first as likeliest_first
@@ -257,12 +258,13 @@ def decide_with(policy: Policy, states: Sequence[Any], control: Control) -> list
     best allowed one is taken (see ``best_allowed``).
 
     Raises:
+        RegistryError: the policy gives something else than one decision for each position.
         ValueError: as ``Policy.decide``.
     """
     if _takes_control(type(policy)):
-        return policy.decide(states, control=control)
+        return require_decisions(policy, states, policy.decide(states, control=control))
     control.check()
-    decisions = policy.decide(states)
+    decisions = require_decisions(policy, states, policy.decide(states))
     control.check()
     return [best_allowed(policy, *pair, control) for pair in zip(states, decisions, strict=True)]
 

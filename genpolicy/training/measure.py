@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from genpolicy.control import FREE
 from genpolicy.data.records import Dataset
 from genpolicy.game import Game
+from genpolicy.policies.answers import require_legal
+from genpolicy.policies.base import decide_with
 from genpolicy.policies.learner import Learner
 from genpolicy.training.config import TrainerConfig
 
@@ -56,6 +59,7 @@ class Validation:
 
         Raises:
             ValueError: the learner gives a figure the name of another.
+            RegistryError: the policy does not give one ``Decision`` for each position, or an illegal move.
         """
         learner = self._learner
         learner.eval()
@@ -74,7 +78,9 @@ class Validation:
             if self._positions:
                 policy = learner.policy()
                 policy = policy.modes().get("one_call", policy)
-                decisions = policy.decide([state for state, _ in self._positions])
+                states = [state for state, _ in self._positions]
+                decisions = decide_with(policy, states, FREE)
+                require_legal(policy, states, decisions)
                 hits = sum(d.move in best for d, (_, best) in zip(decisions, self._positions, strict=True))
                 _add(sums, "accuracy", hits, len(decisions))
                 _add(sums, "raw_legal", sum(d.stats.get("raw_legal", math.nan) for d in decisions), len(decisions))

@@ -8,7 +8,9 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from genpolicy.policies.base import Decision, Policy
+from genpolicy.control import FREE
+from genpolicy.policies.answers import require_legal
+from genpolicy.policies.base import Decision, Policy, decide_with
 from genpolicy_common.labelled import LabelledPosition
 
 ItemT = TypeVar("ItemT")
@@ -17,12 +19,19 @@ CHUNK = 256
 
 
 def ask(policy: Policy, positions: Sequence[LabelledPosition], what: str, *, show: bool = False) -> list[Decision]:
-    """A policy's decisions for positions, with a progress bar on stderr if ``show`` and it is a terminal."""
+    """A policy's decisions for positions, with a progress bar on stderr if ``show`` and it is a terminal.
+
+    Raises:
+        RegistryError: they are not one ``Decision`` for each, or a move is not legal.
+    """
     decisions: list[Decision] = []
     with progress_bar(show) as progress:
         task = progress.add_task(what, total=len(positions))
         for chunk in chunks(positions, CHUNK):
-            decisions += policy.decide([position.state for position in chunk])
+            states = [position.state for position in chunk]
+            made = decide_with(policy, states, FREE)
+            require_legal(policy, states, made)
+            decisions += made
             progress.advance(task, len(chunk))
     return decisions
 

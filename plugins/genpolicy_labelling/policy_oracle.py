@@ -84,9 +84,9 @@ class PolicyOracle(Oracle):
 
         Raises:
             EngineError: values of all moves are asked for, which a policy does not give.
+            RegistryError: an illegal move, or probabilities or a value that are impossible.
         """
-        from genpolicy.control import FREE
-        from genpolicy.policies.base import decide_with
+        from genpolicy_common.decisions import all_decided
 
         if move_values:
             raise EngineError(
@@ -94,7 +94,7 @@ class PolicyOracle(Oracle):
                 "engine or a solver as the oracle"
             )
         self.policy.seed(self._seed_of(states))
-        decisions = decide_with(self.policy, states, FREE)
+        decisions = all_decided(self.policy, states)
         return [self._line(*pair, horizon) for pair in zip(states, decisions, strict=True)]
 
     def _seed_of(self, states: Sequence[Any]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ from genpolicy.data.oracle import make_oracle
 from genpolicy.data.records import Dataset, Record
 from genpolicy.data.window_source import build_windows
 from genpolicy.data.windows import WindowOptions
+from genpolicy.errors import RegistryError
 from genpolicy.policies.base import Decision, Policy, load_policy, resolve_game
 from genpolicy.sequence import Layout
 from genpolicy.shipped import policy_folder
@@ -208,6 +210,43 @@ def test_an_answer_is_that_of_the_policy_however_it_is_spelled() -> None:
     policy = load_policy("mcts:rollout?simulations=8", game=GAME, seed=0)
     for line, decision in zip(lines[0], policy.decide(states), strict=True):
         assert (line.moves[0], line.policy, line.value) == (decision.move, decision.policy, decision.value)
+
+
+@pytest.mark.parametrize(
+    ("decision", "message"),
+    [
+        (Decision(0, policy={0: 3.0, 1: -2.0}), "gave the probability 3.0 of a3 in '...; a probability lies in [0, 1]"),
+        (Decision(0, policy={0: 0.5, 1: 0.4}), "gave probabilities that sum to 0.9 in '...; they must sum to 1"),
+        (Decision(0, policy={0: float("nan")}), "gave the probability nan of a3 in '...; a probability lies in [0, 1]"),
+        (Decision(0, policy={0: 0.5, 4: 0.5}), "gave a probability of the illegal move b2 in '..."),
+        (Decision(0, value=7.0), "gave the value 7.0 in '...; a value lies in [-1, 1]"),
+        (Decision(0, value=float("nan")), "gave the value nan in '...; a value lies in [-1, 1]"),
+        (Decision(4), "chose the illegal move b2 in '..."),
+    ],
+    ids=["share", "sum", "nan-share", "illegal-share", "value", "nan-value", "move"],
+)
+def test_numbers_that_no_policy_may_give_are_not_written(
+    decision: Decision, message: str, calls: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = GAME.play(GAME.parse(), 4)
+    monkeypatch.setattr(CallPolicy, "decide", lambda self, states, *, control=FREE: [decision] * len(states))
+    expected = re.escape(message).replace(re.escape("..."), ".*")
+    with (
+        make_oracle("policy:of_calls", GAME) as oracle,
+        pytest.raises(RegistryError, match=rf"^policy 'of_calls' \(.*\) {expected}"),
+    ):
+        oracle.analyse([state], 1)
+
+
+@pytest.mark.parametrize("shares", [{0: 1.0}, {0: 0.3333, 1: 0.3333, 8: 0.3333}, {}, None], ids=str)
+def test_probabilities_of_some_legal_moves_are_enough(
+    shares: dict[int, float] | None, calls: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [Decision(0, policy=shares, value=1.00001)]
+    monkeypatch.setattr(CallPolicy, "decide", lambda self, states, *, control=FREE: made)
+    with make_oracle("policy:of_calls", GAME) as oracle:
+        (line,) = oracle.analyse([GAME.parse()], 1)
+    assert (line.policy, line.value) == (shares or {}, 1.0)
 
 
 def test_every_call_begins_with_the_same_seed() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import genpolicy
 from genpolicy.data.records import Record
-from genpolicy.errors import ConfigError, DatasetError
+from genpolicy.errors import ConfigError, DatasetError, RegistryError
 from genpolicy.game import Game
 from genpolicy.policies.base import Decision, Policy
 from genpolicy.registry import load
@@ -95,6 +95,26 @@ def test_accuracy_counts_labels_ties_and_raw_moves(game: Game[Any]) -> None:
     assert "| random legal move | - | 12.6 | 28.8 | 1.00 |" in table
     assert "3 positions from 2 games" in table
     assert measure_accuracy(policy, positions, raw=False).raw_legal is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ([Decision(4), Decision(4)], r"chose the illegal move b2 in '.*X.*'"),
+        ([Decision(4)], "answered 1 decisions, not one Decision for each of 2 positions"),
+        ([4, 0], r"answered \[4, 0\], not one Decision for each of 2 positions"),
+        (None, "answered None, not one Decision for each of 2 positions"),
+    ],
+    ids=["illegal", "few", "numbers", "nothing"],
+)
+def test_what_no_policy_may_answer_is_not_counted(game: Game[Any], answer: Any, message: str) -> None:
+    class Wrong(Scripted):
+        def decide(self, states: Sequence[Any]) -> list[Decision]:
+            return answer  # type: ignore[no-any-return]
+
+    positions = [position(game, after(game), (4,), {4}, "g"), position(game, after(game, 4), (0,), {0}, "g")]
+    with pytest.raises(RegistryError, match=f"^policy Wrong {message}"):
+        measure_accuracy(Wrong(game, {}), positions)
 
 
 def test_one_run_is_enough_where_the_mask_only_filters(game: Game[Any]) -> None:

@@ -29,6 +29,7 @@ from genpolicy.data.window_source import CachedWindows, build_windows
 from genpolicy.data.windows import TokenBatch, WindowOptions, concatenate
 from genpolicy.encoding import ids_fingerprint
 from genpolicy.errors import CheckpointError, ConfigError, RegistryError
+from genpolicy.policies.decision import Decision
 from genpolicy.policies.learner import Learner
 from genpolicy.sequence import Layout
 from genpolicy.testing import check_learner, check_policy
@@ -295,6 +296,23 @@ def test_a_policy_that_could_not_be_loaded_is_named_before_training(
     with pytest.raises(RegistryError, match=rf"^learner 'linear' \(.*\): its policy LinearPolicy has {has}, so"):
         train(configuration(data, tmp_path / "run"))
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda legal: [Decision(-1) for _ in legal], "chose the illegal move of id -1 in "),
+        (lambda legal: [Decision(moves[0]) for moves in legal][1:], r"answered \d+ decisions, not one Decision"),
+        (lambda legal: [moves[0] for moves in legal], "answered .*, not one Decision for each of "),
+    ],
+    ids=["illegal", "few", "numbers"],
+)
+def test_what_no_policy_may_answer_is_not_measured(
+    answer: Any, message: str, linear: ModuleType, data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linear.LinearPolicy, "_decide_batch", lambda self, states, legal, seeds: answer(legal))
+    with pytest.raises(RegistryError, match=rf"^policy 'linear' \(.*\) {message}"):
+        train(configuration(data, tmp_path / "run"))
 
 
 def test_muon_without_a_matrix_is_refused(linear: ModuleType, data: Dataset, tmp_path: Path) -> None:
