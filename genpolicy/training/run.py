@@ -18,42 +18,26 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import DistributedDataParallelKwargs, gather_object
-from torch import Tensor, nn
+from torch import Tensor
 
 from genpolicy import registry
 from genpolicy.config import read_yaml, to_dict
 from genpolicy.data.stream import MixedWindows, Share, Updates
-from genpolicy.data.windows import Batch
 from genpolicy.errors import CheckpointError, ConfigError
 from genpolicy.files import temporary_of
 from genpolicy.folder_lock import HOLDER_FILE, LOCK_FILE, FolderLock
 from genpolicy.machine import commit
 from genpolicy.policies.base import write_provenance
-from genpolicy.policies.learner import Learner
 from genpolicy.training import checkpoint as checkpoints
 from genpolicy.training import optim, randomness, resuming, setup
 from genpolicy.training.checkpoint import Checkpoint
 from genpolicy.training.config import Budget, RunConfig, TrainerConfig
+from genpolicy.training.loss import Loss
 from genpolicy.training.measure import Validation
 from genpolicy.training.metrics_log import METRICS_FILE, RunningMeans
 
 POLICY_FOLDER, BEST_FOLDER, CHECKPOINTS, CONFIG_FILE = "policy", "policy-best", "checkpoints", "config.yaml"
 OF_A_RUN = (POLICY_FOLDER, BEST_FOLDER, CHECKPOINTS, "tensorboard", METRICS_FILE, CONFIG_FILE)
-
-
-class Loss(nn.Module):
-    """A learner's loss as a forward pass, which is what data-parallel training wraps."""
-
-    def __init__(self, kind: str, learner: Learner) -> None:
-        super().__init__()
-        self.kind, self.learner = kind, learner
-
-    def forward(self, batch: Batch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
-        """The learner's loss of one batch."""
-        made: object = self.learner.loss(batch, generator)
-        if not isinstance(made, tuple):
-            raise registry.wrong_thing("learners", self.kind, made, "a pair of loss and numbers, in loss()")
-        return made
 
 
 class Run:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import platform
 from collections.abc import Iterable
@@ -75,11 +76,17 @@ def make_learner(game: Game[Any], section: dict[str, Any]) -> Learner:
 
     Raises:
         ConfigError: no ``kind``, or a key that the learner does not have.
-        RegistryError: no such learner is installed.
+        RegistryError: no such learner is installed, it cannot be made, or it has nothing to train.
     """
     learner_class, config = _learner_config(section)
     keep_freed_memory()
-    return learner_class(game, config)
+    kind = section["kind"]
+    # A RuntimeError may say that memory is short, which the command reports as that.
+    with registry.making("learners", kind, ValueError, OSError, RuntimeError):
+        learner = learner_class(game, config)
+    if not any(parameter.requires_grad for parameter in learner.parameters()):
+        raise RegistryError(f"{registry.named('learners', kind, learner)} has no parameter that requires a gradient")
+    return learner
 
 
 def _learner_config(section: dict[str, Any]) -> tuple[type[Learner], Any]:
@@ -88,6 +95,11 @@ def _learner_config(section: dict[str, Any]) -> tuple[type[Learner], Any]:
     if not isinstance(kind, str):
         raise ConfigError(f"learner.kind must name a learner: {', '.join(registry.available('learners'))}")
     learner_class: type[Learner] = registry.load("learners", kind)
+    if not (isinstance(learner_class.Config, type) and dataclasses.is_dataclass(learner_class.Config)):
+        named = registry.named("learners", kind, learner_class)
+        raise RegistryError(
+            f"{named}: {learner_class.__name__}.Config is {learner_class.Config!r:.80}, not a dataclass"
+        )
     return learner_class, structured(learner_class.Config, options, prefix="learner")
 
 
@@ -115,14 +127,22 @@ def make_stream(kind: str, learner: Learner, dataset: Dataset, data: DataConfig,
 
     Raises:
         ConfigError: shares that do not suit the folders, or of a learner with a stream of its own.
-        RegistryError: ``Learner.windows`` gave neither.
+        DatasetError: no windows.
+        RegistryError: ``Learner.windows`` gave neither, or takes other arguments.
     """
     # The parts of a union lie in the order of their checksums, the shares in that of the folders' names.
     parts = [dataset] if data.shares is None else [Dataset.open(folder, verify=False) for folder in data.folders]
+    named = registry.named("learners", kind, learner)
+    try:
+        inspect.signature(learner.windows).bind(parts[0], data.train, seed=seed)
+    except TypeError as error:
+        raise RegistryError(f"{named}: windows() is called with (records, split, seed=...): {error}") from error
     sources: list[Any] = [learner.windows(part, data.train, seed=seed) for part in parts]
-    for source in sources:
+    for part, source in zip(parts, sources, strict=True):
         if not isinstance(source, WindowSource | Stream):
             raise registry.wrong_thing("learners", kind, source, "a WindowSource or a Stream, in windows()")
+        if isinstance(source, WindowSource) and not len(source):
+            raise DatasetError(f"{part.label}: {named} makes no window of split {data.train!r}, in windows()")
         if data.shares is not None and isinstance(source, Stream):
             raise ConfigError(f"data.shares: the learner {kind!r} has a stream of its own")
     if data.shares is not None:
