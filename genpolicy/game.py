@@ -102,7 +102,8 @@ class Game(ABC, Generic[StateT]):
             ConfigError: the game has none of that name.
         """
         if name and name not in self.tokenizers:
-            known = f"it has: {', '.join(self.tokenizers)}" if self.tokenizers else "it has its own alone: ''"
+            alone = "it has its own alone: leave out learner.tokens, or write learner.tokens=\"''\""
+            known = f"it has: {', '.join(self.tokenizers)}" if self.tokenizers else alone
             raise ConfigError(f"learner.tokens: {self.spec} has no tokenizer {name!r}; {known}")
         return self.tokenizers[name] if name else self.tokens
 

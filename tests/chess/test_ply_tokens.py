@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 
 import genpolicy
 from genpolicy import load_policy
+from genpolicy.config import compose
 from genpolicy.data.records import Dataset
 from genpolicy.data.windows import TokenBatch
 from genpolicy.errors import ConfigError
@@ -20,6 +22,7 @@ from genpolicy.networks.config import NetworkConfig
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner, SamplerConfig
 from genpolicy.shipped import data_folder
 from genpolicy.testing import check_game
+from genpolicy.training.config import RunConfig
 from genpolicy_chess.tokens import ChessTokenizer, PlyTokenizer
 
 GAME = genpolicy.load_game("chess")
@@ -101,8 +104,11 @@ def test_a_name_that_the_game_does_not_have_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"learner\.tokens: chess has no tokenizer 'ply'; it has: plies"):
         learner("ply")
     four = genpolicy.load_game("connect")
-    with pytest.raises(ConfigError, match="it has its own alone"):
+    with pytest.raises(ConfigError, match=r"its own alone: leave out learner\.tokens, or write ") as refused:
         DiffusionLearner(four, dataclasses.replace(learner("").config, tokens="plies"))
+    (written,) = shlex.split(str(refused.value).rpartition(" ")[2])
+    section = compose(RunConfig, overrides=["learner.kind=diffusion", "learner.tokens=plies", written]).learner
+    assert section["tokens"] == ""
 
 
 @pytest.mark.parametrize(
