@@ -82,6 +82,12 @@ def test_a_wrong_sampler_is_named_and_the_others_work(installed: None, name: str
     assert make_sampler("easy_first", Absorbing(3, 4)).config.rate == "linear"
 
 
+@pytest.mark.parametrize("options", [{"rate": 1}, Option("rate", float, 1.0), (Option, "rate"), ["rate"]])
+def test_options_of_another_kind_are_named(options: object) -> None:
+    with pytest.raises(TypeError, match=r"Mine\.options is a tuple of Option, for instance \(Option\(.*\),\), got "):
+        type("Mine", (Sampler,), {"options": options})
+
+
 def test_what_advance_gives_is_checked(installed: None) -> None:
     process = Absorbing(3, 4)
     xt = torch.full((1, 4), 3)

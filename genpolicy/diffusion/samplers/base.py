@@ -99,6 +99,10 @@ class Sampler(ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        declared: object = cls.options
+        if not isinstance(declared, tuple) or not all(isinstance(option, Option) for option in declared):
+            example = '(Option("temperature", float, 1.0),)'
+            raise TypeError(f"{cls.__name__}.options is a tuple of Option, for instance {example}, got {declared!r}")
         names = [option.name for option in cls.options]
         if len(set(names)) < len(names):
             raise TypeError(f"{cls.__name__}.options names an option twice: {', '.join(names)}")
