@@ -199,6 +199,28 @@ def test_wrong_biases_are_named(pooled: None, layout: Layout) -> None:
         made(layout, bias="counter")
 
 
+class FewArguments(AttentionBias):
+    def draw_weights(self, std: float) -> None:
+        del std
+
+
+class WithoutBase(AttentionBias):
+    def __init__(self, layout: Layout, config: NetworkConfig) -> None:
+        del layout, config
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [(FewArguments, "TypeError: .*draw_weights"), (WithoutBase, r"AttributeError: .*call super\(\).__init__")],
+)
+def test_a_bias_whose_weights_cannot_be_drawn_is_named(
+    pooled: None, layout: Layout, kind: type[AttentionBias], message: str
+) -> None:
+    registry.register("biases", "mine")(kind)
+    with pytest.raises(RegistryError, match=rf"attention bias 'mine' \(.*{kind.__name__}.*\): .*drawn.* {message}"):
+        made(layout, bias="mine")
+
+
 def test_a_bias_of_a_wrong_shape_is_refused(pooled: None, layout: Layout) -> None:
     net = made(layout, bias="pooled")
     net.trunk.bias.table = nn.Parameter(torch.zeros(2, 1, layout.length, layout.length))
