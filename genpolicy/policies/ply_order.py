@@ -262,10 +262,15 @@ class Finished:
 
     def __init__(self, layout: Layout) -> None:
         slots = (layout.slot("action", 0), layout.slot("value", 0), layout.slot("state", 1), layout.slot("action", 1))
-        if any(slot is None for slot in slots) or layout.tokenizer.turned is None:
+        if any(slot is None for slot in slots):
             raise ConfigError(
-                "learner.process.ends=true values finished games: it needs a paradigm that imagines moves, "
-                "values and states (s-avsav), a horizon of 2 or more, and state tokens that can be turned"
+                "learner.process.ends=true values finished games: it needs a paradigm that imagines moves, values and "
+                "states (s-avsav) and a horizon of 2 or more"
+            )
+        if layout.tokenizer.turned is None:
+            raise ConfigError(
+                "learner.process.ends=true values finished games for the other side, and the tokenizer "
+                f"{type(layout.tokenizer).__name__} does not define StateTokenizer.turned"
             )
         self._move, self._value, state, self._next = (slot.start for slot in slots if slot is not None)
         self._state = slice(state, state + layout.state_length)

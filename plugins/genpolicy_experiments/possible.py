@@ -107,10 +107,11 @@ def _make(cell: str, game: Game[Any], section: dict[str, Any], plays: Plays) -> 
                 if SPELLING in play:
                     policy.save_pretrained(folder)
                 as_played(policy, Path(folder), play).close()
-    except (RegistryError, ValueError) as error:
+    except (RegistryError, ValueError, *_WRONG_TYPES) as error:
+        raised = error.__cause__ if isinstance(error, RegistryError) else error
+        if isinstance(raised, _WRONG_TYPES):
+            raise ConfigError(f"{cell}: a value has the wrong type in {what} ({raised}); {way_out}") from error
         raise ConfigError(f"{cell}: {error}; {way_out}") from error
-    except _WRONG_TYPES as error:
-        raise ConfigError(f"{cell}: a value has the wrong type in {what} ({error}); {way_out}") from error
     return learner
 
 
