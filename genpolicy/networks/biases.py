@@ -121,6 +121,10 @@ def make_bias(layout: Layout, config: NetworkConfig) -> AttentionBias:
     take(layout.length**2 * of_each, f"attention of {config.num_layers:,} layers over {layout.length:,} tokens")
     with registry.making("biases", name, ConfigError), torch.enable_grad():  # a bias may cache what has no gradient
         bias = made(layout, config, **config.bias_options)
+        if "_parameters" not in vars(bias):
+            raise TypeError("call super().__init__(layout, config) in its __init__")
+        if (draw := getattr(bias, "draw_weights", None)) is not None:
+            inspect.signature(draw).bind(config.init_std, None)
         static: object = bias.static()
     if static is None:
         return bias

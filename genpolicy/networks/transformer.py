@@ -18,10 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from genpolicy import registry
 from genpolicy.diffusion.logits import TypedLogits
-from genpolicy.errors import ConfigError, RegistryError
-from genpolicy.networks.biases import AttentionBias, make_bias
+from genpolicy.errors import ConfigError
+from genpolicy.networks.biases import make_bias
 from genpolicy.networks.config import NetworkConfig
 from genpolicy.networks.cpu import Dropout, Linear, attend
 from genpolicy.networks.embedding import BoardEmbedding, Modulation, SequenceEmbedding, TimeEmbedding, index_buffer
@@ -217,7 +216,7 @@ class Trunk(nn.Module):
         if config.shows_moves and ShownMoves.applies(layout):
             told = {"outcome": config.shown_outcome is not False, "counts": config.shown_counts is not False}
             self.shown = ShownMoves(layout, config.width, num_input_symbols, causal=causal, levels=levels, **told)
-        self.bias, self.bias_name = make_bias(layout, config), config.bias
+        self.bias = make_bias(layout, config)
         rotary = None if learned else Rotary(positions, config.width // config.num_heads)
         self.time = TimeEmbedding(config.width) if config.time_conditioning else None
         self.pooled = Linear(config.width, config.width) if config.time_conditioning == "adaln" else None
@@ -458,11 +457,7 @@ class DrawsOwnWeights(Protocol):
 
 
 def draw_weights(module: nn.Module, std: float, generator: torch.Generator | None) -> None:
-    """Draw the weights of a module and of those in it: normal matrices, zero biases, norms that change nothing.
-
-    Raises:
-        RegistryError: an attention bias cannot draw its own; the message names it and its package.
-    """
+    """Draw the weights of a module and of those in it: normal matrices, zero biases, norms that change nothing."""
     if isinstance(module, DrawsOwnWeights):
         module.draw_weights(std, generator)
         return
@@ -475,15 +470,7 @@ def draw_weights(module: nn.Module, std: float, generator: torch.Generator | Non
         else:
             parameter.normal_(0.0, std, generator=generator)
     for child in module.children():
-        try:
-            draw_weights(child, std, generator)
-        except Exception as error:
-            if not isinstance(child, AttentionBias) or isinstance(error, MemoryError):
-                raise
-            named = registry.named("biases", module.bias_name if isinstance(module, Trunk) else "", child)
-            way_out = "" if "_parameters" in vars(child) else "; call super().__init__(layout, config) in its __init__"
-            said = f"its weights cannot be drawn: {type(error).__name__}: {error}{way_out}"
-            raise RegistryError(f"{named}: {said}") from error
+        draw_weights(child, std, generator)
 
 
 def draw_deepnorm(trunk: nn.Module, num_layers: int, generator: torch.Generator | None) -> None:

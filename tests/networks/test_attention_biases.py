@@ -211,13 +211,13 @@ class WithoutBase(AttentionBias):
 
 @pytest.mark.parametrize(
     ("kind", "message"),
-    [(FewArguments, "TypeError: .*draw_weights"), (WithoutBase, r"AttributeError: .*call super\(\).__init__")],
+    [(FewArguments, "TypeError: too many positional arguments"), (WithoutBase, r"TypeError: call super\(\).__init__")],
 )
 def test_a_bias_whose_weights_cannot_be_drawn_is_named(
     pooled: None, layout: Layout, kind: type[AttentionBias], message: str
 ) -> None:
     registry.register("biases", "mine")(kind)
-    with pytest.raises(RegistryError, match=rf"attention bias 'mine' \(.*{kind.__name__}.*\): .*drawn.* {message}"):
+    with pytest.raises(RegistryError, match=rf"attention bias 'mine' cannot be made \(.*\): {message}"):
         made(layout, bias="mine")
 
 
