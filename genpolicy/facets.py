@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from genpolicy.drawing import Drawing
 from genpolicy.errors import SourceError
 from genpolicy.sources import PlayedGame, Position, Puzzle
+from genpolicy.values import CENTIPAWN_SCALE
 
 if TYPE_CHECKING:
     from genpolicy.game import Game
@@ -116,12 +117,13 @@ class Files:
             count += 1
         return count
 
-    def write_positions(self, path: Path, positions: Iterable[Position]) -> int:
+    def write_positions(self, path: Path, positions: Iterable[Position], *, scale: float = CENTIPAWN_SCALE) -> int:
         """Write positions and what is known of them to a new file, in the format of its name.
 
         Args:
             path: The file.
             positions: In order; the positions of a game follow each other. What the format cannot hold is left out.
+            scale: Of the scores' centipawns as win probability, where the format has only centipawns.
 
         Returns:
             How many positions were written.

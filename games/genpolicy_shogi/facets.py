@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from genpolicy.drawing import Drawing
 from genpolicy.game import Files, Hints, OnBad, PlayedGame, Position, Puzzle, View
+from genpolicy.values import CENTIPAWN_SCALE
 from genpolicy_shogi import display, labelled, openings, rules, sources
 from genpolicy_shogi.evaluation import forcing_moves, is_quiet, static_value
 from genpolicy_shogi.files import Source
@@ -96,13 +97,13 @@ class ShogiFiles(Files):
             games = filter(labelled.fits, games)
         return super().write_games(path, games)
 
-    def write_positions(self, path: Path, positions: Iterable[Position]) -> int:
+    def write_positions(self, path: Path, positions: Iterable[Position], *, scale: float = CENTIPAWN_SCALE) -> int:
         """Write labelled positions as hcpe, hcpe3 or PSV, by the file's name; what they cannot hold is left out.
 
         Raises:
             ValueError: positions are not written in the format of this name.
         """
-        return labelled.write_positions(path, positions)
+        return labelled.write_positions(path, positions, scale=scale)
 
 
 class ShogiHints(Hints[ShogiState]):

@@ -6,6 +6,7 @@ an hcpe or PSV record and the most visited move of an hcpe3 record are the line;
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, TypeVar
 
 from genpolicy.errors import SourceError
 from genpolicy.game import Game, OnBad, PlayedGame, Position
-from genpolicy.values import parse_score
+from genpolicy.values import CENTIPAWN_SCALE, parse_score
 from genpolicy_shogi import binary, packed
 from genpolicy_shogi.binary import RESULTS, Hcpe, Hcpe3Game, Hcpe3Move, Psv
 from genpolicy_shogi.files import Source
@@ -161,12 +162,17 @@ def hcpe3_of_game(game: Game[Any], played: PlayedGame) -> Hcpe3Game:
     return Hcpe3Game(pack(HCP, played.start), _result_number(played.result), 0, moves)
 
 
-def write_positions(path: Path, positions: Iterable[Position]) -> int:
+def write_positions(path: Path, positions: Iterable[Position], *, scale: float = CENTIPAWN_SCALE) -> int:
     """Write labelled positions as hcpe, hcpe3 or PSV, by the file's name; those that a format cannot hold are left out.
 
     hcpe and PSV take positions with a line, a score of its first position and a result. hcpe3 takes the moves played of
     whole games whose result is known; a position's policy becomes visits, its line a single candidate where it has no
     policy, and a position with neither is not a training sample. No format takes a position with one king.
+
+    Args:
+        path: A new file.
+        positions: In order, those of a game together.
+        scale: By which a score that is a value becomes centipawns.
 
     Returns:
         How many positions were written.
@@ -181,7 +187,7 @@ def write_positions(path: Path, positions: Iterable[Position]) -> int:
         def games() -> Iterator[Hcpe3Game]:
             nonlocal count
             for _, group in groupby(positions, key=lambda position: position.game_id):
-                for record in _hcpe3_games(list(group)):
+                for record in _hcpe3_games(list(group), scale):
                     count += len(record.moves)
                     yield record
 
@@ -190,7 +196,7 @@ def write_positions(path: Path, positions: Iterable[Position]) -> int:
     if suffix not in (".hcpe", ".psv"):
         raise ValueError(f"{path}: positions are written as .hcpe, .hcpe3 or .psv (each also .gz or .zst)")
     make = _hcpe_of if suffix == ".hcpe" else _psv_of
-    return binary.write(path, (make(position) for position in positions if _is_whole(position)))
+    return binary.write(path, (make(position, scale) for position in positions if _is_whole(position)))
 
 
 def _is_whole(position: Position) -> bool:
@@ -198,21 +204,21 @@ def _is_whole(position: Position) -> bool:
     return bool(position.line and scored and position.result is not None and packed.fits(position.text))
 
 
-def _hcpe_of(position: Position) -> Hcpe:
+def _hcpe_of(position: Position, scale: float) -> Hcpe:
     assert position.result is not None
     move, result = move16_of_usi(position.line[0]), _result_number(position.result)
-    return Hcpe(pack(HCP, position.text), _eval(position.scores), move, result)
+    return Hcpe(pack(HCP, position.text), _eval(position.scores, scale), move, result)
 
 
-def _psv_of(position: Position) -> Psv:
+def _psv_of(position: Position, scale: float) -> Psv:
     assert position.result is not None
     black = 1 if position.text.split()[1] == "b" else -1
     ply = min(_LAST_GAME_PLY, 1 + (position.ply or 0))
     move = yaneura_of_usi(position.line[0])
-    return Psv(pack(PSFEN, position.text), _eval(position.scores), move, ply, int(position.result) * black)
+    return Psv(pack(PSFEN, position.text), _eval(position.scores, scale), move, ply, int(position.result) * black)
 
 
-def _hcpe3_games(positions: list[Position]) -> Iterator[Hcpe3Game]:
+def _hcpe3_games(positions: list[Position], scale: float) -> Iterator[Hcpe3Game]:
     """The game of some positions, or several where one does not follow from the one before."""
     moves: list[Hcpe3Move] = []
     start, result = "", 0
@@ -225,7 +231,7 @@ def _hcpe3_games(positions: list[Position]) -> Iterator[Hcpe3Game]:
                 yield Hcpe3Game(pack(HCP, start), result, 0, tuple(moves))
             start, result = position.text, _result_number(position.result)
             moves, replay = [], Replay(position.text)
-        moves.append(Hcpe3Move(move16_of_usi(position.played), _eval(position.scores), _candidates(position)))
+        moves.append(Hcpe3Move(move16_of_usi(position.played), _eval(position.scores, scale), _candidates(position)))
         replay.play_usi(position.played)
     if replay is not None:
         yield Hcpe3Game(pack(HCP, start), result, 0, tuple(moves))
@@ -239,15 +245,19 @@ def _candidates(position: Position) -> tuple[tuple[int, int], ...]:
     return ((move16_of_usi(position.line[0]), 1),) if position.line else ()
 
 
-def _eval(scores: tuple[str | None, ...]) -> int:
-    """Centipawns of the first score, a mate counts as ``MATE_EVAL``; 0 without one. What 16 bits lack is cut off."""
+def _eval(scores: tuple[str | None, ...], scale: float) -> int:
+    """Centipawns of the first score, 0 without one. What 16 bits lack is cut off.
+
+    A mate and a value of 1 or -1 are ``MATE_EVAL`` centipawns; other values are those that ``scale`` makes of them.
+    """
     if not scores or scores[0] is None:
         return 0
     kind, number = parse_score(scores[0])
-    if kind == "mate":
+    if kind == "mate" or (abs(number) == 1 and kind == "value"):
         return MATE_EVAL if number > 0 else -MATE_EVAL
-    value = int(number) if kind == "cp" else int(number * MATE_EVAL)
-    return max(_EVAL_RANGE[0], min(_EVAL_RANGE[1], value))
+    if kind == "value":
+        return max(-MATE_EVAL, min(MATE_EVAL, round(2 * math.atanh(number) / scale)))
+    return max(_EVAL_RANGE[0], min(_EVAL_RANGE[1], int(number)))
 
 
 def _result_number(result: float) -> int:

@@ -39,7 +39,8 @@ def export_positions(dataset: Dataset, game: Game[Any], path: Path, split: str |
             yield _position(record, f"{dataset.folder}: record {row}")
             count += 1
 
-    return writer(game, path, "positions").write_positions(path, positions()), count
+    files = writer(game, path, "positions")
+    return files.write_positions(path, positions(), scale=dataset.centipawn_scale), count
 
 
 def export_games(dataset: Dataset, game: Game[Any], path: Path, split: str | None = None) -> tuple[int, int]:

@@ -9,9 +9,12 @@ import pytest
 
 import genpolicy
 from genpolicy.cli import main
+from genpolicy.data.records import Record
 from genpolicy.game import PlayedGame, Position
+from genpolicy.values import score_to_value
 from genpolicy_shogi import binary
 from genpolicy_shogi.packed import HCP, PSFEN, move16_of_usi, pack, yaneura_of_usi
+from tests.small_datasets import write_dataset
 
 GAME = genpolicy.load_game("shogi")
 LINE = ["7g7f", "3c3d", "8h2b+", "3a2b", "B*4e"]
@@ -164,3 +167,20 @@ def test_a_score_beyond_16_bits_is_cut_off(tmp_path) -> None:
     positions = [Position(texts()[0], "1", ("7g7f",), (score,), result=1.0) for score in ("cp:99999", "cp:-99999")]
     GAME.files.write_positions(tmp_path / "a.hcpe", positions)
     assert [record.eval for _, record in binary.HCPE.read(tmp_path / "a.hcpe")] == [32_767, -32_768]
+
+
+@pytest.mark.parametrize("suffix", [".hcpe", ".psv", ".hcpe3"])
+def test_values_become_the_centipawns_of_the_scale_of_the_data_set(tmp_path, suffix) -> None:
+    values, scale = (0.1, -0.5, 0.999, 1.0, -1.0), 0.0012
+    records = [
+        Record(text, "g", ply, line=usi, scores=(f"value:{value:g}",), played=usi, result=1.0)
+        for ply, (text, usi, value) in enumerate(zip(texts(), LINE, values, strict=True))
+    ]
+    info = write_dataset(tmp_path / "set", "shogi", records).info
+    info.oracle = {"centipawn_scale": scale}
+    (tmp_path / "set" / "dataset.yaml").write_bytes(info.to_yaml())
+    out = tmp_path / f"a{suffix}"
+    assert run("export", tmp_path / "set", "--out", out) == 0
+    scores = [position.scores[0] for position in GAME.files.open_positions(out)]
+    assert scores[3:] == ["cp:30000", "cp:-30000"]
+    assert [score_to_value(score, scale) for score in scores] == pytest.approx(values, abs=0.001)
