@@ -16,8 +16,7 @@ from genpolicy.data.oracle import Line, Oracle
 from genpolicy.errors import EngineError
 from genpolicy.game import Game
 from genpolicy.policies.decision import Decision
-from genpolicy_common.shipping import checksum as checksum_of
-from genpolicy_common.shipping import folders_in, replaced
+from genpolicy_common.shipping import folders_of, replaced
 
 PREFIX = "policy:"
 MAX_TOGETHER = 4096
@@ -63,20 +62,16 @@ class PolicyOracle(Oracle):
             raise ValueError(f"oracle policy:{self.text}: plays {self.policy.game.spec!r}, these are of {game.spec!r}")
 
     def describe(self) -> dict[str, Any]:
-        """The policy; a folder in its spelling stands as the checksum of what it holds, so it may be moved."""
-        text, weights = self.text, {}
-        for folder in folders_in(self.text):
-            checksum = checksum_of(folder)
-            if checksum is not None:
-                weights[checksum[:12]] = checksum
-                text = replaced(text, {folder: f"weights-{checksum[:12]}"})
+        """The policy; a folder in its spelling or options stands as the checksum of what it holds, so it may move."""
+        folders = folders_of([self.text, *self.options.values()])
+        names = {folder: f"weights-{checksum[:12]}" for folder, checksum in folders.items()}
         return {
             "name": "policy",
-            "policy": text,
-            "weights": sorted(weights.values()),
+            "policy": replaced(self.text, names),
+            "weights": sorted(set(folders.values())),
             "seed": self.seed,
             "together": self.num_together,
-            **self.options,
+            **{key: replaced(value, names) for key, value in self.options.items()},
         }
 
     def analyse(self, states: Sequence[Any], horizon: int, *, move_values: bool = False) -> list[Line]:

@@ -256,18 +256,21 @@ def test_every_call_begins_with_the_same_seed() -> None:
     assert len({line.moves for line in first}) > 1, "one position six times in a call is six draws"
 
 
-def test_a_moved_folder_is_the_same_policy_and_a_changed_one_is_not(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "spelling", ["mcts:FOLDER%3Fvalue=even%26simulations=2", "mcts:tic-tac-toe?value=FOLDER&simulations=2"]
+)
+def test_a_moved_folder_is_the_same_policy_and_a_changed_one_is_not(tmp_path: Path, spelling: str) -> None:
     shipped = policy_folder("tic-tac-toe")
     assert shipped is not None
     told = []
     for name in ("here", "there"):
         folder = shutil.copytree(shipped, tmp_path / name)
-        with make_oracle(f"policy:mcts:{folder}%3Fvalue=even%26simulations=2", GAME) as oracle:
+        with make_oracle(f"policy:{spelling.replace('FOLDER', str(folder))}", GAME) as oracle:
             told.append(oracle.describe())
     assert told[0] == told[1]
     assert str(tmp_path) not in str(told)
     (tmp_path / "there" / "config.yaml").write_text((tmp_path / "there" / "config.yaml").read_text() + "\n")
-    with make_oracle(f"policy:mcts:{tmp_path / 'there'}?value=even&simulations=2", GAME) as oracle:
+    with make_oracle(f"policy:{spelling.replace('FOLDER', str(tmp_path / 'there'))}", GAME) as oracle:
         assert oracle.describe() != told[0]
 
 
