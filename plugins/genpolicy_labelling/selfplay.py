@@ -51,9 +51,11 @@ class SelfplayConfig:
     random_plies: tuple[int, int] = (4, 12)
     """Range of the number of random moves that begin a game; they are neither searched nor recorded."""
     max_plies: int = 200
-    """A game ends after this many recorded plies: won at a decided value (0.98), else a draw."""
+    """A game ends after this many recorded plies, or with its next label where chance decides the last of them: won at
+    a decided value (0.98), else a draw."""
     adjudicate: tuple[float, int] | None = None
-    """(value in (0, 1], plies): a game ends when the value stays beyond this for that many plies. None disables it."""
+    """(value in (0, 1], plies): a game ends when so many labels in a row have a value beyond this, with the best move
+    of the last one. None disables it."""
     seed: int = 0
     move_values: bool = False
     """Also label every legal move."""
@@ -101,7 +103,7 @@ class UnfinishedGame:
     error_rate: float
     records: list[Record] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
-    """Value of each position for player 0; 0 if it could not be labelled."""
+    """Value of each position in which a player moves, for player 0; 0 if it could not be labelled."""
     result: float | None = None
     """Result for player 0; None until the game ends."""
     num_chance: int = 0
@@ -231,14 +233,13 @@ class Selfplay:
         error_rate = draw.uniform(*self.config.error_rate)
         return UnfinishedGame(number, f"selfplay-{self.config.seed}-{number:07d}", state, error_rate)
 
-    def _add(self, game: UnfinishedGame, record: Record) -> None:
-        """Add a record to its game and play its move."""
-        score = record.scores[0] if record.scores else None
-        value = 0.0 if score is None else score_to_value(score, self.oracle.scale)
-        game.values.append(value if self.game.player(game.state) == 0 else -value)
-        game.records.append(record)
-        game.state = self.game.play(game.state, self.game.moves.index(record.played or ""))
-        game.result = self._result(game.state, game.values)
+    def _add(self, game: UnfinishedGame, line: Line, move: int, verdict: float | None = None) -> None:
+        """Add a record to its game and play its move; the game then ends by the rules, or with the verdict."""
+        ply = len(game.records)
+        game.records.append(make_record(self.game, game.state, line, game_id=game.game_id, ply=ply, played=move))
+        game.state = self.game.play(game.state, move)
+        outcome, player = self.game.outcome(game.state), self.game.player(game.state)
+        game.result = verdict if outcome is None else float(outcome if player == 0 else -outcome) + 0.0
 
     def _play(self, group: _Group, index: int) -> Generator[Any, Line, _BlockResult]:
         """Play one block of a game: yields positions and is sent their lines."""
@@ -254,20 +255,18 @@ class Selfplay:
                 errors.append(line.error)
             ply = len(game.records)
             draw = random.Random(f"move|{self.config.seed}|{game.number}|{ply}")
-            move = self._choose(game.state, line, game.error_rate, ply, draw)
-            self._add(game, make_record(self.game, game.state, line, game_id=game.game_id, ply=ply, played=move))
+            verdict = self._verdict(game, line)
+            # A random move could give away what the verdict says.
+            judged = verdict is not None and line.moves
+            move = line.moves[0] if judged else self._choose(game.state, line, game.error_rate, ply, draw)
+            self._add(game, line, move, verdict)
         return _BlockResult(group, game.records[num_before:], errors)
 
     def _let_chance_move(self, game: UnfinishedGame) -> None:
-        """Add a record of what chance decides; it has no label, and the value stays what it was."""
-        ply, value = len(game.records), game.values[-1] if game.values else 0.0
-        move = drawn(self.game, game.state, random.Random(f"chance|{self.config.seed}|{game.number}|{ply}"))
-        unlabelled = Line((), error="chance decides")
-        game.records.append(make_record(self.game, game.state, unlabelled, game_id=game.game_id, ply=ply, played=move))
-        game.values.append(value)
+        """Add a record of what chance decides; it has no label."""
+        draw = random.Random(f"chance|{self.config.seed}|{game.number}|{len(game.records)}")
         game.num_chance += 1
-        game.state = self.game.play(game.state, move)
-        game.result = self._result(game.state, game.values)
+        self._add(game, Line((), error="chance decides"), drawn(self.game, game.state, draw))
 
     def _finish(self, writer: DatasetWriter, group: _Group) -> None:
         records = [
@@ -308,20 +307,21 @@ class Selfplay:
             return draw.choices(list(line.policy), weights)[0]
         return int(draw.choice(self.game.legal(state).tolist()))
 
-    def _result(self, state: Any, values: list[float]) -> float | None:
-        """Result for player 0 if the game is over, by the rules, by adjudication or by its length; else None."""
-        outcome = self.game.outcome(state)
-        if outcome is not None:
-            return float(outcome if self.game.player(state) == 0 else -outcome) + 0.0
+    def _verdict(self, game: UnfinishedGame, line: Line) -> float | None:
+        """Add a label's value to its game; the result for player 0 by adjudication or by length, None if it goes on."""
+        score = line.scores[0] if line.scores else None
+        value = 0.0 if score is None else score_to_value(score, self.oracle.scale)
+        value = value if self.game.player(game.state) == 0 else -value
+        game.values.append(value)
         if self.config.adjudicate is not None:
             beyond, plies = self.config.adjudicate
-            last = values[-plies:]
+            last = game.values[-plies:]
             for side in (1.0, -1.0):
                 if len(last) == plies and all(side * value >= beyond for value in last):
                     return side
-        if len(values) < self.config.max_plies:
+        if len(game.records) + 1 < self.config.max_plies:
             return None
-        return 0.0 if abs(values[-1]) < DECIDED_VALUE else (1.0 if values[-1] > 0 else -1.0)
+        return 0.0 if abs(value) < DECIDED_VALUE else math.copysign(1.0, value)
 
 
 def group_games(oracle: Oracle) -> int:

@@ -16,6 +16,7 @@ import pytest
 import genpolicy
 from genpolicy import cli
 from genpolicy.data.records import Dataset
+from genpolicy.registry import load
 from genpolicy.values import score_to_value
 from genpolicy_labelling.selfplay import SelfplayConfig
 from tests.data.journal_files import entries_of, num_answered
@@ -351,6 +352,19 @@ def test_adjudication_ends_decided_games(tmp_path, capsys) -> None:
                 player = game.player(game.parse(row.state))
                 assert score_to_value(row.scores[0]) * (1 if player == 0 else -1) == row.result
     assert num_cut > 3
+
+
+def test_an_adjudicated_winner_does_not_lose_the_win_with_the_last_move(tmp_path, capsys) -> None:
+    words = ["data", "selfplay", "--game", TIC_TAC_TOE, "--oracle", "solver", "--games", "60", "--random-plies", "0:2"]
+    assert cli.main([*words, "--error-rate", "0.5:0.5", "--adjudicate", "1:1", "--out", str(tmp_path / "d")]) == 0
+    game = genpolicy.load_game(TIC_TAC_TOE)
+    last = {record.game_id: record for record in Dataset.open(tmp_path / "d").records()}
+    ends = [(game.play(game.parse(r.state), game.moves.index(r.played)), r.result) for r in last.values()]
+    ends = [(state, result) for state, result in ends if game.outcome(state) is None]
+    lines = load("oracles", "solver")(game).analyse([state for state, _ in ends], 1)
+    assert len(ends) > 20
+    for (state, result), line in zip(ends, lines, strict=True):
+        assert score_to_value(line.scores[0]) == (result if game.player(state) == 0 else -result)
 
 
 def test_real_games_go_through(tmp_path, stockfish, capsys) -> None:

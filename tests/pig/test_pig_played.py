@@ -9,9 +9,10 @@ import pytest
 
 import genpolicy
 from genpolicy import cli
-from genpolicy.data.records import Dataset
+from genpolicy.data.records import Dataset, Record
 from genpolicy.game import Game
 from genpolicy.policies.base import load_policy
+from genpolicy.values import score_to_value
 from genpolicy_arena.adjudication import Adjudication
 from genpolicy_arena.match import GameResult, GameTask, Match
 from genpolicy_arena.openings import Opening, draw_random
@@ -77,6 +78,27 @@ def test_selfplay_keeps_natures_rows_without_a_label(game: Game[Any], tmp_path: 
     split = max(one.splits, key=lambda name: one.splits[name])
     for position in labelled_positions(one, game, split):
         assert game.chance(position.state) is None
+
+
+@pytest.mark.parametrize("limits", [["--adjudicate", "0.6:2"], ["--max-plies", "4"]], ids=["decided", "long"])
+def test_a_game_is_judged_by_a_label_that_knows_the_dice(game: Game[Any], tmp_path: Path, limits: list[str]) -> None:
+    words = ["data", "selfplay", "--game", PIG, "--oracle", "pig", "--games", "40", "--random-plies", "0:0", *limits]
+    assert cli.main([*words, "--error-rate", "0:0", "--out", str(tmp_path / "played")]) == 0
+    games: dict[str | None, list[Record]] = {}
+    for record in Dataset.open(tmp_path / "played").records():
+        games.setdefault(record.game_id, []).append(record)
+    num_judged = 0
+    for rows in games.values():
+        end = game.play(game.parse(rows[-1].state), game.moves.index(rows[-1].played or ""))
+        if game.outcome(end) is not None:
+            continue
+        num_judged += 1
+        assert rows[-1].line is not None, "nothing is thrown after the last label"
+        if limits[0] == "--adjudicate":
+            for row in [row for row in rows if row.line is not None][-2:]:
+                side = 1 if game.player(game.parse(row.state)) == 0 else -1
+                assert side * score_to_value(row.scores[0] or "") * (row.result or 0) >= 0.6
+    assert num_judged > 5
 
 
 def test_labelling_again_leaves_natures_rows_as_they_are(game: Game[Any], tmp_path: Path) -> None:
