@@ -90,7 +90,7 @@ def label(
     Records of positions in which chance decides stay as they are.
 
     Args:
-        source: The records; labels that they have are replaced.
+        source: The records; labels that they have are replaced, a search's policy and value included.
         writer: Writes the labelled records; unit i is block i of the source, of ``BLOCK_RECORDS`` records or
             ``Oracle.num_together``, whichever is more.
         game: Game of the records.
@@ -116,9 +116,7 @@ def label(
             return LabelResult(number, record, None)
         line = yield state
         made = make_record(game, None, line, state_text=record.state)
-        # An engine has no policy to put in the place of a search's.
-        searched = () if made.policy is None and made.value is None else ("policy", "value")
-        labels = {name: getattr(made, name) for name in ("line", "ended", "scores", "move_values", *searched)}
+        labels = {name: getattr(made, name) for name in ("line", "ended", "scores", "move_values", "policy", "value")}
         return LabelResult(number, replace(record, **labels), line.error)
 
     def blocks() -> Iterator[list[Generator[Any, Line, LabelResult]]]:

@@ -23,6 +23,8 @@ from genpolicy.errors import RegistryError
 from genpolicy.policies.base import Decision, Policy, load_policy, resolve_game
 from genpolicy.sequence import Layout
 from genpolicy.shipped import policy_folder
+from genpolicy.values import score_to_value
+from genpolicy_common.labelled import labelled_positions
 from genpolicy_labelling.policy_oracle import PolicyOracle
 from tests.small_datasets import CONNECT
 
@@ -191,11 +193,13 @@ def test_reanalyse_changes_policy_value_and_label_alone(played: Dataset, tmp_pat
     assert 0.1 < np.mean(changed) < 0.4
 
 
-def test_an_engine_leaves_the_search_columns_as_they_are(played: Dataset, tmp_path: Path) -> None:
+def test_a_solver_leaves_nothing_of_the_labels_of_a_search(played: Dataset, tmp_path: Path) -> None:
     out = str(tmp_path / "solved")
     assert cli.main(["data", "label", str(played.folder), "--oracle", "solver", "--horizon", "4", "--out", out]) == 0
-    for before, after in zip(played.records(), Dataset.open(out).records(), strict=True):
-        assert (after.policy, after.value) == (before.policy, before.value)
+    solved = Dataset.open(out)
+    assert {(record.policy, record.value) for record in solved.records()} == {(None, None)}
+    values = [position.value for position in labelled_positions(solved, GAME, "train")]
+    assert values == [score_to_value(record.scores[0] or "") for record in solved.records()]
 
 
 def test_an_answer_is_that_of_the_policy_however_it_is_spelled() -> None:
