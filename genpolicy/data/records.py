@@ -93,15 +93,17 @@ class Record:
         return {move: score for move, _, score in pairs}
 
     def best_moves(self, game: Game[Any]) -> frozenset[int]:
-        """Ids of the moves that tie for the best value, where the record values its moves; else the label alone.
+        """Ids of the labelled move and of all that tie for the best value, where the record values its moves.
+
+        An engine that searches each move by itself may value another above its own first choice.
 
         Raises:
             ValueError: a move or a score that cannot be read.
         """
         values = {game.moves.index(move): score_to_value(score) for move, score in self.scored_moves.items()}
-        if not values:
-            return frozenset(game.moves.index(move) for move in self.moves[:1])
-        return frozenset(move for move, value in values.items() if value == max(values.values()))
+        best = max(values.values(), default=None)
+        labelled = map(game.moves.index, self.moves[:1])
+        return frozenset([*labelled, *(move for move, value in values.items() if value == best)])
 
     def to_row(self) -> dict[str, Any]:
         """The record as plain values by column name; ``Record(**row)`` takes them back."""

@@ -123,4 +123,4 @@ def _positions(dataset: Dataset, split: str, game: Game[Any], count: int) -> lis
     spread = np.linspace(0, len(labelled) - 1, min(count, len(labelled))).astype(np.int64)
     chosen = set(labelled[spread].tolist())
     records = (record for row, record in enumerate(dataset.records(split)) if row in chosen)
-    return [(game.parse(r.state), r.best_moves(game) | {game.moves.index(r.moves[0])}) for r in records]
+    return [(game.parse(r.state), r.best_moves(game)) for r in records]

@@ -22,7 +22,7 @@ class LabelledPosition:
     line: tuple[int, ...]
     """The oracle's moves from here, absolute ids, at least one."""
     best: frozenset[int]
-    """Every move whose value ties with the best, where the record values the moves; else the label alone."""
+    """The label and, where the record values the moves, every move whose value ties with the best."""
     num_legal: int
     cluster: str
     """The game that it comes from, in a union with the number of its data set; a unique name where the record has

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from genpolicy import files as storage
+from genpolicy import load_game
 from genpolicy.data.records import SCHEMA, Dataset, DatasetInfo, Record
 from genpolicy.errors import DatasetError, LockedError, StoreError
 from genpolicy.files import DiskFullError, write_atomic
@@ -22,7 +23,7 @@ from genpolicy_labelling import writer
 from genpolicy_labelling.writer import DatasetWriter
 from tests.data.journal_files import old_journal
 from tests.data.record_sets import make_info, make_records, write
-from tests.small_datasets import solved_connect
+from tests.small_datasets import CONNECT, solved_connect
 
 
 def test_round_trip(tmp_path) -> None:
@@ -47,6 +48,12 @@ def test_round_trip(tmp_path) -> None:
         dataset.columns(["fen"])
     with pytest.raises(DatasetError, match="no split 'training'"):
         list(dataset.records("training"))
+
+
+def test_the_labelled_move_is_best_though_another_is_valued_above_it() -> None:
+    game = load_game(CONNECT)
+    record = Record(game.format(game.parse()), line="b2 a1", move_values="a1=value:0.2 c1=value:0.2 b2=value:0.1")
+    assert record.best_moves(game) == {game.moves.index(move) for move in ("a1", "b2", "c1")}
 
 
 def test_checksum_is_of_the_records(tmp_path) -> None:
