@@ -86,7 +86,7 @@ def write(source: Dataset, writer: DatasetWriter, game: Game[Any], num_moves: in
         seed: What is drawn for a record depends on it and on the record's number alone.
 
     Returns:
-        How many were left out, because another split holds the position already.
+        How many were left out, because another split holds the position or a symmetric copy of it already.
 
     Raises:
         DatasetError: no record values its moves, or one cannot be read.
@@ -95,7 +95,7 @@ def write(source: Dataset, writer: DatasetWriter, game: Game[Any], num_moves: in
     any_valued = False
     for record in source.records():
         any_valued = any_valued or bool(record.move_values)
-        of_split[game.key(game.parse(record.state))] = record.split
+        of_split[game.canonical_key(game.parse(record.state))] = record.split
     if not any_valued:
         raise DatasetError(
             f"{source.label} has no move values: label it with genpolicy data label --move-values, for example with "
@@ -111,7 +111,7 @@ def write(source: Dataset, writer: DatasetWriter, game: Game[Any], num_moves: in
                 made = list(afterstates(game, record, num_moves, random.Random(f"afterstates|{seed}|{number}")))
             except ValueError as error:
                 raise DatasetError(f"{source.label}: record {number}: {error}; label the data set again") from error
-            kept = [m for m in made if of_split.setdefault(game.key(game.parse(m.state)), m.split) == m.split]
+            kept = [m for m in made if of_split.setdefault(game.canonical_key(game.parse(m.state)), m.split) == m.split]
             num_held_out += len(made) - len(kept)
             found += kept
         if not writer.is_done(unit):
@@ -127,7 +127,8 @@ def add_parser(verbs: Any) -> None:
         help="make records of the positions after valued moves, with their values",
         description="Make a data set of the positions after moves that a data set values (data label --move-values): "
         "each has the value of the move that led there, and no move of its own. Train on both: "
-        "'data.folder=[LABELLED,AFTERSTATES]'. Positions that another split of the data set holds are left out.",
+        "'data.folder=[LABELLED,AFTERSTATES]'. Positions that another split of the data set holds, "
+        "as they are or as symmetric copies, are left out.",
     )
     add_data(parser, kinds.dataset)
     parser.add_argument(
