@@ -32,6 +32,8 @@ DEFAULT_MOVES = 4
 def score_after(text: str, *, same_player: bool = False) -> str:
     """The score of a move as that of the position after it, for the player to move there.
 
+    The moves to a mate are counted down; a value that counts plies (``solver?distance=true``) stays one ply behind.
+
     Args:
         text: Score text (``genpolicy.values``) of the move, for the player who makes it.
         same_player: Whether that player moves again.
