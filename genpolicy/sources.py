@@ -49,6 +49,8 @@ class Position:
     """Result of its game for player 0: 1, 0 or -1; None unknown."""
     policy: str | None = None
     """A search's policy, if the source gives one: ``"e2e4=0.61 d2d4=0.39"``."""
+    num_other_best: int = 0
+    """Best moves that the source names beside the one that begins ``line``."""
 
 
 @dataclass(frozen=True)

@@ -203,7 +203,7 @@ def list_position(line: str) -> Position:
     """A line of an EPD or FEN list.
 
     Four fields, then two counters, operations (``bm``, ``pv``, ``ce``, ``dm``, ``hmvc``, ``fmvn`` are used, others are
-    skipped), a comment after ``;``, or nothing.
+    skipped), a comment after ``;``, or nothing. Of several best moves (``bm``) the first is the line.
 
     Raises:
         ValueError: none of these; the message quotes it.
@@ -224,9 +224,16 @@ def list_position(line: str) -> Position:
         halfmove, fullmove = operations.get("hmvc", "0"), operations.get("fmvn", "1")
     board = parse_fen(" ".join([*fields[:4], halfmove, fullmove]))
     text = board.fen()
-    moves = operations.get("pv", "").split() or operations.get("bm", "").split()[:1]
-    played = play_line(board, moves)
-    return Position(text, where="", line=played, scores=_epd_scores(operations, line), ended=not has_legal_move(board))
+    best = operations.get("bm", "").split()
+    played = play_line(board, operations.get("pv", "").split() or best[:1])
+    return Position(
+        text,
+        where="",
+        line=played,
+        scores=_epd_scores(operations, line),
+        ended=not has_legal_move(board),
+        num_other_best=max(0, len(best) - 1),
+    )
 
 
 def _operations(text: str, line: str) -> dict[str, str]:

@@ -30,7 +30,7 @@ class ImportReport:
     num_games: int = 0
     num_positions: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
-    """Entries left out, by reason."""
+    """Entries left out, by reason, and best moves of a position after its first."""
     shown: list[str] = field(default_factory=list)
     """The first bad entries, with file and line."""
 
@@ -220,6 +220,8 @@ def _position_records(
         except ValueError as error:
             on_bad(SourceError(f"{position.where}: {error}"))
             return []
+    if position.num_other_best:
+        report.skipped["further best moves"] += position.num_other_best
     line, ended = _to_the_end(game, state, position.line)
     return [
         Record(

@@ -190,6 +190,15 @@ def test_positions_in_which_the_game_is_over_are_left_out(tmp_path, capsys) -> N
     assert dataset.info.counts["skipped"] == {"game over": 1}
 
 
+def test_best_moves_beside_the_first_are_counted(tmp_path, capsys) -> None:
+    file = tmp_path / "p.epd"
+    file.write_text("8/8/4k3/8/8/3K4/R7/8 w - - bm Kd4 Ra6+ Ke4;\n8/8/4k3/8/8/3K4/R7/8 w - - bm Kd4;\n")
+    dataset = import_to(tmp_path / "d", file)
+    assert [record.line for record in dataset.records()] == ["d3d4", "d3d4"]
+    assert dataset.info.counts["skipped"] == {"further best moves": 2}
+    assert "2 further best moves" in capsys.readouterr().out
+
+
 def test_bad_entries_are_fatal_or_counted(tmp_path, capsys) -> None:
     file = tmp_path / "p.epd"
     good = ["8/5k2/8/8/3K4/8/4P3/8 w - - 0 1", chess.STARTING_FEN]
