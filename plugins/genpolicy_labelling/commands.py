@@ -151,7 +151,7 @@ def _add_selfplay(verbs: Any) -> None:
         "--adjudicate",
         type=kinds.adjudication,
         metavar="VALUE:PLIES",
-        help="end a game when the value stays beyond VALUE, in (0, 1], for PLIES plies (default: never)",
+        help="end a game when the value stays beyond VALUE, in (0, 1], for PLIES labelled plies (default: never)",
     )
     parser.add_argument("--seed", type=kinds.whole, default=0, metavar="N", help="seed of every draw (default 0)")
     add_split(parser)
