@@ -76,6 +76,9 @@ class NetworkConfig:
     shown_counts: bool | None = None
     """Whether imagined counters of moves (``StateTokenizer.counters``) are told one more than the nearest decided count
     before them, instead of that count. None: where moves are shown."""
+    copied_symbols: bool = False
+    """Whether the typed head also raises the logit of what an imagined square or counter is told by ``shown_moves``
+    (``genpolicy.networks.copies``), so that symbols that are seldom seen, such as high counts, are learned sooner."""
     time_conditioning: bool | str = False
     """Whether the timestep is an input: added to what is imagined; ``adaln``, a condition of every block together with
     the mean of what is given, which begins as the identity (adaLN-Zero, Peebles & Xie 2023, arXiv:2212.09748), with
@@ -142,6 +145,8 @@ class NetworkConfig:
                 "move_symbols needs the factorised move head: geometry=board, head=typed and move_rank above 0; got "
                 f"{self.geometry!r}, {self.head!r} and {self.move_rank}"
             )
+        if self.copied_symbols and not (self.shows_moves and self.head == "typed"):
+            raise ConfigError(f"copied_symbols needs shown moves and head=typed, got {self.head!r}")
         if self.board_values and (self.geometry, self.head) != ("board", "typed"):
             raise ConfigError(
                 f"board_values needs geometry=board and head=typed, got {self.geometry!r} and {self.head!r}"

@@ -76,8 +76,8 @@ class OnePass:
         before = torch.cat([torch.where(at, clean, noised[:, : clean.shape[1]]), noised[:, clean.shape[1] :]], 1)
         inputs = torch.where(is_state, self.clean, tokens)
         each = noised.new_zeros(tokens.shape)
-        for features, part in ((noised, where & is_state), (before, where & ~is_state)):
-            nll = head.nll(features, targets, part, inputs)
+        for features, part, ids in ((noised, where & is_state, self.clean), (before, where & ~is_state, inputs)):
+            nll = head.nll(features, targets, part, ids)
             each = each.to(nll.dtype).masked_scatter(part, nll)
         return each[where]
 

@@ -18,8 +18,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from genpolicy.diffusion.logits import NEGATIVE_INFINITY, LogitGroup, TypedLogits
+from genpolicy.networks.copies import Copies
 from genpolicy.networks.embedding import index_buffer
 from genpolicy.networks.moves import MoveHead
+from genpolicy.networks.shown_moves import ShownMoves
 from genpolicy.networks.values import BoardValues
 from genpolicy.sequence import Kind, Layout
 
@@ -217,6 +219,7 @@ class TypedHead(nn.Module):
             ``apart``: from tables that learn beside the network.
         actions_only: Whether the actions alone are predicted, and no other token is in a group.
         board_values: Hidden width of what reads values from the squares of their state, too (``BoardValues``); 0: none.
+        shown: Tells imagined tokens the symbols that ``Copies`` adds to; None for none.
     """
 
     cluster_of: Tensor
@@ -232,6 +235,7 @@ class TypedHead(nn.Module):
         move_symbols: bool | str = False,
         actions_only: bool = False,
         board_values: int = 0,
+        shown: ShownMoves | None = None,
     ) -> None:
         super().__init__()
         self.num_symbols = layout.num_symbols
@@ -253,9 +257,12 @@ class TypedHead(nn.Module):
             )
         has_values = any(c.kind == "value" for c in clusters)
         self.values = BoardValues(layout, width, board_values) if board_values and has_values else None
+        has_states = any(c.kind == "state" for c in clusters)
+        self.copies = Copies(shown, width) if shown is not None and shown.carry is not None and has_states else None
         self.groups = nn.ModuleList()
         self.factorised: list[bool] = []
         self.from_board: list[bool] = []
+        self.of_states: list[bool] = []
         cluster_of = np.zeros(layout.length, np.int64)
         for i, cluster in enumerate(clusters):
             by_moves = factorised and cluster.kind == "action"
@@ -267,6 +274,7 @@ class TypedHead(nn.Module):
             self.groups.append(_GroupHead(layout, cluster, rows))
             self.factorised.append(by_moves)
             self.from_board.append(self.values is not None and cluster.kind == "value")
+            self.of_states.append(cluster.kind == "state")
             cluster_of[cluster.positions] = i
         self.register_buffer("cluster_of", index_buffer(cluster_of), persistent=False)
 
@@ -275,7 +283,13 @@ class TypedHead(nn.Module):
         """As of ``UnifiedHead``: moves and values may be read from the squares of the board."""
         return self.moves is not None or self.values is not None
 
-    def _logits(self, i: int, hidden: Tensor, rows: Tensor, tokens: Tensor, inputs: Tensor | None) -> Tensor:
+    def _told(self, inputs: Tensor | None) -> Tensor | None:
+        """[B, n] the symbols that are copied; None without."""
+        return None if self.copies is None or inputs is None else self.copies.told(inputs)
+
+    def _logits(
+        self, i: int, hidden: Tensor, rows: Tensor, tokens: Tensor, inputs: Tensor | None, told: Tensor | None
+    ) -> Tensor:
         """[n, G] logits of group i at batch rows [n] and tokens [n]."""
         group = self.groups[i]
         assert isinstance(group, _GroupHead)
@@ -284,8 +298,11 @@ class TypedHead(nn.Module):
             by_square: Tensor = self.moves(hidden, rows, tokens, inputs)
             return by_square
         assert self.table is not None
-        flat = hidden.reshape(-1, hidden.shape[-1])
-        logits = group.linear(flat.index_select(0, rows * hidden.shape[1] + tokens), self.table)
+        features = hidden.reshape(-1, hidden.shape[-1]).index_select(0, rows * hidden.shape[1] + tokens)
+        logits = group.linear(features, self.table)
+        if self.of_states[i] and self.copies is not None and told is not None:
+            copied: Tensor = self.copies(logits, features, group.local[told[rows, tokens]])
+            return copied
         if not self.from_board[i]:
             return logits
         assert self.values is not None
@@ -294,7 +311,7 @@ class TypedHead(nn.Module):
 
     def forward(self, hidden: Tensor, inputs: Tensor | None = None) -> TypedLogits:
         """One group for each cluster that has some of the tokens, from features [B, n, W] of ids ``inputs`` [B, n]."""
-        b, length, _ = hidden.shape
+        (b, length, _), told = hidden.shape, self._told(inputs)
         out = []
         for i, group in enumerate(self.groups):
             assert isinstance(group, _GroupHead)
@@ -304,10 +321,13 @@ class TypedHead(nn.Module):
             if self.factorised[i] or self.from_board[i]:
                 rows = repeat(torch.arange(b, device=hidden.device), "b -> (b n)", n=n)
                 tokens = repeat(group.positions[:n], "n -> (b n)", b=b)
-                logits = rearrange(self._logits(i, hidden, rows, tokens, inputs), "(b n) g -> b n g", b=b, n=n)
+                logits = rearrange(self._logits(i, hidden, rows, tokens, inputs, told), "(b n) g -> b n g", b=b, n=n)
             else:
                 assert self.table is not None
-                logits = group.linear(hidden.index_select(1, group.positions[:n]), self.table)
+                features = hidden.index_select(1, group.positions[:n])
+                logits = group.linear(features, self.table)
+                if self.of_states[i] and self.copies is not None and told is not None:
+                    logits = self.copies(logits, features, group.local[told[:, group.positions[:n]]])
             out.append(group.group(logits))
         return TypedLogits(tuple(out), length, self.num_symbols)
 
@@ -328,7 +348,7 @@ class TypedHead(nn.Module):
         flat = where.reshape(-1).nonzero()[:, 0]
         rows, tokens = flat // where.shape[1], flat % where.shape[1]
         chosen_targets = targets.reshape(-1).index_select(0, flat)
-        cluster = self.cluster_of[tokens]
+        cluster, told = self.cluster_of[tokens], self._told(inputs)
         parts, places = [], []
         for i, group in enumerate(self.groups):
             assert isinstance(group, _GroupHead)
@@ -341,7 +361,7 @@ class TypedHead(nn.Module):
                 # The value of the mended logits, the gradients of both; infinite ones have none.
                 parts.append(group.nll(mended, at, wanted) + (of_network - of_network.detach()).nan_to_num())
             else:
-                logits = self._logits(i, hidden, rows[members], at, inputs)
+                logits = self._logits(i, hidden, rows[members], at, inputs, told)
                 parts.append(group.nll(logits, at, wanted))
             places.append(members)
         order = torch.cat(places)

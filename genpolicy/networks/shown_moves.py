@@ -147,11 +147,7 @@ class ShownMoves(nn.Module):
         num_states, num_actions, num_after = (sum(end <= n for end in ends) for ends in self._ends_of)
         known = self._known(tokens, num_states)
         if self.carry is not None and num_states > 1:
-            symbols = known[:, :-1]
-            if self.tells_outcome and num_after:
-                symbols = self._left_by(tokens[:, self.action_tokens[:num_after]], symbols, self.state_of[:num_after])
-            if self.counters:
-                symbols = self._counted(symbols)
+            symbols = self._told(tokens, known[:, :-1], num_after)
             carried = F.embedding(self.carried_rows + symbols, self.carry).reshape(b, -1, width)
             x = x.index_add(1, self.imagined[: carried.shape[1]], carried)
         if num_actions == 0:
@@ -180,6 +176,21 @@ class ShownMoves(nn.Module):
         places = rows + torch.where(is_marked, starts + at, 0)
         flat = x.reshape(b * n, width).index_add(0, places.flatten(), marks.flatten(0, 2))
         return flat.view(b, n, width)
+
+    def told_symbols(self, tokens: Tensor) -> Tensor:
+        """[B, n] the symbol that each imagined state token of ids [B, n] is told; elsewhere their number, S."""
+        num_states, _, num_after = (sum(end <= tokens.shape[1] for end in ends) for ends in self._ends_of)
+        told = torch.full_like(tokens, self.num_symbols)
+        if num_states > 1:
+            symbols = self._told(tokens, self._known(tokens, num_states)[:, :-1], num_after).flatten(1)
+            told[:, self.imagined[: symbols.shape[1]]] = symbols
+        return told
+
+    def _told(self, tokens: Tensor, symbols: Tensor, num_after: int) -> Tensor:
+        """[B, P - 1, L] what imagined states are told, of the symbols known one ply earlier."""
+        if self.tells_outcome and num_after:
+            symbols = self._left_by(tokens[:, self.action_tokens[:num_after]], symbols, self.state_of[:num_after])
+        return self._counted(symbols) if self.counters else symbols
 
     def _left_by(self, moves: Tensor, symbols: Tensor, of: Tensor) -> Tensor:
         """Symbols [B, P - 1, L], in states ``of`` [A] what the moves [B, A] leave there; the same where one is none."""

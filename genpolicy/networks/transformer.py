@@ -377,6 +377,7 @@ class DenoisingTransformer(nn.Module):
                 move_symbols=config.move_symbols,
                 actions_only=self.actions_only,
                 board_values=config.board_values,
+                shown=self.trunk.shown if config.copied_symbols else None,
             )
         self.initialise(generator)
 

@@ -90,6 +90,7 @@ FORMS = [
     {"geometry": "board", "head": "typed", "tied": True, "time_conditioning": True},
     {"geometry": "board", "head": "typed", "move_symbols": True},
     {"geometry": "board", "head": "typed", "board_values": 8},
+    {"geometry": "board", "head": "typed", "copied_symbols": True},
 ]
 
 
