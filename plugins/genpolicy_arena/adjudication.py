@@ -20,7 +20,7 @@ class Adjudication:
     """Plies from one evaluation of the judge to the next."""
     win: tuple[float, int] | None = None
     """(value, plies): a game is won when all values of the last ``plies`` plies lie beyond ``value`` for one side. The
-    values are both players' own, so both must agree; a player that gives no values never does."""
+    values are both players' own, so both must be among them and agree; a player that gives no values never does."""
     draw: tuple[float, int, int] | None = None
     """(value, plies, from ply): a game is drawn when those values all lie within +-value, from that ply on."""
     max_plies: int = 512
@@ -46,23 +46,24 @@ class Adjudication:
                 f"adjudicate-draw must be VALUE:PLIES:FROM, 0 <= VALUE < 1, PLIES >= 2, FROM >= 0, got {self.draw}"
             )
 
-    def agreed(self, values: Sequence[float | None], num_plies: int) -> tuple[float, str] | None:
+    def agreed(self, values: Sequence[tuple[int, float | None]], num_plies: int) -> tuple[float, str] | None:
         """Result (1 if the first player wins) and reason if both players agree, else None.
 
         Args:
-            values: Value that the mover of each ply gave, for the first player, in [-1, 1]; None if it gave none.
+            values: Mover of each ply since chance moved last, and the value that it gave, for the first player, in
+                [-1, 1]; None if it gave none.
             num_plies: Plies of the game so far.
         """
         if self.win is not None:
             beyond, plies = self.win
-            last = [value for value in values[-plies:] if value is not None]
+            last = _both_players(values, plies)
             for side in (1.0, -1.0):
-                if len(last) == plies and all(side * value >= beyond for value in last):
+                if last and all(side * value >= beyond for value in last):
                     return side, f"both players' values beyond {beyond:g} for {plies} plies"
         if self.draw is not None and num_plies >= self.draw[2]:
             within, plies, _ = self.draw
-            last = [value for value in values[-plies:] if value is not None]
-            if len(last) == plies and all(abs(value) <= within for value in last):
+            last = _both_players(values, plies)
+            if last and all(abs(value) <= within for value in last):
                 return 0.0, f"both players' values within {within:g} for {plies} plies"
         return None
 
@@ -76,3 +77,10 @@ class Adjudication:
         if kind == "cp":
             return None if abs(number) <= self.judge_cp else (1.0 if number > 0 else -1.0)
         return number if abs(number) == 1 else None  # an exact solver's win
+
+
+def _both_players(values: Sequence[tuple[int, float | None]], plies: int) -> list[float]:
+    """The values of the last ``plies`` plies; empty if one is missing or one player made all of these plies."""
+    last = values[-plies:]
+    given = [value for _, value in last if value is not None]
+    return given if len(given) == plies and len({side for side, _ in last}) == 2 else []

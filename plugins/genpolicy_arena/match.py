@@ -155,8 +155,9 @@ class _Running:
     task: GameTask
     state: Any
     moves: list[int]
-    values: list[float | None] = field(default_factory=list)
-    """Values that the movers gave after the opening, for player 0; None if a mover gave none."""
+    values: list[tuple[int, float | None]] = field(default_factory=list)
+    """Movers since the opening or the last chance move, and the values that they gave, for player 0; None if a mover
+    gave none."""
     seconds: list[float] = field(default_factory=lambda: [0.0, 0.0])
     judged: float | None = None
     """Result for player 0 by which the judge decides the present position; None if it does not."""
@@ -223,6 +224,8 @@ class Match:
             draw = random.Random(f"chance|{self.seed}|{each.task.number}|{len(each.moves)}")
             each.state, moves = settled(self.game, each.state, draw)
             each.moves += moves
+            if moves:  # the values were of other positions
+                each.values.clear()
 
     def _ending(self, each: _Running) -> tuple[float, str, str] | None:
         """Result for player 0, kind and reason if the game is over, else None."""
@@ -316,7 +319,7 @@ class Match:
             return f"answered the illegal move {text} in {self.game.format(each.state)!r}"
         side = self.game.player(each.state)
         each.seconds[side] += seconds
-        each.values.append(None if value is None else (value if side == 0 else -value))
+        each.values.append((side, None if value is None else (value if side == 0 else -value)))
         each.state = self.game.play(each.state, move)
         each.moves.append(move)
         return None

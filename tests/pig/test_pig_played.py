@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -11,7 +12,7 @@ import genpolicy
 from genpolicy import cli
 from genpolicy.data.records import Dataset, Record
 from genpolicy.game import Game
-from genpolicy.policies.base import load_policy
+from genpolicy.policies.base import Decision, Policy, load_policy
 from genpolicy.values import score_to_value
 from genpolicy_arena.adjudication import Adjudication
 from genpolicy_arena.match import GameResult, GameTask, Match
@@ -62,6 +63,44 @@ def test_a_tournament_throws_the_dice(game: Game[Any]) -> None:
         [GameTask(i, i, f"{i}", "a", "a", start) for i in range(8)], results.append
     )
     assert len({dice_of(game, each.start, each.moves)[0] for each in results}) > 1
+
+
+class Sure(Policy):
+    """Rolls once and holds, sure that player 0 wins, or without a value."""
+
+    kind: ClassVar[str] = "sure"
+
+    def __init__(self, game: Game[Any], *, says: bool = True) -> None:
+        self.game, self.says = game, says
+
+    def decide(self, states: Sequence[Any]) -> list[Decision]:
+        hold, roll = (self.game.moves.index(move) for move in ("hold", "roll"))
+        return [
+            Decision(
+                hold if hold in self.game.legal(state) else roll,
+                value=(1 - 2 * self.game.player(state)) if self.says else None,
+            )
+            for state in states
+        ]
+
+
+@pytest.mark.parametrize("says", [False, True])
+def test_dice_begin_the_agreement_of_values_anew(game: Game[Any], says: bool) -> None:
+    start, results = Opening(game.format(game.parse()), (), "start"), list[GameResult]()
+    players = {"one": Sure(game), "other": Sure(game, says=says)}
+    tasks = [GameTask(i, i, f"{i}", "one", "other", start) for i in range(4)]
+    Match(game, players, Adjudication(win=(0.9, 2)), None, 0).play(tasks, results.append)
+    assert [each.ended for each in results] == ["rules"] * 4
+
+
+def test_one_players_values_are_no_agreement() -> None:
+    rules = Adjudication(win=(0.9, 2), draw=(0.1, 2, 0))
+    assert rules.agreed([(0, 0.95), (0, 0.95)], 2) is None
+    assert rules.agreed([(1, 0.0), (1, 0.0)], 2) is None
+    assert rules.agreed([(0, 0.95), (1, None), (0, 0.95)], 3) is None
+    agreed = rules.agreed([(0, 0.95), (1, 0.95)], 2)
+    assert agreed is not None
+    assert agreed[0] == 1.0
 
 
 def test_selfplay_keeps_natures_rows_without_a_label(game: Game[Any], tmp_path: Path) -> None:
