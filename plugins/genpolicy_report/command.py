@@ -277,7 +277,11 @@ def _tournament(
     ratings = fit(games, rating_options(arguments))
     by_name = {player.name: player for player in ratings.players}
     for row in rows:
-        player = by_name.get(tournament.player_of(row) or "")
+        try:
+            player = by_name.get(tournament.player_of(row) or "")
+        except ValueError as error:
+            row.failures.append(f"Elo: {error}")
+            continue
         if player is not None:
             row.elo = {"elo": player.elo, "low": player.low, "high": player.high, "games": player.games}
     table = rating_report(ratings, f"Tournament: {len(games)} games")

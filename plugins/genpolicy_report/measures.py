@@ -19,8 +19,9 @@ from genpolicy.errors import EngineError
 from genpolicy.machine import commit
 from genpolicy.policies.base import Policy
 from genpolicy_arena.match import GameResult
-from genpolicy_arena.results import LINES, MANIFEST, read_lines, read_manifest
+from genpolicy_arena.results import CHECKSUMS, LINES, MANIFEST, read_lines, read_manifest
 from genpolicy_common.labelled import LabelledPosition
+from genpolicy_common.shipping import folders_of, replaced
 from genpolicy_common.store import Store
 from genpolicy_common.tables import plain_figures
 from genpolicy_evaluation.accuracy import measure_accuracy
@@ -206,12 +207,24 @@ class PlayedTournament:
     results: list[GameResult]
 
     def player_of(self, row: Row) -> str | None:
-        """The name under which a policy played; None if it did not."""
+        """The name under which a policy played; None if it did not.
+
+        Raises:
+            ValueError: a player that is spelled or named like it is, or may be, another policy.
+        """
         players: Mapping[str, str] = self.manifest["players"]
+        known = self.manifest.get(CHECKSUMS, {})
+        folders = folders_of([row.spec])
         for name, spec in players.items():
-            if _same_policy(spec, row.spec):
+            if replaced(spec, known.get(name, {})) == replaced(row.spec, folders):
                 return name
-        return row.name if row.name in players else None
+        spelled = [name for name, spec in players.items() if _same_policy(spec, row.spec)]
+        for name in (*spelled, *({row.name} & players.keys())):
+            if name not in known and (name in spelled or not folders):
+                return name
+            why = "the checksum of a folder differs" if known else "it keeps no checksums, and the spellings differ"
+            raise ValueError(f"the tournament's player {name!r} ({players[name]}) is not this policy: {why}")
+        return None
 
 
 def read_tournament(folder: Path) -> PlayedTournament:

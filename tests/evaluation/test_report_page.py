@@ -32,6 +32,7 @@ from genpolicy_report.charts import Bar, interval_chart, line_chart, nice_ticks,
 from genpolicy_report.measures import MeasureOptions, Part, PartStore, Row, measure_row, read_tournament
 from genpolicy_report.page import Charts, Facts, Page, Table, check_page, to_html, to_markdown
 from genpolicy_report.tables import main_charts, main_table
+from tests.fuzz.malicious_folders import good_policy
 from tests.small_datasets import CONNECT, solved_connect
 
 HOSTILE = """<script>alert("x")</script> & 'a' | b ]]> -->"""
@@ -418,6 +419,43 @@ def test_command_refuses_nonsense(
     command = ["evaluate", "report", "--policy", "random", "--game", CONNECT, "--out", "page.html", *extra]
     assert main(command) == 2
     assert said in capsys.readouterr().err
+
+
+def test_elo_is_of_the_policy_that_played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("a/net", "b/net"):
+        good_policy(tmp_path / folder)
+    play = ["tournament", "--game", CONNECT, "--policy", "net=a/net", "dice=random", "--rounds", "1"]
+    assert main([*play, "--random-plies", "1", "--workers", "1", "--out", "cup"]) == 0
+
+    def elo_of(policy: str) -> tuple[int, bool, str]:
+        capsys.readouterr()
+        command = ["evaluate", "report", "--policy", policy, "--game", CONNECT, "--tournament", "cup"]
+        status = main([*command, "--out", "page.md", "--json", "page.json"])
+        (row,) = json.loads(Path("page.json").read_text())["policies"]
+        return status, row["elo"] is not None, capsys.readouterr().err
+
+    assert elo_of("a/net")[:2] == (0, True)
+    shutil.copytree("a/net", "c/other")  # the same policy under another name
+    assert elo_of("c/other")[:2] == (0, True)
+    assert elo_of("random")[:2] == (0, True)
+    status, has_elo, said = elo_of("b/net")
+    assert (status, has_elo) == (2, False)
+    assert "Elo: the tournament's player 'net' (a/net) is not this policy: the checksum of a folder differs" in said
+    shutil.rmtree("a/net")
+    shutil.move("b/net", "a/net")  # trained again in place
+    assert elo_of("a/net")[:2] == (2, False)
+    # A tournament of before checksums is matched by its spellings.
+    manifest = json.loads(Path("cup/tournament.json").read_text())
+    del manifest["checksums"]
+    Path("cup/tournament.json").write_text(json.dumps(manifest))
+    assert elo_of("a/net")[:2] == (0, True)
+    shutil.copytree("a/net", "b/net")
+    status, has_elo, said = elo_of("b/net")
+    assert (status, has_elo) == (2, False)
+    assert "keeps no checksums" in said
 
 
 def test_damaged_tournaments_are_named(tmp_path: Path) -> None:
