@@ -33,6 +33,7 @@ from genpolicy.folder_lock import FolderLock
 from genpolicy.machine import num_cores
 from genpolicy.shipped import data_folder
 from genpolicy_common.cluster import Cluster
+from genpolicy_common.shipping import folders_of
 from genpolicy_experiments import possible, stored
 from genpolicy_experiments.description import Cell, Experiment, PlannedRun, digest
 
@@ -101,9 +102,11 @@ class Result:
 
 
 def play_name(experiment: Experiment, cell: Cell) -> str:
-    """File name of a cell's measurement within its run."""
-    evaluate = to_dict(experiment.file.evaluate)
-    return f"measured-{digest({'play': cell.play, 'evaluate': evaluate, 'format': MEASURE_FORMAT})}"
+    """File name of a cell's measurement within its run; it changes with the policies that the cell plays with."""
+    identity: dict[str, Any] = {"play": cell.play, "evaluate": to_dict(experiment.file.evaluate)}
+    if policies := folders_of(value for value in cell.play.values() if isinstance(value, str)):
+        identity["policies"] = policies
+    return f"measured-{digest({**identity, 'format': MEASURE_FORMAT})}"
 
 
 class Runner:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import yaml
@@ -212,6 +213,21 @@ def test_the_bound_is_a_column_and_no_other_measurement(tmp_path: Path) -> None:
     )
     assert (with_it.file.metrics, without.file.metrics) == (["best", "bound"], ["best"])
     assert play_name(with_it, with_it.cells[0]) == play_name(without, without.cells[0])
+
+
+def test_a_policy_that_a_cell_plays_with_is_part_of_the_measurement(tmp_path: Path) -> None:
+    value = tmp_path / "value"
+    value.mkdir()
+    spelling = f"mcts:{{policy}}?simulations=5&value={quote(str(value), safe='')}"
+    axes = {"how": {"plain": {}, "searched": {"play.policy": spelling}}}
+    experiment = Experiment(describe(tmp_path, "nowhere", axes=axes))
+    names = []
+    for text in ("policy: x\nweights_sha256: 1\n", "policy: x\nweights_sha256: 2\n"):
+        (value / "config.yaml").write_text(text)
+        names.append([play_name(experiment, cell) for cell in experiment.cells])
+    (plain, searched), (same, other) = names
+    assert plain == same
+    assert searched != other
 
 
 @pytest.mark.thorough
