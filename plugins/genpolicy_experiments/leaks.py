@@ -1,27 +1,36 @@
 """Finds positions that policies are both measured and trained on, so that the table can say so."""
 
-# pyarrow.compute makes its functions when it is imported.
-# pyright: reportAttributeAccessIssue=false
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
+import numpy as np
+from numpy.typing import NDArray
 
+from genpolicy import registry
+from genpolicy.data.array_cache import ArrayFiles, cached
 from genpolicy.data.records import Dataset
+from genpolicy.game import Game
+from genpolicy_evaluation.positions import progress_bar
+from genpolicy_labelling.summary import position_hash
 
 if TYPE_CHECKING:
     from genpolicy_experiments.description import Experiment
 
 MAX_NAMED = 3
 """Number of cells that a note names."""
+CACHE_FORMAT = 1
+"""To be increased when the cached hashes of the same records change."""
+_AT_ONCE = 1 << 20
 
 
 def notes(experiment: Experiment) -> list[str]:
     """A sentence for each training split that holds some of the positions that policies are measured on.
 
-    Two records have the same position if their texts are equal.
+    Two records have the same position if ``game.key`` is equal, as for ``genpolicy data info``; those that are trained
+    on need no line. The hashes of a split are computed once and cached; eight bytes per record are kept in memory.
 
     Raises:
         DatasetError: a data set is missing or damaged.
@@ -32,12 +41,13 @@ def notes(experiment: Experiment) -> list[str]:
         data = experiment.configuration(cell, 0)["data"]
         trained_on = (data["folder"],) if isinstance(data["folder"], str) else tuple(data["folder"])
         cells.setdefault((trained_on, data.get("train", "train")), []).append(cell.name)
-    measured = _states(experiment.dataset, split, None)
-    among = pa.array(sorted(measured), pa.string())
+    game = registry.load_game(experiment.dataset.game_spec)
+    positions, labelled = _hashes(experiment.dataset, split, game)
+    measured = np.unique(positions[labelled])
     sentences = []
     for (folders, train), names in cells.items():
-        both = set[str]().union(*(_states(experiment.opened(each), train, among) for each in folders))
-        if both:
+        both = np.unique(np.concatenate([_shared(measured, experiment.opened(each), train, game) for each in folders]))
+        if len(both):
             named = "; ".join(names[:MAX_NAMED]) + ("; ..." if len(names) > MAX_NAMED else "")
             sentences.append(
                 f"NOT HELD OUT: {len(both):,} of the {len(measured):,} measured positions "
@@ -47,15 +57,32 @@ def notes(experiment: Experiment) -> list[str]:
     return sentences
 
 
-def _states(dataset: Dataset, split: str, among: Any) -> set[str]:
-    """Texts of the labelled positions of a split; only those of the array ``among``, if it is given."""
-    states: set[str] = set()
-    for batch in dataset.batches(["state", "line"], split):
-        kept = pc.is_valid(batch.column("line"))
-        if among is not None:
-            kept = pc.and_(kept, pc.is_in(batch.column("state"), value_set=among))
-        states.update(batch.column("state").filter(kept).to_pylist())
-    return states
+def _shared(measured: NDArray[np.uint64], dataset: Dataset, split: str, game: Game[Any]) -> NDArray[np.uint64]:
+    """The hashes of a split that are among those of the measured positions."""
+    positions, _ = _hashes(dataset, split, game)
+    parts = np.array_split(positions, 1 + len(positions) // _AT_ONCE)
+    return np.concatenate([part[np.isin(part, measured)] for part in parts])
+
+
+def _hashes(dataset: Dataset, split: str, game: Game[Any]) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+    """Hash of the position of each record of a split, and whether it has a line."""
+
+    def write(folder: Path) -> Mapping[str, Any]:
+        files = ArrayFiles(folder)
+        files.append({"position": np.empty(0, np.uint64), "labelled": np.empty(0, np.bool_)})
+        with progress_bar() as bar:
+            task = bar.add_task(f"positions of {dataset.folder}", total=dataset.splits.get(split, 0))
+            for batch in dataset.batches(["state", "line"], split):
+                rows = batch.to_pydict()
+                hashes = [position_hash(game, game.parse(text)) for text in rows["state"]]
+                has_line = [bool(line) for line in rows["line"]]
+                files.append({"position": np.array(hashes, np.uint64), "labelled": np.array(has_line, np.bool_)})
+                bar.advance(task, batch.num_rows)
+        return files.close()
+
+    identity = {"positions": CACHE_FORMAT, "data": dataset.checksum, "split": split, "game": game.spec}
+    folder = cached(dataset, identity, write)
+    return np.fromfile(folder / "position.bin", np.uint64), np.fromfile(folder / "labelled.bin", np.bool_)
 
 
 def has_cut_lines(dataset: Dataset, horizon: int) -> bool:

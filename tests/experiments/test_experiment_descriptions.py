@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,13 +13,14 @@ import pytest
 import yaml
 
 from genpolicy.cli import main
-from genpolicy.data.records import Dataset
+from genpolicy.data.records import Dataset, Record
 from genpolicy.errors import ConfigError
 from genpolicy.registry import load_game
 from genpolicy.sequence import Layout
 from genpolicy_experiments.description import Experiment
 from genpolicy_experiments.possible import require
 from genpolicy_experiments.runner import Runner, play_name
+from tests.small_datasets import write_dataset
 
 pytestmark = pytest.mark.xdist_group("experiment-descriptions")
 GAME = "connect:rows=3,cols=3,k=3,gravity=false"
@@ -228,6 +230,20 @@ def test_a_policy_that_a_cell_plays_with_is_part_of_the_measurement(tmp_path: Pa
     (plain, searched), (same, other) = names
     assert plain == same
     assert searched != other
+
+
+def test_measured_positions_are_found_without_a_line_and_with_other_counters(tmp_path: Path) -> None:
+    start = "rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq - "
+    other = start.replace("KQkq", "-")
+    records = [Record(state=f"{each}0 1", line="e2e4", split="test") for each in (start, other)]
+    unlabelled = Record(state=f"{start.replace('RNB', 'R1B')}0 1", split="test")  # not measured
+    measured = write_dataset(tmp_path / "measured", "chess", [*records, unlabelled]).folder
+    trained = [Record(state=f"{start}8 12", scores=("cp:20",), split="train"), replace(unlabelled, split="train")]
+    data = {"data.folder": str(write_dataset(tmp_path / "trained", "chess", trained).folder)}
+    experiment = Experiment(describe(tmp_path, measured, run=data))
+    (note,) = experiment.data_notes
+    assert note.startswith("NOT HELD OUT: 1 of the 2 measured positions (split 'test'")
+    assert Experiment(describe(tmp_path, measured, run=data)).data_notes == [note]  # from the cache
 
 
 @pytest.mark.thorough
