@@ -89,13 +89,17 @@ def read_games(game: Game[Any], paths: Sequence[Path], skipped: Counter[str]) ->
         skipped: Counts what was left out, by reason.
 
     Raises:
-        SourceError: a file cannot be read at all.
+        SourceError: a file cannot be read at all or is given twice, or a tournament is of another game.
     """
+    from genpolicy.errors import SourceError
     from genpolicy.facets import reader
     from genpolicy_arena.ratings import RatedGame
     from genpolicy_arena.results import MANIFEST
     from genpolicy_evaluation.positions import progress_bar
 
+    for number, path in enumerate(paths):
+        if path.resolve() in {other.resolve() for other in paths[:number]}:
+            raise SourceError(f"{path}: given twice, and its games count once")
     games: list[RatedGame] = []
 
     def bad(error: Exception) -> None:
@@ -107,7 +111,7 @@ def read_games(game: Game[Any], paths: Sequence[Path], skipped: Counter[str]) ->
         task = bar.add_task("reading games", total=None)
         for path in paths:
             if (path / MANIFEST).is_file():
-                games += _of_tournament(path)
+                games += _of_tournament(path, game)
                 continue
             for played in reader(game, path, "games").open_games(path, bad):
                 first, second = (played.headers.get(side, "").strip() for side in game.players)
@@ -122,15 +126,17 @@ def read_games(game: Game[Any], paths: Sequence[Path], skipped: Counter[str]) ->
     return games
 
 
-def _of_tournament(folder: Path) -> list[RatedGame]:
+def _of_tournament(folder: Path, game: Game[Any]) -> list[RatedGame]:
     from genpolicy.errors import SourceError
     from genpolicy_arena.ratings import RatedGame
     from genpolicy_arena.results import LINES, MANIFEST, read_lines, read_manifest
 
     path = folder / LINES
     try:
-        players = read_manifest(folder / MANIFEST).get("players", {})
-        results = [result for _, result, _ in read_lines(path, path.read_bytes(), players)]
+        manifest = read_manifest(folder / MANIFEST)
+        if manifest.get("game") != game.spec:
+            raise SourceError(f"{folder}: a tournament of {manifest.get('game')!r}, not {game.spec!r}")
+        results = [result for _, result, _ in read_lines(path, path.read_bytes(), manifest.get("players", {}))]
     except ValueError as error:
         raise SourceError(str(error)) from error
     return [RatedGame(each.first, each.second, each.result, f"{path}|{each.pair}") for each in results]

@@ -180,6 +180,18 @@ def test_a_line_of_too_many_brackets_is_named(cup: Path) -> None:
             read(cup)
 
 
+def test_a_tournament_of_another_game_is_not_rated(cup: Path) -> None:
+    with pytest.raises(SourceError, match=f"cup: a tournament of '{FOUR.spec}', not '{TTT.spec}'"):
+        read_games(TTT, [cup], Counter())
+
+
+def test_games_are_not_counted_twice(cup: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(cup.parent)
+    for again in (cup, Path("cup"), cup / ".." / "cup"):
+        with pytest.raises(SourceError, match="given twice"):
+            read_games(FOUR, [cup, again], Counter())
+
+
 def test_a_game_with_two_lines_is_named(cup: Path) -> None:
     path = cup / LINES
     path.write_bytes(path.read_bytes() + path.read_bytes().splitlines(keepends=True)[4])
