@@ -148,21 +148,36 @@ class SprtWatch:
         assert config.sprt is not None
         self.test, self.paired = config.sprt, config.paired
         self.player = next(iter(config.players))
-        self._points: dict[int, float] = {}
+        self._games: dict[int, GameResult] = {}
         self._next = 0
         self._counts = [0] * (5 if self.paired else 3)
+        self._played: set[tuple[tuple[str, str, tuple[str, ...]], ...]] = set()
         self.state = state_of(self.test, self._counts)
 
     def add(self, result: GameResult) -> None:
         """Add a game; the test advances over the games whose predecessors are all known."""
-        points = (1 + result.result) / 2
-        self._points[result.number] = points if result.first == self.player else 1 - points
+        self._games[result.number] = result
         size = 2 if self.paired else 1
-        while self.state.verdict is None and all(self._next + i in self._points for i in range(size)):
-            total = sum(self._points[self._next + i] for i in range(size))
+        while self.state.verdict is None and all(self._next + i in self._games for i in range(size)):
+            games = [self._games[self._next + i] for i in range(size)]
+            points = [(1 + each.result) / 2 for each in games]
+            total = sum(p if each.first == self.player else 1 - p for p, each in zip(points, games, strict=True))
             self._counts[round(2 * total)] += 1
+            self._played.add(tuple((each.first, each.start, each.moves) for each in games))
             self._next += size
             self.state = state_of(self.test, self._counts)
+
+    @property
+    def warning(self) -> str | None:
+        """A text if the test counted the same game, or pair of games, more than once."""
+        counted, distinct = sum(self._counts), len(self._played)
+        if counted == distinct:
+            return None
+        kind = "pairs of games" if self.paired else "games"
+        return (
+            f"the test counted {counted} {kind}, {distinct} of them distinct: it takes repeats for independent "
+            "results, so its verdict is less certain than it says; play from more openings"
+        )
 
 
 def _check_known(played: TournamentFolder, tasks: Sequence[GameTask]) -> None:
@@ -260,4 +275,6 @@ def run_tournament(
             run_groups(setup, game, missing, workers=workers, finished=finished, warn=warn, cluster=cluster, note=note)
         results = [played.results[number] for number in sorted(played.results)]
     counted = [text if times == 1 else f"{text} ({times} times)" for text, times in warnings.items()]
+    if watch is not None and watch.warning is not None:
+        counted.append(watch.warning)
     return TournamentOutcome(results, len(tasks), None if watch is None else watch.state, counted)

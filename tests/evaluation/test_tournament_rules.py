@@ -18,7 +18,7 @@ from genpolicy_arena.adjudication import Adjudication
 from genpolicy_arena.match import GameResult, GameTask, Match
 from genpolicy_arena.openings import Opening
 from genpolicy_arena.sprt import SprtConfig
-from genpolicy_arena.tournament import SprtWatch, run_tournament
+from genpolicy_arena.tournament import SprtWatch, TournamentConfig, run_tournament
 from tests.evaluation.tournament_games import FOUR, TTT, config
 
 
@@ -241,3 +241,16 @@ def test_a_tournament_stops_when_its_test_is_decided_and_stays_decided(tmp_path:
         assert (again.results, again.sprt) == (outcome.results, outcome.sprt)
         states.append(outcome.sprt)
     assert states[0] == states[1]
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_a_test_that_counts_copies_of_a_game_says_so(tmp_path: Path, paired: bool) -> None:
+    start = Opening(TTT.format(TTT.parse()), (), "start")
+    others = [Opening(start.start, (move,), "move") for move in (1, 2, 3)]
+    players = {"a": "mcts:uniform?simulations=8", "b": "mcts:uniform?simulations=9"}
+    for openings, distinct in (([start] * 5, 1), ([start, *others], 4), ([start, *others, *others], 4)):
+        settings = TournamentConfig(TTT.spec, players, openings, sprt=SprtConfig(0, 30), paired=paired)
+        warnings = run_tournament(settings, TTT, tmp_path / f"{len(openings)}").warnings
+        counted = (len(openings), "pairs of games") if paired else (2 * len(openings), "games")
+        known = f"the test counted {counted[0]} {counted[1]}, {distinct if paired else 2 * distinct} of them distinct"
+        assert [text.partition(":")[0] for text in warnings] == ([] if len(openings) == distinct else [known])
