@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from genpolicy.errors import ConfigError
+from genpolicy.policies.base import spelled_options
 from genpolicy_common.tables import Report
 from genpolicy_evaluation.intervals import cluster_bootstrap
 from genpolicy_experiments.description import Cell, Experiment
 from genpolicy_experiments.metrics import bounds, is_share, title
+from genpolicy_experiments.plays import FOLDER, SPELLING
 from genpolicy_experiments.runner import NOT_RUN, Result
 from genpolicy_experiments.statistics import LEVEL, Mean, PairedTest, holm, mean_over_seeds, paired_test
 
@@ -62,9 +64,11 @@ def num_futures(experiment: Experiment, cell: Cell) -> int:
     """Number of futures that a decision of a cell averages over, which are rows of each of its network calls."""
     learner = experiment.configuration(cell, experiment.file.seeds[0]).get("learner") or {}
     sampler = learner.get("sampler") or {}
+    head, _, query = str(cell.play.get(SPELLING, "")).partition("?")
+    play = spelled_options(query) if head == FOLDER else cell.play
     # Another sampler does not use the options of the configured one.
-    same = cell.play.get("sampler") in (None, sampler.get("name"))
-    return int(cell.play.get("num_futures") or (same and sampler.get("num_futures")) or 1)
+    same = play.get("sampler") in (None, sampler.get("name"))
+    return int(play.get("num_futures") or (same and sampler.get("num_futures")) or 1)
 
 
 def figures_of(experiment: Experiment, result: Result) -> dict[str, Any] | None:

@@ -89,8 +89,15 @@ def test_intervals_end_where_the_number_does(tmp_path: Path) -> None:
     assert (float(written["best"]["high"]), float(written["best_one_call"]["low"])) == (1.0, 0.0)
 
 
-def test_calls_count_the_futures_that_a_decision_averages_over(tmp_path: Path) -> None:
-    experiment = experiment_of(tmp_path)
+@pytest.mark.parametrize(
+    "play",
+    [
+        {"play.num_futures": 8, "play.sampler": "a0_last"},
+        {"play.policy": "{policy}?sampler=a0_last&num_steps=2&temperature=1.0&num_futures=8"},
+    ],
+)
+def test_calls_count_the_futures_that_a_decision_averages_over(tmp_path: Path, play: dict[str, Any]) -> None:
+    experiment = experiment_of(tmp_path, axes={"way": {"plain": {}, "many": play}})
     results = results_of(experiment, tmp_path)
     plain, many = tables.rows_of(experiment, results)
     assert (plain.means["calls"].value, many.means["calls"].value) == (20, 160)
