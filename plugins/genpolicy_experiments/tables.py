@@ -32,9 +32,14 @@ class Row:
     failures: tuple[str, ...]
     """Texts on seeds that failed."""
     published: dict[str, float]
-    """Published figures by metric."""
+    """Published figures by metric; shares are in percent."""
     not_run: int = 0
     """Number of seeds that have not finished and not failed."""
+
+    @property
+    def published_plain(self) -> dict[str, float]:
+        """Published figures in the units of the means: shares are fractions."""
+        return {name: value / 100 if is_share(name) else value for name, value in self.published.items()}
 
 
 @dataclass(frozen=True)
@@ -152,7 +157,7 @@ def _require_budget(experiment: Experiment, finished: Sequence[Result]) -> None:
 
 
 def comparisons(experiment: Experiment, results: Sequence[Result]) -> list[ComparisonResult]:
-    """The paired tests of the comparisons whose runs have finished, with p corrected for their number."""
+    """The paired tests of the comparisons whose runs have finished, with p corrected for the number of all."""
     tests = []
     for comparison in experiment.file.compare:
         cells = experiment.cell_of(comparison.a), experiment.cell_of(comparison.b)
@@ -170,7 +175,9 @@ def comparisons(experiment: Experiment, results: Sequence[Result]) -> list[Compa
         if clusters:
             test = paired_test(hits[0], hits[1], clusters)
             tests.append(ComparisonResult(comparison.title, *cells, *metrics, test))
-    corrected = holm([each.test.p_value for each in tests])
+    # A test that is missing may turn out to have any p: the largest leaves room for all of them.
+    missing = [1.0] * (len(experiment.file.compare) - len(tests))
+    corrected = holm([*(each.test.p_value for each in tests), *missing])[: len(tests)]
     return [
         replace(
             each,
@@ -297,7 +304,7 @@ def as_csv(rows: Sequence[Row]) -> str:
     for row in rows:
         for metric, mean in row.means.items():
             ends = ["" if math.isnan(end) else end for end in mean.interval]
-            published = row.published.get(metric, "")
+            published = row.published_plain.get(metric, "")
             writer.writerow([*row.cell.labels.values(), metric, mean.value, *ends, mean.seeds, published, ""])
         for failure in row.failures:
             writer.writerow([*row.cell.labels.values(), "", "", "", "", "", "", failure])
@@ -322,7 +329,7 @@ def as_json(
                 "labels": row.cell.labels,
                 "budget": experiment.budget_of(row.cell),
                 "means": {metric: asdict(mean) for metric, mean in row.means.items()},
-                "published": row.published,
+                "published": row.published_plain,
                 "failures": list(row.failures),
                 "not_run": row.not_run,
                 "seeds": {str(r.seed): figures_of(experiment, r) for r in results if r.cell == row.cell and r.figures},

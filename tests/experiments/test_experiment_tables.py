@@ -105,6 +105,25 @@ def test_calls_count_the_futures_that_a_decision_averages_over(tmp_path: Path, p
     assert tables.figures_of(experiment, results[-1]) == {**(results[-1].figures or {}), "calls": 160}
 
 
+def test_published_shares_are_fractions_in_the_file_as_means_are(tmp_path: Path) -> None:
+    published = {"source": "a paper", "values": {"plain": {"best": 41.3, "calls": 20}}}
+    experiment = experiment_of(tmp_path, published=published)
+    rows = tables.rows_of(experiment, results_of(experiment, tmp_path))
+    written = {line["metric"]: line for line in csv.DictReader(io.StringIO(tables.as_csv(rows[:1])))}
+    assert (float(written["best"]["published"]), float(written["calls"]["published"])) == (0.413, 20)
+    assert tables.report_of(experiment, rows).rows[0][3] == "41.3"
+
+
+def test_p_is_corrected_for_the_tests_whose_runs_are_missing_too(tmp_path: Path) -> None:
+    cells = [{"way": "plain"}, {"way": "many"}]
+    more = [{"a": cells[0], "b": cells[1]}, {"a": cells[1], "b": cells[0]}]
+    same = {"a": cells[0], "b": cells[0], "metric_b": "best_one_call"}
+    experiment = experiment_of(tmp_path, compare=[same, *more])
+    results = [result for result in results_of(experiment, tmp_path) if result.cell.name == "plain"]
+    (test,) = (each.test for each in tables.comparisons(experiment, results))
+    assert test.p_corrected == pytest.approx(3 * test.p_value)
+
+
 def test_one_seed_has_no_column_of_seeds(tmp_path: Path) -> None:
     compare = [{"a": {"way": "plain"}, "b": {"way": "many"}}]
     experiment = experiment_of(tmp_path, seeds=[0], compare=compare)
