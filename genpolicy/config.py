@@ -10,6 +10,7 @@ import dataclasses
 import difflib
 import io
 import re
+import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -171,7 +172,27 @@ def _merged(under: DictConfig, over: Any, place: str) -> DictConfig:
     try:
         return cast(DictConfig, OmegaConf.merge(under, OmegaConf.create(over)))
     except (OmegaConfBaseException, ValueError, TypeError, RecursionError) as error:
-        raise ConfigError(f"{place}: {_first_line(error)}") from error
+        problem = _first_line(error)
+        if isinstance(error, TypeError):
+            below, above = (OmegaConf.to_container(OmegaConf.create(each)) for each in (under, over))
+            problem = next(_clashes(cast(dict[str, Any], below), cast(dict[str, Any], above)), problem)
+        raise ConfigError(f"{place}: {problem}") from error
+
+
+def _clashes(under: Mapping[Any, Any], over: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:
+    # OmegaConf reports these too, but names no key.
+    for key, value in over.items():
+        path, before = f"{prefix}.{key}".strip("."), under.get(key)
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            yield from _clashes(before, value, path)
+        elif isinstance(before, Mapping) and isinstance(value, list):
+            yield _must_be_section(path, value)
+        elif isinstance(before, list) and isinstance(value, Mapping):
+            yield f"key {path!r} must be a list, got {value!r}"
+
+
+def _must_be_section(path: str, value: Any) -> str:
+    return f"key {path!r} is a section of keys, got {value!r}; write {path}.<key>=<value>"
 
 
 def structured(
@@ -199,8 +220,10 @@ def structured(
         siblings = [k for k in known if k.rpartition(".")[0] == path.rpartition(".")[0]]
         hint = _hint(path, siblings, [*known, *elsewhere()])
         raise ConfigError(f"{at}key {path!r} does not exist.{hint} Keys here: {', '.join(siblings)}")
+    for problem in _not_lists(schema, data, prefix):
+        raise ConfigError(f"{at}{problem}")
     for path, value in _not_sections(schema, data, prefix):
-        raise ConfigError(f"{at}key {path!r} is a section of keys, got {value!r}; write {path}.<key>=<value>")
+        raise ConfigError(f"{at}{_must_be_section(path, value)}")
     for path, value in _not_items(schema, data, prefix):
         raise ConfigError(f"{at}key {path!r} is a list of plain values, got {value!r} in it")
     for keys, value in _leaves(data, (prefix,) if prefix else ()):
@@ -470,6 +493,21 @@ def _not_sections(schema: type[Any], data: Mapping[str, Any], prefix: str = "") 
         is_wrong = (nested or is_dict) and isinstance(value, bool | int | float | str)
         if is_wrong or ((is_dict or (nested and nested is fields[key])) and isinstance(value, list)):
             yield path, value
+
+
+def _not_lists(schema: type[Any], data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    # OmegaConf reports these too, but by the names of its classes.
+    fields = _fields(schema)
+    for key, value in data.items():
+        path, hint = f"{prefix}.{key}".strip("."), fields[key]
+        is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+        kinds = [each for each in (typing.get_args(hint) if is_union else (hint,)) if each is not type(None)]
+        if all(typing.get_origin(each) in (list, tuple) for each in kinds):
+            if isinstance(value, bool | int | float | str | Mapping):
+                is_item = not isinstance(value, Mapping) and set(typing.get_args(kinds[0])) <= _PLAIN
+                yield f"key {path!r} must be a list, " + (f"e.g. {path}=[{value}]" if is_item else f"got {value!r}")
+        elif isinstance(value, Mapping) and (nested := _nested(hint)):
+            yield from _not_lists(nested, value, path)
 
 
 def _not_items(schema: type[Any], data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

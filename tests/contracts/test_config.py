@@ -90,6 +90,8 @@ def test_a_free_section_is_checked_by_its_owner() -> None:
         ("seed=many", r"'seed'.*many"),
         ("optim.lr=fast", r"'optim\.lr'.*fast"),
         ("optim.betas=[a]", r"optim\.betas"),
+        ("optim.betas=0.9", r"key 'optim\.betas' must be a list, e\.g\. optim\.betas=\[0\.9\]"),
+        ("optim.betas={a: 1}", r"key 'optim\.betas' must be a list, got {'a': 1}"),
         ("optim=3", r"'optim' is a section of keys, got 3"),
         ("learner=3", r"'learner' is a section of keys, got 3"),
         ("optim.betas=[0.9,{a: 1}]", r"'optim.betas' is a list of plain values, got {'a': 1} in it"),
@@ -102,6 +104,19 @@ def test_a_free_section_is_checked_by_its_owner() -> None:
 def test_wrong_values_are_errors_that_name_the_key(override: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         compose(Run, overrides=[override])
+
+
+def test_an_argument_of_another_shape_than_the_file_names_the_key(tmp_path: Path) -> None:
+    file = write(tmp_path, "run.yaml", "optim: {lr: 0.1, betas: [0.9, 0.99]}\n")
+    for override, reason in (
+        (
+            "optim=[1]",
+            r"argument 'optim=\[1\]': key 'optim' is a section of keys, got \[1\]; write optim",
+        ),
+        ("optim.betas={a: 1}", r"argument .*: key 'optim\.betas' must be a list, got {'a': 1}"),
+    ):
+        with pytest.raises(ConfigError, match=reason):
+            compose(Run, [file], [override])
 
 
 def test_unreadable_files_are_named(tmp_path: Path) -> None:
