@@ -7,16 +7,50 @@ Axes: N tokens of a sequence.
 
 from __future__ import annotations
 
+import inspect
 from functools import partial
+from typing import Any
 
 import torch
 
 from genpolicy.networks.biases import RelativeBias, place_relations, ply_relations
-from genpolicy.networks.transformer import DenoisingTransformer
+from genpolicy.networks.shown_moves import ShownMoves
+from genpolicy.networks.transformer import DenoisingTransformer, Trunk
 from genpolicy.sequence import Layout
 
-ALIKE = ("geometry", "num_layers", "width", "num_heads", "positions", "activation", "norm")
+ALIKE = ("geometry", "num_layers", "width", "num_heads", "positions", "activation", "norm", "board_code")
 """Options of a network without which the same weights mean something else."""
+
+
+def differing_option(ours: Trunk, theirs: Trunk) -> str:
+    """An option of the network by which the same weights mean something else in two trunks; empty for none.
+
+    A bias may have what the other lacks, which begins without effect.
+    """
+    for option in ALIKE:
+        if getattr(ours.config, option) != getattr(theirs.config, option):
+            return option
+    if not isinstance(ours.bias, type(theirs.bias)):
+        return "bias"
+    shapes = [{name: each.shape for name, each in trunk.bias.named_parameters()} for trunk in (ours, theirs)]
+    if shapes[0] == shapes[1] and type(ours.bias) is type(theirs.bias) and _options(ours) != _options(theirs):
+        return "bias_options"
+    return ""
+
+
+def _options(trunk: Trunk) -> dict[str, Any]:
+    """All options of a trunk's bias, those at their defaults among them."""
+    takes = inspect.signature(type(trunk.bias)).parameters.values()
+    return {**{each.name: each.default for each in takes}, **trunk.config.bias_options}
+
+
+def _lost(ours: DenoisingTransformer, our: Layout, theirs: DenoisingTransformer, shared: set[str]) -> str:
+    """A tensor of the other trunk that has no place in ours, although ours has the tokens that it is of."""
+    shown = ours.config.shows_moves or not ShownMoves.applies(our)  # then the tokens say what of it there is
+    for name, _ in theirs.named_parameters():
+        if name.startswith("trunk.") and name not in shared and not (shown and name.startswith("trunk.shown.")):
+            return name
+    return ""
 
 
 @torch.no_grad()
@@ -31,11 +65,8 @@ def take_shared(ours: DenoisingTransformer, our: Layout, theirs: DenoisingTransf
         What prevents it: the symbols, an option of the network, or a tensor that must not differ;
         empty where nothing does.
     """
-    for option in ALIKE:
-        if getattr(ours.config, option) != getattr(theirs.config, option):
-            return f"learner.network.{option}"
-    if not isinstance(ours.trunk.bias, type(theirs.trunk.bias)):  # what ours has beyond theirs begins without effect
-        return "learner.network.bias"
+    if option := differing_option(ours.trunk, theirs.trunk):
+        return f"learner.network.{option}"
     if their.state_symbols != our.state_symbols or their.moves.texts != our.moves.texts:
         return "the symbols of states or moves"
     of, to = dict(theirs.named_parameters()), dict(ours.named_parameters())
@@ -65,6 +96,8 @@ def take_shared(ours: DenoisingTransformer, our: Layout, theirs: DenoisingTransf
     for name in sorted(both):
         if to[name].shape[1:] != of[name].shape[1:]:
             return name
+    if name := _lost(ours, our, theirs, same | both):
+        return name
     for name in same - rows.keys():
         to[name].copy_(of[name])
     for name in both:

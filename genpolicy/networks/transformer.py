@@ -198,6 +198,7 @@ class Trunk(nn.Module):
 
     def __init__(self, layout: Layout, config: NetworkConfig, num_input_symbols: int, *, causal: bool = False) -> None:
         super().__init__()
+        self.config = config
         self.num_heads, self.length = config.num_heads, layout.length
         self.embedding: SequenceEmbedding | BoardEmbedding
         learned = config.positions == "learned"

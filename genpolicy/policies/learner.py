@@ -23,6 +23,8 @@ from genpolicy.encoding import ids_fingerprint
 from genpolicy.errors import CheckpointError
 from genpolicy.game import Game
 from genpolicy.networks import AttentionBias
+from genpolicy.networks.shared import differing_option
+from genpolicy.networks.transformer import Trunk
 from genpolicy.policies.base import Policy
 
 if TYPE_CHECKING:
@@ -160,7 +162,8 @@ class Learner(nn.Module, ABC):
         An attention bias, or the part of one, that ``source`` lacks stays as it is drawn: it begins without effect.
 
         Raises:
-            CheckpointError: the two do not have the same tensors otherwise; the message names one that differs.
+            CheckpointError: the two do not have the same tensors otherwise, or an option of the network gives those
+                another meaning; the message names what differs.
         """
         theirs, ours = source.state_dict(), self.state_dict()
         biases = tuple(f"{name}." for name, part in self.named_modules() if isinstance(part, AttentionBias))
@@ -172,6 +175,13 @@ class Learner(nn.Module, ABC):
                 f"it and this learner differ in {len(differing)} tensors, such as {differing[0]!r}; "
                 "give the learner the same layout and network"
             )
+        trunks = dict(source.named_modules())
+        for name, part in self.named_modules():
+            other = trunks.get(name)
+            if isinstance(part, Trunk) and isinstance(other, Trunk) and (option := differing_option(part, other)):
+                raise CheckpointError(
+                    f"it and this learner differ in the network's {option} ({name}); give the learner what it has"
+                )
         self.load_state_dict(theirs)
 
     def param_groups(self, weight_decay: float) -> list[dict[str, Any]]:

@@ -216,6 +216,11 @@ def test_both_stages_train_and_the_second_starts_from_the_firsts_encoder(tmp_pat
     assert measured["pairs_ordered"] > 0.8
 
 
+def test_a_trunk_under_which_the_same_weights_mean_something_else_is_refused() -> None:
+    with pytest.raises(CheckpointError, match=r"differ in the network's norm \(network\.encoder\.trunk\)"):
+        learner(replace(TRUNK, network=replace(TRUNK.network, norm="post"))).take_weights(learner(TRUNK))
+
+
 def test_a_student_learns_its_teachers_answers(tmp_path: Path) -> None:
     data = games(tmp_path / "data", [1.0, -1.0])
     teacher = learner()

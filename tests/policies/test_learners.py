@@ -328,6 +328,79 @@ def test_weights_of_another_network_are_refused(changes: dict[str, Any], named: 
         diffusion(game, network=network, paradigm="s-asa", horizon=2).take_weights(source)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "named"),
+    [
+        ({"norm": "pre"}, {"norm": "post"}, "norm"),
+        ({"activation": "gelu"}, {"activation": "relu2"}, "activation"),
+        ({"bias": "none", "num_heads": 2}, {"bias": "none", "num_heads": 4}, "num_heads"),
+        ({"bias_options": {"num_templates": 8}}, {}, "bias"),
+        ({"bias_options": {"num_templates": 8}}, {"bias_options": {"num_templates": 16}}, "bias"),
+        ({"board_code": 8}, {}, "board_code|tensors"),
+        ({}, {"board_code": 8}, "board_code|tensors"),
+        ({"gates": True}, {}, "gates|tensors"),
+        ({"bias": "shaw"}, {"bias": "shaw", "bias_options": {"values": False}}, "of_value|tensors"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", ["same", "further", "one_step"])
+def test_weights_that_would_mean_something_else_or_be_lost_are_refused(
+    kind: str, before: dict[str, Any], after: dict[str, Any], named: str
+) -> None:
+    game = genpolicy.load_game(CONNECT)
+    network = NetworkConfig(num_layers=2, width=32, num_heads=2, geometry="board", head="typed")
+    if "bias_options" in before:
+        network = dataclasses.replace(network, bias="templates")
+
+    def learner(changes: dict[str, Any], horizon: int) -> Any:
+        changed = dataclasses.replace(network, **changes)
+        if kind == "one_step":
+            return one_step(game, network=changed)
+        return diffusion(game, network=changed, paradigm="s-asa", horizon=horizon)
+
+    source, target = learner(before, 2), learner(after, 3 if kind == "further" else 2)
+    drawn = {name: each.clone() for name, each in target.state_dict().items()}
+    with pytest.raises(CheckpointError, match=named):
+        target.take_weights(source)
+    assert all(torch.equal(each, drawn[name]) for name, each in target.state_dict().items())
+
+
+def test_shown_moves_that_would_be_lost_are_refused_but_not_where_nothing_is_imagined() -> None:
+    game = genpolicy.load_game(CONNECT)
+    network = NetworkConfig(num_layers=2, width=32, num_heads=2, geometry="board", head="typed", init_std=0.3)
+    plain = dataclasses.replace(network, shown_moves=False)
+    source = diffusion(game, network=network, paradigm="s-asa", horizon=2).eval()
+    with pytest.raises(CheckpointError, match=r"differ in trunk\.shown\."):
+        diffusion(game, network=plain, paradigm="s-asa", horizon=3).take_weights(source)
+    target = diffusion(game, network=network, paradigm="s-a", horizon=1).eval()
+    target.take_weights(source)
+    for name in ("symbol.weight", "place", "source.weight"):
+        ours, theirs = (each.network.trunk.embedding.get_parameter(name) for each in (target, source))
+        rows = target.layout.value_offset if name == "symbol.weight" else len(ours)
+        torch.testing.assert_close(ours[:rows], theirs[:rows])
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({}, {"gates": True}),
+        ({"bias": "none"}, {"bias": "shaw"}),
+        ({"bias": "shaw", "bias_options": {"values": True}}, {"bias": "shaw"}),
+        ({"bias": "relative"}, {"bias": "relative_templates"}),
+    ],
+    ids=str,
+)
+def test_what_begins_without_effect_may_be_added(before: dict[str, Any], after: dict[str, Any]) -> None:
+    game = genpolicy.load_game(CONNECT)
+    network = NetworkConfig(num_layers=2, width=32, num_heads=2, geometry="board", head="typed", init_std=0.3)
+    source, target = (
+        diffusion(game, network=dataclasses.replace(network, **changes), paradigm="s-asa", horizon=2).eval()
+        for changes in (before, after)
+    )
+    target.take_weights(source)
+    torch.testing.assert_close(log_moves(target), log_moves(source))
+
+
 @pytest.mark.parametrize("horizon", [2, 3])
 def test_weights_that_predict_other_tokens_are_refused(tmp_path: Path, horizon: int) -> None:
     game = genpolicy.load_game(CONNECT)
