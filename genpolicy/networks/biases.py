@@ -83,6 +83,12 @@ class AttentionBias(nn.Module):
         """The matrices between hidden layers, which Muon moves where a run sets it; AdamW moves the others."""
         return []
 
+    def tables(self) -> list[nn.Parameter]:
+        """What learns at the rate ``optim.bias_lr`` where a run sets it; neither linear layers nor hidden matrices."""
+        linear = [part.weight for part in self.modules() if isinstance(part, nn.Linear)]
+        others = {id(p) for p in (*linear, *self.hidden_matrices())}
+        return [p for p in self.parameters() if p.ndim >= 2 and id(p) not in others]
+
     def flops(self) -> float:
         """Floating-point operations of one row's forward pass, all layers together; look-ups count as none."""
         return 0.0

@@ -189,8 +189,14 @@ class Learner(nn.Module, ABC):
 
         A group may say under ``muon`` which of its ``params`` Muon moves where a run sets ``optim.name=muon``: the
         matrices between hidden layers, neither embeddings nor heads. Under ``tables`` it says which are tables of an
-        attention bias (``optim.bias_lr``). The default names none.
+        attention bias, which ``optim.bias_lr`` is for. The default names those of every ``AttentionBias``, and no
+        matrix for Muon.
         """
         decayed = [p for p in self.parameters() if p.requires_grad and p.ndim >= 2]
         others = [p for p in self.parameters() if p.requires_grad and p.ndim < 2]
-        return [{"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+        found = {id(p) for part in self.modules() if isinstance(part, AttentionBias) for p in part.tables()}
+        tables = [p for p in decayed if id(p) in found]
+        return [
+            {"params": decayed, "weight_decay": weight_decay, "tables": tables},
+            {"params": others, "weight_decay": 0.0},
+        ]

@@ -141,18 +141,14 @@ class NetworkLearner(Learner):
         return float(6 * weights * self.layout.length + attention + 3 * self.network.trunk.bias.flops())
 
     def param_groups(self, weight_decay: float) -> list[dict[str, Any]]:
-        """As ``Learner.param_groups``; Muon gets the matrices outside embedding and head, of a bias those it names.
-
-        The bias's other matrices are the ``tables``, for which a run has ``optim.bias_lr``.
-        """
+        """As ``Learner.param_groups``; Muon gets the matrices outside embedding and head, of a bias those it names."""
         decayed, others = super().param_groups(weight_decay)
         trunk = self.network.trunk
         outer = (trunk.embedding, trunk.shown, trunk.bias, trunk.code, trunk.gates, self.network.head)
         kept = {id(p) for part in outer if part is not None for p in part.parameters()}
         hidden = {id(p) for p in trunk.bias.hidden_matrices()}
         muon = [p for p in decayed["params"] if p.ndim == 2 and id(p) not in kept - hidden]
-        tables = {id(p) for p in trunk.bias.parameters()} - hidden
-        return [{**decayed, "muon": muon, "tables": [p for p in decayed["params"] if id(p) in tables]}, others]
+        return [{**decayed, "muon": muon}, others]
 
     @property
     def window_layout(self) -> Layout:

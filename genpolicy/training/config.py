@@ -58,7 +58,8 @@ class OptimConfig:
     """Peak learning rate. Muon's is scaled to the size of AdamW's updates (Liu et al. 2025), so one serves both."""
     bias_lr: float = 1.0
     """The learning rate of the attention bias's tables, in multiples of ``lr``. A table begins at zero, and AdamW moves
-    it by no more than its rate an update: too little, in a short run, to direct attention."""
+    it by no more than its rate an update: too little, in a short run, to direct attention. Other than 1, it also spares
+    them weight decay."""
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     momentum: float = 0.95

@@ -17,12 +17,18 @@ def make_optimizers(groups: list[dict[str, Any]], config: OptimConfig) -> dict[s
     """The optimisers of a run by name: ``adamw``, and ``muon`` (Jordan et al. 2024) where the run sets it.
 
     Args:
-        groups: A learner's parameter groups, which name the matrices for Muon (``Learner.param_groups``).
+        groups: A learner's parameter groups, which name the matrices for Muon and the tables of attention biases
+            (``Learner.param_groups``).
         config: The optimisers' options.
 
     Raises:
-        ConfigError: ``optim.name=muon``, and the learner names no parameter for it.
+        ConfigError: ``optim.name=muon`` or a rate ``optim.bias_lr``, and the learner names no parameter for it.
     """
+    if config.bias_lr != 1 and not any(group.get("tables") for group in groups):
+        raise ConfigError(
+            f"optim.bias_lr={config.bias_lr:g}: the learner has no attention bias with tables; set optim.bias_lr=1, or "
+            "a bias that has them, such as network.bias=relative"
+        )
     hidden: list[nn.Parameter] = []
     if config.name == "muon":
         hidden = [p for group in groups for p in group.get("muon", ())]
@@ -58,12 +64,13 @@ def make_optimizers(groups: list[dict[str, Any]], config: OptimConfig) -> dict[s
 def _with_tables_apart(group: dict[str, Any], config: OptimConfig) -> list[dict[str, Any]]:
     """A group as AdamW takes it, and one of its biases' tables where they have a learning rate of their own."""
     plain = {key: value for key, value in group.items() if key not in ("muon", "tables")}
-    tables = group.get("tables", ())
+    left = {id(p) for p in group["params"]}
+    tables = [p for p in group.get("tables", ()) if id(p) in left]
     if config.bias_lr == 1 or not tables:
         return [plain]
     apart = {id(p) for p in tables}
     plain["params"] = [p for p in group["params"] if id(p) not in apart]
-    return [plain, {**plain, "params": [*tables], "lr": config.bias_lr * config.lr, "weight_decay": 0.0}]
+    return [plain, {**plain, "params": tables, "lr": config.bias_lr * config.lr, "weight_decay": 0.0}]
 
 
 def learning_rate_factor(progress: float, config: OptimConfig) -> float:

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from genpolicy import registry
+from genpolicy import load_game, registry
 from genpolicy.config import compose, structured
 from genpolicy.sequence import PARADIGMS
 from genpolicy.shipped import data_folder
 from genpolicy.training.config import RunConfig
+from genpolicy.training.setup import make_learner
 from genpolicy_experiments.description import Experiment
 from genpolicy_loop.config import LoopConfig
 from genpolicy_loop.runner import Loop
@@ -65,3 +66,10 @@ def test_shipped_experiment_composes(file: str, most: int) -> None:
             assert set(cell.play) - {"policy"} <= set(known.option_names()), cell.name
     names = {cell.name for cell in experiment.cells}
     assert set(experiment.file.published.values) <= names
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if "bias_lr" in (ROOT / file).read_text()])
+def test_a_rate_of_tables_has_tables_to_move(file: str) -> None:
+    config = compose(RunConfig, [ROOT / file])
+    learner = make_learner(load_game(config.game), config.learner)
+    assert any(group.get("tables") for group in learner.param_groups(0.1))

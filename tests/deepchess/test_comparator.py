@@ -221,6 +221,12 @@ def test_a_trunk_under_which_the_same_weights_mean_something_else_is_refused() -
         learner(replace(TRUNK, network=replace(TRUNK.network, norm="post"))).take_weights(learner(TRUNK))
 
 
+def test_tables_of_its_attention_bias_are_named() -> None:
+    made = learner(TRUNK)
+    bias = made.network.encoder.get_submodule("trunk.bias")
+    assert {id(p) for p in made.param_groups(0.1)[0]["tables"]} == {id(p) for p in bias.parameters()}
+
+
 def test_a_student_learns_its_teachers_answers(tmp_path: Path) -> None:
     data = games(tmp_path / "data", [1.0, -1.0])
     teacher = learner()

@@ -67,3 +67,16 @@ def test_muon_moves_the_matrices_between_hidden_layers(kind: str) -> None:
     optimizers = make_optimizers(learner.param_groups(0.1), OptimConfig(name="muon"))
     moved = {id(p) for group in optimizers["muon"].param_groups for p in group["params"]}
     assert {name for name, p in learner.network.named_parameters() if id(p) in moved} == expected
+
+
+@pytest.mark.parametrize("optimiser", ["adamw", "muon"])
+@pytest.mark.parametrize("kind", sorted(LEARNERS))
+def test_tables_of_its_attention_bias_learn_at_a_rate_of_their_own(kind: str, optimiser: str) -> None:
+    learner: ModelLearner = LEARNERS[kind][0]()
+    tables = {id(p) for name, p in learner.network.named_parameters() if name.endswith(("bias.space", "bias.time"))}
+    optimizers = make_optimizers(learner.param_groups(0.1), OptimConfig(name=optimiser, lr=1e-3, bias_lr=8))
+    groups = [group for each in optimizers.values() for group in each.param_groups]
+    fast = [id(p) for group in groups for p in group["params"] if group["lr"] == pytest.approx(8e-3)]
+    assert len(fast) == len(tables) > 0
+    assert set(fast) == tables
+    assert sum(len(group["params"]) for group in groups) == sum(p.requires_grad for p in learner.parameters())

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from genpolicy import load_game
 from genpolicy.errors import CheckpointError, ConfigError
-from genpolicy.networks import DenoisingTransformer, NetworkConfig
+from genpolicy.networks import AttentionBias, DenoisingTransformer, NetworkConfig
 from genpolicy.networks.biases import place_relations, token_classes
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
 from genpolicy.sequence import Layout
@@ -307,7 +307,7 @@ def test_muon_moves_its_matrices_and_nothing_else_of_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("optimiser", ["adamw", "muon"])
-@pytest.mark.parametrize("name", ["none", "relative", "shaw", "relative_templates"])
+@pytest.mark.parametrize("name", ["relative", "shaw", "relative_templates", "smolgen"])
 def test_tables_learn_at_a_rate_of_their_own(name: str, optimiser: str) -> None:
     network = NetworkConfig(geometry="board", num_layers=2, width=16, num_heads=2, bias=name, head="typed")
     config = DiffusionConfig(paradigm="s-asa", horizon=2, network=network)
@@ -328,11 +328,32 @@ def test_tables_learn_at_a_rate_of_their_own(name: str, optimiser: str) -> None:
 
     before, after = moved(plain), moved(apart)
     assert before.keys() == after.keys() == set(names.values())
-    tables = {"none": [], "shaw": ["of_query", "of_key", "of_value"]}.get(name, ["space", "time"])
+    tables = {"shaw": ["of_query", "of_key", "of_value"]}.get(name, ["space", "time"])
     ours = {key for key in before if ".bias." in key and key.rpartition(".")[2] in tables}
     assert len(ours) == len(tables)
     for key in before:
         assert after[key] == (("adamw", pytest.approx(8e-3), pytest.approx(8e-3), 0.0) if key in ours else before[key])
+
+
+@pytest.mark.parametrize("name", ["none", "templates"])
+def test_a_rate_of_tables_that_a_bias_lacks_is_refused(name: str) -> None:
+    network = NetworkConfig(geometry="board", num_layers=2, width=16, num_heads=2, bias=name)
+    learner = OneStepLearner(load_game("connect:rows=3,cols=3,k=3"), OneStepLearner.Config(network=network))
+    with pytest.raises(ConfigError, match=r"optim\.bias_lr=16: .* set optim\.bias_lr=1,"):
+        make_optimizers(learner.param_groups(0.1), OptimConfig(bias_lr=16))
+    make_optimizers(learner.param_groups(0.1), OptimConfig())
+
+
+def test_linear_layers_of_a_bias_that_names_nothing_are_no_tables() -> None:
+    class Mixed(AttentionBias):
+        def __init__(self, layout: Layout, config: NetworkConfig) -> None:
+            super().__init__(layout, config)
+            self.code = torch.nn.Linear(4, 4)
+            self.table = torch.nn.Parameter(torch.zeros(3, 4))
+            self.scale = torch.nn.Parameter(torch.zeros(4))
+
+    bias = Mixed(layout_of(), NetworkConfig(geometry="board", num_layers=2, width=16, num_heads=2))
+    assert [id(p) for p in bias.tables()] == [id(bias.table)]
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), 1e300])
