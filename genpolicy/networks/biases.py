@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from genpolicy import registry
-from genpolicy.errors import ConfigError, did_you_mean
+from genpolicy.errors import ConfigError, RegistryError, did_you_mean
 from genpolicy.networks.budget import take
 from genpolicy.networks.config import NetworkConfig
 from genpolicy.networks.cpu import attend
@@ -52,9 +52,10 @@ class AttentionBias(nn.Module):
         return None
 
     def of_layer(self, i: int, x: Tensor) -> Tensor | None:
-        """[B, H, N, N] the part of layer ``i`` (from 0) that depends on the features ``x`` [B, N, W] that enter it.
+        """[B, H, n, n] the part of layer ``i`` (from 0) that depends on the features ``x`` [B, n, W] that enter it.
 
-        Where not every token attends to every token (``NetworkConfig.attention``) it may depend on given tokens alone.
+        They are those of the first n tokens: of all N, of a shorter future, or of what is given alone. Where not every
+        token attends to every token (``NetworkConfig.attention``) the part may depend on given tokens alone.
         """
         del i, x
         return None
@@ -92,6 +93,21 @@ class AttentionBias(nn.Module):
     def flops(self) -> float:
         """Floating-point operations of one row's forward pass, all layers together; look-ups count as none."""
         return 0.0
+
+
+def bias_of_layer(bias: AttentionBias, i: int, x: Tensor) -> Tensor | None:
+    """``bias.of_layer``, seen to have the shape of features ``x`` [B, n, W].
+
+    Raises:
+        RegistryError: it has another.
+    """
+    own, n = bias.of_layer(i, x), x.shape[1]
+    if own is not None and own.shape[-2:] != (n, n):
+        raise RegistryError(
+            f"network.bias: {type(bias).__name__}.of_layer gave the shape {list(own.shape)} for features "
+            f"{list(x.shape)}; it must be [{len(x)}, H, {n}, {n}]"
+        )
+    return own
 
 
 SCORES_PER_NUMBER = 8

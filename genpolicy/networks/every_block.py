@@ -17,6 +17,7 @@ from torch import Tensor
 
 from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.errors import ConfigError
+from genpolicy.networks.biases import bias_of_layer
 from genpolicy.networks.prefix import Encoded
 from genpolicy.networks.transformer import DenoisingTransformer, Trunk, total_bias
 from genpolicy.sequence import KINDS, Layout
@@ -111,7 +112,7 @@ def block_features(
         return torch.cat(out, 1)
 
     for i, block in enumerate(trunk.blocks):
-        own = trunk.bias.of_layer(i, torch.cat([kept.inputs[i][:, :first], x], 1))
+        own = bias_of_layer(trunk.bias, i, torch.cat([kept.inputs[i][:, :first], x], 1))
         bias = total_bias(None if static is None else static[i], own)
         x = block(x, None if bias is None else bias[..., first:, :], functools.partial(attend, i), first)
     return before, torch.cat([before[:, :first], x if trunk.residual.is_post else trunk.norm(x)], 1)

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.errors import ConfigError
-from genpolicy.networks.biases import make_bias
+from genpolicy.networks.biases import bias_of_layer, make_bias
 from genpolicy.networks.config import NetworkConfig
 from genpolicy.networks.cpu import Dropout, Linear, attend
 from genpolicy.networks.embedding import BoardEmbedding, Modulation, SequenceEmbedding, TimeEmbedding, index_buffer
@@ -282,7 +282,7 @@ class Trunk(nn.Module):
         for i, block in enumerate(self.blocks):
             if kept is not None:
                 kept.inputs.append(x)
-            own = self.bias.of_layer(i, x if encoded is None else torch.cat([encoded.inputs[i], x], 1))
+            own = bias_of_layer(self.bias, i, x if encoded is None else torch.cat([encoded.inputs[i], x], 1))
             own = own if own is None else own[:, :, start:]
             bias = total_bias(None if static is None else static[i], own, hidden)
             last = wanted if i == len(self.blocks) - 1 else None

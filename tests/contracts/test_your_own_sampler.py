@@ -37,6 +37,33 @@ print(tuple(policy.learner.network.trunk.bias.maps.shape)[:2])
 """
 
 
+SHORTER = """
+import numpy, torch, genpolicy
+from genpolicy.config import structured
+from genpolicy.data.windows import TokenBatch
+from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
+
+game = genpolicy.load_game("connect:rows=3,cols=3,k=3")
+network = {"num_layers": 2, "width": 16, "num_heads": 2, "geometry": "board", "head": "typed", "bias": "pooled"}
+ply = {"kind": "absorbing", "order": "ply"}
+for attention, options in (
+    ("full", {"process": ply}),
+    ("full", {"horizons": [1, 2]}),
+    ("prefix", {}),
+    ("block_causal", {"process": {**ply, "one_pass": True}}),
+):
+    config = structured(DiffusionConfig, {"horizon": 2, "network": {**network, "attention": attention}, **options})
+    learner = DiffusionLearner(game, config)
+    tokens = torch.from_numpy(numpy.argmax(learner.layout.admitted, axis=1))[None].repeat(3, 1)
+    given = torch.from_numpy(learner.layout.given.copy()).expand_as(tokens)
+    batch = TokenBatch(tokens, given, ~given, torch.arange(len(tokens)))
+    loss, _ = learner.loss(batch, torch.Generator().manual_seed(0))
+    loss.backward()
+    (decision,) = learner.policy().decide([game.parse()])
+    print(attention, bool(loss.isfinite()), decision.move in game.legal(game.parse()))
+"""
+
+
 def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.S)
 
@@ -83,3 +110,8 @@ def test_a_package_is_one_file_of_forty_lines() -> None:
     module, project = blocks("python")[0], blocks("toml")[0]
     assert len(module.splitlines()) <= 35
     assert len(project.splitlines()) <= 15
+
+
+def test_the_pages_bias_takes_shorter_futures(site: Path, tmp_path: Path) -> None:
+    kinds = ("full", "full", "prefix", "block_causal")
+    assert run(site, SHORTER, tmp_path).splitlines() == [f"{kind} True True" for kind in kinds]

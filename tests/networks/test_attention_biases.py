@@ -106,6 +106,15 @@ def test_a_bias_by_layer_and_row_is_added_to_the_scores(
     assert all(bool(p.any()) for p in net.trunk.bias.parameters())
 
 
+def test_a_bias_of_another_shape_than_its_features_is_named(pooled: None, layout: Layout) -> None:
+    net = made(layout, bias="pooled", bias_options={"shared": False})
+    given = tokens_of(layout)[:, : layout.state_length]
+    with pytest.raises(
+        RegistryError, match=r"network\.bias: Pooled\.of_layer gave the shape .* must be \[\d+, H, 10, 10\]"
+    ):
+        net.trunk(given, None)
+
+
 @pytest.mark.parametrize("options", [{"geometry": "sequence"}, {"geometry": "board", "head": "typed", "dropout": 0.3}])
 def test_a_row_does_not_depend_on_the_others(pooled: None, layout: Layout, options: dict[str, Any]) -> None:
     net = made(layout, bias="pooled", bias_options={"shared": False}, **options).eval()
