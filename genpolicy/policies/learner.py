@@ -74,6 +74,11 @@ class Learner(nn.Module, ABC):
         """A short text that differs where weights would read or write other symbols; a saved policy is held to it."""
         return ids_fingerprint(self.game.tokens, self.game.moves)
 
+    @property
+    def plays(self) -> bool:
+        """Whether its policy chooses moves; not where a first stage trains a part that decides nothing yet."""
+        return True
+
     def flops_per_record(self) -> float | None:
         """Floating-point operations of one record's forward and backward pass; None where they are not counted."""
         return None

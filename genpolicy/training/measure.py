@@ -11,6 +11,7 @@ import torch
 
 from genpolicy.control import FREE
 from genpolicy.data.records import Dataset
+from genpolicy.errors import ConfigError
 from genpolicy.game import Game
 from genpolicy.policies.answers import require_legal
 from genpolicy.policies.base import decide_with
@@ -32,6 +33,9 @@ class Validation:
         options: How many windows and positions, spread over the split.
         process: Which of the shares is ours.
         num_processes: Number of shares.
+
+    Raises:
+        ConfigError: accuracy is asked of a learner that does not play.
     """
 
     def __init__(
@@ -44,6 +48,11 @@ class Validation:
         chosen = np.linspace(0, len(self._source) - 1, self.num_windows).astype(np.int64)
         self._windows = chosen[process::num_processes]
         every = _positions(records, split, learner.game, options.accuracy_records)
+        if every and not learner.plays:
+            raise ConfigError(
+                f"trainer.accuracy_records={options.accuracy_records}: the policy of {type(learner).__name__}, as "
+                "configured, does not play yet, so it has no accuracy; set trainer.accuracy_records=0"
+            )
         self._positions = every[process::num_processes]
         self._is_main = process == 0
         self._batch_size = max(1, options.batch_size // options.accumulate // num_processes)

@@ -56,6 +56,11 @@ class ComparatorLearner(Learner):
         """The layout's, whose state tokens are read."""
         return self.layout.fingerprint
 
+    @property
+    def plays(self) -> bool:
+        """Not after the first stage, which trains the encoder alone."""
+        return self.config.stage != "autoencoder"
+
     def param_groups(self, weight_decay: float) -> list[dict[str, Any]]:
         """As ``Learner.param_groups``; Muon gets the matrices of a trunk's blocks."""
         decayed, others = super().param_groups(weight_decay)
@@ -104,7 +109,7 @@ class ComparatorLearner(Learner):
         Raises:
             ConfigError: they are of the first stage, which trains the encoder alone.
         """
-        if self.config.stage == "autoencoder":
+        if not self.plays:
             raise ConfigError(
                 "a comparator after its first stage (learner.stage=autoencoder) restores bits and compares nothing "
                 "yet: train the second with learner.stage=compare and init_from, and take that policy"
@@ -113,7 +118,7 @@ class ComparatorLearner(Learner):
     @torch.no_grad()
     def measure(self, records: Dataset, split: str, num: int) -> dict[str, float]:
         """The share of held-out pairs ordered rightly, and how many of 1,000 triples of positions go in a circle."""
-        if self.config.stage == "autoencoder":
+        if not self.plays:
             return {}
         pairs = Pairs(Positions.read(records, split, self.game, self.config), self.config.gap, MEASURE_SEED)
         first, second = pairs.pairs(np.linspace(0, len(pairs) - 1, min(num, len(pairs))).astype(np.int64), 0)

@@ -18,6 +18,8 @@ from genpolicy.data.records import Dataset, Record
 from genpolicy.errors import CheckpointError, ConfigError, DatasetError
 from genpolicy.networks.config import NetworkConfig
 from genpolicy.testing import check_policy
+from genpolicy.training.config import TrainerConfig
+from genpolicy.training.measure import Validation
 from genpolicy_alphabeta.search import AlphaBeta
 from genpolicy_policy_deepchess.config import ComparatorConfig
 from genpolicy_policy_deepchess.features import bit_table, bits_of
@@ -256,6 +258,14 @@ def test_a_first_stage_compares_nothing(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=r"compares nothing yet: train the second with learner.stage=compare"):
             ask()
+
+
+def test_a_first_stage_whose_accuracy_is_asked_is_refused_before_training(tmp_path: Path) -> None:
+    data = games(tmp_path / "data", [1.0, -1.0])
+    first = learner(replace(SMALL, stage="autoencoder"))
+    with pytest.raises(ConfigError, match=r"set trainer\.accuracy_records=0"):
+        Validation(first, data, "train", TrainerConfig(), 0, 1)
+    assert Validation(first, data, "train", TrainerConfig(accuracy_records=0), 0, 1).num_windows
 
 
 def test_it_plays_and_is_saved(tmp_path: Path) -> None:
