@@ -40,7 +40,7 @@ OPTIONS = (
 _INPUT, _POLICY, _WDL, _VALUE, _LEFT = "/input/planes", "/output/policy", "/output/wdl", "/output/value", "/output/mlh"
 _WIDTHS = {_POLICY: NUM_MOVES, _WDL: 3, _VALUE: 1, _LEFT: 1}
 _TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
-_SUM_TOLERANCE = 0.02  # of three probabilities in half precision
+_TOLERANCE = 0.02  # of a value, and of the sum of three probabilities, in half precision
 _BATCH = 64
 
 
@@ -99,12 +99,20 @@ class LeelaNetwork:
                 raise CheckpointError(f"{self.path}: {name} is {list(given[name].shape)}; expected [B, {width}]")
 
     def __call__(self, images: NDArray[np.float32]) -> dict[str, NDArray[np.float64]]:
-        """Each output that there is, [B, width], of planes [B, 112, 8, 8]; B at most ``batch_size``."""
+        """Each output that there is, [B, width], of planes [B, 112, 8, 8]; B at most ``batch_size``.
+
+        Raises:
+            ValueError: one is not finite.
+        """
         num = len(images)
         if self._is_fixed and num < self.batch_size:
             images = np.concatenate([images, np.zeros((self.batch_size - num, *images.shape[1:]), images.dtype)])
         found = self._session.run(self._outputs, {_INPUT: images.astype(self._type)})
-        return {name: np.asarray(each, np.float64)[:num] for name, each in zip(self._outputs, found, strict=True)}
+        answers = {name: np.asarray(each, np.float64)[:num] for name, each in zip(self._outputs, found, strict=True)}
+        for name, each in answers.items():
+            if not np.isfinite(each).all():
+                raise ValueError(f"{self.path}: {name} answers numbers that are not finite; convert the network again")
+        return answers
 
 
 class LeelaPolicy(Policy):
@@ -136,7 +144,7 @@ class LeelaPolicy(Policy):
 
         Raises:
             ValueError: a position without legal moves or without an allowed one, or the network answers what cannot be
-                probabilities.
+                probabilities or a value.
         """
         legal_moves = legal_of(self.game, states, control)
         decisions: list[Decision] = []
@@ -157,9 +165,12 @@ class LeelaPolicy(Policy):
             stats["plies_left"] = max(0.0, float(answer[_LEFT][0]))
         decision = Decision(move, policy=chances, line=(move,), stats=stats, names=self.game.moves.texts)
         if _WDL not in answer:
-            return replace(decision, value=float(np.clip(answer[_VALUE][0], -1, 1)))
+            value = float(answer[_VALUE][0])
+            if abs(value) > 1 + _TOLERANCE:
+                raise ValueError(f"{self.network.path}: {_VALUE} answers {value}; expected a number from -1 to 1")
+            return replace(decision, value=min(1.0, max(-1.0, value)))
         wdl = answer[_WDL]
-        if not (wdl.min() >= -_SUM_TOLERANCE and abs(wdl.sum() - 1) <= _SUM_TOLERANCE):
+        if not (wdl.min() >= -_TOLERANCE and abs(wdl.sum() - 1) <= _TOLERANCE):
             raise ValueError(f"{self.network.path}: {_WDL} answers {wdl.tolist()}; expected probabilities, sum 1")
         win, draw, loss = (float(each) for each in np.clip(wdl, 0, None) / np.clip(wdl, 0, None).sum())
         return replace(decision, value=win - loss, wdl=(win, draw, loss))

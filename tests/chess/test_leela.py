@@ -261,6 +261,33 @@ def test_outputs_that_are_no_probabilities_are_named(tmp_path: Path) -> None:
         policy.decide(STATES[:1])
 
 
+@pytest.mark.parametrize(
+    ("output", "number", "match"),
+    [
+        ("policy", float("nan"), "/output/policy answers numbers that are not finite"),
+        ("policy", float("-inf"), "/output/policy answers numbers that are not finite"),
+        ("value", float("nan"), "/output/value answers numbers that are not finite"),
+        ("value", 30.0, "/output/value answers 30.0; expected a number from -1 to 1"),
+        ("mlh", float("inf"), "/output/mlh answers numbers that are not finite"),
+    ],
+)
+def test_outputs_that_no_network_means_are_named(output: str, number: float, match: str, tmp_path: Path) -> None:
+    write_network(tmp_path / "net.onnx", outputs=("policy", "value", "mlh"))
+    policy: Any = genpolicy.load_policy(f"leela:{tmp_path / 'net.onnx'}")
+    session = policy.network._session
+
+    class Damaged:
+        def run(self, names: list[str], inputs: dict[str, Any]) -> list[Any]:
+            found = [each.copy() for each in session.run(names, inputs)]
+            found[names.index(f"/output/{output}")][:] = number
+            return found
+
+    policy.decide(STATES[:1])
+    policy.network._session = Damaged()
+    with pytest.raises(ValueError, match=match):
+        policy.decide(STATES[:1])
+
+
 def test_files_that_are_no_networks_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"none\.onnx: no such file"):
         genpolicy.load_policy(f"leela:{tmp_path / 'none.onnx'}")
