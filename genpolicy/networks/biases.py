@@ -27,7 +27,7 @@ from torch.nn import functional as F
 from genpolicy import registry
 from genpolicy.errors import ConfigError, RegistryError, did_you_mean
 from genpolicy.networks.budget import take
-from genpolicy.networks.config import NetworkConfig
+from genpolicy.networks.config import MAX_SIZE, NetworkConfig
 from genpolicy.networks.cpu import attend
 from genpolicy.networks.embedding import index_buffer
 from genpolicy.sequence import KINDS, Layout
@@ -110,6 +110,8 @@ def bias_of_layer(bias: AttentionBias, i: int, x: Tensor) -> Tensor | None:
     return own
 
 
+PLAIN = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+"""Types of options that are checked."""
 SCORES_PER_NUMBER = 8
 """Scores of attention that count as one number where a network's size is limited: they outnumber small networks."""
 
@@ -118,7 +120,7 @@ def make_bias(layout: Layout, config: NetworkConfig) -> AttentionBias:
     """The bias that ``config.bias`` names.
 
     Raises:
-        ConfigError: no such bias or option (with the near one).
+        ConfigError: no such bias or option (with the near one), or an option of another type than its annotation says.
         RegistryError: the bias cannot be imported or made, is not an ``AttentionBias``, or ``static`` gives no bias.
         MemoryError: attention over so many tokens is too much for the file that the network is read from.
     """
@@ -130,14 +132,15 @@ def make_bias(layout: Layout, config: NetworkConfig) -> AttentionBias:
         hint = did_you_mean(name, known)
         raise ConfigError(f"network.bias {name!r} does not exist.{hint} There are: auto, {', '.join(known)}")
     made: type[AttentionBias] = registry.load("biases", name)
-    takes = list(inspect.signature(made).parameters)[2:]
-    for key in config.bias_options:
+    takes = dict(list(inspect.signature(made).parameters.items())[2:])
+    for key, value in config.bias_options.items():
         if key not in takes:
             hint = did_you_mean(key, takes)
             raise ConfigError(
                 f"network.bias_options.{key}: bias {name!r} takes no option {key!r}.{hint} "
                 f"It takes: {', '.join(takes) or 'none'}"
             )
+        _require_type(key, value, takes[key].annotation)
     full = (config.num_layers, config.num_heads, layout.length, layout.length)
     of_each = 1 + -(-config.num_layers * config.num_heads // SCORES_PER_NUMBER)
     take(layout.length**2 * of_each, f"attention of {config.num_layers:,} layers over {layout.length:,} tokens")
@@ -157,6 +160,18 @@ def make_bias(layout: Layout, config: NetworkConfig) -> AttentionBias:
     ):
         raise registry.wrong_thing("biases", name, static, f"a tensor {list(full)} or None, in static()")
     return bias
+
+
+def _require_type(key: str, value: object, annotation: object) -> None:
+    """See that an option is of the plain type, and of a size, that a bias's annotation asks for; others are its own."""
+    asked = next((each for each in PLAIN if annotation in (each, each.__name__)), None)
+    if asked is None:
+        return
+    fits = isinstance(value, int | float if asked is float else asked)
+    if not fits or isinstance(value, bool) != (asked is bool):
+        raise ConfigError(f"network.bias_options.{key} must be {PLAIN[asked]}, got {value!r}")
+    if isinstance(value, int | float) and not abs(value) <= MAX_SIZE:
+        raise ConfigError(f"network.bias_options.{key} must be at most {MAX_SIZE:,} in size, got {value:,}")
 
 
 def token_classes(layout: Layout) -> NDArray[np.int64]:

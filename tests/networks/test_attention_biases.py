@@ -208,6 +208,33 @@ def test_wrong_biases_are_named(pooled: None, layout: Layout) -> None:
         made(layout, bias="counter")
 
 
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"scale": "wide"}, "scale must be a number, got 'wide'"),
+        ({"scale": float("inf")}, r"scale must be at most 1,099,511,627,776 in size, got inf"),
+        ({"scale": True}, "scale must be a number, got True"),
+        ({"shared": 3}, "shared must be true or false, got 3"),
+        ({"inner": 2.5}, "inner must be a whole number, got 2.5"),
+        ({"inner": None}, "inner must be a whole number, got None"),
+        ({"inner": 10**20}, r"inner must be at most 1,099,511,627,776 in size, got 100,000,000,000,000,000,000"),
+    ],
+    ids=str,
+)
+def test_options_of_a_bias_have_the_types_that_it_says(
+    pooled: None, layout: Layout, options: dict[str, Any], match: str
+) -> None:
+    class Sized(Pooled):
+        def __init__(self, layout: Layout, config: NetworkConfig, *, inner: int = 2, **rest: Any) -> None:
+            super().__init__(layout, config, **rest)
+
+    if "inner" in options:
+        registry.register("biases", "sized")(Sized)
+    with pytest.raises(ConfigError, match=rf"network\.bias_options\.{match}"):
+        made(layout, bias="sized" if "inner" in options else "pooled", bias_options=options)
+    made(layout, bias="pooled", bias_options={"scale": 2, "shared": False})
+
+
 class FewArguments(AttentionBias):
     def draw_weights(self, std: float) -> None:
         del std
