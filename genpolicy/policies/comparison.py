@@ -90,7 +90,7 @@ class Comparison:
                 f"learner.process.compare={self._share}: the tokens of {self._game.spec!r} do not lead back to a "
                 "position, so the rules cannot be asked; set learner.process.compare=0"
             )
-        model, found = Imagination(learner), self._roots(batch)
+        model, found = Imagination(learner, "learner.process.compare=0"), self._roots(batch)
         if not found:
             return torch.zeros((), device=device)
         rows = torch.tensor([root.row for root in found], device=device)

@@ -365,7 +365,7 @@ class DiffusionPolicy(NetworkPolicy):
 
     def search_model(self, name: str | None = None) -> SearchModel | None:
         """See ``Policy.search_model``; ``imagined`` is its imagination, by default the rules are searched."""
-        return ImaginedModel(Imagination(self.learner)) if name == "imagined" else None
+        return ImaginedModel(Imagination(self.learner, "model=rules")) if name == "imagined" else None
 
     @property
     def mask_only_filters(self) -> bool:

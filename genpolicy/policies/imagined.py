@@ -213,21 +213,24 @@ class Imagination(Roots):
 
     Args:
         learner: Its paradigm imagines a value and a state after the first move, its viewer is the mover.
+        otherwise: The setting that does without, for messages.
 
     Raises:
         ConfigError: it has no values or no states, or sees boards from a fixed side; or players do not alternate.
     """
 
-    def __init__(self, learner: DiffusionLearner) -> None:
+    def __init__(self, learner: DiffusionLearner, otherwise: str = "candidates=0") -> None:
         layout = learner.layout
         value, state = layout.slot("value", 0), layout.slot("state", 1)
-        way_out = "take a policy of paradigm s-avsav, or candidates=0"
         if value is None:
-            raise ConfigError(f"paradigm {layout.paradigm!r} has no values to judge imagined boards by: {way_out}")
+            raise ConfigError(
+                f"paradigm {layout.paradigm!r} has no values to judge imagined boards by: take a policy of paradigm "
+                f"s-avsav, or {otherwise}"
+            )
         if state is None:
             raise ConfigError(
                 f"paradigm {layout.paradigm!r} with horizon {layout.horizon} imagines no board after the first move: "
-                f"{way_out} and horizon 2 or more"
+                f"take a policy of paradigm s-avsav and horizon 2 or more, or {otherwise}"
             )
         if not learner.game.alternates:
             raise ConfigError(f"imagined boards need alternating players, which {learner.game.spec!r} does not have")

@@ -92,6 +92,17 @@ def test_a_policy_that_cannot_search_says_so(options: dict[str, Any], message: s
         DiffusionPolicy(made, candidates=4)
 
 
+@pytest.mark.parametrize(
+    ("options", "take"), [({"paradigm": "s-asa"}, "s-avsav"), ({"horizon": 1}, "s-avsav and horizon 2 or more")]
+)
+def test_what_cannot_be_searched_says_what_helps(options: dict[str, Any], take: str) -> None:
+    policy = DiffusionPolicy(learner(**options))
+    with pytest.raises(ConfigError, match=f"take a policy of paradigm {take}, or model=rules$"):
+        policy.search_model("imagined")
+    with pytest.raises(ConfigError, match=f"take a policy of paradigm {take}, or candidates=0$"):
+        policy.with_options(candidates=4)
+
+
 @pytest.mark.parametrize("options", [{"candidates": -1}, {"candidates": 2, "depth": 0}, {"weight": -1.0}])
 def test_values_out_of_range_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(reversed(options))):
