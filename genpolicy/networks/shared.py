@@ -47,8 +47,12 @@ def _options(trunk: Trunk) -> dict[str, Any]:
 def _lost(ours: DenoisingTransformer, our: Layout, theirs: DenoisingTransformer, shared: set[str]) -> str:
     """A tensor of the other trunk that has no place in ours, although ours has the tokens that it is of."""
     shown = ours.config.shows_moves or not ShownMoves.applies(our)  # then the tokens say what of it there is
+    told = ours.trunk.shown is not None and ours.trunk.shown.carry is not None
     for name, _ in theirs.named_parameters():
-        if name.startswith("trunk.") and name not in shared and not (shown and name.startswith("trunk.shown.")):
+        lost = (name.startswith("trunk.") and not (shown and name.startswith("trunk.shown."))) or (
+            told and name.startswith("head.copies.")
+        )
+        if lost and name not in shared:
             return name
     return ""
 

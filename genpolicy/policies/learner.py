@@ -23,6 +23,7 @@ from genpolicy.encoding import ids_fingerprint
 from genpolicy.errors import CheckpointError
 from genpolicy.game import Game
 from genpolicy.networks import AttentionBias
+from genpolicy.networks.copies import Copies
 from genpolicy.networks.shared import differing_option
 from genpolicy.networks.transformer import Trunk
 from genpolicy.policies.base import Policy
@@ -164,15 +165,15 @@ class Learner(nn.Module, ABC):
     def take_weights(self, source: Learner) -> None:
         """Start from the weights of a policy's learner (``init_from``); a subclass may take a part of them.
 
-        An attention bias, or the part of one, that ``source`` lacks stays as it is drawn: it begins without effect.
+        What ``source`` lacks and begins without effect stays as it is drawn: an attention bias, a part of one, copies.
 
         Raises:
             CheckpointError: the two do not have the same tensors otherwise, or an option of the network gives those
                 another meaning; the message names what differs.
         """
         theirs, ours = source.state_dict(), self.state_dict()
-        biases = tuple(f"{name}." for name, part in self.named_modules() if isinstance(part, AttentionBias))
-        theirs = {**{name: ours[name] for name in ours if name.startswith(biases)}, **theirs}
+        silent = tuple(f"{name}." for name, part in self.named_modules() if isinstance(part, AttentionBias | Copies))
+        theirs = {**{name: ours[name] for name in ours if name.startswith(silent)}, **theirs}
         differing = [name for name in ours if name not in theirs or theirs[name].shape != ours[name].shape]
         differing += [name for name in theirs if name not in ours]
         if differing:

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 import genpolicy
-from genpolicy.errors import ConfigError
+from genpolicy.errors import CheckpointError, ConfigError
 from genpolicy.networks.config import NetworkConfig
 from genpolicy.networks.transformer import DenoisingTransformer
+from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
 from genpolicy.sequence import Layout
 from tests.networks.test_shown_moves import GAMES, counted, left_by, some_tokens
 
@@ -63,3 +64,19 @@ def test_what_imagines_no_state_has_no_gate() -> None:
 def test_copies_need_what_tells_the_symbols_and_a_typed_head(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match="copied_symbols needs shown moves and head=typed"):
         NetworkConfig(**{**SHAPE, "copied_symbols": True, **wrong})
+
+
+def test_training_goes_on_from_a_network_without_copies_and_not_from_one_with_them() -> None:
+    game = genpolicy.load_game(GAMES[2])
+    plain, copies = (
+        DiffusionLearner(game, DiffusionConfig(horizon=2, network=NetworkConfig(**SHAPE, copied_symbols=on)))
+        for on in (False, True)
+    )
+    copies.take_weights(plain)
+    tokens = some_tokens(copies.layout, 2)
+    torch.testing.assert_close(copies.network(tokens).groups[0].logits, plain.network(tokens).groups[0].logits)
+    with pytest.raises(CheckpointError, match=r"head\.copies"):
+        plain.take_weights(copies)
+    longer = DiffusionLearner(game, DiffusionConfig(horizon=3, network=NetworkConfig(**SHAPE)))
+    with pytest.raises(CheckpointError, match=r"head\.copies"):
+        longer.take_weights(copies)
