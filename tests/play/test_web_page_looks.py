@@ -30,6 +30,32 @@ def column_of(web: Any, label: str) -> Any:
     return web.page.locator(".column", has=web.page.locator("h3", has_text=re.compile(f"^{re.escape(label)}$")))
 
 
+MATE = "6k1/5ppp/8/8/8/8/8/R3K3 w Q - 0 1"
+MATES = {**ONLY_A_DECISION, "line": [{"move": "a1a8", "label": "Ra8#", "legal": True, "source": 56, "target": 0}]}
+END = {"move": None, "label": "end", "legal": True}
+
+
+@pytest.mark.thorough
+def test_the_end_of_a_line_is_not_counted_as_a_move(browser: Any, web_address: str) -> None:
+    move = MATES["line"][0]
+    lines = [[move, END, END], [move, {**END, "legal": False}], [move, move, END]]
+    facts = "50 network calls · 3 ms"
+    wanted = [facts, f"{facts} · imagined line: 1 of 2 moves legal", f"{facts} · imagined line: both moves legal"]
+    with tab(browser, web_address) as web:
+        web.open("chess", MATE)
+        column = column_of(web, "dreamer")
+        web.page.route(
+            "**/api/decide",
+            lambda route: route.fulfill(
+                body=json.dumps({"decision": {**MATES, "line": lines[0]}}) + "\n", content_type="application/x-ndjson"
+            ),
+        )
+        while lines:
+            column.get_by_role("button", name="Analyse").click()
+            expect(column.locator(".facts")).to_have_text(wanted.pop(0))
+            lines.pop(0)
+
+
 def put_beside(web: Any, label: str) -> Any:
     web.page.select_option("#add", label=label)
     expect(column_of(web, label)).to_have_count(1)

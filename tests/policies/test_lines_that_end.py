@@ -14,6 +14,7 @@ from genpolicy.errors import CheckpointError
 from genpolicy.policies.base import Variation, decide_with
 from genpolicy.policies.thinking import Answer
 from genpolicy_play.engine.info import legality_text
+from genpolicy_play.web.deciding import line_of
 
 MATE = "6k1/5ppp/8/8/8/8/8/4R1K1 w - - 0 1"
 
@@ -52,6 +53,9 @@ def test_moves_after_the_end_are_not_counted_as_wrong() -> None:
     early = game.moves.index("e1e2")
     too_early = Answer((Variation((early,)),), imagined=(early, -1), states=(None,))
     assert "1 of 2 moves legal" in str(legality_text(game, state, too_early))
+    assert [each["legal"] for each in line_of(game, state, (move, -1, -1))] == [True, True, True]
+    reply = game.moves.index("g8f8")
+    assert [each["legal"] for each in line_of(game, state, (early, -1, reply, -1))] == [True, False, False, False]
 
 
 def test_options_of_a_network_that_its_weights_do_not_have_are_refused(tmp_path: Path) -> None:

@@ -259,8 +259,8 @@ def line_of(game: Game[Any], state: Any, line: Sequence[int]) -> list[dict[str, 
     position = state
     for move in line:
         if move < 0:
-            described.append({"move": None, "label": "end", "legal": position is not None and _is_over(game, position)})
-            position = None
+            position = position if position is not None and _is_over(game, position) else None
+            described.append({"move": None, "label": "end", "legal": position is not None})
         elif position is not None and move in game.legal(position):
             source, target = move_places(game, position, move)
             places = {"source": source, "target": target}

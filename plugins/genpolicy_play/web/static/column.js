@@ -279,15 +279,15 @@ export class Column {
     }
     if (!this.steps.length) this.shown.showFutures((decision.candidates ?? []).filter(({ svg }) => svg), []);
     const calls = decision.calls;
-    const legality = decision.legality ?? [];
-    const sound = legality.findIndex((legal) => legal !== true);
+    const told = (decision.line ?? []).filter(({ move, legal }) => move || !legal); // a line that rightly ends has no more moves
+    const sound = told.findIndex(({ legal }) => !legal);
     this.facts.textContent = [
       calls ? t("column.calls", { count: Math.round(calls) }) : "",
       decision.ms ? t("column.ms", { ms: Math.round(decision.ms) }) : "",
       decision.wdl ? t("column.draw", { percent: percent(decision.wdl[1]) }) : "",
       typeof decision.plies_left === "number" ? t("column.left", { count: Math.max(1, Math.round(decision.plies_left)) }) : "",
       this.policy.dreams && !this.steps.length && searches(this.policy) ? t("column.searched") : "",
-      legality.length > 1 ? legalWords(sound < 0 ? legality.length : sound, legality.length) : "",
+      told.length > 1 ? legalWords(sound < 0 ? told.length : sound, told.length) : "",
     ].filter(Boolean).join(" · ");
     this.saver.hidden = !decision.svg;
     this.page.changed();
