@@ -48,6 +48,7 @@ def test_a_notebook_runs(path: Path, tmp_path: Path) -> None:
     drawn = [output for output in outputs if "image/svg+xml" in output.get("data", {})]
     assert len(drawn) == 4
     assert all("text/html" in output["data"] for output in drawn)
+    assert all("in 0 steps" not in output["data"]["text/plain"] for output in drawn)
     assert "won," in outputs[-1]["text"]
 
 
@@ -64,12 +65,12 @@ def test_a_position_is_drawn_and_said(game: genpolicy.Game[Any]) -> None:
 def test_a_decision_and_a_dream_are_drawn(game: genpolicy.Game[Any]) -> None:
     from genpolicy_play.notebook import show
 
-    policy = genpolicy.load_policy("tic-tac-toe", device="cpu")
+    policy = genpolicy.load_policy("tic-tac-toe?candidates=0", device="cpu")
     state = game.play(game.parse(), game.moves.index("b2"))
     decision = policy.decide([state])[0]
     of_decision, of_dream = show(game, state, decision), show(game, policy.dream(state))
     assert repr(of_decision).startswith(decision.text)
-    assert f"{len(policy.dream(state).steps)} steps" in repr(of_dream)
+    assert "6 steps" in repr(of_dream)
     for shown in (of_decision, of_dream):
         assert ET.fromstring(shown.svg or "").tag.endswith("svg")
     assert (of_decision.svg or "") != (show(game, state).svg or "")  # the arrows
