@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from genpolicy.errors import ConfigError
+
 if TYPE_CHECKING:
     from torch import nn
 
@@ -197,3 +199,23 @@ class StateTokenizer(ABC, Generic[StateT]):
                 admit, or tokens that contradict each other), or the tokenizer does not decode.
         """
         raise ValueError(f"{type(self).__name__} has no decode; write one, or set decodes = False")
+
+
+def turned_maps(tokenizer: StateTokenizer[Any], why: str) -> tuple[IntArray, IntArray]:
+    """``tokenizer.turned``, where it cannot be done without.
+
+    Args:
+        tokenizer: Of a game.
+        why: Begins the message.
+
+    Raises:
+        ConfigError: it has none, or a method in place of the property.
+    """
+    turned = tokenizer.turned
+    if isinstance(turned, tuple):
+        return turned
+    found = "leaves it out" if turned is None else "has a method or something else of that name"
+    raise ConfigError(
+        f"{why}: the game's tokenizer must have 'turned', a property that gives (places, symbols), and "
+        f"{type(tokenizer).__name__} {found} (docs/porting-a-game.md, section 7)"
+    )

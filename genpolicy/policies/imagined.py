@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from genpolicy.diffusion.logits import NEGATIVE_INFINITY, LogitGroup, TypedLogits
+from genpolicy.encoding import turned_maps
 from genpolicy.errors import ConfigError
 from genpolicy.networks.prefix import Encoded
 from genpolicy.policies.weights import CPU_ROWS
@@ -44,17 +45,15 @@ class Roots:
         learner: Its viewer is the mover.
 
     Raises:
-        ConfigError: it sees boards from a fixed side.
+        ConfigError: it sees boards from a fixed side, or they cannot be turned to the other side.
     """
 
     def __init__(self, learner: DiffusionLearner) -> None:
-        turned = learner.layout.tokenizer.turned
         self.learner, self.layout = learner, learner.layout
-        if turned is None or learner.config.viewer != "mover":
-            raise ConfigError(
-                "imagined boards are judged from the side of the player to move: the game's tokenizer must have "
-                "'turned', and the policy learner.viewer=mover"
-            )
+        why = "imagined boards are judged from the side of the player to move"
+        if learner.config.viewer != "mover":
+            raise ConfigError(f"{why}: the policy must have learner.viewer=mover")
+        turned = turned_maps(self.layout.tokenizer, why)
         self._places = torch.as_tensor(turned[0], dtype=torch.int64)
         self._symbols = torch.arange(self.layout.num_symbols)  # PAD and other symbols that no board holds have no side
         self._symbols[: len(turned[1])] = torch.as_tensor(turned[1], dtype=torch.int64)

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from genpolicy.data.windows import TokenBatch
 from genpolicy.diffusion.random import uniforms
+from genpolicy.encoding import turned_maps
 from genpolicy.errors import ConfigError
 from genpolicy.networks.every_block import EveryBlock
 from genpolicy.policies.any_move import AnyMove
@@ -267,14 +268,10 @@ class Finished:
                 "learner.process.ends=true values finished games: it needs a paradigm that imagines moves, values and "
                 "states (s-avsav) and a horizon of 2 or more"
             )
-        if layout.tokenizer.turned is None:
-            raise ConfigError(
-                "learner.process.ends=true values finished games for the other side, and the tokenizer "
-                f"{type(layout.tokenizer).__name__} does not define StateTokenizer.turned"
-            )
+        turned = turned_maps(layout.tokenizer, "learner.process.ends=true values finished games for the other side")
         self._move, self._value, state, self._next = (slot.start for slot in slots if slot is not None)
         self._state = slice(state, state + layout.state_length)
-        self._turned = tuple(torch.as_tensor(table, dtype=torch.int64) for table in layout.tokenizer.turned)
+        self._turned = tuple(torch.as_tensor(table, dtype=torch.int64) for table in turned)
         self._layout = layout
 
     def roots(self, batch: TokenBatch) -> TokenBatch | None:

@@ -266,8 +266,9 @@ class _Laws:
             self.damaged(row, viewer, text)
         absolute = tokens.encode([state], [0])
         self.hold("without viewers the view is player 0's", text, np.array_equal(tokens.encode([state]), absolute))
-        if tokens.turned is not None:
-            places, symbols = tokens.turned
+        if (turned := tokens.turned) is not None:
+            self.hold("turned is a property that gives (places, symbols)", text, isinstance(turned, tuple))
+            places, symbols = turned
             other = tokens.encode([state], [1])[0]
             self.hold("turned makes the other side's row", text, np.array_equal(symbols[absolute[0][places]], other))
             self.hold("turned is its own inverse", text, np.array_equal(symbols[other[places]], absolute[0]))
@@ -309,7 +310,8 @@ class _Laws:
             after = game.play(state, int(move))
             self.cheap(after)
             if game.alternates:
-                self.hold("players alternate", text, game.player(after) != game.player(state), name)
+                law = "players alternate (set `alternates = False` if a player may move twice)"
+                self.hold(law, text, game.player(after) != game.player(state), name)
             if game.chance(after) is not None:
                 law = "where chance decides player is who moved last"
                 self.hold(law, text, game.player(after) == game.player(state), name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -44,6 +45,8 @@ def test_the_package_passes_its_own_test(package: Path) -> None:
     assert "1 passed" in run(package, "pytest", "-q", "-p", "no:cacheprovider", "tests")
     written = [path for path in package.rglob("*") if path.is_file() and path.suffix != ".pyc"]
     assert not any("mygame" in str(path) + path.read_text().lower() for path in written)
+    tokens = runpy.run_path(str(package / "genpolicy_tiny_pawns/game.py"))["TinyPawnsTokens"]()
+    assert tokens.turned is not None  # a search in the imagination needs it
     assert "class TinyPawnsTokens" in (package / "genpolicy_tiny_pawns/game.py").read_text()
     assert "genpolicy demo --game tiny_pawns" in (package / "README.md").read_text()
 

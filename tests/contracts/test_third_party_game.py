@@ -329,6 +329,11 @@ class BatchTokens(NimTokens):
             r"an illegal move is a ValueError \(move -1 raised KeyError: -1\)",
         ),
         (mutated(tokens=LookupTokens()), r"broken in '\d+ [AB]': decode refuses .* raised IndexError: "),
+        (mutated(tokens=tokens(turned=lambda self: None)), r"turned is a property that gives \(places, symbols\)"),
+        (
+            mutated(play=lambda self, s, m: (NimGame.play(self, s, m)[0], s[1])),
+            r"\(set `alternates = False` if",
+        ),
         (mutated(key=lambda self, s: object()), "makes the same position"),
         (mutated(player=lambda self, s: 1 - s[1]), "player 0 moves first"),
         (mutated(spec="other"), "spec begins with the game's name"),

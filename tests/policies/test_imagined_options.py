@@ -10,6 +10,8 @@ import torch
 import genpolicy
 from genpolicy.errors import ConfigError
 from genpolicy.policies.diffusion import DiffusionPolicy
+from genpolicy.policies.ply_order import Finished
+from genpolicy_connect.tokens import ConnectTokens
 from tests.policies.test_imagined import learner
 from tests.small_datasets import CONNECT
 
@@ -101,6 +103,18 @@ def test_what_cannot_be_searched_says_what_helps(options: dict[str, Any], take: 
         policy.search_model("imagined")
     with pytest.raises(ConfigError, match=f"take a policy of paradigm {take}, or candidates=0$"):
         policy.with_options(candidates=4)
+
+
+@pytest.mark.parametrize(("turned", "found"), [(None, "leaves it out"), (lambda self: ([], []), "has a method")])
+def test_a_tokenizer_that_does_not_turn_boards_is_named(
+    turned: Any, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ConnectTokens, "turned", turned)
+    message = rf"'turned', a property that gives \(places, symbols\), and ConnectTokens {found}"
+    with pytest.raises(ConfigError, match=message):
+        DiffusionPolicy(learner(), candidates=4)
+    with pytest.raises(ConfigError, match=message):
+        Finished(learner().layout)
 
 
 @pytest.mark.parametrize("options", [{"candidates": -1}, {"candidates": 2, "depth": 0}, {"weight": -1.0}])

@@ -37,7 +37,8 @@ MOVES = [
 def turned(state: State) -> State:
     """The position from the other side: the board turned, the colours and the player to move exchanged.
 
-    A game without a direction, such as tic-tac-toe, leaves out ``[::-1]`` here and turns no square in ``mirrored``.
+    A game without a direction, such as tic-tac-toe, leaves out ``[::-1]`` here and in the tokenizer's ``turned``, and
+    turns no square in ``mirrored``.
     """
     board, player = state
     return board[::-1].translate(SWAPPED), 1 - player
@@ -66,6 +67,11 @@ class MyGameTokens(StateTokenizer[State]):
             raise ValueError(f"tokens {ids} are not a position")
         state = "".join(".XO"[i] for i in ids[:-1]), ids[-1] - 3
         return turned(state) if viewer else state
+
+    @property
+    def turned(self) -> tuple[IntArray, IntArray]:
+        """The other side's row: the place that each token comes from, and what each symbol becomes."""
+        return np.array([*range(NUM_SQUARES)[::-1], NUM_SQUARES]), np.array([0, 2, 1, 4, 3])
 
 
 class MyGameHints(Hints[State]):
