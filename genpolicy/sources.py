@@ -21,6 +21,8 @@ class PlayedGame:
     headers: dict[str, str] = field(default_factory=dict)
     """Names, dates, ratings and whatever else the format carries. Who played is under the names of the two sides
     (``Game.players``, e.g. ``"White"`` and ``"Black"``), whatever a format calls them."""
+    where: str = field(default="", compare=False)
+    """File, line and number of the game, for messages; "" if only ``game_id`` is known."""
 
 
 @dataclass(frozen=True)

@@ -225,7 +225,8 @@ class _Reader:
         if entry.error is None:
             result = results.pop() if results else None
             game_id = f"{self.label}:{entry.number}"
-            yield PlayedGame(game_id, entry.start, tuple(entry.moves), result, entry.headers)
+            where = f"{self.path}:{entry.line}: game {entry.number}"
+            yield PlayedGame(game_id, entry.start, tuple(entry.moves), result, entry.headers, where)
             return
         names = " - ".join(entry.headers.get(colour, "?") for colour in ("White", "Black"))
         error = SourceError(

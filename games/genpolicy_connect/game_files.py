@@ -35,7 +35,7 @@ def read_games(game: Game[Any], path: Path, on_bad: OnBad | None) -> Iterator[Pl
         SourceError: an unreadable file, or (without ``on_bad``) an unreadable game; or no game at all.
     """
     nothing = f"holds no game; write one a line, e.g. '-; {game.moves[0]} {game.moves[0]}; *; {{}}'"
-    return read_entries(path, on_bad, nothing, lambda line, _, count: _parse(game, line, f"{path.name}:{count}"))
+    return read_entries(path, on_bad, nothing, lambda *entry: _parse(game, path, *entry))
 
 
 def read_entries(
@@ -77,7 +77,7 @@ def read_entries(
         raise SourceError(f"{path}: {nothing}")
 
 
-def _parse(game: Game[Any], line: str, game_id: str) -> PlayedGame:
+def _parse(game: Game[Any], path: Path, line: str, number: int, count: int) -> PlayedGame:
     fields = [field.strip() for field in line.split(";", 3)]
     if len(fields) < 3 or fields[2] not in _RESULTS:
         raise ValueError(f"{line.strip()!r} is not a game: start; moves; result (1-0, 0-1, 1/2-1/2 or *); headers")
@@ -92,7 +92,8 @@ def _parse(game: Game[Any], line: str, game_id: str) -> PlayedGame:
         raise ValueError("headers must be one JSON object of texts, and these are nested too deeply") from None
     if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
         raise ValueError(f"headers must be one JSON object of texts, got {fields[3]!r}")
-    return PlayedGame(game_id, start, tuple(moves), _RESULTS[fields[2]], headers)
+    where = f"{path}:{number}: game {count}"
+    return PlayedGame(f"{path.name}:{count}", start, tuple(moves), _RESULTS[fields[2]], headers, where)
 
 
 def append_game(game: Game[Any], path: Path, played: PlayedGame) -> None:

@@ -142,7 +142,8 @@ def read_games(game: Game[Any], source: Source, label: str, on_bad: OnBad | None
         if made is not None:
             moves = tuple(game.moves.index(played) for _, _, _, played, _ in made)
             start = game.format(game.parse(record.sfen))
-            yield PlayedGame(f"{label}:{number}", start, moves, RESULTS[record.result & 3])
+            where = f"{source.label}: game {number}"
+            yield PlayedGame(f"{label}:{number}", start, moves, RESULTS[record.result & 3], where=where)
 
 
 def fits(played: PlayedGame) -> bool:

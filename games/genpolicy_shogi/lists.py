@@ -62,7 +62,8 @@ def read_games(game: Game[Any], source: Source, label: str, on_bad: OnBad | None
                     replay.play_usi(usi)
                 except ValueError as error:
                     raise ValueError(f"move {ply}: {error}") from error
-            played = PlayedGame(f"{label}:{number}", start, tuple(game.moves.index(usi) for usi in moves), None)
+            ids, where = tuple(game.moves.index(usi) for usi in moves), f"{source.label}:{number}"
+            played = PlayedGame(f"{label}:{number}", start, ids, None, where=where)
         except ValueError as error:
             _bad(f"{source.label}:{number}: {error}", error, on_bad)
         else:

@@ -175,7 +175,8 @@ def close(game: Game[Any], source: Source, label: str, entry: Entry, on_bad: OnB
         entry.set_up(game, entry.line, STARTPOS)
     if entry.error is None and entry.start is not None:
         moves = tuple(game.moves.index(usi) for usi in entry.moves)
-        return PlayedGame(f"{label}:{entry.number}", entry.start, moves, entry.result, entry.headers)
+        where = f"{source.label}:{entry.line}: game {entry.number}"
+        return PlayedGame(f"{label}:{entry.number}", entry.start, moves, entry.result, entry.headers, where)
     names = " - ".join(entry.headers.get(player, "?") for player in game.players)
     error = SourceError(
         f"{source.label}:{entry.error_line}: game {entry.number} ({names}, from line {entry.line}): {entry.error}"

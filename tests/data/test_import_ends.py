@@ -89,7 +89,7 @@ def test_a_result_that_contradicts_the_board_is_a_bad_game(
     command = ["data", "import", str(source), "--game", "chess", "--out", str(tmp_path / "out")]
     assert main(command) == 2
     message = capsys.readouterr().err
-    assert "a.pgn" in message
+    assert f"{source}:5: game 2: the result" in message
     assert f"contradicts the end of the game ({ruled} by the rules)" in message
     assert main([*command, "--skip-bad"]) == 0
     data = Dataset.open(tmp_path / "out")
