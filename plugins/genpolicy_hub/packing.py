@@ -166,14 +166,26 @@ def _oracle(oracle: Mapping[str, Any]) -> str:
     return " ".join([str(oracle.get("name", "")), *limits]).strip()
 
 
+_PATH_KEYS = frozenset({"folder", "out", "init_from", "cache_dir", "teacher"})
+
+
 def _cell(value: object) -> str:
     return (f"{value:,}" if isinstance(value, int) else str(value)).replace("|", "\\|").replace("\n", " ")
 
 
-def _without_paths(facts: Any) -> Any:
-    """The same, with each absolute path cut to its name: where things lie on one computer is nobody else's business."""
+def _without_paths(facts: Any, key: str = "") -> Any:
+    """The same, with each local path cut to its name: where things lie on one computer is nobody else's business.
+
+    Args:
+        facts: A configuration or provenance, or a part of one.
+        key: Of the part; says whether a text that is not an absolute path may be a path. ``sample:chess`` and
+            ``hf:OWNER/NAME`` are none.
+    """
     if isinstance(facts, Mapping):
-        return {key: _without_paths(value) for key, value in facts.items()}
+        return {name: _without_paths(value, str(name)) for name, value in facts.items()}
     if isinstance(facts, list | tuple):
-        return [_without_paths(value) for value in facts]
-    return Path(facts).name if isinstance(facts, str) and Path(facts).is_absolute() else facts
+        return [_without_paths(value, key) for value in facts]
+    if not isinstance(facts, str):
+        return facts
+    local = key in _PATH_KEYS and not facts.startswith(("sample:", "hf:"))
+    return Path(facts).name if local or Path(facts).is_absolute() else facts

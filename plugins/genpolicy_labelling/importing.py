@@ -196,8 +196,8 @@ def _game_records(game: Game[Any], prefix: str, played: PlayedGame, splits: Spli
     ruled = outcome if game.player(state) == 0 else -outcome
     if played.result != ruled:
         raise SourceError(
-            f"{played.where or played.game_id}: the result {played.result:g} for {game.players[0]} contradicts the end of "
-            f"the game ({ruled + 0.0:g} by the rules), in {game.format(state)!r}"
+            f"{played.where or played.game_id}: the result {played.result:g} for {game.players[0]} contradicts the end "
+            f"of the game ({ruled + 0.0:g} by the rules), in {game.format(state)!r}"
         )
 
 

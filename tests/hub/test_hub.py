@@ -139,7 +139,10 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_packed_policy_is_half_as_large_and_plays(policy: Path, tmp_path: Path) -> None:
     before = json.loads((policy / "provenance.json").read_text())
-    (policy / "provenance.json").write_text(json.dumps({**before, "config": {"data": {"folder": "/home/me/games"}}}))
+    folders = ["/home/me/games", "me/more", "sample:connect"]
+    config = {"data": {"folder": folders}, "out": "me/first", "init_from": "hf:ann/policy", "teacher": "../me/old"}
+    dataset = {"folder": "me/games", "parts": [{"folder": each, "oracle": {"name": "a/b"}} for each in folders]}
+    (policy / "provenance.json").write_text(json.dumps({**before, "config": config, "dataset": dataset}))
     packed = pack(policy, tmp_path / "packed", figures="| it wins | 1 % |")
     sizes = [(folder / "model.safetensors").stat().st_size for folder in (policy, packed)]
     assert sizes[1] < 0.6 * sizes[0]
@@ -151,8 +154,16 @@ def test_a_packed_policy_is_half_as_large_and_plays(policy: Path, tmp_path: Path
     card = (packed / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: genpolicy\n")
     assert "| it wins | 1 % |" in card
-    assert "/home/me" not in card + (packed / "provenance.json").read_text()
-    assert "| data | games |" in card
+    assert "| data | games, more, sample:connect |" in card
+    facts = json.loads((packed / "provenance.json").read_text())
+    assert "me/" not in card + json.dumps(facts)
+    assert facts["config"] == {
+        **config,
+        "data": {"folder": ["games", "more", folders[2]]},
+        "out": "first",
+        "teacher": "old",
+    }
+    assert facts["dataset"]["parts"][1] == {"folder": "more", "oracle": {"name": "a/b"}}
 
 
 def test_weights_are_averaged_with_those_that_a_policy_began_with(policy: Path, tmp_path: Path) -> None:
