@@ -146,7 +146,8 @@ class Hints(Generic[StateT]):
     def evaluate(self, state: StateT) -> float:
         """A heuristic value in [-1, 1] for the player to move."""
         raise ValueError(
-            "the game has no heuristic evaluation: take random rollouts (policy:mcts:rollout), or a policy's value"
+            "the game has no heuristic evaluation: take random rollouts, mcts:rollout (as an oracle "
+            "policy:mcts:rollout), or a policy's value"
         )
 
     def is_quiet(self, state: StateT) -> bool:
@@ -290,7 +291,7 @@ def evaluation(game: Game[Any]) -> Callable[[Any], float]:
         why = f" ({type(game.hints).__name__}.gives does not name its 'evaluate')" if silent else ""
         raise ValueError(
             f"game {game.spec!r} has no heuristic evaluation{why}; "
-            "take random rollouts (policy:mcts:rollout), or a policy's value"
+            "take random rollouts, mcts:rollout (as an oracle policy:mcts:rollout), or a policy's value"
         )
     return game.hints.evaluate
 

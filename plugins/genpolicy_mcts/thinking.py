@@ -10,6 +10,7 @@ from genpolicy.control import FREE, Control
 from genpolicy.policies.base import Variation, decide_with
 from genpolicy.policies.seeds import RowSeeds
 from genpolicy.policies.thinking import Answer, Limits, Publish
+from genpolicy.search.model import RulesModel
 from genpolicy_mcts.mcts import Mcts, SearchResult
 from genpolicy_mcts.reuse import KeptTrees
 
@@ -125,5 +126,7 @@ class TreeThinker:
             Variation(result.line_from(choice)[0], min(1.0, max(-1.0, result.q[choice])))
             for choice in ranked[:num_variations]
         ]
+        if isinstance(self._policy.model, RulesModel):
+            return Answer(tuple(variations), nodes, result.depth)
         line, states = result.line_from(move)
         return Answer(tuple(variations), nodes, result.depth, line, self._policy.texts(states))

@@ -206,7 +206,7 @@ def test_hints_that_are_written_and_not_declared_are_named() -> None:
             return 0.0
 
     game = mutated(hints=Silent())
-    message = r"game 'nim' has no heuristic evaluation \(Silent\.gives does not name its 'evaluate'\); take random"
+    message = r"no heuristic evaluation \(Silent\.gives does not name its 'evaluate'\); take random rollouts, mcts:"
     with pytest.raises(ValueError, match=message):
         evaluation(game)
     with pytest.raises(ValueError, match=message):

@@ -122,6 +122,7 @@ def test_wrong_options_are_said_and_change_nothing(chess_diffusion: Session) -> 
         ("setoption name Steps value 99", "at most 8"),
         ("setoption name Steps value x", "whole number"),
         ("setoption name No Such Thing value 3", "no option"),
+        ("setoption name UCI_Chess960 value true", "Chess960 is not supported"),
         ("setoption name Sampler value fastest", "one of"),
         ("setoption name Temperature value warm", "number"),
         ("setoption nonsense", "setoption"),
@@ -177,6 +178,12 @@ def test_nodes_are_network_calls_and_depth_is_the_horizon(chess_diffusion: Sessi
     assert "of 1 positions" in line
 
 
+def test_a_search_by_the_rules_imagines_nothing(chess_tree: Session) -> None:
+    lines = chess_tree.ask("setoption name UCI_Chess960 value false", "position startpos", "go nodes 40")
+    assert len(before_bestmove(lines)[-1].split(" pv ")[1].split()) > 1
+    assert not any(line.startswith("info string") for line in lines), lines
+
+
 @pytest.mark.parametrize("go", ["go movetime 200", "go wtime 6000 btime 6000", "go wtime 1000 btime 9 movestogo 4"])
 def test_a_clock_ends_the_search(chess_tree: Session, go: str) -> None:
     most = 0
@@ -213,6 +220,8 @@ def test_searchmoves_restricts_every_kind_of_policy(chess_diffusion: Session, ch
         assert best(session.ask("go searchmoves e2e5 g1f3 nodes 4")) == "g1f3"
         said = session.ask("go searchmoves e2e5 nodes 4")
         assert any("illegal" in line or "no legal move" in line for line in said)
+        castling = session.ask("position fen 4k3/8/8/8/8/8/8/4K2R w K - 0 1", "go searchmoves e1h1 nodes 4")
+        assert best(castling) == "e1g1"
 
 
 @pytest.mark.parametrize("policy", ["random", "greedy", "alphabeta?depth=1", "engine:stockfish?nodes=100"])

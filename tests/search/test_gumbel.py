@@ -299,7 +299,7 @@ def test_a_search_in_parts_is_the_search_in_one() -> None:
     thinker = policy.thinker()
     thinker.think(game.parse(), Limits(), answers.append, control=FREE)
     decision = policy.decide([game.parse()])[0]
-    assert (answers[-1].move, answers[-1].imagined) == (decision.move, decision.line)
+    assert (answers[-1].move, answers[-1].variations[0].line) == (decision.move, decision.line)
     assert len(answers) > 1
     # Limits do not add to simulations that were divided beforehand.
     thinker.think(game.parse(), Endless(), answers.append, control=FREE)

@@ -9,6 +9,7 @@ finds later is dropped.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from genpolicy import __version__
@@ -147,7 +148,9 @@ class Server:
         name, value = named
         option = self._by_name.get(_plain_name(name))
         if option is None:
-            if name.lower() not in self.dialect.ignored:
+            if name.lower() == "uci_chess960" and (value or "").lower() == "true":
+                self._replies.say("Chess960 is not supported")
+            elif name.lower() not in self.dialect.ignored:
                 self._replies.say(f"no option {quoted(name)!r}; the line is ignored")
             return
         try:
@@ -206,7 +209,7 @@ class Server:
             self._hold(state, go, reply)
         else:
             legal = self.game.legal(state).tolist()
-            allowed = self._allowed(go, legal)
+            allowed = self._allowed(state, go) or legal
             budget = make_budget(go, self.game.player(state), self._overhead_ms())
             restricted = len(allowed) < len(legal)
             self._begin(
@@ -215,13 +218,15 @@ class Server:
                 )
             )
 
-    def _allowed(self, go: Go, legal: list[int]) -> list[int]:
-        """The moves to choose from."""
-        named = [self.game.moves.index(text) for text in go.search_moves]
-        allowed = [move for move in named if move in legal]
-        if named and not allowed:
+    def _allowed(self, state: Any, go: Go) -> list[int]:
+        """The legal moves that ``searchmoves`` names."""
+        allowed: dict[int, None] = {}
+        for text in go.search_moves:
+            with suppress(ValueError):
+                allowed[self.game.move_from_text(state, text)] = None
+        if go.search_moves and not allowed:
             self._replies.say("searchmoves names no legal move; all are searched")
-        return allowed or legal
+        return list(allowed)
 
     def _go_mate(self, state: Any, go: Go) -> None:
         assert go.mate is not None
@@ -231,7 +236,7 @@ class Server:
         if budget is None and go.movetime is not None:
             budget = make_budget(go, self.game.player(state), 0.0)
         plies = None if word else max(1, 2 * go.mate - 1)
-        allowed = self._allowed(go, self.game.legal(state).tolist())
+        allowed = self._allowed(state, go) or self.game.legal(state).tolist()
         search = MateSearch(self.game, state, allowed, go, budget, plies, self._num_variations())
         if search.allowed:
             self._begin(search)
