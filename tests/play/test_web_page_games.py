@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 import re
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
-from tests.play.web_page import PHONE, SLOW_ANSWERS, chess_place, expect, shogi_place, tab
+from tests.play.web_page import PHONE, SLOW_ANSWERS, accessible, chess_place, expect, shogi_place, tab
 from tests.play.web_policies import FOUR, TTT
 
 
@@ -332,3 +333,38 @@ def test_a_game_is_saved(browser: Any, web_address: str, game: str, suffix: str)
             assert "+7776FU" in data.decode("utf-8", "replace")
         else:
             assert "７六歩" in data.decode("cp932")
+
+
+OFFERED = """() => {
+  window.offered = new Set();
+  const note = () => document.querySelectorAll("#apart button").forEach((button) => offered.add(button.textContent));
+  new MutationObserver(note).observe(document.querySelector("#apart"), { childList: true });
+}"""
+"""Notes the texts of all buttons of moves without a square from here on."""
+
+
+def test_moves_without_a_square_are_buttons(browser: Any) -> None:
+    pytest.importorskip("starlette", reason="needs the extra [web]")
+    from tests.play.web_server import serving
+
+    pig = "pig:goal=100,faces=6,bust=1"
+    with serving(["random"], [pig]) as client, tab(browser, f"http://{client.host}:{client.port}/") as web:
+        web.page.goto(f"{web.address}#{urlencode({'game': pig, 'start': '12 7 5 A choose'})}")
+        buttons, pressed = web.page.locator("#apart button"), web.page.locator("#apart button:focus")
+        expect(buttons).to_have_text(["roll", "hold"])
+        web.shoot("pig")
+        web.page.evaluate(OFFERED)
+        buttons.nth(1).focus()
+        web.page.keyboard.press("Enter")
+        web.wait_moves("hold")
+        web.wait_status("B to move")
+        expect(pressed).to_have_text("roll")
+        web.page.keyboard.press("Enter")
+        web.wait_num_moves(3)  # the die's face comes by itself
+        expect(pressed).to_have_text("roll")
+        assert set(web.page.evaluate("[...offered]")) <= {"roll", "hold"}, "a person chooses the die's face"
+        for side in "AB":  # the person's side is near
+            expect(web.page.locator("#near label")).to_have_text(side)
+            web.page.select_option("#near-player", label="random")
+        expect(buttons).to_have_count(0)
+        accessible(web.page)

@@ -25,12 +25,13 @@ class Page {
     this.columns = new Columns(this);
     this.aims = new Map(); // protocol move -> {source, target}, of all legal moves shown so far
     this.turnNumber = 0; // raised by every change of the position, so that a late answer can be recognised
-    this.board = new Board(byId("board"), {
+    this.board = new Board(byId("board"), byId("apart"), {
       choose: (moves) => choosePromotion(moves.map((move) => ({ ...move, label: this.write(move) })), (move) => server.position(this.question([...this.played, move.move]))),
       move: (move) => (move.ahead ? this.ahead.enter(move) : this.play(move.move)),
       cancel: () => this.ahead.cancel(),
       say: (text) => this.say(text),
       words: () => this.words,
+      write: (move) => this.write(move),
     });
     this.ahead = new Ahead(this);
     this.clock = new Clock(this);

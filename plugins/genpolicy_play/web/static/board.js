@@ -1,5 +1,6 @@
 /** The board: moves by mouse, finger, pen or keys; markers and arrows. */
 
+import { el } from "./dom.js";
 import { lift, neighbour, parseSvg, placeName, places, shape, spot, stackHands } from "./svg.js";
 import { t } from "./words.js";
 
@@ -10,11 +11,15 @@ export const DIRECTIONS = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1,
 export class Board {
   /**
    * @param {HTMLElement} root Where the drawing goes.
+   * @param {HTMLElement} apart Where the buttons go of moves that no place of the drawing stands for: a pass, a roll of dice.
    * @param {Object} page `choose(moves, anchor) -> Promise<move|null>` asks which of several moves is meant;
-   *   `cancel()` takes back the move that waits; `move(move)` receives the move that was made, `say(text)` what to announce, `words()` what the game says, in the page's language.
+   *   `cancel()` takes back the move that waits; `move(move)` receives the move that was made, `say(text)` what to announce, `words()` what the game says, in the page's language;
+   *   `write(move)` a move's text for people.
    */
-  constructor(root, page) {
+  constructor(root, apart, page) {
     this.root = root;
+    this.apart = apart;
+    this.resumed = null; // text of the button of `apart` that was pressed, until there are buttons again
     this.page = page;
     this.focused = null; // number of the place that the Tab key reaches
     this.picked = null;
@@ -62,6 +67,7 @@ export class Board {
     this.above = this.svg.appendChild(shape("g", { class: "arrows", "pointer-events": "none", "aria-hidden": "true" }));
     this.moves = playable ? position.legal : early ? this.#anyMoves() : [];
     this.#label();
+    this.#offer(playable && !position.drawn ? position.legal : []); // where chance decides, nobody chooses
     this.pick(null);
     this.arrows(this.lines);
     if (held && this.focused !== null) this.places.get(this.focused)?.focus({ preventScroll: true });
@@ -127,6 +133,19 @@ export class Board {
       place.setAttribute("tabindex", number === this.focused ? "0" : "-1");
       place.classList.toggle("can-move", sources.has(number));
     }
+  }
+
+  /** A button for each of these moves that has neither source nor target on the board; the focus stays among them. */
+  #offer(moves) {
+    const focused = document.activeElement;
+    if (this.apart.contains(focused)) this.resumed = focused.textContent;
+    const buttons = moves.filter(({ source, target }) => !this.places.has(source) && !this.places.has(target))
+      .map((move) => el("button", { type: "button", text: this.page.write(move), on: { click: () => this.page.move(move) } }));
+    this.apart.hidden = !buttons.length;
+    this.apart.replaceChildren(...buttons);
+    if (!buttons.length || this.resumed === null) return;
+    if (document.activeElement === document.body) (buttons.find(({ textContent }) => textContent === this.resumed) ?? buttons[0]).focus();
+    this.resumed = null;
   }
 
   #targets() {

@@ -14,6 +14,7 @@ export default {
   "retry": "Try again",
   "restart": "Start over",
   "game": "Game",
+  "apart": "Moves without a square",
   "board": "Board",
   "board.help": "Arrow keys move between squares and hands, Enter picks up or puts down a piece, Escape puts it back.",
   "to-move": "to move",

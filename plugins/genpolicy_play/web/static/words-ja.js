@@ -14,6 +14,7 @@ export default {
   "retry": "再試行",
   "restart": "最初からやり直す",
   "game": "対局",
+  "apart": "マスのない手",
   "board": "盤面",
   "board.help": "矢印キーでマスと持ち駒の間を移動し、Enterで駒を持ち上げる・置く、Escで元に戻します。",
   "to-move": "手番",
