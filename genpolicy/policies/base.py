@@ -69,6 +69,11 @@ class Policy(ABC):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.label!r} for {self.game.spec}>"
 
+    @property
+    def about(self) -> str:
+        """What it does, in a sentence for people; by default the first line of its class's documentation."""
+        return next(iter((self.__doc__ or "").strip().splitlines()), "").replace("``", "")
+
     @abstractmethod
     def decide(self, states: Sequence[Any], *, control: Control = FREE) -> list[Decision]:
         """One decision for each position, each independent of the others in the batch.

@@ -363,6 +363,13 @@ class DiffusionPolicy(NetworkPolicy):
         made = (fewer.with_options(num_steps=num) for num in steps)
         return next((each for each in made if each.num_calls <= calls), self.modes()["one_call"])
 
+    @property
+    def about(self) -> str:
+        """See ``Policy``; a search in the imagination does something else than the sampler."""
+        if self._imagination is None:
+            return super().about
+        return "Imagines the boards that its likeliest moves lead to, judges them and plays the best move."
+
     def search_model(self, name: str | None = None) -> SearchModel | None:
         """See ``Policy.search_model``; ``imagined`` is its imagination, by default the rules are searched."""
         return ImaginedModel(Imagination(self.learner, "model=rules")) if name == "imagined" else None

@@ -29,9 +29,12 @@ def test_an_offer_says_what_the_policy_does_and_its_elo(tmp_path: Path) -> None:
     path = tmp_path / "elo.json"
     row = {"name": "random", "elo": -120.5, "low": None, "high": 3.5, "games": 40, "wins": 9, "draws": 0, "losses": 31}
     path.write_text(json.dumps({"game": TIC_TAC_TOE, "ratings": {"players": [row, {**row, "name": "you"}]}}))
-    catalog = make_catalog(["random", "mcts:rollout"], [TIC_TAC_TOE, "chess"], ratings=path)
+    searching, sampling = "tic-tac-toe", "tic-tac-toe?candidates=0"
+    catalog = make_catalog(["random", "mcts:rollout", searching, sampling], [TIC_TAC_TOE, "chess"], ratings=path)
     said = {(offer["label"], offer["game"]): offer for offer in catalog.described()["policies"]}
     of_random = said["random", TIC_TAC_TOE]
+    about = [offer["about"] for offer in catalog.described()["policies"] if offer["kind"] == "diffusion"]
+    assert [text.split(" and plays ")[1] for text in about] == ["the best move.", "its first action."]
     assert of_random["about"] == "Plays a uniformly random legal move."
     assert of_random["rating"] == {"elo": -120.5, "low": None, "high": 3.5, "games": 40}
     assert [offer["label"] for offer in said.values() if offer["rating"]] == ["random"]  # at that game alone

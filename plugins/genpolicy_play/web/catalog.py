@@ -45,7 +45,7 @@ class Offer:
             "game": self.game.spec,
             "kind": self.policy.kind,
             "dreams": self.policy.dreams,
-            "about": next(iter((self.policy.__doc__ or "").strip().splitlines()), "").replace("``", ""),
+            "about": self.policy.about,
             "rating": self.rating,
             "options": [setting.described() for setting in self.settings.all],
         }
