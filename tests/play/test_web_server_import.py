@@ -54,6 +54,7 @@ def test_what_is_exported_is_read_back(client: Client) -> None:
         ({"game": "chess", "text": '[FEN "8/8/8/8/8/8/8/8 w - - 0 1"]\n\n1. e4'}, "White has no king"),
         ({"game": "chess", "text": "1. e4 e5 (1... c5 2. Nf3"}, "a variation '(' is still open where the file ends"),
         ({"game": "shogi", "text": "▲７六歩 △５五歩"}, "KIF, CSA, KIFU: move 2"),
+        ({"game": "chess", "text": "8/8/8 w - - 0 1"}, "this is not a game in PGN"),
         ({"game": "chess", "text": " \n"}, "text must be a text that is not empty"),
         ({"game": "chess", "text": "1. e4\x00"}, "must hold no control characters"),
         ({"game": "chess", "text": "1" * (MAX_GAME_TEXT + 1)}, "at most 49,152 characters"),

@@ -47,7 +47,7 @@ def imported(game: Game[Any], fields: Fields) -> dict[str, Any]:
     if best is None:
         names = ", ".join(suffix[1:].upper() for suffix in suffixes)
         why = max(wrong, key=len)
-        raise RequestError(f"this is neither a position nor a game in {names}{why and ': '}{why}")
+        raise RequestError(f"this is not a game in {names}{why and ': '}{why}")
     if len(best.moves) > MAX_MOVES:
         raise RequestError(f"a game may have at most {MAX_MOVES:,} moves, got {len(best.moves):,}")
     return {
