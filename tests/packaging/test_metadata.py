@@ -23,6 +23,12 @@ def test_changelog_and_citation_are_of_this_version() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert newest[1] == citation["version"] == genpolicy.__version__
     assert newest[2] == str(citation["date-released"])
+    assert " AND ".join(citation["license"]) == PROJECT["license"]
+
+
+def test_the_licence_of_each_game_is_named() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert all(f"`{folder.name}`" in text for folder in (ROOT / "games").glob("genpolicy_*"))
 
 
 def installed(*extras: str) -> set[str]:
