@@ -62,7 +62,10 @@ def labelled_positions(
     labelled = np.array([row for row, line in enumerate(lines) if line], np.int64)
     if len(labelled) == 0:
         counts = ", ".join(f"{name} {number}" for name, number in dataset.splits.items())
-        raise DatasetError(f"{dataset.label}: no labelled position in split {split!r}; its splits: {counts}")
+        raise DatasetError(
+            f"{dataset.label}: no labelled position in split {split!r}; its splits: {counts} (name another one with "
+            "--split; data import --split gives the shares of all three)"
+        )
     if limit is not None and limit < len(labelled):
         labelled = np.sort(np.random.default_rng(seed).choice(labelled, limit, replace=False))
     chosen = set(labelled.tolist())

@@ -259,7 +259,9 @@ def test_labelled_positions_of_a_split(game: Game[Any], tmp_path: Path) -> None:
     assert (second.line, second.best, second.num_legal) == ((8,), {8}, 7)
     assert second.cluster != first.cluster
     assert len(labelled_positions(data, game, "test", limit=1)) == 1
-    with pytest.raises(DatasetError, match=r"no labelled position in split 'validation'.*test 3"):
+    with pytest.raises(
+        DatasetError, match=r"no labelled position in split 'validation'.*train 1 \(name another .*--split"
+    ):
         labelled_positions(data, game, "validation")
     with pytest.raises(ValueError, match="limit must be at least 1"):
         labelled_positions(data, game, "test", limit=0)

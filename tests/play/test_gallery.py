@@ -131,3 +131,8 @@ def test_the_page_in_a_browser(browser: Any, page: Path, size: tuple[int, int]) 
         assert not said
     finally:
         tab.close()
+
+
+def test_a_file_that_does_not_exist_is_named_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["gallery", "nofile.yaml", "--out", str(tmp_path / "page.html")]) == 2
+    assert "nofile.yaml: no such file; without FILE the shipped scenes are recorded" in capsys.readouterr().err

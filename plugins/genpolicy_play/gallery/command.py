@@ -33,6 +33,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.out.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"--out {arguments.out}: the page is HTML; its name must end in .html")
+    if arguments.scenes is not None and not arguments.scenes.is_file():
+        raise ValueError(f"{arguments.scenes}: no such file; without FILE the shipped scenes are recorded")
     gallery = compose(Gallery, [arguments.scenes or SHIPPED])
     positions = [state_of(scene) for scene in gallery.scenes]  # wrong ones are named before the work
     settle_device(arguments, [column.policy for scene in gallery.scenes for column in scene.columns])
