@@ -266,6 +266,11 @@ def test_searches_find_mate_in_one(client: Client) -> None:
         assert (decision["line"][0]["source"], decision["line"][0]["target"]) == (3, 39)  # d8, h4
 
 
+def test_castling_as_the_king_on_its_rook_is_read(client: Client) -> None:
+    said = client.position("chess", ["e1h1"], start="4k3/8/8/8/8/8/8/4K2R w K - 0 1")
+    assert (said["moves"], said["labels"]) == (["e1g1"], ["O-O"])
+
+
 def test_a_game_that_is_over_has_no_decision(client: Client) -> None:
     reply = client.decide("chess", "random", FOOLS_MATE)
     assert reply.status == 400

@@ -6,6 +6,7 @@ import random
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,8 +132,7 @@ class ReplayCache:
         moves, labels = list(before.moves), list(before.labels)
         for number, text in enumerate(texts, first):
             try:
-                move = game.moves.index(text)
-                after = game.play(state, move)
+                move, after = _played(game, state, text)
             except ValueError as error:
                 raise RequestError(f"move {number}: {error}") from error
             moves.append(move)
@@ -140,6 +140,22 @@ class ReplayCache:
             state, previous = after, state
         last = move_places(game, previous, moves[-1])
         return Replay(state, before.start, tuple(moves), tuple(labels), last)
+
+
+def _played(game: Game[Any], state: Any, text: str) -> tuple[int, Any]:
+    """The move of a protocol text and the position after it; castling may be written as ``e1h1``, too.
+
+    Raises:
+        ValueError: not a move, or an illegal one.
+    """
+    move = game.moves.index(text)
+    try:
+        return move, game.play(state, move)
+    except ValueError:
+        with suppress(ValueError):
+            move = game.move_from_text(state, text)
+            return move, game.play(state, move)
+        raise
 
 
 def outcome_of(game: Game[Any], state: Any) -> dict[str, Any] | None:
