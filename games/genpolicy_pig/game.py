@@ -51,8 +51,8 @@ class PigTokens(StateTokenizer[Pig]):
         count = game.goal + game.faces  # a turn may end beyond the goal
         self.symbols = (*(str(number) for number in range(count)), "mine", "theirs", "choose", "roll")
         self._side, self._phase = count, count + 2
-        self.rows = self.cols = np.full(5, -1, np.int16)
-        self.hands = np.arange(5, dtype=np.int16)
+        self.rows, self.cols = np.zeros(5, np.int16), np.arange(5, dtype=np.int16)
+        self.hands = np.full(5, -1, np.int16)
         self.admitted = np.zeros((5, len(self.symbols)), np.bool_)
         self.admitted[:2, : game.goal] = self.admitted[2, :count] = True
         self.admitted[3, self._side : self._phase] = self.admitted[4, self._phase :] = True
