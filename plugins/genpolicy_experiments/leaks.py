@@ -43,14 +43,14 @@ def notes(experiment: Experiment) -> list[str]:
         cells.setdefault((trained_on, data.get("train", "train")), []).append(cell.name)
     game = registry.load_game(experiment.dataset.game_spec)
     positions, labelled = _hashes(experiment.dataset, split, game)
-    measured = np.unique(positions[labelled])
+    measured = positions[labelled]
     sentences = []
     for (folders, train), names in cells.items():
-        both = np.unique(np.concatenate([_shared(measured, experiment.opened(each), train, game) for each in folders]))
-        if len(both):
+        trained = [_shared(measured, experiment.opened(each), train, game) for each in folders]
+        if both := int(np.isin(measured, np.concatenate(trained)).sum()):
             named = "; ".join(names[:MAX_NAMED]) + ("; ..." if len(names) > MAX_NAMED else "")
             sentences.append(
-                f"NOT HELD OUT: {len(both):,} of the {len(measured):,} measured positions "
+                f"NOT HELD OUT: {both:,} of the {len(measured):,} measured positions "
                 f"(split {split!r} of {folder}) are also in split {train!r} of {' + '.join(folders)}, "
                 f"on which these are trained: {named}."
             )
