@@ -355,10 +355,6 @@ class Rollout:
             raise ValueError(f"num_games and max_plies must be at least 1, got {num_games} and {max_plies}")
         self.game, self.num_games, self.max_plies, self.seed = game, num_games, max_plies, seed
 
-    def seeded(self, seed: int) -> Rollout:
-        """The same with another seed."""
-        return Rollout(self.game, self.num_games, self.max_plies, seed)
-
     def __call__(self, states: Sequence[Any]) -> tuple[list[Prior], list[float]]:
         """See ``Evaluator``."""
         return [None] * len(states), [self._mean(state) for state in states]

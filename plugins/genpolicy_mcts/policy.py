@@ -52,8 +52,7 @@ class PolicyModel(RulesModel):
         prior: Its ``Decision.policy`` is the prior; None for a uniform one.
         value: Its ``Decision.value``, or an evaluator's.
         seed: Policies that draw are reseeded with it before every call, so that an answer depends on its position (and,
-            for a position that stands twice in one call, on which of the two it is). Rollouts keep their own until
-            ``for_search``.
+            for a position that stands twice in one call, on which of the two it is).
         check: Handed to the policies (``genpolicy.control.Control``).
     """
 
@@ -110,9 +109,8 @@ class PolicyModel(RulesModel):
         return tuple(dict.fromkeys(each for each in (self.prior, self.value) if isinstance(each, Policy)))
 
     def for_search(self, seed: int, check: Callable[[], None]) -> PolicyModel:
-        """The same policies and rollouts, asked with this seed; network calls are counted from 0."""
-        value = self.value.seeded(seed) if isinstance(self.value, Rollout) else self.value
-        return PolicyModel(self.game, self.prior, value, seed, check)
+        """The same policies, asked with this seed; network calls are counted from 0."""
+        return PolicyModel(self.game, self.prior, self.value, seed, check)
 
     def options(self) -> tuple[Option, ...]:
         """The forwarded options of the policies."""
@@ -350,7 +348,7 @@ class MctsPolicy(Policy):
         model = _model_of(whole, argument, options.pop("model", None))
         if model is None:
             prior = _prior_of(prior_spec, policies)
-            value = policies.get(value_spec) or _value_of(value_spec, game)
+            value = policies.get(value_spec) or _value_of(value_spec, game, options.get("seed") or 0)
             model = PolicyModel(game, prior, value)
         policy = cls(game, model, name=_name_of(argument, prior_spec, value_spec, policies)).with_options(**options)
         if policies:
@@ -385,12 +383,12 @@ def _prior_of(spec: str, policies: Mapping[str, Policy]) -> Policy | None:
     return policies.get(spec)
 
 
-def _value_of(spec: str, game: Game[Any]) -> Evaluator:
+def _value_of(spec: str, game: Game[Any], seed: int) -> Evaluator:
     if spec == "uniform":
         raise ValueError(f"value=uniform: not a value; use one of {', '.join(VALUES)}, or a policy's folder")
     if spec == "heuristic":
         return Heuristic(game)
-    return Rollout(game) if spec == "rollout" else even
+    return Rollout(game, seed=seed) if spec == "rollout" else even
 
 
 def _common_game(policies: Mapping[str, Policy], wanted: Game[Any] | str | None) -> Game[Any]:

@@ -100,18 +100,6 @@ def test_keeps_the_laws(connect: Game[Any], spelling: str) -> None:
     check_policy(policy, states, finished=[after(connect, 0, 3, 1, 4, 2)])
 
 
-def test_a_seed_of_rollouts_works_however_it_is_given(connect: Game[Any]) -> None:
-    def answer(policy: Any) -> Any:
-        decision = policy.decide([connect.parse()])[0]
-        return decision.policy, decision.value
-
-    one, other = (genpolicy.load_policy(f"mcts:rollout?simulations=60&seed={seed}", game=connect) for seed in (0, 1))
-    assert answer(one) != answer(other)
-    assert answer(one.with_options(seed=1)) == answer(other)
-    one.seed(1)
-    assert answer(one) == answer(other)
-
-
 def test_keeps_the_laws_at_chess(chess: Game[Any]) -> None:
     policy = genpolicy.load_policy("mcts:heuristic?simulations=60", game=chess)
     mated = after(chess, "f2f3", "e7e5", "g2g4", "d8h4")
