@@ -308,7 +308,7 @@ def test_published_numbers_stand_beside_their_metric_and_futures_are_drawn(tmp_p
     assert "- Published: a paper." in (tmp_path / "out" / "small.md").read_text()
     assert [cell.strip() for cell in row.split("|")][4:7:2] == ["41.31", "79.33"]
     rows = {row["metric"]: row for row in csv.DictReader((tmp_path / "out" / "small.csv").open())}
-    assert (rows["valid_action_1"]["published"], rows["records"]["published"]) == ("79.33", "")
+    assert (rows["valid_action_1"]["published"], rows["records"]["published"]) == ("0.7933", "")
     svg = (tmp_path / "out" / "small-1.svg").read_text()
     assert "<!-- valid action -->" in svg
     assert "<!-- future step -->" in svg
