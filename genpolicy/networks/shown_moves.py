@@ -85,7 +85,7 @@ class ShownMoves(nn.Module):
         counts: bool = True,
     ) -> None:
         super().__init__()
-        self.length, self.num_symbols = layout.state_length, layout.move_offset
+        self.length, self.num_symbols, self.shift = layout.state_length, layout.move_offset, int(causal)
         states = [slot for slot in layout.slots if slot.kind == "state"]
         by_ply = {slot.ply: index for index, slot in enumerate(states)}
         actions = [slot for slot in layout.slots if slot.kind == "action" and slot.ply in by_ply]
@@ -183,7 +183,7 @@ class ShownMoves(nn.Module):
         told = torch.full_like(tokens, self.num_symbols)
         if num_states > 1:
             symbols = self._told(tokens, self._known(tokens, num_states)[:, :-1], num_after).flatten(1)
-            told[:, self.imagined[: symbols.shape[1]]] = symbols
+            told[:, self.imagined[: symbols.shape[1]] + self.shift] = symbols
         return told
 
     def _told(self, tokens: Tensor, symbols: Tensor, num_after: int) -> Tensor:

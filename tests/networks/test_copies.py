@@ -13,7 +13,7 @@ from genpolicy.networks.config import NetworkConfig
 from genpolicy.networks.transformer import DenoisingTransformer
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
 from genpolicy.sequence import Layout
-from tests.networks.test_shown_moves import GAMES, counted, left_by, some_tokens
+from tests.networks.test_shown_moves import GAMES, counted, left_by, shown, some_tokens
 
 SHAPE = {"geometry": "board", "head": "typed", "num_layers": 1, "width": 16, "num_heads": 2}
 
@@ -53,6 +53,12 @@ def test_copies_begin_without_effect_and_learn() -> None:
     told = copies.token_nll(tokens, torch.ones(4), clean.where(clean != layout.mask, 0), where)
     told[told.isfinite()].sum().backward()
     assert float(copies.head.copies.gate.weight.grad.abs().sum()) > 0
+
+
+def test_a_token_is_told_its_own_symbol_also_where_the_one_before_it_predicts_it() -> None:
+    layout = Layout(genpolicy.load_game(GAMES[0]), "s-asa", 3)
+    tokens = some_tokens(layout, 3)
+    assert torch.equal(shown(layout, causal=True).told_symbols(tokens), shown(layout).told_symbols(tokens))
 
 
 def test_what_imagines_no_state_has_no_gate() -> None:
