@@ -6,12 +6,9 @@ where it was written: ``file.yaml:12`` or the argument.
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import io
 import re
-import types
-import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,6 +20,16 @@ from omegaconf.errors import OmegaConfBaseException
 
 from genpolicy.errors import ConfigError
 from genpolicy.files import read_at_most
+from genpolicy.schema import (
+    fields_of,
+    known_keys,
+    must_be_section,
+    not_items,
+    not_lists,
+    not_sections,
+    section_of,
+    unknown_keys,
+)
 from genpolicy.shipped import config_file
 
 ConfigT = TypeVar("ConfigT")
@@ -186,13 +193,9 @@ def _clashes(under: Mapping[Any, Any], over: Mapping[Any, Any], prefix: str = ""
         if isinstance(before, Mapping) and isinstance(value, Mapping):
             yield from _clashes(before, value, path)
         elif isinstance(before, Mapping) and isinstance(value, list):
-            yield _must_be_section(path, value)
+            yield must_be_section(path, value)
         elif isinstance(before, list) and isinstance(value, Mapping):
             yield f"key {path!r} must be a list, got {value!r}"
-
-
-def _must_be_section(path: str, value: Any) -> str:
-    return f"key {path!r} is a section of keys, got {value!r}; write {path}.<key>=<value>"
 
 
 def structured(
@@ -215,16 +218,16 @@ def structured(
         ConfigError: as ``compose``.
     """
     at = f"{where}: " if where else ""
-    for path in _unknown_keys(schema, data, prefix):
+    for path in unknown_keys(schema, data, prefix):
         known = sorted(known_keys(schema, prefix))
         siblings = [k for k in known if k.rpartition(".")[0] == path.rpartition(".")[0]]
         hint = _hint(path, siblings, [*known, *elsewhere()])
         raise ConfigError(f"{at}key {path!r} does not exist.{hint} Keys here: {', '.join(siblings)}")
-    for problem in _not_lists(schema, data, prefix):
+    for problem in not_lists(schema, data, prefix):
         raise ConfigError(f"{at}{problem}")
-    for path, value in _not_sections(schema, data, prefix):
-        raise ConfigError(f"{at}{_must_be_section(path, value)}")
-    for path, value in _not_items(schema, data, prefix):
+    for path, value in not_sections(schema, data, prefix):
+        raise ConfigError(f"{at}{must_be_section(path, value)}")
+    for path, value in not_items(schema, data, prefix):
         raise ConfigError(f"{at}key {path!r} is a list of plain values, got {value!r} in it")
     for keys, value in _leaves(data, (prefix,) if prefix else ()):
         if "${" in str(value):  # it would read the environment, or another key
@@ -265,8 +268,8 @@ def with_unsaid(schema: type[Any], saved: Mapping[str, Any], data: Mapping[str, 
         filled |= {key: saved[key] for key in unsaid if saved.get(key) is not None}
     data = saved if data is None else data
     filled.update(data)
-    for key, hint in _fields(schema).items():
-        nested, old, new = _nested(hint), saved.get(key, {}), data.get(key, {})
+    for key, hint in fields_of(schema).items():
+        nested, old, new = section_of(hint), saved.get(key, {}), data.get(key, {})
         if nested is None or not isinstance(old, Mapping) or not isinstance(new, Mapping):
             continue
         if inner := with_unsaid(nested, old, new):
@@ -447,79 +450,3 @@ def _hint(path: str, siblings: Sequence[str], known: Sequence[str]) -> str:
         return f" Did you mean: {here[0]!r}?"
     near = [name] if name in by_name else difflib.get_close_matches(name, by_name, n=1, cutoff=0.7)
     return f" Did you mean: {' or '.join(map(repr, by_name[near[0]]))}?" if near else ""
-
-
-def _fields(schema: type[Any]) -> dict[str, Any]:
-    hints = typing.get_type_hints(schema)
-    return {f.name: hints[f.name] for f in dataclasses.fields(schema)}
-
-
-def _nested(hint: Any) -> type[Any] | None:
-    for candidate in (hint, *typing.get_args(hint)):
-        if isinstance(candidate, type) and dataclasses.is_dataclass(candidate):
-            return candidate
-    return None
-
-
-def known_keys(schema: type[Any], prefix: str = "") -> Iterator[str]:
-    """Dotted path of every key of a dataclass schema, sections included."""
-    for name, hint in _fields(schema).items():
-        path = f"{prefix}.{name}".strip(".")
-        yield path
-        if nested := _nested(hint):
-            yield from known_keys(nested, path)
-
-
-def _unknown_keys(schema: type[Any], data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    fields = _fields(schema)
-    for key, value in data.items():
-        path = f"{prefix}.{key}".strip(".")
-        if key not in fields:
-            yield path
-        elif isinstance(value, Mapping) and (nested := _nested(fields[key])):
-            yield from _unknown_keys(nested, value, path)
-
-
-def _not_sections(schema: type[Any], data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    # OmegaConf reports these too, but names no key.
-    fields = _fields(schema)
-    for key, value in data.items():
-        path = f"{prefix}.{key}".strip(".")
-        nested = _nested(fields[key])
-        if nested and isinstance(value, Mapping):
-            yield from _not_sections(nested, value, path)
-            continue
-        is_dict = typing.get_origin(fields[key]) is dict
-        is_wrong = (nested or is_dict) and isinstance(value, bool | int | float | str)
-        if is_wrong or ((is_dict or (nested and nested is fields[key])) and isinstance(value, list)):
-            yield path, value
-
-
-def _not_lists(schema: type[Any], data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    # OmegaConf reports these too, but by the names of its classes.
-    fields = _fields(schema)
-    for key, value in data.items():
-        path, hint = f"{prefix}.{key}".strip("."), fields[key]
-        is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
-        kinds = [each for each in (typing.get_args(hint) if is_union else (hint,)) if each is not type(None)]
-        if all(typing.get_origin(each) in (list, tuple) for each in kinds):
-            if isinstance(value, bool | int | float | str | Mapping):
-                is_item = not isinstance(value, Mapping) and set(typing.get_args(kinds[0])) <= _PLAIN
-                yield f"key {path!r} must be a list, " + (f"e.g. {path}=[{value}]" if is_item else f"got {value!r}")
-        elif isinstance(value, Mapping) and (nested := _nested(hint)):
-            yield from _not_lists(nested, value, path)
-
-
-def _not_items(schema: type[Any], data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    # OmegaConf lets mappings and lists pass as items of a list of plain values.
-    fields = _fields(schema)
-    for key, value in data.items():
-        path, hint = f"{prefix}.{key}".strip("."), fields[key]
-        if isinstance(value, Mapping) and (nested := _nested(hint)):
-            yield from _not_items(nested, value, path)
-        lists = [each for each in (hint, *typing.get_args(hint)) if typing.get_origin(each) in (list, tuple)]
-        if isinstance(value, list) and lists and {kind for each in lists for kind in typing.get_args(each)} <= _PLAIN:
-            yield from ((path, each) for each in value if isinstance(each, Mapping | list))
-
-
-_PLAIN = {bool, int, float, str, ...}

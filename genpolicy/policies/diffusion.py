@@ -366,9 +366,7 @@ class DiffusionPolicy(NetworkPolicy):
     @property
     def about(self) -> str:
         """See ``Policy``; a search in the imagination does something else than the sampler."""
-        if self._imagination is None:
-            return super().about
-        return "Imagines the boards that its likeliest moves lead to, judges them and plays the best move."
+        return super().about if self._imagination is None else self._imagination.about
 
     def search_model(self, name: str | None = None) -> SearchModel | None:
         """See ``Policy.search_model``; ``imagined`` is its imagination, by default the rules are searched."""

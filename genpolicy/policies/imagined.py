@@ -218,6 +218,9 @@ class Imagination(Roots):
         ConfigError: it has no values or no states, or sees boards from a fixed side; or players do not alternate.
     """
 
+    about = "Imagines the boards that its likeliest moves lead to, judges them and plays the best move."
+    """What a policy that decides by it does, in a sentence for people."""
+
     def __init__(self, learner: DiffusionLearner, otherwise: str = "candidates=0") -> None:
         layout = learner.layout
         value, state = layout.slot("value", 0), layout.slot("state", 1)

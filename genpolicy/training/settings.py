@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from genpolicy import registry
-from genpolicy.config import Settings, known_keys, to_dict
+from genpolicy.config import Settings, to_dict
 from genpolicy.errors import ConfigError
+from genpolicy.schema import known_keys
 from genpolicy.training.config import RunConfig
 
 

@@ -1,0 +1,96 @@
+"""What a dataclass schema says of a configuration's keys: which there are, and which hold sections or lists.
+
+OmegaConf checks these, too, but by the names of its classes and not by the key.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+
+def must_be_section(path: str, value: Any) -> str:
+    """What to say of a value that stands where a section belongs."""
+    return f"key {path!r} is a section of keys, got {value!r}; write {path}.<key>=<value>"
+
+
+def fields_of(schema: type[Any]) -> dict[str, Any]:
+    """The name and type of each field of a dataclass."""
+    hints = typing.get_type_hints(schema)
+    return {f.name: hints[f.name] for f in dataclasses.fields(schema)}
+
+
+def section_of(hint: Any) -> type[Any] | None:
+    """The dataclass that a field of this type holds; None for no section."""
+    for candidate in (hint, *typing.get_args(hint)):
+        if isinstance(candidate, type) and dataclasses.is_dataclass(candidate):
+            return candidate
+    return None
+
+
+def known_keys(schema: type[Any], prefix: str = "") -> Iterator[str]:
+    """Dotted path of every key of a dataclass schema, sections included."""
+    for name, hint in fields_of(schema).items():
+        path = f"{prefix}.{name}".strip(".")
+        yield path
+        if nested := section_of(hint):
+            yield from known_keys(nested, path)
+
+
+def unknown_keys(schema: type[Any], data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Dotted path of every key that the schema lacks."""
+    hints = fields_of(schema)
+    for key, value in data.items():
+        path = f"{prefix}.{key}".strip(".")
+        if key not in hints:
+            yield path
+        elif isinstance(value, Mapping) and (nested := section_of(hints[key])):
+            yield from unknown_keys(nested, value, path)
+
+
+def not_sections(schema: type[Any], data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted path and value of what stands where a section belongs."""
+    hints = fields_of(schema)
+    for key, value in data.items():
+        path = f"{prefix}.{key}".strip(".")
+        nested = section_of(hints[key])
+        if nested and isinstance(value, Mapping):
+            yield from not_sections(nested, value, path)
+            continue
+        is_dict = typing.get_origin(hints[key]) is dict
+        is_wrong = (nested or is_dict) and isinstance(value, bool | int | float | str)
+        if is_wrong or ((is_dict or (nested and nested is hints[key])) and isinstance(value, list)):
+            yield path, value
+
+
+def not_lists(schema: type[Any], data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """What to say of each value that stands where a list belongs."""
+    hints = fields_of(schema)
+    for key, value in data.items():
+        path, hint = f"{prefix}.{key}".strip("."), hints[key]
+        is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+        kinds = [each for each in (typing.get_args(hint) if is_union else (hint,)) if each is not type(None)]
+        if all(typing.get_origin(each) in (list, tuple) for each in kinds):
+            if isinstance(value, bool | int | float | str | Mapping):
+                is_item = not isinstance(value, Mapping) and set(typing.get_args(kinds[0])) <= _PLAIN
+                yield f"key {path!r} must be a list, " + (f"e.g. {path}=[{value}]" if is_item else f"got {value!r}")
+        elif isinstance(value, Mapping) and (nested := section_of(hint)):
+            yield from not_lists(nested, value, path)
+
+
+def not_items(schema: type[Any], data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted path and value of each mapping or list among plain items, which OmegaConf lets pass."""
+    hints = fields_of(schema)
+    for key, value in data.items():
+        path, hint = f"{prefix}.{key}".strip("."), hints[key]
+        if isinstance(value, Mapping) and (nested := section_of(hint)):
+            yield from not_items(nested, value, path)
+        lists = [each for each in (hint, *typing.get_args(hint)) if typing.get_origin(each) in (list, tuple)]
+        if isinstance(value, list) and lists and {kind for each in lists for kind in typing.get_args(each)} <= _PLAIN:
+            yield from ((path, each) for each in value if isinstance(each, Mapping | list))
+
+
+_PLAIN = {bool, int, float, str, ...}
