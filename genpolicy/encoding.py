@@ -167,6 +167,24 @@ class StateTokenizer(ABC, Generic[StateT]):
         return None
 
     @property
+    def dropped(self) -> IntArray | None:
+        """What drops put on the board: [L] the symbol of a piece from the hand that a token counts, -1 elsewhere.
+
+        Those are the viewer's own pieces and hand, which is the source of a drop (``MoveVocabulary.source``). One less
+        stays in hand: the symbol before, of those that the token admits. None in games without drops.
+        """
+        return None
+
+    @property
+    def promoted(self) -> IntArray | None:
+        """What promotions make of pieces: [K, S] the symbol to which moves of each kind turn the one that they move.
+
+        The symbol itself where it stays what it is. Kinds are ``MoveVocabulary.kind``, pieces those of both sides. The
+        same in every view; None in games without promotions.
+        """
+        return None
+
+    @property
     def counters(self) -> tuple[tuple[int, ...], ...]:
         """Counters of moves: each the tokens of a state that hold its digits, the most significant first.
 

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genpolicy.game import IntArray, StateTokenizer
+from genpolicy_chess.moves import PROMOTIONS
 from genpolicy_chess.state import MAX_COUNTER, ChessState, illegality, new_state
 
 if TYPE_CHECKING:
@@ -68,6 +69,11 @@ class ChessTokenizer(StateTokenizer[ChessState]):
     def counters(self) -> tuple[tuple[int, ...], ...]:
         """The half-move clock."""
         return (tuple(range(_HALFMOVE, _FULLMOVE)),)
+
+    @property
+    def promoted(self) -> IntArray:
+        """The chosen piece, for promotions of pawns."""
+        return _PROMOTED
 
     def features(self) -> ChessFeatures:
         """Material, opposite bishops, checkers and masks of both sides (``genpolicy_chess.features``)."""
@@ -223,6 +229,15 @@ def _admitted() -> NDArray[np.bool_]:
     return table
 
 
+def _promoted() -> NDArray[np.int64]:
+    """[K, S] the piece that a promotion of each kind makes of a pawn."""
+    table = np.tile(np.arange(len(SYMBOLS)), (1 + len(PROMOTIONS), 1))
+    for kind, piece in enumerate(PROMOTIONS, 1):
+        for pawn, letter in zip("Pp", (chess.piece_symbol(piece).upper(), chess.piece_symbol(piece)), strict=True):
+            table[kind, _PIECES.index(pawn)] = _PIECES.index(letter)
+    return table
+
+
 def _turned_places() -> NDArray[np.int64]:
     places = np.arange(LENGTH)
     places[:64] ^= 56
@@ -239,6 +254,7 @@ def _turned_symbols() -> NDArray[np.int16]:
     return symbols
 
 
+_PROMOTED = _promoted()
 _TURNED_PLACE = _turned_places()
 """[L] where each token of the turned board comes from; its own inverse."""
 _TURNED_SYMBOL = _turned_symbols()

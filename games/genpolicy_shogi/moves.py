@@ -23,6 +23,7 @@ SIDE_TOKEN = 81
 OWN_HAND_TOKEN = 82
 """First token of the viewer's hand; the other's follows seven tokens later."""
 PLAIN, PROMOTION, DROP = 0, 1, 2
+NUM_KINDS = 3
 """Kinds of moves."""
 
 _LINES = ((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1))
@@ -131,7 +132,7 @@ def make_vocabulary() -> MoveVocabulary:
         source=source,
         target=target,
         kind=kind,
-        num_kinds=3,
+        num_kinds=NUM_KINDS,
         mirrored=np.array([_IDS[_turned(move)] for move in MOVES], np.int64),
     )
 

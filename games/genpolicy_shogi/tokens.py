@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genpolicy.game import IntArray, StateTokenizer
-from genpolicy_shogi.moves import NUM_SQUARES, OWN_HAND_TOKEN, SIDE_TOKEN, library_square
+from genpolicy_shogi.moves import NUM_KINDS, NUM_SQUARES, OWN_HAND_TOKEN, PROMOTION, SIDE_TOKEN, library_square
 from genpolicy_shogi.sfen import HAND_LETTERS, HAND_MAXIMA, PIECE_TYPES, WHITE_OFFSET
 from genpolicy_shogi.state import HANDS_AT, KEY_LENGTH, SIDE_AT, ShogiState, new_state
 
@@ -53,6 +53,22 @@ def _captured() -> NDArray[np.int64]:
     return table
 
 
+def _dropped() -> NDArray[np.int64]:
+    """[L] the piece that the viewer drops from each own hand token."""
+    table = np.full(LENGTH, -1)
+    table[OWN_HAND_TOKEN : OWN_HAND_TOKEN + len(HAND_LETTERS)] = [SYMBOLS.index(letter) for letter in HAND_LETTERS]
+    return table
+
+
+def _promoted() -> NDArray[np.int64]:
+    """[K, S] of a piece that has a promoted form that one, for promotions."""
+    table = np.tile(np.arange(len(SYMBOLS)), (NUM_KINDS, 1))
+    for number, symbol in enumerate(SYMBOLS):
+        if f"+{symbol}" in SYMBOLS:
+            table[PROMOTION, number] = SYMBOLS.index(f"+{symbol}")
+    return table
+
+
 def _turned_symbols() -> NDArray[np.int16]:
     symbols = np.arange(len(SYMBOLS), dtype=np.int16)
     mine, other = slice(1, 1 + _OTHER), slice(1 + _OTHER, 1 + 2 * _OTHER)
@@ -61,7 +77,7 @@ def _turned_symbols() -> NDArray[np.int16]:
     return symbols
 
 
-_CAPTURED = _captured()
+_CAPTURED, _DROPPED, _PROMOTED = _captured(), _dropped(), _promoted()
 _SYMBOL_OF_PIECE = _symbol_of_piece()
 _PIECE_OF_SYMBOL = np.array([*range(_OTHER + 1), *range(1 + WHITE_OFFSET, 1 + WHITE_OFFSET + _OTHER)], np.uint8)
 _LIBRARY_SQUARE = np.array([library_square(token) for token in range(NUM_SQUARES)])
@@ -106,6 +122,16 @@ class ShogiTokenizer(StateTokenizer[ShogiState]):
     def captured(self) -> IntArray:
         """The hands' counts."""
         return _CAPTURED
+
+    @property
+    def dropped(self) -> IntArray:
+        """The viewer's pieces in hand."""
+        return _DROPPED
+
+    @property
+    def promoted(self) -> IntArray:
+        """The other side of the piece, for promotions."""
+        return _PROMOTED
 
     def encode(
         self, states: Sequence[ShogiState], viewers: Sequence[int] | IntArray | None = None

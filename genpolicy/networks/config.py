@@ -76,6 +76,10 @@ class NetworkConfig:
     shown_counts: bool | None = None
     """Whether imagined counters of moves (``StateTokenizer.counters``) are told one more than the nearest decided count
     before them, instead of that count. None: where moves are shown."""
+    shown_pieces: bool | None = None
+    """Whether imagined squares and hands are told, as part of ``shown_outcome``, which piece a drop or a promotion puts
+    on its target (``StateTokenizer.dropped`` and ``promoted``) and that a drop leaves one less in hand. None: where
+    outcomes are shown."""
     copied_symbols: bool = False
     """Whether the typed head also raises the logit of what an imagined square or counter is told by ``shown_moves``
     (``genpolicy.networks.copies``), so that symbols that are seldom seen, such as high counts, are learned sooner."""
@@ -112,6 +116,7 @@ class NetworkConfig:
         "shown_moves": False,
         "shown_outcome": False,
         "shown_counts": False,
+        "shown_pieces": False,
         "factorised_pad": False,
     }
     """What a saved configuration means that lacks a key, because it is older than the key."""
@@ -135,9 +140,11 @@ class NetworkConfig:
         if self.geometry != "board" and needs_board:
             key = needs_board[0]
             raise ConfigError(f"{key} needs geometry=board, whose tokens have places; got {self.geometry!r}")
-        for key in ("shown_outcome", "shown_counts"):
+        for key in ("shown_outcome", "shown_counts", "shown_pieces"):
             if getattr(self, key) and not self.shows_moves:
                 raise ConfigError(f"{key} needs shown moves: geometry=board, and shown_moves true or not given")
+        if self.shown_pieces and self.shown_outcome is False:
+            raise ConfigError("shown_pieces is part of shown_outcome, which is false")
         if self.move_symbols not in (False, True, "apart"):
             raise ConfigError(f"move_symbols must be true, false or apart, got {self.move_symbols!r}")
         if self.move_symbols and not (self.geometry == "board" and self.head == "typed" and self.move_rank):

@@ -14,9 +14,10 @@ Every imagined state token is also told the symbol that stood at its place one p
 and hands, a free vector for each place and symbol elsewhere (counters, rights, the side to move), whose changes have
 nothing in common with each other. A state that is not decided yet counts as the nearest earlier one; the root is always
 known. With ``outcome`` it is the symbol that the move between leaves there, as far as tables say: on a square j what
-stood on square i, in the hand that takes the symbol at j one more. With ``counts``, what counts moves (``counters`` of
-the tokenizer) has grown by one. The rest, such as what a promotion makes of a piece, which hand a drop leaves or which
-moves begin a count anew, is left to the network.
+stood on square i, in the hand that takes the symbol at j one more; with ``pieces``, on j what a
+promotion makes of the piece or the piece that is dropped, whose hand has one less. With ``counts``, what counts moves
+(``counters`` of the tokenizer) has grown by one. The rest, such as a rook that castles or which moves begin a count
+anew, is left to the network.
 
 All of it comes from the layout and the game's move vocabulary. What is shown is what the input holds: where noise looks
 like data (a multinomial process), a noisy move is shown as any other, and the network has to doubt both.
@@ -54,6 +55,7 @@ class ShownMoves(nn.Module):
         levels: [N] a token may know of its own and lower levels: of a later move a state shows nothing; None: no limit.
         outcome: Whether imagined tokens are told what a move leaves instead of what stood there before it.
         counts: Whether imagined counters are told one more than the nearest decided count before them.
+        pieces: Whether what a move leaves includes promotions and pieces that are dropped.
     """
 
     state_tokens: Tensor
@@ -66,6 +68,11 @@ class ShownMoves(nn.Module):
     is_square: Tensor
     count_of: Tensor
     more: Tensor
+    less: Tensor
+    promoted: Tensor
+    dropped: Tensor
+    hand_of: Tensor
+    turn_of: Tensor
     digits: Tensor
     next_digit: Tensor
     is_last_digit: Tensor
@@ -83,6 +90,7 @@ class ShownMoves(nn.Module):
         levels: NDArray[np.int64] | None = None,
         outcome: bool = True,
         counts: bool = True,
+        pieces: bool = True,
     ) -> None:
         super().__init__()
         self.length, self.num_symbols, self.shift = layout.state_length, layout.move_offset, int(causal)
@@ -108,17 +116,19 @@ class ShownMoves(nn.Module):
         for columns, of_move in ((slice(0, None, 2), moves.source), (slice(1, None, 2), moves.target)):
             ends[ids, columns] = np.where(of_move >= 0, of_move, self.length)[:, None]
         tables, outcomes = tables_of_places(layout), _outcomes(layout)
-        self.tells_outcome = outcome
+        self.tells_outcome, self.tells_pieces = outcome, pieces
         self.counters = layout.tokenizer.counters if counts else ()
         for name, table in (
             ("state_tokens", np.stack([_tokens(slot) for slot in states])),
             ("action_tokens", np.array([slot.start for slot in actions], np.int64)),
             ("state_of", np.array([by_ply[slot.ply] for slot in actions], np.int64)),
+            ("turn_of", np.array([slot.ply % 2 for slot in actions], np.int64)),
             ("starts", starts),
             ("is_marked", is_marked),
             ("ends", ends),
             ("kind_of", kinds),
             *outcomes.items(),
+            *_pieces(layout).items(),
             *_digits(layout, self.counters).items(),
             ("told", np.concatenate([_tokens(slot) - causal for slot in after]) if after else np.zeros(0, np.int64)),
             ("imagined", np.concatenate(imagined) if imagined else np.zeros(0, np.int64)),
@@ -198,7 +208,15 @@ class ShownMoves(nn.Module):
         source, target = ends[..., 0:1], ends[..., 1:2]
         left = F.pad(symbols[:, of], (0, 1), value=self.num_symbols)  # the last place is none
         moved, taken = left.gather(2, source), left.gather(2, target)
-        left = left.scatter(2, target, torch.where(self.is_square[source], moved, taken))
+        if self.tells_pieces:
+            moved = self.promoted[self.kind_of[moves][..., None], moved]
+        moved = torch.where(self.is_square[source], moved, taken)
+        if self.tells_pieces:
+            turn = self.turn_of[: moves.shape[1], None]
+            piece, hand = self.dropped[turn, source], self.hand_of[turn, source]
+            moved = torch.where(piece < self.num_symbols, piece, moved)
+            left = left.scatter(2, hand, self.less[hand, left.gather(2, hand)])
+        left = left.scatter(2, target, moved)
         count = self.count_of[taken]
         left = left.scatter(2, count, self.more[count, left.gather(2, count)])
         return symbols.index_copy(1, of, left[..., :-1])
@@ -242,6 +260,30 @@ def _outcomes(layout: Layout) -> dict[str, NDArray[np.generic]]:
             held = np.flatnonzero(tokenizer.admitted[place])
             more[place, held[:-1]] = held[1:]
     return {"is_square": np.append(tokenizer.rows >= 0, False), "count_of": counts, "more": more}
+
+
+def _pieces(layout: Layout) -> dict[str, NDArray[np.generic]]:
+    """Tables for promotions and drops, with a last row and column for no place and no symbol.
+
+    [K, S + 1] what a moved symbol becomes by each kind of move; [2, L + 1] the piece that is dropped from each source
+    and the place that counts its hand, for moves of the viewer and of the other player; and [L + 1, S + 1] the symbol
+    for one less, or the symbol itself where there is none.
+    """
+    tokenizer, length, num = layout.tokenizer, layout.state_length, layout.move_offset
+    promoted = np.tile(np.arange(num + 1), (layout.moves.num_kinds, 1))
+    if tokenizer.promoted is not None:
+        promoted[:, : tokenizer.promoted.shape[1]] = tokenizer.promoted
+    pieces, hands = np.full((2, length + 1), num), np.full((2, length + 1), length)
+    less = np.tile(np.arange(num + 1), (length + 1, 1))
+    if (dropped := tokenizer.dropped) is not None:
+        own = np.flatnonzero(dropped >= 0)
+        pieces[0, own], hands[0, own] = dropped[own], own
+        if (turned := tokenizer.turned) is not None:
+            pieces[1, own], hands[1, own] = turned[1][dropped[own]], turned[0][own]
+        for place in hands[hands < length]:
+            held = np.flatnonzero(tokenizer.admitted[place])
+            less[place, held[1:]] = held[:-1]
+    return {"promoted": promoted, "dropped": pieces, "hand_of": hands, "less": less}
 
 
 def _digits(layout: Layout, counters: tuple[tuple[int, ...], ...]) -> dict[str, NDArray[np.generic]]:

@@ -215,7 +215,8 @@ class Trunk(nn.Module):
         self.register_buffer("visible", visible, persistent=False)
         self.shown = None
         if config.shows_moves and ShownMoves.applies(layout):
-            told = {"outcome": config.shown_outcome is not False, "counts": config.shown_counts is not False}
+            said = {"outcome": config.shown_outcome, "counts": config.shown_counts, "pieces": config.shown_pieces}
+            told = {key: value is not False for key, value in said.items()}
             self.shown = ShownMoves(layout, config.width, num_input_symbols, causal=causal, levels=levels, **told)
         self.bias = make_bias(layout, config)
         rotary = None if learned else Rotary(positions, config.width // config.num_heads)

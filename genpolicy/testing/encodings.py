@@ -75,6 +75,14 @@ def check_tokens(game: Game[Any]) -> None:
     _hold(game, "no token is a square and a hand slot", not bool((on_board & in_hand).any()))
     slots = tokens.hands[in_hand].tolist()
     _hold(game, "no two tokens are the same hand slot", len(set(slots)) == len(slots))
+    if (dropped := tokens.dropped) is not None:
+        is_table = dropped.shape == (length,) and dropped.dtype.kind == "i"
+        _hold(game, "tokens.dropped has one integer a state token", is_table)
+        _hold(game, "tokens.dropped is a symbol or -1", bool(((dropped >= -1) & (dropped < num_symbols)).all()))
+    if (promoted := tokens.promoted) is not None:
+        is_table = promoted.shape == (game.moves.num_kinds, num_symbols) and promoted.dtype.kind == "i"
+        _hold(game, "tokens.promoted has one integer a kind of move and symbol", is_table)
+        _hold(game, "tokens.promoted is a symbol", bool(((promoted >= 0) & (promoted < num_symbols)).all()))
     if (captured := tokens.captured) is not None:
         is_table = captured.shape == (num_symbols,) and captured.dtype.kind == "i"
         _hold(game, "tokens.captured has one integer a symbol", is_table)

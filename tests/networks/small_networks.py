@@ -36,6 +36,9 @@ def fake_game(gravity: bool = False) -> Any:
         hands=np.concatenate([none, none, [-1] * (NUM_EXTRA - 1), [0]])[-length:].astype(np.int16),
         admitted=admitted,
         captured=np.array([-1, length - 1, length - 1, -1, *[-1] * 26]),
+        dropped=np.array([*[-1] * (length - 1), 2]),
+        promoted=np.stack([np.arange(30), [0, 3, *range(2, 30)], np.arange(30)]),
+        turned=None,
         counters=((length - 2,),),
     )
     if gravity:

@@ -45,7 +45,16 @@ def left_by(layout: Layout, row: list[int], ply: int, before: list[int]) -> list
         return left
     source, target = int(moves.source[move]), int(moves.target[move])
     if target >= 0 and source >= 0 and tokens.rows[source] >= 0:
-        left[target] = before[source]
+        kind = int(moves.kind[move])
+        left[target] = before[source] if tokens.promoted is None else int(tokens.promoted[kind, before[source]])
+    if tokens.dropped is not None and source >= 0 and tokens.dropped[source] >= 0:
+        piece, hand = int(tokens.dropped[source]), source
+        if ply % 2:
+            hand, piece = (int(table[index]) for table, index in zip(tokens.turned, (hand, piece), strict=True))
+        fewer = [s for s in np.flatnonzero(tokens.admitted[hand]) if s < before[hand]]
+        if fewer and tokens.admitted[hand, before[hand]]:
+            left[hand] = int(fewer[-1])
+        left[target] = piece
     if tokens.captured is None:
         return left
     place = int(tokens.captured[before[target]]) if target >= 0 else -1
@@ -183,7 +192,18 @@ def test_what_a_move_leaves_is_told_unless_switched_off(chosen: bool | None, tol
     assert made.tells_outcome is told
 
 
-@pytest.mark.parametrize("key", ["shown_outcome", "shown_counts"])
+def test_what_a_drop_leaves_is_told_unless_switched_off() -> None:
+    layout = Layout(genpolicy.load_game("shogi"), "s-asa", 2)
+    for chosen in (None, True, False):
+        config = NetworkConfig(geometry="board", num_layers=1, width=16, num_heads=2, shown_pieces=chosen)
+        made = DenoisingTransformer(layout, config).trunk.shown
+        assert made is not None
+        assert made.tells_pieces is (chosen is not False)
+    with pytest.raises(ConfigError, match="part of shown_outcome, which is false"):
+        NetworkConfig(geometry="board", shown_outcome=False, shown_pieces=True)
+
+
+@pytest.mark.parametrize("key", ["shown_outcome", "shown_counts", "shown_pieces"])
 def test_an_outcome_without_shown_moves_is_refused(key: str) -> None:
     with pytest.raises(ConfigError, match=f"{key} needs shown moves"):
         NetworkConfig(geometry="board", shown_moves=False, **{key: True})
@@ -218,6 +238,24 @@ def test_a_capture_of_shogi_brings_the_piece_and_one_more_in_hand() -> None:
     differs = torch.nonzero(left != after).flatten().tolist()
     names = [(game.tokens.symbols[int(left[i])], game.tokens.symbols[int(after[i])]) for i in differs]
     assert names == [("R", "."), ("black", "white")]  # the square that is left, and who is to move, are learned
+
+
+@pytest.mark.parametrize(
+    ("ply", "sfen", "move"),
+    [(0, "4k4/9/9/9/9/9/9/9/4K4 b 2B2p 1", "B*5e"), (1, "4k4/9/9/9/9/9/9/9/4K4 w 2Pb3p 1", "P*5e")],
+)
+def test_a_drop_of_shogi_brings_the_piece_and_leaves_one_less_in_hand(ply: int, sfen: str, move: str) -> None:
+    game = genpolicy.load_game("shogi")
+    state, drop = game.parse(sfen), game.moves.index(move)
+    layout = Layout(game, "s-asa", 3)
+    made = shown(layout)
+    rows = game.tokens.encode([state, game.play(state, drop)], [0, 0]).astype(np.int64)
+    before, after = torch.from_numpy(rows)
+    made.turn_of = made.turn_of[ply:]
+    left = made._left_by(
+        torch.tensor([[layout.move_offset + drop]]), before[None, None], torch.zeros(1, dtype=torch.long)
+    )[0, 0]
+    assert torch.nonzero(left != after).flatten().tolist() == [81]  # who is to move is learned
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import subprocess
 from typing import Any
 
 import cshogi
+import numpy as np
 import pytest
 
 import genpolicy
@@ -15,6 +16,7 @@ from genpolicy.testing import check_game
 from genpolicy.testing.games import perft
 from genpolicy_engines.oracle import find_engine
 from genpolicy_shogi import rules
+from genpolicy_shogi.tokens import ShogiTokenizer
 from tests.shogi.naive_shogi import Position
 from tests.shogi.shogi_positions import GAME, play, random_states, reference, turned, turned_move, usi
 from tests.shogi.shogi_texts import BAD_TEXTS, TEXTS
@@ -37,6 +39,23 @@ def test_the_laws_of_every_game_hold(num_games: int) -> None:
 @pytest.mark.parametrize("rule", ["declaration=24", "declaration=none", "max_plies=60"])
 def test_the_laws_hold_under_the_other_rules(rule: str) -> None:
     check_game(genpolicy.load_game(f"shogi:{rule}"), num_games=1, texts=TEXTS[:2])
+
+
+@pytest.mark.parametrize(
+    ("table", "law", "sfen"),
+    [
+        ("dropped", "a drop puts its piece on the target and takes one from", "4k4/9/9/9/9/9/9/9/4K4 b B2p 1"),
+        ("promoted", "a move leaves on its target what tokens.promoted says", "9/PPP3PPP/4k4/9/9/9/9/9/4K4 b - 1"),
+    ],
+)
+def test_a_table_that_the_rules_do_not_bear_out_is_refused(
+    table: str, law: str, sfen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = getattr(GAME.tokens, table)
+    wrong = np.where(right < 0, -1, right + 1) if table == "dropped" else np.roll(right, 1, axis=0)
+    monkeypatch.setattr(ShogiTokenizer, table, wrong)
+    with pytest.raises(AssertionError, match=law):
+        check_game(GAME, num_games=0, texts=[sfen])
 
 
 def perfts(quick: bool) -> list[Any]:

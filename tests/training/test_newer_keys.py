@@ -20,9 +20,9 @@ NETWORK: dict[str, Any] = {"geometry": "board", "num_layers": 1, "width": 16, "n
 
 
 def test_what_an_old_configuration_leaves_unsaid() -> None:
-    old = {"shown_moves": False, "shown_outcome": False, "shown_counts": False, "factorised_pad": False}
+    old = dict.fromkeys(("shown_moves", "shown_outcome", "shown_counts", "shown_pieces", "factorised_pad"), False)
     assert with_unsaid(DiffusionConfig, {"network": {"geometry": "board"}})["network"] == {"geometry": "board", **old}
-    said = {"network": {"shown_moves": None, "shown_outcome": True, "shown_counts": True, "factorised_pad": True}}
+    said = {"network": {**dict.fromkeys(old, True), "shown_moves": None}}
     assert with_unsaid(DiffusionConfig, said) == said
     assert with_unsaid(DiffusionConfig, {"network": {}}, {"network": {"shown_moves": True}}) == {
         "network": {**old, "shown_moves": True}
@@ -32,7 +32,9 @@ def test_what_an_old_configuration_leaves_unsaid() -> None:
     again = with_unsaid(
         DiffusionConfig, {"network": {**old, "shown_outcome": None}}, {"network": {"shown_moves": True}}
     )
-    assert again == {"network": {"shown_moves": True, "shown_counts": False, "factorised_pad": False}}
+    assert again == {
+        "network": {"shown_moves": True, "shown_counts": False, "shown_pieces": False, "factorised_pad": False}
+    }
 
 
 @pytest.mark.parametrize(("overrides", "expected"), [([], False), (["learner.network.shown_moves=true"], True)])
