@@ -74,6 +74,15 @@ def test_a_first_call_ends_when_pondering_does(tmp_path: Path) -> None:
         assert session.strays() == []
 
 
+@pytest.mark.parametrize("policy", ["mcts:heuristic?simulations=1000000", "alphabeta?depth=30"])
+def test_a_search_is_ready_before_it_has_searched(policy: str) -> None:
+    # Its own limits are for a move: a GUI waits some ten seconds for readyok.
+    with Session("--policy", policy, "--game", "chess") as session:
+        session.ask("uci", "isready", until="readyok", timeout_s=20)
+        assert best(session.ask("position startpos", "go movetime 50"))
+        assert session.strays() == []
+
+
 def test_no_garbage_is_collected_in_a_search() -> None:
     # A full collection stops every thread for a quarter of a second where torch is loaded.
     code = (
