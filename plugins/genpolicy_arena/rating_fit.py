@@ -20,6 +20,8 @@ MAX_PLAYERS = 3000  # the information matrix is dense
 _MAX_ITERATIONS = 200
 _MAX_STRENGTH = 20.0
 """In x, about 3,500 Elo: a strength beyond it diverges, so the likelihood has no maximum."""
+_MAX_VARIANCE = 1e8
+"""In x squared: a larger variance means that the likelihood flattens out towards infinity, without a maximum."""
 MAX_RATING = 10_000.0
 """Largest rating of an anchor, either way."""
 MAX_ADVANTAGE = 2_000.0
@@ -255,6 +257,8 @@ def maximise(tally: Tally, model: RatingModel, options: FitOptions, prior: Float
     try:
         inverse = np.linalg.inv(information[within] + fixed)
     except np.linalg.LinAlgError:
+        return None
+    if not np.abs(np.diag(inverse)).max() <= _MAX_VARIANCE:
         return None
     if not model.has_draw_parameter:
         spread, raised = likelihood.spread_of_scores(point)

@@ -48,7 +48,7 @@ class TreeThinker:
         num_calls = model.network_calls
         reuse = policy.reuse and control.restrict is None
         tree = self._kept.find(state) if reuse else None
-        if limits.is_timed:
+        if limits.is_timed or limits.is_endless:
             self._answer_first(state, limits, publish, control)
         whole = None  # the tree, while no part of its search is under way
         done = 0
@@ -83,7 +83,7 @@ class TreeThinker:
                 self._kept.add([whole])
 
     def _answer_first(self, state: Any, limits: Limits, publish: Publish, control: Control) -> None:
-        """Publish the prior's own move, by one network call where it can: the search may not get far in its time."""
+        """Publish the prior's own move, by one network call where it can: the search may end before it gets far."""
         prior = self._policy.prior
         if prior is not None:
             decision = decide_with(prior.with_effort(calls=1), [state], control)[0]

@@ -274,6 +274,19 @@ def test_draws_that_run_away_with_strength_are_held_at_their_share() -> None:
     assert gaps["bt"] == pytest.approx(gaps["ordo"], rel=0.1)  # 87.5 % is 338 Elo by the formula
 
 
+@pytest.mark.parametrize("model", list(MODELS))
+def test_the_better_of_two_that_never_lost_is_rated_above(model: str) -> None:
+    """A likelihood that only flattens out has no maximum, however near to zero its gradient is."""
+    for wins, draws, others in [(1, 1, 1), (1, 4, 6), (2, 2, 4), (3, 5, 2)]:
+        listed = games("a", "b", wins, draws) + games("b", "a", 0, draws, others)
+        found = fit(listed, FitOptions(model, draw=None if model == "ordo" else "fit"))
+        best, worst = found.players
+        assert (best.name, worst.name) == ("a", "b")
+        assert best.elo > 20, f"{wins}, {draws}, {others}"
+        assert best.high - best.low > 40
+        assert found.draw is None or found.draw < 1000
+
+
 def test_groups_that_never_met_do_not_compare() -> None:
     ratings = fit(LISTED + games("c", "d", 5, 2, 3) + games("d", "c", 4, 2, 4))
     los = {

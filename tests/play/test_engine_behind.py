@@ -34,6 +34,7 @@ def test_nodes_line_and_ponder_move_are_the_engines() -> None:
         line = info.split(" pv ")[1].split()
         assert 2 <= len(line) <= 6
         assert lines[-1] == f"bestmove {line[0]} ponder {line[1]}"
+        assert not any(" imagined " in each for each in lines), "its boards are the rules' own"
         lines = session.ask(f"position fen {LADDER}", "go")
         assert "score mate 2 wdl 1000 0 0" in before_bestmove(lines)[-1]
         assert session.strays() == []

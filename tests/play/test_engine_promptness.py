@@ -74,6 +74,34 @@ def test_a_first_call_ends_when_pondering_does(tmp_path: Path) -> None:
         assert session.strays() == []
 
 
+@pytest.mark.parametrize("policy", ["mcts:heuristic?simulations=1000000", "alphabeta?depth=30"])
+def test_a_search_is_ready_before_it_has_searched(policy: str) -> None:
+    # Its own limits are for a move: a GUI waits some ten seconds for readyok.
+    with Session("--policy", policy, "--game", "chess") as session:
+        session.ask("uci", "isready", until="readyok", timeout_s=20)
+        assert best(session.ask("position startpos", "go movetime 50"))
+        assert session.strays() == []
+
+
+def test_an_analysis_that_ends_in_its_first_simulations_has_a_move_of_the_policy() -> None:
+    # The first simulations are a batch of eight positions, here of two seconds.
+    code = (
+        "import time\n"
+        "from genpolicy_policy_baselines import simple\n"
+        "def slow(self, states, **more):\n"
+        "    time.sleep(0.25 * len(states))\n"
+        "    return original(self, states, **more)\n"
+        "original, simple.RandomPolicy.decide = simple.RandomPolicy.decide, slow\n"
+    )
+    with Session(command=patched(code, "--policy", "mcts:random?value=heuristic", "--game", "chess")) as session:
+        session.ask("uci", "isready", until="readyok")
+        session.send("position startpos", "go infinite")
+        session.until("info depth", timeout_s=1.5)
+        assert best(session.ask("stop"))
+        assert not any("legal move is played" in line for line in session.lines)
+        assert session.strays() == []
+
+
 def test_no_garbage_is_collected_in_a_search() -> None:
     # A full collection stops every thread for a quarter of a second where torch is loaded.
     code = (

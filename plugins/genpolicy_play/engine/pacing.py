@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any, cast
 
 from genpolicy.control import FREE, Control
@@ -91,5 +92,7 @@ class Pacer:
                 self._spread_s += LEARNING_RATE * (abs(took - self._call_s) - self._spread_s)
             self._call_s += (LEARNING_RATE if self._call_s else 1.0) * (took - self._call_s)
         nodes += calls or int(decision.stats.get("nodes", 0))
-        publish(Answer.of(decision, nodes, search.num_variations))
+        answer = Answer.of(decision, nodes, search.num_variations)
+        # Without a network nothing is imagined: the boards of an engine's line are the rules' own.
+        publish(answer if calls else replace(answer, imagined=(), states=()))
         return calls

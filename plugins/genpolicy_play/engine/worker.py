@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -13,11 +14,15 @@ from genpolicy.policies.thinking import Answer, Thinker
 from genpolicy_play.engine.host import Host
 from genpolicy_play.engine.pacing import Pacer
 from genpolicy_play.engine.process import IDLE_S, ClosedOutputError, collect_garbage, keep_all_objects
+from genpolicy_play.engine.protocol import Go
 from genpolicy_play.engine.replies import Replies
-from genpolicy_play.engine.search import Search, SearchStopped
+from genpolicy_play.engine.search import Budget, Search, SearchStopped
 from genpolicy_play.engine.shortcuts import MateSearch
 
 Task = Callable[[], None]
+
+WARM_UP, WARM_UP_S = Go(nodes=100, depth=2), 1.0
+"""Limits of a search while the policy loads; from two plies on, alpha-beta asks the policy that orders its moves."""
 
 
 class Worker:
@@ -164,8 +169,7 @@ class Worker:
         try:
             self._host.load()
             self._apply()
-            # The first call of a network is slow, and no clock should pay for it.
-            self._host.policy.decide([self._host.game.parse()])
+            self._warm_up()
             keep_all_objects()
         except Exception as error:
             self.failure = str(error) or type(error).__name__
@@ -180,6 +184,18 @@ class Worker:
             self._replies.answer_in_time(search)
             if search.is_stopped:  # while nobody could have answered
                 self._replies.answer_soon(search)
+
+    def _warm_up(self) -> None:
+        """Decide once: the first call of a network is slow, and no clock should pay for it. A search only begins."""
+        policy, state = self._host.policy, self._host.game.parse()
+        thinker = policy.thinker()
+        if thinker is None:
+            policy.decide([state])
+            return
+        allowed = self._host.game.legal(state).tolist()
+        search = Search(state, allowed, go=WARM_UP, budget=Budget(*[WARM_UP_S] * 3))
+        with suppress(SearchStopped):
+            thinker.think(state, search, lambda answer: None, control=search.control())
 
     def _apply(self) -> None:
         """Set the policy's options, and make a thinker where it is another policy then."""
