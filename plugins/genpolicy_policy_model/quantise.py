@@ -112,8 +112,9 @@ class Codebooks(nn.Module):
                 rows = torch.randint(len(vectors), dead.shape, generator=generator, device=vectors.device)
                 drawn = vectors[rows, torch.arange(self.num_books, device=rows.device)[:, None]]
             drawn = _of_first(drawn, has=len(vectors) > 0)
-            self.counts[dead] = 1.0
-            self.sums[dead] = drawn[dead]
+            begun = max(1.0, self.revive_below)  # fewer, and a code would be dead again before it was chosen
+            self.counts[dead] = begun
+            self.sums[dead] = begun * drawn[dead]
             self.embeddings[dead] = drawn[dead]
         if self.by == "ema":
             self.embeddings.copy_(self.sums / self.counts[..., None])
