@@ -99,7 +99,7 @@ class PolicyModel(RulesModel):
         policy.seed(self._seed)
         decisions = decide_with(policy, states, self._control)
         # Each decision counts the calls of its whole part of the batch.
-        size = policy.batch_size or len(states)
+        size = policy.positions_a_call or len(states)
         self.network_calls += int(sum(d.stats.get("network_calls", 0) for d in decisions[::size]))
         return decisions
 
