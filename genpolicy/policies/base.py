@@ -66,6 +66,11 @@ class Policy(ABC):
     batch_size: int | None = None
     """Most positions in one network call; None where they are not cut into batches."""
 
+    @property
+    def positions_a_call(self) -> int | None:
+        """Positions that a network call takes where it is, ``batch_size`` at most; None where they are not cut."""
+        return self.batch_size
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.label!r} for {self.game.spec}>"
 

@@ -104,6 +104,12 @@ class WeightsPolicy(Policy):
         """Rows of a network call that one position takes at most."""
         return 1
 
+    @property
+    def positions_a_call(self) -> int:
+        """As in ``Policy``; on a CPU ``CPU_ROWS`` rows at most."""
+        most = self.batch_size
+        return min(most, max(1, CPU_ROWS // self.rows_a_position)) if self.device.type == "cpu" else most
+
     def seed(self, seed: int) -> None:
         """Make the draws that follow the same as those after any other call with this seed."""
         self._seeds.reset(seed)
@@ -119,9 +125,7 @@ class WeightsPolicy(Policy):
         seeds = self._seeds.draw([self.game.format(state) for state in states])
         with self._evaluating(control):
             decisions: list[Decision] = []
-            size = self.batch_size
-            if self.device.type == "cpu":
-                size = min(size, max(1, CPU_ROWS // self.rows_a_position))
+            size = self.positions_a_call
             for start in range(0, len(states), size):
                 chunk = slice(start, start + size)
                 decisions += self._decide_batch(states[chunk], legal[chunk], seeds[chunk])

@@ -99,7 +99,7 @@ class PolicyModel(RulesModel):
         policy.seed(self._seed)
         decisions = decide_with(policy, states, self._control)
         # Each decision counts the calls of its whole part of the batch.
-        size = policy.batch_size or len(states)
+        size = policy.positions_a_call or len(states)
         self.network_calls += int(sum(d.stats.get("network_calls", 0) for d in decisions[::size]))
         return decisions
 
@@ -345,7 +345,13 @@ class MctsPolicy(Policy):
         }
         game = _common_game(policies, inner.get("game"))
         whole = policies.get(argument) if {prior_spec, value_spec} == {argument} else None
-        model = _model_of(whole, argument, options.pop("model", None))
+        name = options.pop("model", None)
+        if name not in (None, "rules") and whole is None and policies:
+            raise ValueError(
+                f"model={name} with prior= or value=, which judge positions of the rules: a policy's own model judges "
+                "itself, so leave them out"
+            )
+        model = _model_of(whole, argument, name)
         if model is None:
             prior = _prior_of(prior_spec, policies)
             value = policies.get(value_spec) or _value_of(value_spec, game, options.get("seed") or 0)

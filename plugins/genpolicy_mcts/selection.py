@@ -249,25 +249,39 @@ def spread(tree: Tree, node: int, children: list[int]) -> float:
     return max(values) - min(values) or 1.0
 
 
-def expected(tree: Tree, node: int, children: list[int]) -> int:
+@dataclass(frozen=True)
+class Expected:
     """The rule of a chance node: of the outcomes behind their probability, the one that is due first.
 
     Nothing is random: after n visits every outcome has been taken n times its probability, give or take less than one
     (Tijdeman 1980, "The chairman assignment problem"), so the mean over the visits is the expectation with less noise
     than draws would give. Taking the outcome that is most behind would let others fall behind by more than one visit.
+
+    Args:
+        virtual_loss: Of ``MctsConfig``. A leaf in flight counts for as much along its path; here it is one visit.
     """
-    counts, edge_priors = tree.counts, tree.edge_priors
-    total = counts[node]  # its own evaluation stands for the visit that is on its way
-    best, best_key = -1, (True, math.inf)
-    for child in children:
-        prior, count = edge_priors[child], counts[child]
-        key = (prior * total <= count, (count + 1) / prior if prior > 0 else math.inf)
-        if best < 0 or key < best_key:
-            best, best_key = child, key
-    unvisited = tree.next_prior(node, children)
-    if unvisited is not None and (best < 0 or (unvisited > 0 and (False, 1 / unvisited) < best_key)):
-        return tree.add_child(node, children, unvisited)
-    return best
+
+    virtual_loss: float = 1.0
+
+    def __call__(self, tree: Tree, node: int, children: list[int]) -> int:
+        """The child of the outcome that is due, made if it is new."""
+        edge_priors = tree.edge_priors
+        total = self._visits(tree, node)  # its own evaluation stands for the visit that is on its way
+        best, best_key = -1, (True, math.inf)
+        for child in children:
+            prior, count = edge_priors[child], self._visits(tree, child)
+            key = (prior * total <= count, (count + 1) / prior if prior > 0 else math.inf)
+            if best < 0 or key < best_key:
+                best, best_key = child, key
+        unvisited = tree.next_prior(node, children)
+        if unvisited is not None and (best < 0 or (unvisited > 0 and (False, 1 / unvisited) < best_key)):
+            return tree.add_child(node, children, unvisited)
+        return best
+
+    def _visits(self, tree: Tree, node: int) -> int:
+        """Visits of a node, those in flight among them."""
+        visits = tree.visits[node]
+        return visits + round((tree.counts[node] - visits) / self.virtual_loss)
 
 
 def player_rule(config: MctsConfig, *, bounded: bool, sign: float = 1.0) -> Rule:
@@ -286,5 +300,5 @@ def player_rule(config: MctsConfig, *, bounded: bool, sign: float = 1.0) -> Rule
 def chance_rule(config: MctsConfig, *, bounded: bool) -> Rule:
     """How chance nodes are searched, as some options say."""
     if config.chance == "neutral":
-        return expected
+        return Expected(config.virtual_loss)
     return player_rule(config, bounded=bounded, sign=1.0 if config.chance == "cooperative" else -1.0)

@@ -112,18 +112,16 @@ class Codebooks(nn.Module):
                 rows = torch.randint(len(vectors), dead.shape, generator=generator, device=vectors.device)
                 drawn = vectors[rows, torch.arange(self.num_books, device=rows.device)[:, None]]
             drawn = _of_first(drawn, has=len(vectors) > 0)
-            self.counts[dead] = 1.0
-            self.sums[dead] = drawn[dead]
+            begun = max(1.0, self.revive_below)  # fewer, and a code would be dead again before it was chosen
+            self.counts[dead] = begun
+            self.sums[dead] = begun * drawn[dead]
             self.embeddings[dead] = drawn[dead]
         if self.by == "ema":
             self.embeddings.copy_(self.sums / self.counts[..., None])
 
     def perplexity(self) -> Tensor:
         """[G] how many codes are in use, 1 to K: the exponential of the entropy of how often they were chosen."""
-        chosen = self.chosen if bool(self.chosen.any()) else self.counts
-        shares = chosen / chosen.sum(-1, keepdim=True).clamp(min=1e-12)
-        in_use: Tensor = torch.special.entr(shares).sum(-1).exp()
-        return in_use
+        return in_use(self.chosen if bool(self.chosen.any()) else self.counts)
 
 
 def _summed(x: Tensor) -> Tensor:
@@ -143,8 +141,13 @@ def _of_first(x: Tensor, *, has: bool) -> Tensor:
     return _summed(x * float(rank == int(first)))
 
 
+def in_use(counts: Tensor) -> Tensor:
+    """[G] the perplexity of codes that were chosen so often [G, K]."""
+    shares = counts / counts.sum(-1, keepdim=True).clamp(min=1e-12)
+    number: Tensor = torch.special.entr(shares).sum(-1).exp()
+    return number
+
+
 def perplexity(codes: Tensor, num_codes: int) -> Tensor:
     """[G] the same of some codes [B, G]."""
-    shares = nn.functional.one_hot(codes, num_codes).float().mean(0)
-    in_use: Tensor = torch.special.entr(shares).sum(-1).exp()
-    return in_use
+    return in_use(nn.functional.one_hot(codes, num_codes).float().mean(0))

@@ -21,16 +21,18 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from genpolicy.chance import probabilities
 from genpolicy.data.episodes import EpisodeBatch
-from genpolicy.data.records import Dataset
+from genpolicy.data.records import Dataset, Record
 from genpolicy.data.windows import WindowSource
 from genpolicy.errors import ConfigError
 from genpolicy.game import Game
@@ -38,7 +40,7 @@ from genpolicy.networks.value_heads import CategoricalHead
 from genpolicy_policy_model.learner import ModelLearner
 from genpolicy_policy_model.move_codes import OwnCodes, own_codes
 from genpolicy_policy_model.muzero import halved
-from genpolicy_policy_model.quantise import Codebooks, perplexity
+from genpolicy_policy_model.quantise import Codebooks, in_use, perplexity
 from genpolicy_policy_model.vq_autoencoder import Rebuilt
 from genpolicy_policy_model.vq_config import VQConfig
 from genpolicy_policy_model.vq_network import VQNetwork
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 LOOKED_AT = 256
 """Windows that are asked whether they have labels, at most."""
+MEASURED_TOGETHER = 1024
+"""Transitions that are rebuilt in one call."""
 LEAST_PERPLEXITY, LEAST_USE = 2.0, 0.75
 """Codes in use (perplexity) below which a codebook has collapsed; of two or fewer codes, this part of them."""
 
@@ -227,21 +231,37 @@ class VQLearner(ModelLearner):
     def metrics(self, batch: EpisodeBatch, generator: torch.Generator) -> dict[str, Tensor]:
         """``whole``: share of next positions rebuilt in every token; ``perplexity``: of codes, in the worst book."""
         _, rebuilt = self._rebuilt(every(batch, self.config.span), learns=False, generator=generator)
-        in_use = perplexity(rebuilt.codes, self.network.shape[1])
-        return {"whole": rebuilt.whole.float().mean(), "perplexity": in_use.min()}
+        worst = perplexity(rebuilt.codes, self.network.shape[1]).min()
+        return {"whole": rebuilt.whole.float().mean(), "perplexity": worst}
 
     @torch.no_grad()
     def measure(self, records: Dataset, split: str, num: int) -> dict[str, float]:
         """Of all moves from some positions and all answers to them, or all that chance makes of them: ``rebuilt``, the
         share of next positions rebuilt in every token, and ``codes``, the perplexity of their codes in the worst book.
 
-        Nothing where a code spans several own moves: what may lead from one to the next is too much to go through, and
-        ``metrics`` measures what was played.
+        Nothing where no move from them has a code, or a code spans several own moves: what may lead from one to the
+        next is too much to go through, and ``metrics`` measures what was played.
         """
         if self.config.span > 1:
             return {}
-        game, states, moves, after = self.game, [], [], []
-        for record in itertools.islice(records.records(split), num):
+        autoencoder, num_whole = self.network.autoencoder, 0
+        counts = torch.zeros(self.network.shape, dtype=torch.float64)
+        transitions = self._all_transitions(itertools.islice(records.records(split), num))
+        while part := list(itertools.islice(transitions, MEASURED_TOGETHER)):
+            rows = [torch.from_numpy(np.array(each, np.int64)) for each in zip(*part, strict=True)]
+            rebuilt: Rebuilt = autoencoder(*(each.to(autoencoder.stays.device) for each in rows))
+            counts += F.one_hot(rebuilt.codes, self.network.shape[1]).sum(0).cpu()
+            num_whole += int(rebuilt.whole.sum())
+        if not bool(counts.any()):
+            return {}
+        return {"rebuilt": num_whole / float(counts[0].sum()), "codes": float(in_use(counts).min())}
+
+    def _all_transitions(
+        self, records: Iterable[Record]
+    ) -> Iterator[tuple[NDArray[np.integer[Any]], int, NDArray[np.integer[Any]]]]:
+        """Tokens [L] of a position, a move, and tokens [L] of what may follow, of all moves from some positions."""
+        game = self.game
+        for record in records:
             state = game.parse(record.state)
             if is_natural(game, state):
                 continue
@@ -249,17 +269,9 @@ class VQLearner(ModelLearner):
             row = game.tokens.encode([state], np.array([me]))[0]
             for move in game.legal(state).tolist():
                 ends = self._answered(game.play(state, move))
-                after += [*game.tokens.encode(ends, np.full(len(ends), me))]
-                states += [row] * len(ends)
-                moves += [int(game.moves.seen_by(np.array(move), me))] * len(ends)
-        device = self.network.autoencoder.stays.device
-        rows = [torch.from_numpy(np.array(each, np.int64)).to(device) for each in (states, moves, after)]
-        parts = [
-            self.network.autoencoder(*part) for part in zip(*(torch.split(each, 1024) for each in rows), strict=True)
-        ]
-        in_use = perplexity(torch.cat([part.codes for part in parts]), self.network.shape[1])
-        whole = torch.cat([part.whole for part in parts]).float().mean()
-        return {"rebuilt": float(whole), "codes": float(in_use.min())}
+                seen = int(game.moves.seen_by(np.array(move), me))
+                for after in game.tokens.encode(ends, np.full(len(ends), me)) if ends else ():
+                    yield row, seen, after
 
     def _answered(self, state: Any) -> list[Any]:
         """The positions that a code after a move can lead to."""
@@ -277,13 +289,13 @@ class VQLearner(ModelLearner):
 
 def warn_of_collapse(codebooks: Codebooks) -> None:
     """Log a warning that names codebooks of which almost no codes are in use."""
-    in_use = codebooks.perplexity()
-    if bool((in_use < min(LEAST_PERPLEXITY, LEAST_USE * codebooks.num_codes)).any()):
+    numbers = codebooks.perplexity()
+    if bool((numbers < min(LEAST_PERPLEXITY, LEAST_USE * codebooks.num_codes)).any()):
         _log.warning(
             "a codebook has collapsed: %s of %s codes are in use (perplexity), so codes say almost nothing about "
             "the moves that they stand for. Raise learner.revive_below or learner.settle of the learner vq, lower "
             "learner.commitment, or check that the data set has more than one reply to a move",
-            ", ".join(f"{each:.2f}" for each in in_use.tolist()),
+            ", ".join(f"{each:.2f}" for each in numbers.tolist()),
             codebooks.num_codes,
         )
 

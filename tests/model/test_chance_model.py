@@ -26,11 +26,11 @@ from genpolicy_mcts.selection import MctsConfig
 from genpolicy_policy_model.chance_model import ChanceModel, Judged, Thrown
 from genpolicy_policy_model.config import MuZeroConfig
 from genpolicy_policy_model.muzero import MuZeroLearner
-from genpolicy_policy_model.vq import VQLearner, transitions
+from genpolicy_policy_model.vq import VQLearner, is_natural, transitions
 from genpolicy_policy_model.vq_config import VQConfig
 from genpolicy_policy_model.vq_policy import VQPolicy
 from tests.model.test_latent_model import evaluator, judge
-from tests.small_datasets import CONNECT
+from tests.small_datasets import CONNECT, write_dataset
 
 PIG = "pig:goal=12,faces=3"
 PIGLET = "pig:goal=4,faces=2"
@@ -218,6 +218,12 @@ def test_all_outcomes_are_measured(games: Dataset) -> None:
     measured = learner_of().eval().measure(games, "train", 40)
     assert 0 <= measured["rebuilt"] <= 1
     assert 1 <= measured["codes"] <= 4
+
+
+def test_positions_of_chance_alone_have_no_move_to_measure(games: Dataset, tmp_path: Path) -> None:
+    natural = [r for r in games.records("train") if is_natural(GAME, GAME.parse(r.state))][:3]
+    thrown = write_dataset(tmp_path / "thrown", GAME.spec, natural)
+    assert learner_of().eval().measure(thrown, "train", 40) == {}
 
 
 @pytest.mark.parametrize(("mode", "books"), [("prior", 1), ("one_step", 2)])

@@ -232,8 +232,12 @@ def test_a_search_takes_the_model_of_a_folder_and_its_options(tmp_path: Path) ->
     assert decision.stats["network_calls"] >= 3
     beyond = load_policy(f"mcts:{folder}?simulations=12&terminal=false&top=5&leaves=1").decide([GAME.parse()])[0]
     assert beyond.stats["network_calls"] == 13  # the root, and a leaf for each simulation
-    rules = load_policy(f"mcts:{folder}?simulations=12&model=rules").decide([GAME.parse()])[0]
-    assert any(text is not None for text in rules.states)
+    for of_rules in ("model=rules", "value=even", "prior=uniform&model=rules"):
+        rules = load_policy(f"mcts:{folder}?simulations=12&{of_rules}").decide([GAME.parse()])[0]
+        assert any(text is not None for text in rules.states)
+    for option in ("prior=uniform", "value=even"):
+        with pytest.raises(ValueError, match="model=latent with prior= or value=, which judge positions of the rules"):
+            load_policy(f"mcts:{folder}?model=latent&{option}")
 
 
 # Bad input.

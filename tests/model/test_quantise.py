@@ -129,3 +129,16 @@ def test_one_code_for_everything_is_one_in_use_though_the_others_begin_anew(num_
     for _ in range(100):
         books.update(vectors, books.nearest(vectors), generator)
     assert 1 <= float(books.perplexity()) < 1.1
+
+
+@pytest.mark.parametrize("least", [0.5, 1.0, 10.0])
+def test_a_code_that_begins_anew_stays_where_enough_vectors_choose_it(least: float) -> None:
+    """Eight places, each with 32 vectors of a batch: three times what a code needs at most."""
+    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
+    places, books = 5 * torch.randn(8, 4), Codebooks(1, 8, 4, revive_below=least)
+    drawn = [places[torch.randint(8, (256,), generator=generator)][:, None] for _ in range(300)]
+    for vectors in drawn:
+        books.update(vectors, books.nearest(vectors), generator)
+    assert bool((books.counts > least).all())
+    assert float(books.perplexity()) > 7

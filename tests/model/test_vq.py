@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ import torch
 
 from genpolicy import load_game, load_policy
 from genpolicy.data.episodes import EpisodeBatch
-from genpolicy.data.records import Dataset
+from genpolicy.data.records import Dataset, Record
 from genpolicy.errors import CheckpointError, ConfigError
 from genpolicy.game import Game
 from genpolicy.networks.config import NetworkConfig
@@ -101,6 +102,23 @@ def test_a_settled_autoencoder_stays_as_it_is(solved: Dataset) -> None:
     before = {name: value.clone() for name, value in own.state_dict().items()}
     learner.loss(batch, generator)
     assert all(torch.equal(before[n], v) for n, v in own.state_dict().items())  # what is measured teaches nothing
+
+
+@torch.no_grad()
+def test_transitions_are_measured_as_they_are_read(solved: Dataset) -> None:
+    """A position of chess has some 900 pairs of a move and an answer: those of a split fit into no memory."""
+    learner, read, seen = learner_of(num_books=2).eval(), [0], []
+
+    class Read:
+        def records(self, split: str) -> Iterator[Record]:
+            for record in solved.records(split):
+                read[0] += 1
+                yield record
+
+    learner.network.autoencoder.register_forward_hook(lambda *_: seen.append(read[0]))
+    measured = learner.measure(cast("Dataset", Read()), "train", 200)
+    assert seen[0] < seen[-1] == 200
+    assert 0 <= measured["rebuilt"] <= 1 <= measured["codes"] <= 8
 
 
 def test_mixed_precision_trains_codes_that_count_exactly(solved: Dataset) -> None:

@@ -155,6 +155,41 @@ def test_chance_is_drawn_by_its_probabilities(share: float, best: int, leaves: i
     assert result.line == ((0,) if best == 0 else (1,))  # an outcome of chance is not a move of the line
 
 
+class Die(SearchModel):
+    """One move, a die, and then many moves of one player, again and again."""
+
+    def __init__(self, shares: np.ndarray) -> None:
+        self.shares = shares
+
+    def root(self, states: Sequence[Any]) -> Nodes:
+        return self._nodes([() for _ in states])
+
+    def expand(self, embeddings: Sequence[Any], choices: Sequence[int]) -> Nodes:
+        return self._nodes([(*line, choice) for line, choice in zip(embeddings, choices, strict=True)])
+
+    def _nodes(self, lines: list[tuple[int, ...]]) -> Nodes:
+        thrown, num = [len(line) == 1 for line in lines], len(lines)
+        choices = [
+            Choices(np.arange(len(self.shares)), self.shares) if die else Choices(np.arange(30 if line else 1), None)
+            for die, line in zip(thrown, lines, strict=True)
+        ]
+        return Nodes(lines, choices, [0.0] * num, [0.0] * num, [1.0] * num, thrown)
+
+
+@pytest.mark.parametrize("virtual_loss", [1e-6, 0.25, 1.0, 10.0, 1e6])
+def test_leaves_in_flight_do_not_load_the_dice(virtual_loss: float) -> None:
+    draw = np.random.default_rng(0)
+    for simulations in range(2, 120, 7):
+        shares = draw.dirichlet(np.full(6, 0.5))
+        config = MctsConfig(simulations=simulations, leaves=8, virtual_loss=virtual_loss)
+        tree = Mcts(Die(shares), config).search(["root"])[0].tree
+        (die,) = tree.children[0] or ()
+        visits = np.zeros(6)
+        for child in tree.children[die] or ():
+            visits[tree.actions[child]] = tree.visits[child]
+        assert np.abs(visits - visits.sum() * shares).max() < 1
+
+
 class Hidden(SearchModel):
     """A learned model's shape: embeddings are arrays, values of any size, and the rules are known at the root alone."""
 

@@ -117,6 +117,17 @@ def test_keeps_the_laws_over_a_network(connect: Game[Any], folder: Path, value: 
     assert stats["simulations"] == 24
 
 
+@pytest.mark.parametrize(("batch_size", "num"), [(64, 100), (256, 300), (512, 128)])
+def test_every_call_of_a_network_is_counted(connect: Game[Any], folder: Path, batch_size: int, num: int) -> None:
+    judge = genpolicy.load_policy(folder, batch_size=batch_size)
+    assert judge.learner is not None
+    called: list[int] = []
+    judge.learner.network.register_forward_hook(lambda *_: called.append(1))
+    model = PolicyModel(connect, judge, even)
+    model.judge([connect.parse()] * num)
+    assert model.network_calls == len(called)
+
+
 def test_decision_is_what_the_tree_says(connect: Game[Any]) -> None:
     judge = Judge(connect)
     policy = MctsPolicy(connect, PolicyModel(connect, judge, judge), MctsConfig(simulations=50, leaves=4))
