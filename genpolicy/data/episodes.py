@@ -412,8 +412,8 @@ class _Encoder(WindowEncoder):
             return [row.move(record.played)], 1
         if not record.move_values:
             raise DatasetError(
-                f"{record.where}: it has no move values, which a walk needs; genpolicy data label with "
-                "the oracle solver adds them, or set learner.source=games"
+                f"{record.where}: it has no move values, which a walk needs; genpolicy data label "
+                "--move-values adds them (--oracle alphabeta, an engine or a solver), or set learner.source=games"
             )
         best = best_moves_of(row)
         return [*best, *(m for m in self.game.legal(row.states[0]).tolist() if m not in best)], len(best)

@@ -235,7 +235,9 @@ class Imagination(Roots):
                 f"take a policy of paradigm s-avsav and horizon 2 or more, or {otherwise}"
             )
         if not learner.game.alternates:
-            raise ConfigError(f"imagined boards need alternating players, which {learner.game.spec!r} does not have")
+            raise ConfigError(
+                f"imagined boards need alternating players, which {learner.game.spec!r} does not have: take {otherwise}"
+            )
         super().__init__(learner)
         self._value, self._state = value.start, slice(state.start, state.stop)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from genpolicy.facets import defined_hints
+from genpolicy.facets import defined_hints, evaluation, gives_evaluation
 from genpolicy.game import Game, Hints
 from genpolicy.testing.encodings import check_moves, check_row, check_tokens, described
 
@@ -422,6 +422,10 @@ class _Laws:
         self.hold("mirrored maps the legal moves to the swapped position's", text, same)
         same = game.outcome(game.parse(game.format(other))) == game.outcome(game.parse(text))
         self.hold("the outcome for the player to move survives the swap", text, same)
+        if gives_evaluation(game):
+            mine, theirs = (evaluation(game)(game.parse(each)) for each in (text, game.format(other)))
+            law = "hints.evaluate, for the player to move, survives the swap"
+            self.hold(law, text, abs(mine - theirs) <= 1e-6, f"{mine} becomes {theirs}")
 
     def extras(self, state: Any, text: str) -> None:
         """The facets and the other optional members: each does what it declares."""

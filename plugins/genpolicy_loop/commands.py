@@ -39,11 +39,10 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """The subcommand; its exit status is that of a stage that failed."""
-    from genpolicy.config import Settings
-    from genpolicy_loop.config import LoopConfig
+    from genpolicy_loop.config import LoopConfig, named_by_arguments
     from genpolicy_loop.runner import Loop, StageFailedError, show_stage
 
-    settings = Settings([arguments.file], arguments.overrides)
+    settings = named_by_arguments(arguments.file, arguments.overrides)
     settings.data["out"] = arguments.out or settings.data.get("out") or str(Path("runs") / arguments.file.stem)
     with settings.locating():
         loop = Loop(settings.fill(LoopConfig), where(arguments))

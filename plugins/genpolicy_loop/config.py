@@ -5,10 +5,15 @@ from __future__ import annotations
 import argparse
 import re
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
+from omegaconf import OmegaConf
+
+from genpolicy.config import Settings
+from genpolicy.errors import ConfigError
 from genpolicy_arena.sprt import SprtConfig
 from genpolicy_labelling import arguments
 
@@ -58,7 +63,7 @@ class LoopConfig:
     """Folder of the loop."""
     learners: dict[str, Any] = field(default_factory=dict)
     """Name -> the configuration that ``genpolicy train`` takes: a file, the name of a shipped one, or the settings
-    themselves. Each is trained in every generation on the same records."""
+    themselves, over those of a ``base`` if they name one. Each is trained in every generation on the same records."""
     search: str = ""
     """Spelling of the policy that plays; ``{NAME}`` stands for the folder of a learner's policy."""
     start: str = "mcts:rollout?simulations=16"
@@ -144,3 +149,43 @@ def _check_names(key: str, spelling: str, learners: dict[str, Any]) -> None:
             raise ValueError(f"{key}: {{{name}}} is not a learner; there are: {', '.join(learners)}")
     if spelling and not names:
         raise ValueError(f"{key}: {spelling!r} names no learner, so nothing would be learned; write {{NAME}} in it")
+
+
+def training_settings(name: str, given: Any) -> dict[str, Any]:
+    """The settings that a learner is trained with.
+
+    Args:
+        name: Of the learner.
+        given: Its configuration, as ``LoopConfig.learners`` has it.
+
+    Raises:
+        ConfigError: it is neither a text nor settings, or a file that it names cannot be read.
+    """
+    if not isinstance(given, str | dict):
+        raise ConfigError(f"learners.{name} must be a configuration's file or its settings, got {given!r}")
+    settings = {"base": given} if isinstance(given, str) else dict(given)
+    base = settings.pop("base", [])
+    files = [base] if isinstance(base, str) else base
+    if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
+        raise ConfigError(f"learners.{name}.base is a path or a list of paths, got {base!r}")
+    merged = OmegaConf.merge(Settings(files).data, settings)
+    return cast(dict[str, Any], OmegaConf.to_container(merged))
+
+
+def named_by_arguments(file: str | Path, overrides: Sequence[str]) -> Settings:
+    """The settings of a loop's file and arguments; an argument below a learner's name changes what that one names.
+
+    ``learners.policy.trainer.max_steps=9`` where the file says ``policy: connect/policy-value-3x3`` is
+    ``policy: {base: connect/policy-value-3x3, trainer: {max_steps: 9}}``.
+
+    Raises:
+        ConfigError: as ``Settings``.
+    """
+    settings = Settings([file], overrides)
+    before, after = Settings([file]).data.get("learners"), settings.data.get("learners")
+    if isinstance(before, dict) and isinstance(after, dict) and "~learners" not in overrides:
+        for name, said in before.items():
+            changed = after.get(name)
+            if isinstance(said, str) and isinstance(changed, dict) and f"~learners.{name}" not in overrides:
+                changed.setdefault("base", said)
+    return settings

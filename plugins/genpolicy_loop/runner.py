@@ -26,13 +26,13 @@ from typing import Any
 from urllib.parse import quote
 
 from genpolicy import cli
-from genpolicy.config import Settings, to_yaml
+from genpolicy.config import to_yaml
 from genpolicy.data.records import Dataset
 from genpolicy.errors import ConfigError, DatasetError
 from genpolicy.files import write_atomic
 from genpolicy.folder_lock import FolderLock
 from genpolicy.registry import load_game
-from genpolicy_loop.config import LoopConfig
+from genpolicy_loop.config import LoopConfig, training_settings
 from genpolicy_loop.possible import require_policies
 
 LOOP_FILE, LOG_FILE = "loop.json", "log.txt"
@@ -77,9 +77,7 @@ class Loop:
         self.game = load_game(config.game).spec
         self.learners: dict[str, dict[str, Any]] = {}
         for name, given in config.learners.items():
-            if not isinstance(given, str | dict):
-                raise ConfigError(f"learners.{name} must be a configuration's file or its settings, got {given!r}")
-            self.learners[name] = Settings([given]).data if isinstance(given, str) else dict(given)
+            self.learners[name] = training_settings(name, given)
 
     def folder(self, generation: int) -> Path:
         """The folder of a generation, counted from 1."""

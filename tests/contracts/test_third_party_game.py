@@ -344,6 +344,17 @@ def test_a_broken_game_is_told_which_law(game: Game[Any], law: str) -> None:
         check_game(game, bad_texts=["x"])
 
 
+def test_a_heuristic_for_one_player_whoever_moves_is_told() -> None:
+    class FirstPlayerHints(Hints[tuple[int, int]]):
+        gives = ("evaluate",)
+
+        def evaluate(self, state: tuple[int, int]) -> float:
+            return (0.5 if state[0] % 4 else -0.5) * (1 - 2 * state[1])
+
+    with pytest.raises(AssertionError, match=r"hints\.evaluate, for the player to move, .* \(-0\.5 becomes 0\.5\)"):
+        check_game(mutated(hints=FirstPlayerHints()), colour_swap=lambda state: (state[0], 1 - state[1]))
+
+
 def test_a_wrong_perft_is_told() -> None:
     with pytest.raises(AssertionError, match=r"perft\(2\) of 'the start' is 9, not 8"):
         check_game(NimGame(), perft={2: 8})

@@ -305,7 +305,7 @@ def test_records_without_what_is_asked_are_named(solved: Dataset, played: tuple[
     games, _ = played
     with pytest.raises(DatasetError, match=r"no game_id.*data selfplay.*data import.*walks"):
         Episodes(solved, "train", GAME, unroll=1)
-    with pytest.raises(DatasetError, match=r"no move values.*data label"):
+    with pytest.raises(DatasetError, match=r"no move values.*data label --move-values .*alphabeta.*source=games"):
         Episodes(games, "train", GAME, unroll=1, source="walks")
     with pytest.raises(DatasetError, match=r"has no moves to learn \(targets=label"):
         Episodes(games, "train", GAME, unroll=1, value="result")

@@ -19,7 +19,7 @@ from genpolicy import cli
 from genpolicy.data.records import Dataset
 from genpolicy.errors import ConfigError
 from genpolicy.folder_lock import FolderLock
-from genpolicy_loop.config import LoopConfig
+from genpolicy_loop.config import LoopConfig, named_by_arguments
 from genpolicy_loop.runner import Loop
 from tests.faults.nursery import Nursery
 from tests.faults.works import LOOP, LOOP_WORK, Bench
@@ -168,6 +168,16 @@ def test_the_second_phase_mixes_by_generation(tmp_path: Path) -> None:
     assert shlex.split(oracle) == [oracle]
 
 
+@pytest.mark.parametrize("by_argument", [False, True])
+def test_settings_over_a_named_configuration_change_it(by_argument: bool, tmp_path: Path) -> None:
+    base = tmp_path / "base.yaml"
+    base.write_text(yaml.safe_dump(PRIOR))
+    over, arguments = {"base": str(base), "trainer": {"max_steps": 9}}, ["learners.prior.trainer.max_steps=9"]
+    file = described(tmp_path, out=str(tmp_path), learners={"prior": str(base) if by_argument else over})
+    loop = Loop(named_by_arguments(file, arguments * by_argument).fill(LoopConfig))
+    assert loop.learners["prior"] == {**PRIOR, "trainer": {**PRIOR["trainer"], "max_steps": 9}}
+
+
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
@@ -182,6 +192,7 @@ def test_the_second_phase_mixes_by_generation(tmp_path: Path) -> None:
         ({"alpha": [2.0], "imagine": "{prior}"}, "every share lies in"),
         ({"learners": {"games": {"learner": {}}}, "search": "{games}"}, "none of games"),
         ({"learners": {"prior": "no-such.yaml"}}, "no-such.yaml"),
+        ({"learners": {"prior": {"base": 3}}}, r"learners\.prior\.base is a path or a list of paths, got 3"),
         ({"gate": {"elo0": 5.0, "elo1": 5.0}}, "gate: elo0 must be below"),
         ({"gams": 5}, "Did you mean: 'games'"),
         ({"game": "chss"}, "chess"),

@@ -105,6 +105,15 @@ def test_what_cannot_be_searched_says_what_helps(options: dict[str, Any], take: 
         policy.with_options(candidates=4)
 
 
+def test_a_game_whose_players_do_not_alternate_says_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = DiffusionPolicy(learner())
+    monkeypatch.setattr(policy.game, "alternates", False)
+    with pytest.raises(ConfigError, match=r"need alternating players, .*: take candidates=0$"):
+        policy.with_options(candidates=4)
+    with pytest.raises(ConfigError, match=r"need alternating players, .*: take model=rules$"):
+        policy.search_model("imagined")
+
+
 @pytest.mark.parametrize(("turned", "found"), [(None, "leaves it out"), (lambda self: ([], []), "has a method")])
 def test_a_tokenizer_that_does_not_turn_boards_is_named(
     turned: Any, found: str, monkeypatch: pytest.MonkeyPatch

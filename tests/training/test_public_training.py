@@ -49,6 +49,13 @@ def test_importing_the_package_imports_nothing_that_is_slow() -> None:
     assert {"Game", "Learner", "Policy", "Process", "train", "load_game", "load_policy"} <= set(dir(genpolicy))
 
 
+@pytest.mark.parametrize("package", ["genpolicy", "genpolicy.diffusion", "genpolicy.testing"])
+def test_names_that_are_loaded_late_are_listed(package: str) -> None:
+    code = f"import {package} as package; print(set(package.__all__) - set(dir(package)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
 def test_a_file_with_overrides_trains_as_the_command_does(data: Dataset, tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text(f"data:\n  folder: {data.folder}\ntrainer:\n  max_records: 800\n  seed: 3\n")

@@ -129,6 +129,12 @@ def test_it_keeps_the_laws_of_learners(linear: ModuleType, data: Dataset) -> Non
     check_learner(lambda: linear.LinearLearner(game, linear.LinearConfig()), data, num_records=16, lr=0.05)
 
 
+def test_the_page_checks_it(linear: ModuleType, data: Dataset, tmp_path: Path) -> None:
+    folder = train(configuration(data, tmp_path / "run"))
+    code = block("python", "# check_linear.py")
+    exec(code.replace("data/mine", str(data.folder)).replace("runs/linear/policy", str(folder)), {})
+
+
 def test_a_notebook_registers_it(linear: ModuleType, data: Dataset, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(registry, "_registered", {})
     installed = registry._installed
