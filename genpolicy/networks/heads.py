@@ -49,9 +49,9 @@ class OutputTable(nn.Module):
             self.weight = nn.Parameter(torch.empty(len(symbols), width))
             self.bias = nn.Parameter(torch.zeros(len(symbols)))
 
-    def rows(self, symbols: NDArray[np.int64]) -> Tensor:
+    def rows(self, symbols: NDArray[np.int64]) -> NDArray[np.int64]:
         """Places in this table of vocabulary ids, for ``select``."""
-        return index_buffer(symbols if self.tied else np.searchsorted(self.symbols, symbols))
+        return symbols if self.tied else np.searchsorted(self.symbols, symbols)
 
     def select(self, rows: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Weights [G, W] and biases [G] of some rows, or for None of every symbol of the table in order."""
@@ -69,15 +69,13 @@ class UnifiedHead(nn.Module):
 
     reads_other_tokens = False
     """Whether the logits of a token follow from the features of others, too."""
-    positions: Tensor
-    symbols: Tensor
 
     def __init__(self, layout: Layout, width: int, embedding: nn.Embedding | None) -> None:
         super().__init__()
         self.num_symbols = layout.num_symbols
         self.table = OutputTable(np.arange(layout.num_symbols), width, embedding)
-        self.register_buffer("positions", torch.arange(layout.length), persistent=False)
-        self.register_buffer("symbols", torch.arange(layout.num_symbols), persistent=False)
+        self.positions = index_buffer(np.arange(layout.length))
+        self.symbols = index_buffer(np.arange(layout.num_symbols))
 
     def forward(self, hidden: Tensor, inputs: Tensor | None = None) -> TypedLogits:
         """One group from features [B, n, W]; ``inputs`` are not read."""
@@ -155,14 +153,7 @@ _MERGE_COST = 512
 class _GroupHead(nn.Module):
     """The logits of one cluster of tokens."""
 
-    positions: Tensor
-    symbols: Tensor
-    excluded: Tensor
-    rows: Tensor
-    local: Tensor
-    row_of: Tensor
-
-    def __init__(self, layout: Layout, cluster: Cluster, rows: Tensor) -> None:
+    def __init__(self, layout: Layout, cluster: Cluster, rows: NDArray[np.int64]) -> None:
         super().__init__()
         self.has_excluded = not bool(cluster.admitted.all())
         self._places = cluster.positions
@@ -170,15 +161,9 @@ class _GroupHead(nn.Module):
         row_of[cluster.positions] = np.arange(len(cluster.positions))
         local = np.full(layout.num_symbols + 1, -1)
         local[cluster.symbols] = np.arange(len(cluster.symbols))
-        for name, table in (
-            ("positions", index_buffer(cluster.positions)),
-            ("symbols", index_buffer(cluster.symbols)),
-            ("excluded", index_buffer(~cluster.admitted)),
-            ("rows", rows),
-            ("local", index_buffer(local)),
-            ("row_of", index_buffer(row_of)),
-        ):
-            self.register_buffer(name, table, persistent=False)
+        self.positions, self.symbols = index_buffer(cluster.positions), index_buffer(cluster.symbols)
+        self.excluded, self.rows = index_buffer(~cluster.admitted), index_buffer(rows)
+        self.local, self.row_of = index_buffer(local), index_buffer(row_of)
 
     def number(self, length: int) -> int:
         """How many of the tokens are among the first ``length``."""
@@ -222,8 +207,6 @@ class TypedHead(nn.Module):
         shown: Tells imagined tokens the symbols that ``Copies`` adds to; None for none.
     """
 
-    cluster_of: Tensor
-
     def __init__(
         self,
         layout: Layout,
@@ -266,17 +249,17 @@ class TypedHead(nn.Module):
         cluster_of = np.zeros(layout.length, np.int64)
         for i, cluster in enumerate(clusters):
             by_moves = factorised and cluster.kind == "action"
-            rows = index_buffer(np.zeros(0)) if by_moves or self.table is None else self.table.rows(cluster.symbols)
+            rows = np.zeros(0, np.int64) if by_moves or self.table is None else self.table.rows(cluster.symbols)
             if by_moves:
-                rows = index_buffer(cluster.symbols - layout.move_offset)
                 # PAD follows the moves in the move head's output, wherever the vocabulary puts it.
-                rows[index_buffer(cluster.symbols) == layout.pad] = len(layout.moves)
+                is_pad = cluster.symbols == layout.pad
+                rows = np.where(is_pad, len(layout.moves), cluster.symbols - layout.move_offset)
             self.groups.append(_GroupHead(layout, cluster, rows))
             self.factorised.append(by_moves)
             self.from_board.append(self.values is not None and cluster.kind == "value")
             self.of_states.append(cluster.kind == "state")
             cluster_of[cluster.positions] = i
-        self.register_buffer("cluster_of", index_buffer(cluster_of), persistent=False)
+        self.cluster_of = index_buffer(cluster_of)
 
     @property
     def reads_other_tokens(self) -> bool:

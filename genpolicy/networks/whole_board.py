@@ -30,10 +30,6 @@ class BoardCode(nn.Module):
         activation: Applied to the sum.
     """
 
-    columns: Tensor
-    coded: Tensor
-    place_of: Tensor
-
     def __init__(self, layout: Layout, width: int, size: int, activation: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
         tokenizer, root = layout.tokenizer, next(slot for slot in layout.slots if slot.kind == "state")
@@ -43,9 +39,8 @@ class BoardCode(nn.Module):
         columns[:, : admitted.shape[1]][admitted] = np.arange(admitted.sum())
         place_of = np.full(layout.state_length + 1, len(coded))  # the last place has no code
         place_of[coded] = np.arange(len(coded))
-        self.register_buffer("columns", index_buffer(columns), persistent=False)
-        self.register_buffer("coded", index_buffer(root.start + coded), persistent=False)
-        self.register_buffer("place_of", index_buffer(place_of[layout.places]), persistent=False)
+        self.columns, self.coded = index_buffer(columns), index_buffer(root.start + coded)
+        self.place_of = index_buffer(place_of[layout.places])
         self.activation = activation
         self.encode = Linear(int(admitted.sum()), len(coded) * size)
         self.decode = Linear(size, width)
@@ -63,12 +58,9 @@ class BoardCode(nn.Module):
 class Gates(nn.Module):
     """x_i relu(1 + g_p) + h_p, with vectors of each place p of a state; other tokens stay as they are."""
 
-    places: Tensor
-
     def __init__(self, layout: Layout, width: int) -> None:
         super().__init__()
-        places = np.where(layout.places >= 0, layout.places, layout.state_length)
-        self.register_buffer("places", index_buffer(places), persistent=False)
+        self.places = index_buffer(np.where(layout.places >= 0, layout.places, layout.state_length))
         self.scale = nn.Parameter(torch.empty(layout.state_length, width))
         self.shift = nn.Parameter(torch.empty(layout.state_length, width))
 

@@ -24,6 +24,7 @@ from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.errors import ConfigError
 from genpolicy.game import Game
 from genpolicy.networks import DenoisingTransformer, NetworkConfig
+from genpolicy.networks.embedding import index_buffer
 from genpolicy.options import Option, PolicySpec
 from genpolicy.policies import declared
 from genpolicy.policies.base import Decision, Variation, legal_of, legal_probabilities
@@ -115,8 +116,7 @@ class NetworkLearner(Learner):
         super().__init__(game, config)
         self.layout = layout
         self.network = self.make_network(layout, num_input_symbols)
-        self.admitted: Tensor
-        self.register_buffer("admitted", torch.from_numpy(layout.admitted.copy()), persistent=False)
+        self.admitted = index_buffer(layout.admitted)
 
     def make_network(self, layout: Layout, num_input_symbols: int | None) -> DenoisingTransformer:
         """The weights, drawn anew; called once, while the learner is made."""

@@ -32,12 +32,10 @@ class ShawBias(AttentionBias):
         values: Whether values get a^V, too.
     """
 
-    index: Tensor
-
     def __init__(self, layout: Layout, config: NetworkConfig, *, values: bool = True) -> None:
         super().__init__(layout, config)
         relations, num_relations = place_relations(layout)
-        self.register_buffer("index", index_buffer(relations), persistent=False)
+        self.index = index_buffer(relations)
         shape = (config.num_layers, num_relations, config.width)
         self.of_query = nn.Parameter(torch.empty(shape))
         self.of_key = nn.Parameter(torch.empty(shape))

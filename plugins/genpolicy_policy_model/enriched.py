@@ -91,10 +91,6 @@ class ImaginedCodes(nn.Module):
         ConfigError: a policy without codes or one that imagines in another way, or as ``CodeDiffusionLearner``.
     """
 
-    admitted: Tensor
-    given: Tensor
-    places: Tensor
-
     def __init__(self, game: Game[Any], config: CodeDiffusionConfig) -> None:
         super().__init__()
         imagines = CodeDiffusionLearner(game, config)
@@ -106,9 +102,8 @@ class ImaginedCodes(nn.Module):
         self.sampler = make_sampler("easy_first", imagines.process)
         self.flops = NetworkLearner.flops_per_record(imagines) or 0.0
         """Of a forward and backward pass for one position."""
-        self.register_buffer("admitted", imagines.admitted, persistent=False)
-        self.register_buffer("given", index_buffer(self.layout.given), persistent=False)
-        self.register_buffer("places", torch.tensor(places), persistent=False)
+        self.admitted, self.given = index_buffer(self.layout.admitted), index_buffer(self.layout.given)
+        self.places = nn.Buffer(torch.tensor(places), persistent=False)
 
     @property
     def width(self) -> int:
