@@ -155,8 +155,8 @@ class _GroupHead(nn.Module):
 
     def __init__(self, layout: Layout, cluster: Cluster, rows: NDArray[np.int64]) -> None:
         super().__init__()
+        self.kind, self._places = cluster.kind, cluster.positions
         self.has_excluded = not bool(cluster.admitted.all())
-        self._places = cluster.positions
         row_of = np.full(layout.length, -1)
         row_of[cluster.positions] = np.arange(len(cluster.positions))
         local = np.full(layout.num_symbols + 1, -1)
@@ -243,21 +243,11 @@ class TypedHead(nn.Module):
         has_states = any(c.kind == "state" for c in clusters)
         self.copies = Copies(shown, width) if shown is not None and shown.carry is not None and has_states else None
         self.groups = nn.ModuleList()
-        self.factorised: list[bool] = []
-        self.from_board: list[bool] = []
-        self.of_states: list[bool] = []
         cluster_of = np.zeros(layout.length, np.int64)
         for i, cluster in enumerate(clusters):
             by_moves = factorised and cluster.kind == "action"
             rows = np.zeros(0, np.int64) if by_moves or self.table is None else self.table.rows(cluster.symbols)
-            if by_moves:
-                # PAD follows the moves in the move head's output, wherever the vocabulary puts it.
-                is_pad = cluster.symbols == layout.pad
-                rows = np.where(is_pad, len(layout.moves), cluster.symbols - layout.move_offset)
             self.groups.append(_GroupHead(layout, cluster, rows))
-            self.factorised.append(by_moves)
-            self.from_board.append(self.values is not None and cluster.kind == "value")
-            self.of_states.append(cluster.kind == "state")
             cluster_of[cluster.positions] = i
         self.cluster_of = index_buffer(cluster_of)
 
@@ -271,24 +261,20 @@ class TypedHead(nn.Module):
         return None if self.copies is None or inputs is None else self.copies.told(inputs)
 
     def _logits(
-        self, i: int, hidden: Tensor, rows: Tensor, tokens: Tensor, inputs: Tensor | None, told: Tensor | None
+        self, head: _GroupHead, hidden: Tensor, rows: Tensor, tokens: Tensor, inputs: Tensor | None, told: Tensor | None
     ) -> Tensor:
-        """[n, G] logits of group i at batch rows [n] and tokens [n]."""
-        group = self.groups[i]
-        assert isinstance(group, _GroupHead)
-        if self.factorised[i]:
-            assert self.moves is not None
+        """[n, G] logits of a group at batch rows [n] and tokens [n]."""
+        if self.moves is not None and head.kind == "action":
             by_square: Tensor = self.moves(hidden, rows, tokens, inputs)
             return by_square
         assert self.table is not None
         features = hidden.reshape(-1, hidden.shape[-1]).index_select(0, rows * hidden.shape[1] + tokens)
-        logits = group.linear(features, self.table)
-        if self.of_states[i] and self.copies is not None and told is not None:
-            copied: Tensor = self.copies(logits, features, group.local[told[rows, tokens]])
+        logits = head.linear(features, self.table)
+        if self.copies is not None and told is not None and head.kind == "state":
+            copied: Tensor = self.copies(logits, features, head.local[told[rows, tokens]])
             return copied
-        if not self.from_board[i]:
+        if self.values is None or head.kind != "value":
             return logits
-        assert self.values is not None
         of_bins = self.values.of_tokens(hidden, rows, tokens)
         return logits + F.pad(of_bins, (0, logits.shape[1] - of_bins.shape[1]))  # PAD follows the bins
 
@@ -296,20 +282,23 @@ class TypedHead(nn.Module):
         """One group for each cluster that has some of the tokens, from features [B, n, W] of ids ``inputs`` [B, n]."""
         (b, length, _), told = hidden.shape, self._told(inputs)
         out = []
-        for i, group in enumerate(self.groups):
+        for group in self.groups:
             assert isinstance(group, _GroupHead)
             n = group.number(length)
             if n == 0:
                 continue
-            if self.factorised[i] or self.from_board[i]:
+            kind = group.kind
+            if (kind == "action" and self.moves is not None) or (kind == "value" and self.values is not None):
                 rows = repeat(torch.arange(b, device=hidden.device), "b -> (b n)", n=n)
                 tokens = repeat(group.positions[:n], "n -> (b n)", b=b)
-                logits = rearrange(self._logits(i, hidden, rows, tokens, inputs, told), "(b n) g -> b n g", b=b, n=n)
+                logits = rearrange(
+                    self._logits(group, hidden, rows, tokens, inputs, told), "(b n) g -> b n g", b=b, n=n
+                )
             else:
                 assert self.table is not None
                 features = hidden.index_select(1, group.positions[:n])
                 logits = group.linear(features, self.table)
-                if self.of_states[i] and self.copies is not None and told is not None:
+                if self.copies is not None and told is not None and kind == "state":
                     logits = self.copies(logits, features, group.local[told[:, group.positions[:n]]])
             out.append(group.group(logits))
         return TypedLogits(tuple(out), length, self.num_symbols)
@@ -338,13 +327,14 @@ class TypedHead(nn.Module):
             members = (cluster == i).nonzero()[:, 0]
             # Also for no tokens: every weight then has a gradient, which DistributedDataParallel requires.
             at, wanted = tokens[members], chosen_targets[members]
-            if self.factorised[i] and self.moves is not None and self.moves.learns_apart and torch.is_grad_enabled():
+            is_mended = group.kind == "action" and torch.is_grad_enabled()
+            if is_mended and self.moves is not None and self.moves.learns_apart:
                 mended, own = self.moves.apart(hidden, rows[members], at, inputs)
                 of_network = group.nll(own, at, wanted)
                 # The value of the mended logits, the gradients of both; infinite ones have none.
                 parts.append(group.nll(mended, at, wanted) + (of_network - of_network.detach()).nan_to_num())
             else:
-                logits = self._logits(i, hidden, rows[members], at, inputs, told)
+                logits = self._logits(group, hidden, rows[members], at, inputs, told)
                 parts.append(group.nll(logits, at, wanted))
             places.append(members)
         order = torch.cat(places)
