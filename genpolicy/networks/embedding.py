@@ -28,6 +28,16 @@ def index_buffer(array: NDArray[np.generic]) -> nn.Buffer:
     return nn.Buffer(torch.from_numpy(own), persistent=False)
 
 
+class StartsAtZero(nn.Module):
+    """A part that begins without effect: its weights, all its own and those in it, are drawn as zeros."""
+
+    def draw_weights(self, std: float, generator: torch.Generator | None) -> None:
+        """See ``genpolicy.networks.transformer.DrawsOwnWeights``."""
+        del std, generator
+        for parameter in self.parameters():
+            parameter.zero_()
+
+
 class SequenceEmbedding(nn.Module):
     """Symbol plus place in the sequence, as in GPT-2; the symbol alone where attention is rotary."""
 
@@ -126,7 +136,7 @@ class BoardEmbedding(nn.Module):
         return x.index_add(1, action_tokens, moves)
 
 
-class Features(nn.Module):
+class Features(StartsAtZero):
     """Adds a linear map of the game's own features of the root state to the embedding of its tokens.
 
     Args:
@@ -150,11 +160,6 @@ class Features(nn.Module):
         self.of_root = made
         num_features: Any = made.num_features
         self.into = nn.Parameter(torch.empty(num_features, width))  # a layer would draw from torch's generator
-
-    def draw_weights(self, std: float, generator: torch.Generator | None) -> None:
-        """Zeros: the network begins as the one without features."""
-        del std, generator
-        self.into.zero_()
 
     def forward(self, x: Tensor, tokens: Tensor) -> Tensor:
         """[B, n, W] in and out, of ids [B, n]."""
@@ -180,18 +185,13 @@ class TimeEmbedding(nn.Module):
         return out[:, None]
 
 
-class Modulation(nn.Module):
-    """Shift, scale and gate of both parts of a block, from a condition; zeros at first (DiT's adaLN-Zero)."""
+class Modulation(StartsAtZero):
+    """Shift, scale and gate of both parts of a block, from a condition; a block begins as the identity (DiT's
+    adaLN-Zero)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.out = Linear(width, 6 * width)
-
-    def draw_weights(self, std: float, generator: torch.Generator | None) -> None:
-        """Zeros: a block begins as the identity."""
-        del std, generator
-        self.out.weight.zero_()
-        self.out.bias.zero_()
 
     def forward(self, condition: Tensor) -> tuple[Tensor, Tensor]:
         """[B, 1, 3, W] shift, scale and gate of attention, and those of the feed-forward part, from [B, 1, W]."""

@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from genpolicy.errors import ConfigError
-from genpolicy.networks.embedding import index_buffer
+from genpolicy.networks.embedding import StartsAtZero, index_buffer
 from genpolicy.sequence import KINDS, Layout
 
 TERMS_SCALE = 16.0
@@ -77,7 +77,7 @@ class _KindHead(nn.Module):
         return rearrange(scores / math.sqrt(self.rank), "n source target -> n (source target)")
 
 
-class SymbolTerms(nn.Module):
+class SymbolTerms(StartsAtZero):
     """What the symbols around a move's squares add to its logit, from place i to place j:
 
         c (D[step, symbol at i] + P[symbol at i, symbol at j] + sum over k between i and j of B[symbol at k])
@@ -117,11 +117,6 @@ class SymbolTerms(nn.Module):
         self.by_step = nn.Parameter(torch.zeros(steps.shape[1] * size))
         self.by_pair = nn.Parameter(torch.zeros(size * size))
         self.by_between = nn.Parameter(torch.zeros(size))
-
-    def draw_weights(self, std: float, generator: torch.Generator | None) -> None:
-        """Set all tables to zero."""
-        for table in self.parameters():
-            table.zero_()
 
     def forward(self, state: Tensor) -> Tensor:
         """[n, M] from the ids [n, L] of the states; no symbol and an undecided one share a row."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from genpolicy.networks.cpu import Linear
-from genpolicy.networks.embedding import index_buffer
+from genpolicy.networks.embedding import StartsAtZero, index_buffer
 from genpolicy.sequence import Layout
 
 
@@ -55,7 +55,7 @@ class BoardCode(nn.Module):
         return self.activation(x + F.pad(codes, (0, 0, 0, 1)).index_select(1, self.place_of[:n]))
 
 
-class Gates(nn.Module):
+class Gates(StartsAtZero):
     """x_i relu(1 + g_p) + h_p, with vectors of each place p of a state; other tokens stay as they are."""
 
     def __init__(self, layout: Layout, width: int) -> None:
@@ -63,12 +63,6 @@ class Gates(nn.Module):
         self.places = index_buffer(np.where(layout.places >= 0, layout.places, layout.state_length))
         self.scale = nn.Parameter(torch.empty(layout.state_length, width))
         self.shift = nn.Parameter(torch.empty(layout.state_length, width))
-
-    def draw_weights(self, std: float, generator: torch.Generator | None) -> None:
-        """Zeros: the gates begin as the identity."""
-        del std, generator
-        self.scale.zero_()
-        self.shift.zero_()
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, n, W] in and out."""
