@@ -23,6 +23,7 @@ from genpolicy.diffusion.logits import NEGATIVE_INFINITY, Denoiser, TypedLogits
 from genpolicy.diffusion.making import make_process
 from genpolicy.diffusion.random import uniforms
 from genpolicy.diffusion.ranking import usable_logits
+from genpolicy.diffusion.samplers import Sampler, make_sampler, sample_steps, sampler_class
 from genpolicy.errors import CheckpointError, ConfigError, RegistryError
 from genpolicy.game import Game
 from genpolicy.networks.every_block import EveryBlock
@@ -40,7 +41,6 @@ from genpolicy.policies.tokens import NetworkLearner, NetworkLearnerConfig, Netw
 from genpolicy.sequence import KINDS, Layout, Slot
 
 if TYPE_CHECKING:
-    from genpolicy.diffusion import Sampler
     from genpolicy.search.model import SearchModel
 
 
@@ -292,8 +292,6 @@ class DiffusionPolicy(NetworkPolicy):
                 raise ValueError(f"{name} must be at most {most:,}, got {getattr(self.sampling, name):,}")
         draws = self._sampler.decides_last and self._sampler.config.get("temperature")
         if self.sampling.num_futures > 1 and not draws:
-            from genpolicy.diffusion.samplers import sampler_class
-
             known = []
             for name in registry.available("samplers"):
                 with contextlib.suppress(RegistryError):
@@ -448,8 +446,6 @@ class DiffusionPolicy(NetworkPolicy):
         self, tokens: Tensor, seeds: Sequence[int], first_action: FirstAction, recorder: Recorder | None, same: int = 1
     ) -> Imagined:
         """As ``_imagine``, one future for each row, of which each ``same`` have one root."""
-        from genpolicy.diffusion.samplers import sample_steps
-
         process, admitted = self.learner.process, self.learner.admitted
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         beyond = torch.arange(self.layout.length, device=tokens.device) >= self._end
@@ -483,8 +479,6 @@ class DiffusionPolicy(NetworkPolicy):
         return Imagined(step.output.prev_sample, first_call, first_action.moves(step.logits), self.num_calls)
 
     def _make_sampler(self) -> Sampler:
-        from genpolicy.diffusion.samplers import make_sampler, sampler_class
-
         own = dict(self.sampling.options)
         if self.sampling.temperature is not None:
             own["temperature"] = self.sampling.temperature

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from genpolicy.diffusion.logits import NEGATIVE_INFINITY, LogitGroup, TypedLogits
+from genpolicy.diffusion.samplers import Sampler
 from genpolicy.encoding import turned_maps
 from genpolicy.errors import ConfigError
 from genpolicy.networks.prefix import Encoded
@@ -30,7 +31,6 @@ from genpolicy.policies.weights import CPU_ROWS
 from genpolicy.search.model import Choices, Nodes, SearchModel
 
 if TYPE_CHECKING:
-    from genpolicy.diffusion.samplers import Sampler
     from genpolicy.policies.diffusion import DiffusionLearner
     from genpolicy.sequence import Slot
 

@@ -8,16 +8,13 @@ from __future__ import annotations
 import contextlib
 import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.diffusion.process import Process, broadcast
-
-if TYPE_CHECKING:
-    from genpolicy.diffusion import Sampler
+from genpolicy.diffusion.samplers import Sampler, make_sampler, sample
 
 MAX_SYMBOLS = 8
 MAX_TIMESTEPS = 200
@@ -244,8 +241,6 @@ def _has_bound(process: Process) -> bool:
 
 
 def _check_samples(process: Process, num_draws: int, seed: int) -> None:
-    from genpolicy.diffusion import make_sampler
-
     toy, last = _toy(process), process.num_timesteps
     sampler = make_sampler("ancestral", process)
     start = torch.tensor([[process.num_symbols - 1, process.num_symbols - 1]])
@@ -272,8 +267,6 @@ def check_sampler(sampler: Sampler, *, seed: int = 0) -> None:
     Raises:
         AssertionError: a law is broken; the message says which.
     """
-    from genpolicy.diffusion import sample
-
     process, name = sampler.process, type(sampler).__name__
     toy, last = _toy(process), process.num_timesteps
     tokens = torch.randint(process.num_symbols, (16, 2), generator=_stream(seed))
