@@ -255,8 +255,6 @@ class Candidates:
     lines: Tensor
     """[B, K, depth + 1] a move and the likeliest reply on each board, as the player to move at the root sees them; -1
     where a position has fewer moves, and after the end of the game."""
-    log_prior: Tensor
-    """[B, K] float64."""
     worth: Tensor
     """[B, K] float64 win probability of the player to move, the mean over the line."""
     score: Tensor
@@ -310,7 +308,6 @@ def search(
     lines = torch.where(there[..., None], torch.stack(line, dim=1).view(b, k, depth + 1), -1)
     return Candidates(
         lines=lines[each, order],
-        log_prior=log_prior[each, order],
         worth=worth[each, order],
         score=score[each, order],
         boards=torch.stack(boards, dim=1).view(b, k, depth, length)[each, order],
