@@ -33,7 +33,7 @@ _KIND_OF: dict[str, Kind] = {"s": "state", "a": "action", "v": "value", "k": "co
 
 @dataclass(frozen=True)
 class Paradigm:
-    """What is given, what the first imagined ply holds, and what each further ply adds."""
+    """What is given, the root state first, what the first imagined ply holds, and what each further ply adds."""
 
     given: str
     first: str

@@ -75,11 +75,9 @@ class BoardEmbedding(nn.Module):
         self.symbol = nn.Embedding(num_input_symbols, width)
         length, moves = layout.state_length, layout.moves
         self.place = nn.Parameter(torch.empty(length, width))
-        first_state = next(slot for slot in layout.slots if slot.kind == "state")
-        root = slice(first_state.start, first_state.stop)
         # Index 0 is "none" and stays zero.
         self.rows, self.cols, self.hands = (
-            index_buffer(of_token[root] + 1) for of_token in (layout.rows, layout.cols, layout.hands)
+            index_buffer(of_token[:length] + 1) for of_token in (layout.rows, layout.cols, layout.hands)
         )
         self.row = nn.Parameter(torch.empty(int(self.rows.max()) + 1, width))
         self.col = nn.Parameter(torch.empty(int(self.cols.max()) + 1, width))
@@ -155,8 +153,7 @@ class Features(StartsAtZero):
                 f"network.features=true: {type(layout.tokenizer).__name__} supplies no features (chess's tokenizer "
                 "does); set network.features=false, or write StateTokenizer.features for this game"
             )
-        root = next(slot for slot in layout.slots if slot.kind == "state")
-        self.root = index_buffer(np.arange(root.start, root.stop))
+        self.root = index_buffer(np.arange(layout.state_length))
         self.of_root = made
         num_features: Any = made.num_features
         self.into = nn.Parameter(torch.empty(num_features, width))  # a layer would draw from torch's generator

@@ -32,14 +32,14 @@ class BoardCode(nn.Module):
 
     def __init__(self, layout: Layout, width: int, size: int, activation: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
-        tokenizer, root = layout.tokenizer, next(slot for slot in layout.slots if slot.kind == "state")
+        tokenizer = layout.tokenizer
         coded = np.flatnonzero((tokenizer.rows >= 0) | (tokenizer.hands >= 0))
         admitted = tokenizer.admitted[coded]
         columns = np.full((len(coded), layout.num_symbols + 1), admitted.sum())  # the last column is cut off
         columns[:, : admitted.shape[1]][admitted] = np.arange(admitted.sum())
         place_of = np.full(layout.state_length + 1, len(coded))  # the last place has no code
         place_of[coded] = np.arange(len(coded))
-        self.columns, self.coded = index_buffer(columns), index_buffer(root.start + coded)
+        self.columns, self.coded = index_buffer(columns), index_buffer(coded)
         self.place_of = index_buffer(place_of[layout.places])
         self.activation = activation
         self.encode = Linear(int(admitted.sum()), len(coded) * size)

@@ -58,8 +58,7 @@ class TemplateBias(AttentionBias):
         self.features = nn.Buffer(torch.from_numpy(features).float(), persistent=False)
         self.offset_of = index_buffer(offset_of)
         layers, self.num_heads = range(config.num_layers), config.num_heads
-        root = next(slot for slot in layout.slots if slot.kind == "state")
-        self.root, self.num_tokens = slice(root.start, root.stop), layout.length
+        self.root, self.num_tokens = slice(0, layout.state_length), layout.length
         self.inner = Linear(features.shape[1], hidden)
         self.out = Linear(hidden, num_templates)
         self.pool = nn.ModuleList(Linear(config.width, code) for _ in layers)
