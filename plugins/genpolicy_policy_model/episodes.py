@@ -25,7 +25,7 @@ from genpolicy.chance import probabilities
 from genpolicy.data.array_cache import ArrayFiles, cached
 from genpolicy.data.counter_rng import bits, draw
 from genpolicy.data.records import Dataset
-from genpolicy.data.window_build import BATCH_ROWS, COLUMNS, check_game, records_of, starts_of
+from genpolicy.data.window_build import BATCH_ROWS, COLUMNS, check_game, records_of, rows_with, starts_of
 from genpolicy.data.window_cache import UNKNOWN, WindowCache
 from genpolicy.data.window_encoder import (
     Arrays,
@@ -244,9 +244,7 @@ class Episodes(WindowSource):
         return first + draw(self._seed, epoch, windows, _MOVE + ply, count)
 
     def _policies(self, here: NDArray[np.int64], viewers: NDArray[np.int64]) -> NDArray[np.float32]:
-        first, count = self._cache.span("policy_starts", here)
-        row = np.repeat(np.arange(len(here)), count)
-        entries = np.repeat(first - (np.cumsum(count) - count), count) + np.arange(len(row))
+        row, entries = self._cache.entries("policy_starts", here)
         table = np.zeros((len(here), len(self._mirrored)), np.float32)
         moves = self._cache.gather("policy_move", entries).astype(np.int64)
         table[row, self._seen(moves, viewers[row])] = self._cache.gather("policy_share", entries)
@@ -331,10 +329,7 @@ class _Encoder(WindowEncoder):
 
     def _linked(self, files: ArrayFiles) -> NDArray[np.int64]:
         """[E] the record that each move leads to, the next of its game or one of the position; else ``UNKNOWN``."""
-        keys, wanted = files.read("keys"), files.read("child_keys")
-        order = np.argsort(keys, kind="stable")
-        place = np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)
-        return np.where(keys[order[place]] == wanted, order[place], UNKNOWN).astype(np.int64)
+        return rows_with(files.read("keys"), files.read("child_keys"))
 
     def encode_nodes(
         self, records: Sequence[WindowRecord], game_ids: Sequence[str | None], plies: Sequence[int | None]
