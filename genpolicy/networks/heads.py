@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from genpolicy.diffusion.logits import NEGATIVE_INFINITY, LogitGroup, TypedLogits
+from genpolicy.networks.config import NetworkConfig
 from genpolicy.networks.copies import Copies
 from genpolicy.networks.embedding import index_buffer
 from genpolicy.networks.moves import MoveHead
@@ -196,52 +197,44 @@ class TypedHead(nn.Module):
 
     Args:
         layout: Which tokens there are and what they admit.
-        width: W.
+        config: The network's shape, of which the head has ``move_rank`` and its options (in ``board`` geometry),
+            ``board_values`` and ``copied_symbols``.
         embedding: The input embedding, to which the head is tied; None for weights of its own.
-        move_rank: Inner width of the factorised move head; None for one linear row per move.
-        factorised_pad: Whether that head predicts the end of the game apart from the moves (``MoveHead``).
-        move_symbols: Whether it reads the symbols on a move's squares (``SymbolTerms``), and so the ids of the input;
-            ``apart``: from tables that learn beside the network.
-        actions_only: Whether the actions alone are predicted, and no other token is in a group.
-        board_values: Hidden width of what reads values from the squares of their state, too (``BoardValues``); 0: none.
         shown: Tells imagined tokens the symbols that ``Copies`` adds to; None for none.
+        actions_only: Whether the actions alone are predicted, and no other token is in a group.
     """
 
     def __init__(
         self,
         layout: Layout,
-        width: int,
+        config: NetworkConfig,
         embedding: nn.Embedding | None,
-        move_rank: int | None,
+        shown: ShownMoves | None,
         *,
-        factorised_pad: bool = False,
-        move_symbols: bool | str = False,
         actions_only: bool = False,
-        board_values: int = 0,
-        shown: ShownMoves | None = None,
     ) -> None:
         super().__init__()
-        self.num_symbols = layout.num_symbols
+        self.num_symbols, width = layout.num_symbols, config.width
         clusters = [cluster for cluster in clusters_of(layout) if cluster.kind == "action" or not actions_only]
-        factorised = move_rank is not None and any(c.kind == "action" for c in clusters)
+        kinds = {cluster.kind for cluster in clusters}
+        factorised = "action" in kinds and config.geometry == "board" and config.move_rank > 0
         linear = [c.symbols for c in clusters if not (factorised and c.kind == "action")]
         self.table = OutputTable(np.unique(np.concatenate(linear)), width, embedding) if linear else None
         self.moves = None
-        if factorised and move_rank is not None:
-            with_pad = any(layout.pad in c.symbols for c in clusters if c.kind == "action")
+        if factorised:
             self.moves = MoveHead(
                 layout,
                 width,
-                move_rank,
-                with_pad,
-                factorised_pad=factorised_pad,
-                symbols=bool(move_symbols),
-                apart=move_symbols == "apart",
+                config.move_rank,
+                with_pad=any(layout.pad in c.symbols for c in clusters if c.kind == "action"),
+                factorised_pad=bool(config.factorised_pad),
+                symbols=bool(config.move_symbols),
+                apart=config.move_symbols == "apart",
             )
-        has_values = any(c.kind == "value" for c in clusters)
-        self.values = BoardValues(layout, width, board_values) if board_values and has_values else None
-        has_states = any(c.kind == "state" for c in clusters)
-        self.copies = Copies(shown, width) if shown is not None and shown.carry is not None and has_states else None
+        values = config.board_values if "value" in kinds else 0
+        self.values = BoardValues(layout, width, values) if values else None
+        copied = config.copied_symbols and "state" in kinds
+        self.copies = Copies(shown, width) if copied and shown is not None and shown.carry is not None else None
         self.groups = nn.ModuleList()
         cluster_of = np.zeros(layout.length, np.int64)
         for i, cluster in enumerate(clusters):

@@ -363,18 +363,7 @@ class DenoisingTransformer(nn.Module):
         if config.head == "unified":
             self.head = UnifiedHead(layout, config.width, embedding)
         else:
-            rank = config.move_rank if config.geometry == "board" else 0
-            self.head = TypedHead(
-                layout,
-                config.width,
-                embedding,
-                rank or None,
-                factorised_pad=bool(config.factorised_pad),
-                move_symbols=config.move_symbols,
-                actions_only=self.actions_only,
-                board_values=config.board_values,
-                shown=self.trunk.shown if config.copied_symbols else None,
-            )
+            self.head = TypedHead(layout, config, embedding, self.trunk.shown, actions_only=self.actions_only)
         self.initialise(generator)
 
     @torch.no_grad()
