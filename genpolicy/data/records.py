@@ -107,9 +107,7 @@ class Record:
 
     def to_row(self) -> dict[str, Any]:
         """The record as plain values by column name; ``Record(**row)`` takes them back."""
-        row = {f.name: getattr(self, f.name) for f in fields(self)}
-        row["scores"] = list(self.scores)
-        return row
+        return {**vars(self), "scores": list(self.scores)}
 
     @staticmethod
     def from_row(row: Mapping[str, Any]) -> Record:
