@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from genpolicy.data.array_cache import ArrayFiles, cached
-from genpolicy.data.records import Dataset, Record
+from genpolicy.data.records import Dataset
 from genpolicy.data.window_cache import HELD_OUT, UNKNOWN
 from genpolicy.data.window_encoder import Arrays, WindowEncoder, WindowRecord
 from genpolicy.data.windows import WindowOptions
@@ -190,13 +190,10 @@ def records_of(
     dataset: Dataset, batch: pa.RecordBatch, names: Sequence[str], what: str, start: int
 ) -> list[WindowRecord]:
     """The rows of a batch that has some columns; ``what`` and the number from ``start`` on name each in messages."""
-    records = []
-    for number, row in enumerate(batch.select(list(names)).to_pylist(), start):
-        r = Record.from_row(row)
-        where = f"{dataset.label}: {what} {number} ({r.state!r})"
-        more = (r.played, r.result, r.policy, r.value)
-        records.append(WindowRecord(where, r.state, r.moves, r.scores, r.ended, r.scored_moves, *more))
-    return records
+    return [
+        WindowRecord.from_row({**row, "where": f"{dataset.label}: {what} {number} ({row['state']!r})"})
+        for number, row in enumerate(batch.select(list(names)).to_pylist(), start)
+    ]
 
 
 def _can_be_made_again(encoder: WindowEncoder) -> bool:

@@ -405,7 +405,7 @@ class _Encoder(WindowEncoder):
                     "selfplay and data import of games write them; where all moves have values, take source walks"
                 )
             return [row.move(record.played)], 1
-        if not record.move_values:
+        if not record.scored_moves:
             raise DatasetError(
                 f"{record.where}: it has no move values, which a walk needs; genpolicy data label with "
                 "the oracle solver adds them, or set learner.source=games"
@@ -417,8 +417,8 @@ class _Encoder(WindowEncoder):
         if self.targets == "search":
             return row.policy()
         record = row.record
-        texts = record.line[:1] if self.targets == "label" else () if record.played is None else (record.played,)
-        valued = self.targets == "label" and record.move_values
+        texts = record.moves[:1] if self.targets == "label" else () if record.played is None else (record.played,)
+        valued = self.targets == "label" and record.scored_moves
         moves = best_moves_of(row) if valued else [row.move(text) for text in texts]
         return dict.fromkeys(moves, 1.0 / max(1, len(moves)))
 
