@@ -24,7 +24,7 @@ from genpolicy.diffusion.making import make_process
 from genpolicy.diffusion.random import uniforms
 from genpolicy.diffusion.ranking import usable_logits
 from genpolicy.diffusion.samplers import Sampler, make_sampler, sample_steps, sampler_class
-from genpolicy.errors import CheckpointError, ConfigError, RegistryError
+from genpolicy.errors import CheckpointError, ConfigError, RegistryError, require_one_of
 from genpolicy.game import Game
 from genpolicy.networks.every_block import EveryBlock
 from genpolicy.networks.prefix import Encoded
@@ -117,8 +117,7 @@ class DiffusionLearner(NetworkLearner):
         layout = self.layout_of(game, config)
         options = dict(config.process)
         order, timeless = options.pop("order", ORDERS[0]), options.pop("timeless", False)
-        if order not in ORDERS:
-            raise ConfigError(f"key 'learner.process.order' must be one of {', '.join(ORDERS)}; got {order!r}")
+        require_one_of("key 'learner.process.order'", order, ORDERS)
         by_ply = PlyOrder.taken_from(options, game, layout, config.viewer, used=order == "ply")
         if order == "ply":
             options.setdefault("weighting", "constant")  # linear weighs pure noise, as most blocks are, by 1/T

@@ -21,7 +21,7 @@ from genpolicy.control import FREE, Control
 from genpolicy.data.records import Dataset
 from genpolicy.data.windows import WindowOptions, WindowSource
 from genpolicy.diffusion.logits import TypedLogits
-from genpolicy.errors import ConfigError
+from genpolicy.errors import ConfigError, require_one_of
 from genpolicy.game import Game
 from genpolicy.networks import DenoisingTransformer, NetworkConfig
 from genpolicy.networks.embedding import index_buffer
@@ -61,10 +61,8 @@ class NetworkLearnerConfig:
     """The network's shape."""
 
     def __post_init__(self) -> None:
-        if self.viewer not in VIEWERS:
-            raise ConfigError(f"viewer must be one of {', '.join(VIEWERS)}; got {self.viewer!r}")
-        if self.future not in FUTURES:
-            raise ConfigError(f"future must be one of {', '.join(FUTURES)}; got {self.future!r}")
+        require_one_of("viewer", self.viewer, VIEWERS)
+        require_one_of("future", self.future, FUTURES)
 
     def window_options(self, split: str, seed: int) -> WindowOptions:
         """How windows of a split show its records; labels are redrawn and windows turned in training only."""

@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from genpolicy.config import to_dict
 from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.diffusion.samplers import make_sampler, sample_steps
-from genpolicy.errors import CheckpointError, ConfigError
+from genpolicy.errors import CheckpointError, ConfigError, require_one_of
 from genpolicy.game import Game
 from genpolicy.networks.cpu import Linear
 from genpolicy.networks.embedding import index_buffer
@@ -66,8 +66,7 @@ class EnrichedConfig(PolicyValueConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.enrich not in ENRICH:
-            raise ConfigError(f"learner.enrich must be one of {', '.join(ENRICH)}; got {self.enrich!r}")
+        require_one_of("learner.enrich", self.enrich, ENRICH)
 
 
 def _require_masks(imagines: CodeDiffusionLearner) -> None:

@@ -39,7 +39,7 @@ from genpolicy.data.window_encoder import (
     value_of,
 )
 from genpolicy.data.windows import TokenBatch, WindowSource
-from genpolicy.errors import ConfigError, DatasetError
+from genpolicy.errors import ConfigError, DatasetError, require_one_of
 from genpolicy.game import Game
 from genpolicy.sequence import Layout
 
@@ -122,13 +122,9 @@ class Episodes(WindowSource):
         seed: int = 0,
         cache_dir: Path | None = None,
     ) -> None:
-        for name, chosen, allowed in (
-            ("side", side, SIDES),
-            ("source", source, SOURCES),
-            ("targets", targets, TARGETS),
-        ):
-            if chosen not in allowed:
-                raise ConfigError(f"{name} must be one of {', '.join(allowed)}; got {chosen!r}")
+        require_one_of("side", side, SIDES)
+        require_one_of("source", source, SOURCES)
+        require_one_of("targets", targets, TARGETS)
         if unroll < 0:
             raise ConfigError(f"unroll must be at least 0, got {unroll}")
         check_game(records, game)
