@@ -46,16 +46,3 @@ def settled(game: Game[Any], state: Any, draw: random.Random) -> tuple[Any, list
         moves.append(drawn(game, state, draw))
         state = game.play(state, moves[-1])
     return state, moves
-
-
-def refuse_chance(game: Game[Any], who: str) -> None:
-    """For searches and programs that do not know chance.
-
-    Raises:
-        ValueError: chance decides something in the game.
-    """
-    if game.has_chance:
-        raise ValueError(
-            f"{who} does not support chance, which {game.spec!r} has; search it with a policy such as "
-            "mcts:rollout?simulations=400 (or mcts:FOLDER of one with a value), or use the game's own oracle"
-        )

@@ -7,10 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 
-def _never() -> None:
-    """Stop nothing."""
-
-
 @dataclass(frozen=True)
 class Control:
     """Passed to ``Policy.decide`` and ``Policy.dream``; policies hand it on to what they ask.
@@ -19,7 +15,7 @@ class Control:
     ``allowed`` for the moves at the root of each decision. Positions inside a search are not restricted.
     """
 
-    check: Callable[[], None] = _never
+    check: Callable[[], None] = lambda: None
     """Raises an exception of the caller's own to end the decision; the exception passes through ``decide``."""
     restrict: Callable[[Any], Sequence[int] | None] | None = None
     """State -> absolute ids of the legal moves that may be chosen there, at least one; None for all legal moves."""

@@ -53,6 +53,12 @@ class TrainingError(ValueError):
     """Training cannot continue: the loss or its gradient is not a finite number."""
 
 
+def require_one_of(key: str, value: str, allowed: Iterable[str]) -> None:
+    """Raise a ``ConfigError`` where the value of a key is not an allowed one."""
+    if value not in allowed:
+        raise ConfigError(f"{key} must be one of {', '.join(allowed)}; got {value!r}")
+
+
 def did_you_mean(name: object, known: Iterable[str]) -> str:
     """The part of a message that names what was meant, `` Did you mean: 'linear'?``; "" where nothing known is near."""
     import difflib  # needed for errors alone

@@ -16,7 +16,6 @@ from typing import IO, TYPE_CHECKING
 if TYPE_CHECKING:
     import zstandard
 
-CHUNK_BYTES = 1 << 20
 PACKED_CHUNK_BYTES = 1 << 12  # small, since a chunk of packed bytes can unpack to thousands of times its size
 MAX_LINE_BREAKS = 50
 """Line breaks that a row may hold, so that one unclosed quote does not swallow the rest of a file."""
@@ -101,11 +100,8 @@ def read_at_most(path: Path, max_bytes: int) -> bytes:
 
 def sha256_of(path: Path) -> str:
     """SHA-256 of a file as hexadecimal text, read in pieces."""
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while chunk := file.read(CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class ZstandardReader(io.RawIOBase):

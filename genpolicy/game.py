@@ -41,7 +41,6 @@ from genpolicy.sources import PublishedResult as PublishedResult
 from genpolicy.sources import Puzzle as Puzzle
 
 StateT = TypeVar("StateT")
-State = Any
 
 
 @dataclass(frozen=True)

@@ -40,54 +40,44 @@ def known_keys(schema: type[Any], prefix: str = "") -> Iterator[str]:
             yield from known_keys(nested, path)
 
 
-def unknown_keys(schema: type[Any], data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Dotted path of every key that the schema lacks."""
+def _walk(schema: type[Any], data: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any, Any]]:
+    """Dotted path, type and value of every key of nested data; the type is None where the schema lacks the key."""
     hints = fields_of(schema)
     for key, value in data.items():
-        path = f"{prefix}.{key}".strip(".")
-        if key not in hints:
-            yield path
-        elif isinstance(value, Mapping) and (nested := section_of(hints[key])):
-            yield from unknown_keys(nested, value, path)
+        path, hint = f"{prefix}.{key}".strip("."), hints.get(key)
+        yield path, hint, value
+        if isinstance(value, Mapping) and (nested := section_of(hint)):
+            yield from _walk(nested, value, path)
+
+
+def unknown_keys(schema: type[Any], data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Dotted path of every key that the schema lacks."""
+    return (path for path, hint, _ in _walk(schema, data, prefix) if hint is None)
 
 
 def not_sections(schema: type[Any], data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Dotted path and value of what stands where a section belongs."""
-    hints = fields_of(schema)
-    for key, value in data.items():
-        path = f"{prefix}.{key}".strip(".")
-        nested = section_of(hints[key])
-        if nested and isinstance(value, Mapping):
-            yield from not_sections(nested, value, path)
-            continue
-        is_dict = typing.get_origin(hints[key]) is dict
+    for path, hint, value in _walk(schema, data, prefix):
+        nested, is_dict = section_of(hint), typing.get_origin(hint) is dict
         is_wrong = (nested or is_dict) and isinstance(value, bool | int | float | str)
-        if is_wrong or ((is_dict or (nested and nested is hints[key])) and isinstance(value, list)):
+        if is_wrong or ((is_dict or (nested and nested is hint)) and isinstance(value, list)):
             yield path, value
 
 
 def not_lists(schema: type[Any], data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """What to say of each value that stands where a list belongs."""
-    hints = fields_of(schema)
-    for key, value in data.items():
-        path, hint = f"{prefix}.{key}".strip("."), hints[key]
+    for path, hint, value in _walk(schema, data, prefix):
         is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
         kinds = [each for each in (typing.get_args(hint) if is_union else (hint,)) if each is not type(None)]
-        if all(typing.get_origin(each) in (list, tuple) for each in kinds):
-            if isinstance(value, bool | int | float | str | Mapping):
-                is_item = not isinstance(value, Mapping) and set(typing.get_args(kinds[0])) <= _PLAIN
-                yield f"key {path!r} must be a list, " + (f"e.g. {path}=[{value}]" if is_item else f"got {value!r}")
-        elif isinstance(value, Mapping) and (nested := section_of(hint)):
-            yield from not_lists(nested, value, path)
+        is_list = all(typing.get_origin(each) in (list, tuple) for each in kinds)
+        if is_list and isinstance(value, bool | int | float | str | Mapping):
+            is_item = not isinstance(value, Mapping) and set(typing.get_args(kinds[0])) <= _PLAIN
+            yield f"key {path!r} must be a list, " + (f"e.g. {path}=[{value}]" if is_item else f"got {value!r}")
 
 
 def not_items(schema: type[Any], data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Dotted path and value of each mapping or list among plain items, which OmegaConf lets pass."""
-    hints = fields_of(schema)
-    for key, value in data.items():
-        path, hint = f"{prefix}.{key}".strip("."), hints[key]
-        if isinstance(value, Mapping) and (nested := section_of(hint)):
-            yield from not_items(nested, value, path)
+    for path, hint, value in _walk(schema, data, prefix):
         lists = [each for each in (hint, *typing.get_args(hint)) if typing.get_origin(each) in (list, tuple)]
         if isinstance(value, list) and lists and {kind for each in lists for kind in typing.get_args(each)} <= _PLAIN:
             yield from ((path, each) for each in value if isinstance(each, Mapping | list))

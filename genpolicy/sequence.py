@@ -33,7 +33,7 @@ _KIND_OF: dict[str, Kind] = {"s": "state", "a": "action", "v": "value", "k": "co
 
 @dataclass(frozen=True)
 class Paradigm:
-    """What is given, what the first imagined ply holds, and what each further ply adds."""
+    """What is given, the root state first, what the first imagined ply holds, and what each further ply adds."""
 
     given: str
     first: str
@@ -170,24 +170,18 @@ class Layout:
         return tuple(slots)
 
     def _describe_tokens(self) -> None:
-        n = self.length
-        self.kinds = np.zeros(n, np.int64)
+        sizes = [slot.stop - slot.start for slot in self.slots]
+        within = np.concatenate([np.arange(size, dtype=np.int64) for size in sizes])
+        self.kinds = np.repeat(np.array([KINDS.index(slot.kind) for slot in self.slots], np.int64), sizes)
         """[N] index into ``KINDS``."""
-        self.plies = np.zeros(n, np.int64)
+        self.plies = np.repeat(np.array([slot.ply for slot in self.slots], np.int64), sizes)
         """[N] imagined ply of each token."""
-        self.given = np.zeros(n, np.bool_)
+        self.given = np.repeat([slot.given for slot in self.slots], sizes)
         """[N] the frozen prefix: never noised, never trained on."""
-        self.places = np.full(n, -1, np.int64)
+        self.places = np.where(self.kinds == KINDS.index("state"), within, -1)
         """[N] index of a state token within its state; -1 for other tokens."""
-        self.books = np.full(n, -1, np.int64)
+        self.books = np.where(self.kinds == KINDS.index("code"), within, -1)
         """[N] codebook of a code token; -1 for other tokens."""
-        for slot in self.slots:
-            at = slice(slot.start, slot.stop)
-            self.kinds[at], self.plies[at], self.given[at] = KINDS.index(slot.kind), slot.ply, slot.given
-            if slot.kind == "state":
-                self.places[at] = np.arange(self.state_length)
-            elif slot.kind == "code":
-                self.books[at] = np.arange(self.num_books)
         is_state = self.places >= 0
         self.rows, self.cols, self.hands = (
             np.where(is_state, of_token.astype(np.int64)[self.places], -1)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -107,14 +107,12 @@ class Record:
 
     def to_row(self) -> dict[str, Any]:
         """The record as plain values by column name; ``Record(**row)`` takes them back."""
-        row = {f.name: getattr(self, f.name) for f in fields(self)}
-        row["scores"] = list(self.scores)
-        return row
+        return {**vars(self), "scores": list(self.scores)}
 
-    @staticmethod
-    def from_row(row: Mapping[str, Any]) -> Record:
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Self:
         """The record of a row as ``to_row`` or Parquet gives it."""
-        return Record(**{**row, "scores": tuple(row["scores"] or ())})
+        return cls(**{**row, "scores": tuple(row["scores"] or ())})
 
 
 @dataclass

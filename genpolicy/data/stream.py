@@ -9,10 +9,11 @@ Axes: B records of an update.
 
 from __future__ import annotations
 
-import queue
-import threading
+import itertools
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -244,36 +245,15 @@ class Updates:
             while True:
                 yield self.parts(update)
                 update += 1
-        ready: queue.Queue[list[Batch] | BaseException] = queue.Queue(maxsize=self._prefetch)
-        stop = threading.Event()
-
-        def put(item: list[Batch] | BaseException) -> None:
-            while not stop.is_set():
-                try:
-                    ready.put(item, timeout=0.1)
-                    return
-                except queue.Full:
-                    continue
-
-        def work(next_update: int) -> None:
-            try:
-                while not stop.is_set():
-                    put(self.parts(next_update))
-                    next_update += 1
-            except BaseException as error:  # raised again where the batch is waited for
-                put(error)
-
-        thread = threading.Thread(target=work, args=(update,), name="genpolicy-batches", daemon=True)
-        thread.start()
+        pool, later = ThreadPoolExecutor(1, "genpolicy-batches"), itertools.count(update)
         try:
+            ahead = deque(pool.submit(self.parts, next(later)) for _ in range(self._prefetch))
             while True:
-                item = ready.get()
-                if isinstance(item, BaseException):
-                    raise item
-                yield item
+                parts = ahead.popleft().result()  # raises what the thread has met
+                ahead.append(pool.submit(self.parts, next(later)))
+                yield parts
         finally:
-            stop.set()
-            thread.join()
+            pool.shutdown(cancel_futures=True)
 
 
 def _listed(sizes: Sequence[int]) -> str:

@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from genpolicy.data.array_cache import ArrayFiles, cached
-from genpolicy.data.records import Dataset, Record
+from genpolicy.data.records import Dataset
 from genpolicy.data.window_cache import HELD_OUT, UNKNOWN
 from genpolicy.data.window_encoder import Arrays, WindowEncoder, WindowRecord
 from genpolicy.data.windows import WindowOptions
@@ -121,13 +121,17 @@ def starts_of(counts: NDArray[np.int32]) -> NDArray[np.int64]:
 
 def _link(files: ArrayFiles, held_out: NDArray[np.uint64]) -> Arrays:
     """Where each window's choices start [R + 1], and the window that each choice leads to [E]."""
-    keys, children = files.read("keys"), files.read("child_keys")
+    children = files.read("child_keys")
+    following = rows_with(files.read("keys"), children)
+    following[(following == UNKNOWN) & np.isin(children, held_out)] = HELD_OUT
+    return {"starts": starts_of(files.read("counts")), "next": following}
+
+
+def rows_with(keys: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """[E] the first of some rows [R] that has each wanted key [E]; ``UNKNOWN`` where none has."""
     order = np.argsort(keys, kind="stable")
-    place = np.minimum(np.searchsorted(keys, children, sorter=order), len(keys) - 1)
-    candidate = order[place]
-    following = np.where(np.isin(children, held_out), HELD_OUT, UNKNOWN)
-    following = np.where(keys[candidate] == children, candidate, following)
-    return {"starts": starts_of(files.read("counts")), "next": following.astype(np.int64)}
+    row = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)]
+    return np.where(keys[row] == wanted, row, UNKNOWN).astype(np.int64)
 
 
 def _encode(files: ArrayFiles, split: _Split, scratch: Path) -> None:
@@ -186,13 +190,10 @@ def records_of(
     dataset: Dataset, batch: pa.RecordBatch, names: Sequence[str], what: str, start: int
 ) -> list[WindowRecord]:
     """The rows of a batch that has some columns; ``what`` and the number from ``start`` on name each in messages."""
-    records = []
-    for number, row in enumerate(batch.select(list(names)).to_pylist(), start):
-        r = Record.from_row(row)
-        where = f"{dataset.label}: {what} {number} ({r.state!r})"
-        more = (r.played, r.result, r.policy, r.value)
-        records.append(WindowRecord(where, r.state, r.moves, r.scores, r.ended, r.scored_moves, *more))
-    return records
+    return [
+        WindowRecord.from_row({**row, "where": f"{dataset.label}: {what} {number} ({row['state']!r})"})
+        for number, row in enumerate(batch.select(list(names)).to_pylist(), start)
+    ]
 
 
 def _can_be_made_again(encoder: WindowEncoder) -> bool:

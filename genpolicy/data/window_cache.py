@@ -52,6 +52,12 @@ class WindowCache:
         start = self.gather(name, windows)
         return start, self.gather(name, windows + 1) - start
 
+    def entries(self, name: str, windows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """All entries of some windows, one window after the other: each one's row among them, and the entries."""
+        first, count = self.span(name, windows)
+        row = np.repeat(np.arange(len(windows)), count)
+        return row, np.repeat(first - (np.cumsum(count) - count), count) + np.arange(len(row))
+
     def children(self, choices: NDArray[np.int64], viewers: NDArray[np.int64]) -> NDArray[Any]:
         """[B, L] tokens of the positions after some choices, each seen by its viewer."""
         rows = self._columns["child"]

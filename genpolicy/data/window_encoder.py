@@ -7,13 +7,14 @@ state is stored for (1 or 2), L tokens of a state, G symmetries.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from genpolicy.data.records import Record
 from genpolicy.errors import DatasetError
 from genpolicy.game import Game
 from genpolicy.sequence import Layout
@@ -23,23 +24,10 @@ Arrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class WindowRecord:
-    """One record, as far as windows need it."""
+class WindowRecord(Record):
+    """A record, with what messages call it."""
 
-    where: str
-    """Which record this is, for messages."""
-    state: str
-    line: tuple[str, ...]
-    """Protocol moves."""
-    scores: tuple[str | None, ...]
-    ended: bool
-    move_values: Mapping[str, str]
-    """Score text of every legal move by protocol move; empty where there are none."""
-    played: str | None = None
-    result: float | None = None
-    policy: str | None = None
-    value: float | None = None
-    """These four as in ``genpolicy.data.records.Record``; read where a window keeps such a column."""
+    where: str = ""
 
 
 class WindowEncoder:
@@ -133,7 +121,7 @@ class WindowEncoder:
         )
 
     def _encode_arms(self, records: Sequence[WindowRecord]) -> Arrays:
-        played = [PlayedLine(self.game, record, 0) for record in records if record.move_values]
+        played = [PlayedLine(self.game, record, 0) for record in records if record.scored_moves]
         viewers = np.array([p.players[0] if self.viewer == "mover" else 0 for p in played], np.int8)
         tokens = np.full((len(played), self.layout.length), self.layout.mask, np.int16)
         if played:
@@ -152,7 +140,7 @@ class WindowEncoder:
         """Action and value tokens of a record's moves, in the order of their ids."""
         record, game = played.record, self.game
         legal = set(game.legal(played.states[0]).tolist())
-        by_move = {played.move(text): score for text, score in record.move_values.items()}
+        by_move = {played.move(text): score for text, score in record.scored_moves.items()}
         if illegal := sorted(set(by_move) - legal):
             raise DatasetError(f"{record.where}: move {game.moves[illegal[0]]!r} has a value and is not legal there")
         moves = np.array(sorted(by_move), np.int64)
@@ -260,7 +248,7 @@ class PlayedLine:
         try:
             self.states: list[Any] = [game.parse(record.state)]
             self.moves: list[int] = []
-            for text in record.line[:num_moves]:
+            for text in record.moves[:num_moves]:
                 move = game.moves.index(text)
                 self.states.append(game.play(self.states[-1], move))
                 self.moves.append(move)
@@ -268,7 +256,7 @@ class PlayedLine:
             raise DatasetError(f"{record.where}: {error}; label the data set again or remove the record") from error
         self.players = [game.player(self.states[0])]
         # A line that stops where nothing can be played has ended, whatever the record's ``ended`` is.
-        stopped = len(record.line) < num_moves
+        stopped = len(record.moves) < num_moves
         self.over = stopped and (record.ended or len(game.legal(self.states[-1])) == 0)
 
     def move(self, text: str) -> int:
@@ -293,14 +281,14 @@ class PlayedLine:
         """Score text at a ply of the line, for the player to move there."""
         if ply < len(self.record.scores) and self.record.scores[ply] is not None:
             return self.record.scores[ply]
-        if ply == 0 and self.record.move_values:
-            return max(self.record.move_values.values(), key=lambda score: value_of(score, self.record))
+        if ply == 0 and (scores := self.record.scored_moves):
+            return max(scores.values(), key=lambda score: value_of(score, self.record))
         return None
 
 
 def best_moves_of(played: PlayedLine) -> list[int]:
     """The moves that are best by the record: all that tie, or the line's first where it values no moves."""
-    values = {move: value_of(score, played.record) for move, score in played.record.move_values.items()}
+    values = {move: value_of(score, played.record) for move, score in played.record.scored_moves.items()}
     if not values:
         return played.moves[:1]
     best = max(values.values())

@@ -100,9 +100,7 @@ class CachedWindows(WindowSource):
         """Rows [B, N] of freshly drawn lines; ``own`` are the records' own ones."""
         layout, cache = self._layout, self._cache
         rows = np.full_like(own, layout.mask)
-        root = layout.slot("state", 0)
-        assert root is not None
-        rows[:, root.start : root.stop] = own[:, root.start : root.stop]
+        rows[:, : layout.state_length] = own[:, : layout.state_length]
         here = windows.copy()  # the record that each walk stands on
         walking = np.ones(len(windows), np.bool_)
         agrees = np.ones(len(windows), np.bool_)
@@ -192,11 +190,9 @@ class CachedWindows(WindowSource):
         windows = np.asarray(indices, np.int64)
         if name in ("result", "value"):
             return self._cache.gather(name, windows)
-        first, count = (
-            self._cache.span("policy_starts", windows) if name == "policy" else (windows, np.ones_like(windows))
-        )
-        row = np.repeat(np.arange(len(windows)), count)
-        entries = np.repeat(first - (np.cumsum(count) - count), count) + np.arange(len(row))
+        row, entries = np.arange(len(windows)), windows
+        if name == "policy":
+            row, entries = self._cache.entries("policy_starts", windows)
         moves = self._cache.gather("policy_move" if name == "policy" else name, entries).astype(np.int64)
         if self._symmetries is not None:
             viewers = self._cache.gather("viewers", windows)

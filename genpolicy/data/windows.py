@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from genpolicy.errors import ConfigError
+from genpolicy.errors import ConfigError, require_one_of
 
 BatchT = TypeVar("BatchT", bound="Batch")
 
@@ -104,8 +104,7 @@ class WindowOptions:
     shipped."""
 
     def __post_init__(self) -> None:
-        if self.viewer not in VIEWERS:
-            raise ConfigError(f"viewer must be one of {', '.join(VIEWERS)}; got {self.viewer!r}")
+        require_one_of("viewer", self.viewer, VIEWERS)
         for name in self.columns:
             if name not in COLUMNS:
                 raise ConfigError(f"windows have no column {name!r}; there are: {', '.join(COLUMNS)}")

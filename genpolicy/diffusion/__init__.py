@@ -6,31 +6,25 @@
   groups of tokens that hold the same symbols; ``token_nll``: their negative log-likelihood at some tokens.
 - ``Sampler`` and its subclasses: the way from noise back to clean tokens. ``make_sampler`` makes one by its name,
   ``sample`` runs it; ``Step`` and ``SamplerOutput`` are what one of its steps is given and returns.
-
-Samplers are imported when one of their names is first used.
 """
-
-from typing import TYPE_CHECKING, Any
 
 from genpolicy.diffusion.absorbing import Absorbing
 from genpolicy.diffusion.logits import Denoiser, LogitGroup, TypedLogits, token_nll
 from genpolicy.diffusion.multinomial import Multinomial
 from genpolicy.diffusion.process import Process
+from genpolicy.diffusion.samplers import (
+    A0LastSampler,
+    AncestralSampler,
+    EasyFirstSampler,
+    OneCallSampler,
+    RemaskingSampler,
+    Sampler,
+    SamplerOutput,
+    Step,
+    make_sampler,
+    sample,
+)
 from genpolicy.diffusion.schedules import SCHEDULES, alpha_table, get_schedule
-
-if TYPE_CHECKING:
-    from genpolicy.diffusion.samplers import (
-        A0LastSampler,
-        AncestralSampler,
-        EasyFirstSampler,
-        OneCallSampler,
-        RemaskingSampler,
-        Sampler,
-        SamplerOutput,
-        Step,
-        make_sampler,
-        sample,
-    )
 
 __all__ = [
     "SCHEDULES",
@@ -54,15 +48,3 @@ __all__ = [
     "sample",
     "token_nll",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name in __all__:  # a name of the samplers: the others are here already
-        from genpolicy.diffusion import samplers
-
-        return getattr(samplers, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

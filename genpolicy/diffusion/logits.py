@@ -61,15 +61,28 @@ class TypedLogits:
         """Where the logits lie."""
         return self.groups[0].logits.device
 
+    def holding(self, place: int) -> tuple[LogitGroup, int]:
+        """The group that holds a token, and the token's index in it."""
+        for g in self.groups:
+            at = torch.nonzero(g.positions == place).flatten()
+            if len(at):
+                return g, int(at[0])
+        raise AssertionError(f"no group of the prediction holds token {place}")
+
+    def at(self, place: int, first: int, end: int) -> Tensor:
+        """[B, end - first] float64 logits of the symbols ``first`` to ``end - 1`` at a token."""
+        g, index = self.holding(place)
+        return g.logits[:, index, (g.symbols >= first) & (g.symbols < end)].double()
+
     def map(self, change: Callable[[LogitGroup], Tensor]) -> TypedLogits:
         """The same groups with other logits."""
         groups = tuple(LogitGroup(g.positions, g.symbols, change(g)) for g in self.groups)
         return TypedLogits(groups, self.num_tokens, self.num_symbols, self.admitted)
 
-    def per_token(self, compute: Callable[[LogitGroup], Tensor], fill: float = 0.0) -> Tensor:
-        """A tensor [B, N] from a computation that gives [B, n] for each group."""
+    def per_token(self, compute: Callable[[LogitGroup], Tensor]) -> Tensor:
+        """A tensor [B, N] from a computation that gives [B, n] for each group; 0 where no group holds the token."""
         parts = [(g.positions, compute(g)) for g in self.groups]
-        out = parts[0][1].new_full((self.batch_size, self.num_tokens), fill)
+        out = parts[0][1].new_zeros((self.batch_size, self.num_tokens))
         for positions, values in parts:
             out[:, positions] = values
         return out

@@ -130,7 +130,7 @@ class Multinomial(Process):
         noise = self.prior(admitted=admitted).to(xt.device)
         log_f = log_probabilities(logits, self.num_symbols, admitted)
         if self.prediction_type == "denoiser":
-            log_f = to_leave_one_out(log_f, xt, alpha_t, _num_admitted(noise))
+            log_f = to_leave_one_out(log_f, xt, alpha_t, (noise > 0).sum(-1))
         return _plug_in(log_f.softmax(-1), xt, noise, alpha_t, alpha_s)
 
     def prior(self, *, admitted: Tensor | None = None) -> Tensor:
@@ -244,10 +244,6 @@ def to_leave_one_out(logits: Tensor, xt: Tensor, alpha_t: Tensor, num_admitted: 
     xt, gain = broadcast(xt, observed_gain(alpha_t, num_admitted))
     shape = (*xt.shape, logits.shape[-1])
     return logits.expand(shape).scatter_add(-1, xt[..., None], -gain[..., None].to(logits.dtype))
-
-
-def _num_admitted(noise: Tensor) -> Tensor:
-    return (noise > 0).sum(-1)
 
 
 def _plug_in(

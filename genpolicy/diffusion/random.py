@@ -8,7 +8,6 @@ Axes: B batch, N tokens, K symbols, R draws for each token.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -39,13 +38,6 @@ def uniforms(num_draws: int, shape: tuple[int, ...], generator: Generators, devi
         return torch.stack([row.to(device) for row in rows], dim=1)
     source = device if generator is None else generator.device
     return torch.rand((num_draws, *shape), generator=generator, dtype=torch.float64, device=source).to(device)
-
-
-def normals(shape: tuple[int, ...], generator: Generators, device: torch.device) -> Tensor:
-    """[B, ...] float64 standard normal numbers; arguments and errors as for ``uniforms``."""
-    first, second = uniforms(2, shape, generator, device)
-    # Box and Muller, so that one generator a row costs one draw; 1 - u lies in (0, 1].
-    return torch.sqrt(-2 * torch.log1p(-first)) * torch.cos(2 * math.pi * second)
 
 
 def categorical(probabilities: Tensor, uniform: Tensor) -> Tensor:

@@ -114,10 +114,7 @@ def draw_tokens(clean: TypedLogits, uniform: Tensor, where: Tensor, temperature:
 
 def likeliest_symbols(clean: TypedLogits) -> Tensor:
     """[B, N] the likeliest symbol of each token; ties go to the smaller id."""
-    out = torch.zeros((clean.batch_size, clean.num_tokens), dtype=torch.int64, device=clean.device)
-    for g in clean.groups:
-        out[:, g.positions] = g.symbols[g.logits.argmax(-1)]
-    return out
+    return clean.per_token(lambda g: g.symbols[g.logits.argmax(-1)])
 
 
 def confidence(clean: TypedLogits, sampled: Tensor, score: str) -> Tensor:

@@ -211,19 +211,14 @@ def ply_relations(layout: Layout, differences: bool = True) -> tuple[NDArray[np.
 class RelativeBias(AttentionBias):
     """The bias of every layer and head by relative row, column and ply, from tables that start at zero."""
 
-    index: Tensor
-    space_of: Tensor
-    time_of: Tensor
-
     def __init__(self, layout: Layout, config: NetworkConfig) -> None:
         super().__init__(layout, config)
         self.num_layers, self.num_tokens = config.num_layers, layout.length
         space, num_space = place_relations(layout)
         time, num_time = ply_relations(layout, differences=config.positions == "learned")
         pairs, index = np.unique((space * num_time + time).reshape(-1), return_inverse=True)
-        self.register_buffer("index", index_buffer(index.reshape(-1)), persistent=False)
-        self.register_buffer("space_of", index_buffer(pairs // num_time), persistent=False)
-        self.register_buffer("time_of", index_buffer(pairs % num_time), persistent=False)
+        self.index = index_buffer(index.reshape(-1))
+        self.space_of, self.time_of = index_buffer(pairs // num_time), index_buffer(pairs % num_time)
         # Not written to before ``draw_weights``: a stranger's file may ask for more than there is.
         self.space = nn.Parameter(torch.empty(num_space, config.num_layers * config.num_heads))
         self.time = nn.Parameter(torch.empty(num_time, config.num_layers * config.num_heads))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from genpolicy.errors import ConfigError
+from genpolicy.errors import ConfigError, require_one_of
 
 GEOMETRIES = ("sequence", "board")
 POSITIONS = ("learned", "rotary")
@@ -16,11 +16,6 @@ NORMS = ("pre", "post")
 ATTENTION = ("full", "prefix", "block_causal")
 MAX_SIZE = 1 << 40  # torch does not count much further, and says so without a name
 MAX_LAYERS = 1_000  # DeepNet's (Wang et al. 2022); unlike width, more of them fill the memory little by little
-
-
-def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ConfigError(f"{key} must be one of {', '.join(allowed)}; got {value!r}")
 
 
 @dataclass
@@ -122,12 +117,12 @@ class NetworkConfig:
     """What a saved configuration means that lacks a key, because it is older than the key."""
 
     def __post_init__(self) -> None:
-        _one_of("geometry", self.geometry, GEOMETRIES)
-        _one_of("positions", self.positions, POSITIONS)
-        _one_of("head", self.head, HEADS)
-        _one_of("activation", self.activation, ACTIVATIONS)
-        _one_of("norm", self.norm, NORMS)
-        _one_of("attention", self.attention, ATTENTION)
+        require_one_of("geometry", self.geometry, GEOMETRIES)
+        require_one_of("positions", self.positions, POSITIONS)
+        require_one_of("head", self.head, HEADS)
+        require_one_of("activation", self.activation, ACTIVATIONS)
+        require_one_of("norm", self.norm, NORMS)
+        require_one_of("attention", self.attention, ATTENTION)
         bounded = {"num_layers": 1, "width": 1, "num_heads": 1, "move_rank": 0, "board_code": 0, "board_values": 0}
         for key, least in bounded.items():
             most = MAX_LAYERS if key == "num_layers" else MAX_SIZE

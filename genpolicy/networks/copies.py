@@ -12,16 +12,16 @@ Axes: B batch, n tokens, W width, G symbols of a group.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
+from genpolicy.networks.embedding import StartsAtZero
 from genpolicy.networks.shown_moves import ShownMoves
 
 GATE = 4.0
 """c, by which the gate learns faster than the rest."""
 
 
-class Copies(nn.Module):
+class Copies(StartsAtZero):
     """The gate, and what is told.
 
     Args:
@@ -33,11 +33,6 @@ class Copies(nn.Module):
         super().__init__()
         self._shown = [shown]  # in a list, so that its weights are the trunk's alone
         self.gate = nn.Linear(width, 1)
-
-    def draw_weights(self, std: float, generator: torch.Generator | None) -> None:
-        """Set all weights to zero."""
-        for parameter in self.parameters():
-            parameter.zero_()
 
     def told(self, inputs: Tensor) -> Tensor:
         """[B, n] the symbol that each token of ids [B, n] is told, or one that no state holds; see ``ShownMoves``."""

@@ -21,10 +21,21 @@ from genpolicy.sequence import KINDS, Layout
 TIME_FEATURES = 64
 
 
-def index_buffer(array: NDArray[np.generic]) -> Tensor:
-    """An int64 (or bool) tensor of a table."""
+def index_buffer(array: NDArray[np.generic]) -> nn.Buffer:
+    """An int64 (or bool) tensor of a table; as an attribute of a module it moves with it and is not saved."""
     table = np.asarray(array)
-    return torch.from_numpy(table.copy() if table.dtype == np.bool_ else table.astype(np.int64))
+    own = table.copy() if table.dtype == np.bool_ else table.astype(np.int64)
+    return nn.Buffer(torch.from_numpy(own), persistent=False)
+
+
+class StartsAtZero(nn.Module):
+    """A part that begins without effect: its weights, all its own and those in it, are drawn as zeros."""
+
+    def draw_weights(self, std: float, generator: torch.Generator | None) -> None:
+        """See ``genpolicy.networks.transformer.DrawsOwnWeights``."""
+        del std, generator
+        for parameter in self.parameters():
+            parameter.zero_()
 
 
 class SequenceEmbedding(nn.Module):
@@ -52,18 +63,6 @@ class BoardEmbedding(nn.Module):
     Rotary attention sees the distance between plies, so with it there are two ply codes only: given and imagined.
     """
 
-    state_places: Tensor
-    state_tokens: Tensor
-    plies: Tensor
-    kinds: Tensor
-    action_tokens: Tensor
-    rows: Tensor
-    cols: Tensor
-    hands: Tensor
-    move_source: Tensor
-    move_target: Tensor
-    move_kind: Tensor
-
     def __init__(
         self,
         layout: Layout,
@@ -76,11 +75,10 @@ class BoardEmbedding(nn.Module):
         self.symbol = nn.Embedding(num_input_symbols, width)
         length, moves = layout.state_length, layout.moves
         self.place = nn.Parameter(torch.empty(length, width))
-        first_state = next(slot for slot in layout.slots if slot.kind == "state")
-        root = slice(first_state.start, first_state.stop)
-        for name, of_token in (("rows", layout.rows), ("cols", layout.cols), ("hands", layout.hands)):
-            # Index 0 is "none" and stays zero.
-            self.register_buffer(name, index_buffer(of_token[root] + 1), persistent=False)
+        # Index 0 is "none" and stays zero.
+        self.rows, self.cols, self.hands = (
+            index_buffer(of_token[:length] + 1) for of_token in (layout.rows, layout.cols, layout.hands)
+        )
         self.row = nn.Parameter(torch.empty(int(self.rows.max()) + 1, width))
         self.col = nn.Parameter(torch.empty(int(self.cols.max()) + 1, width))
         self.hand = nn.Parameter(torch.empty(int(self.hands.max()) + 1, width))
@@ -88,26 +86,24 @@ class BoardEmbedding(nn.Module):
         self.ply = nn.Parameter(torch.empty(int(plies.max()) + 1, width))
         # Three kinds came first, so that weights have a row for each of those; codes have one of each codebook.
         self.kind = nn.Parameter(torch.empty(3 + layout.num_books, width))
-        self.register_buffer("plies", index_buffer(plies.astype(np.int64)), persistent=False)
-        self.register_buffer("kinds", index_buffer(layout.kinds + layout.books.clip(0)), persistent=False)
+        self.plies = index_buffer(plies.astype(np.int64))
+        self.kinds = index_buffer(layout.kinds + layout.books.clip(0))
         # Place ``length`` is the zero code of tokens and move ends that are not a place of a state.
-        places = np.where(layout.places >= 0, layout.places, length)
-        self.register_buffer("state_places", index_buffer(places), persistent=False)
+        self.state_places = index_buffer(np.where(layout.places >= 0, layout.places, length))
         actions = np.flatnonzero(layout.kinds == KINDS.index("action"))
-        self.register_buffer("action_tokens", index_buffer(actions), persistent=False)
+        self.action_tokens = index_buffer(actions)
         self._actions: list[int] = actions.tolist()
         self.source = Linear(width, width, bias=False)
         self.target = Linear(width, width, bias=False)
         self.move_kinds = nn.Parameter(torch.empty(moves.num_kinds + 1, width))
-        ids = layout.move_offset + np.arange(len(moves))
-        for name, of_move, none in (
-            ("move_source", moves.source, length),
-            ("move_target", moves.target, length),
-            ("move_kind", moves.kind, moves.num_kinds),
-        ):
-            table = np.full(num_input_symbols, none, np.int64)
-            table[ids] = np.where(of_move >= 0, of_move, none)
-            self.register_buffer(name, index_buffer(table), persistent=False)
+
+        def by_symbol(of_move: NDArray[np.int16], none: int) -> nn.Buffer:
+            table = np.full(num_input_symbols, none)
+            table[layout.move_offset + np.arange(len(moves))] = np.where(of_move >= 0, of_move, none)
+            return index_buffer(table)
+
+        self.move_source, self.move_target = by_symbol(moves.source, length), by_symbol(moves.target, length)
+        self.move_kind = by_symbol(moves.kind, moves.num_kinds)
         self.features = Features(layout, width) if features else None
 
     def place_codes(self) -> Tensor:
@@ -138,7 +134,7 @@ class BoardEmbedding(nn.Module):
         return x.index_add(1, action_tokens, moves)
 
 
-class Features(nn.Module):
+class Features(StartsAtZero):
     """Adds a linear map of the game's own features of the root state to the embedding of its tokens.
 
     Args:
@@ -149,8 +145,6 @@ class Features(nn.Module):
         ConfigError: the game's tokenizer supplies no features.
     """
 
-    root: Tensor
-
     def __init__(self, layout: Layout, width: int) -> None:
         super().__init__()
         made = layout.tokenizer.features()
@@ -159,16 +153,10 @@ class Features(nn.Module):
                 f"network.features=true: {type(layout.tokenizer).__name__} supplies no features (chess's tokenizer "
                 "does); set network.features=false, or write StateTokenizer.features for this game"
             )
-        root = next(slot for slot in layout.slots if slot.kind == "state")
-        self.register_buffer("root", torch.arange(root.start, root.stop), persistent=False)
+        self.root = index_buffer(np.arange(layout.state_length))
         self.of_root = made
         num_features: Any = made.num_features
         self.into = nn.Parameter(torch.empty(num_features, width))  # a layer would draw from torch's generator
-
-    def draw_weights(self, std: float, generator: torch.Generator | None) -> None:
-        """Zeros: the network begins as the one without features."""
-        del std, generator
-        self.into.zero_()
 
     def forward(self, x: Tensor, tokens: Tensor) -> Tensor:
         """[B, n, W] in and out, of ids [B, n]."""
@@ -194,18 +182,13 @@ class TimeEmbedding(nn.Module):
         return out[:, None]
 
 
-class Modulation(nn.Module):
-    """Shift, scale and gate of both parts of a block, from a condition; zeros at first (DiT's adaLN-Zero)."""
+class Modulation(StartsAtZero):
+    """Shift, scale and gate of both parts of a block, from a condition; a block begins as the identity (DiT's
+    adaLN-Zero)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.out = Linear(width, 6 * width)
-
-    def draw_weights(self, std: float, generator: torch.Generator | None) -> None:
-        """Zeros: a block begins as the identity."""
-        del std, generator
-        self.out.weight.zero_()
-        self.out.bias.zero_()
 
     def forward(self, condition: Tensor) -> tuple[Tensor, Tensor]:
         """[B, 1, 3, W] shift, scale and gate of attention, and those of the feed-forward part, from [B, 1, W]."""

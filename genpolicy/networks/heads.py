@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from genpolicy.diffusion.logits import NEGATIVE_INFINITY, LogitGroup, TypedLogits
+from genpolicy.networks.config import NetworkConfig
 from genpolicy.networks.copies import Copies
 from genpolicy.networks.embedding import index_buffer
 from genpolicy.networks.moves import MoveHead
@@ -49,9 +50,9 @@ class OutputTable(nn.Module):
             self.weight = nn.Parameter(torch.empty(len(symbols), width))
             self.bias = nn.Parameter(torch.zeros(len(symbols)))
 
-    def rows(self, symbols: NDArray[np.int64]) -> Tensor:
+    def rows(self, symbols: NDArray[np.int64]) -> NDArray[np.int64]:
         """Places in this table of vocabulary ids, for ``select``."""
-        return index_buffer(symbols if self.tied else np.searchsorted(self.symbols, symbols))
+        return symbols if self.tied else np.searchsorted(self.symbols, symbols)
 
     def select(self, rows: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Weights [G, W] and biases [G] of some rows, or for None of every symbol of the table in order."""
@@ -69,15 +70,13 @@ class UnifiedHead(nn.Module):
 
     reads_other_tokens = False
     """Whether the logits of a token follow from the features of others, too."""
-    positions: Tensor
-    symbols: Tensor
 
     def __init__(self, layout: Layout, width: int, embedding: nn.Embedding | None) -> None:
         super().__init__()
         self.num_symbols = layout.num_symbols
         self.table = OutputTable(np.arange(layout.num_symbols), width, embedding)
-        self.register_buffer("positions", torch.arange(layout.length), persistent=False)
-        self.register_buffer("symbols", torch.arange(layout.num_symbols), persistent=False)
+        self.positions = index_buffer(np.arange(layout.length))
+        self.symbols = index_buffer(np.arange(layout.num_symbols))
 
     def forward(self, hidden: Tensor, inputs: Tensor | None = None) -> TypedLogits:
         """One group from features [B, n, W]; ``inputs`` are not read."""
@@ -155,30 +154,17 @@ _MERGE_COST = 512
 class _GroupHead(nn.Module):
     """The logits of one cluster of tokens."""
 
-    positions: Tensor
-    symbols: Tensor
-    excluded: Tensor
-    rows: Tensor
-    local: Tensor
-    row_of: Tensor
-
-    def __init__(self, layout: Layout, cluster: Cluster, rows: Tensor) -> None:
+    def __init__(self, layout: Layout, cluster: Cluster, rows: NDArray[np.int64]) -> None:
         super().__init__()
+        self.kind, self._places = cluster.kind, cluster.positions
         self.has_excluded = not bool(cluster.admitted.all())
-        self._places = cluster.positions
         row_of = np.full(layout.length, -1)
         row_of[cluster.positions] = np.arange(len(cluster.positions))
         local = np.full(layout.num_symbols + 1, -1)
         local[cluster.symbols] = np.arange(len(cluster.symbols))
-        for name, table in (
-            ("positions", index_buffer(cluster.positions)),
-            ("symbols", index_buffer(cluster.symbols)),
-            ("excluded", index_buffer(~cluster.admitted)),
-            ("rows", rows),
-            ("local", index_buffer(local)),
-            ("row_of", index_buffer(row_of)),
-        ):
-            self.register_buffer(name, table, persistent=False)
+        self.positions, self.symbols = index_buffer(cluster.positions), index_buffer(cluster.symbols)
+        self.excluded, self.rows = index_buffer(~cluster.admitted), index_buffer(rows)
+        self.local, self.row_of = index_buffer(local), index_buffer(row_of)
 
     def number(self, length: int) -> int:
         """How many of the tokens are among the first ``length``."""
@@ -211,72 +197,52 @@ class TypedHead(nn.Module):
 
     Args:
         layout: Which tokens there are and what they admit.
-        width: W.
+        config: The network's shape, of which the head has ``move_rank`` and its options (in ``board`` geometry),
+            ``board_values`` and ``copied_symbols``.
         embedding: The input embedding, to which the head is tied; None for weights of its own.
-        move_rank: Inner width of the factorised move head; None for one linear row per move.
-        factorised_pad: Whether that head predicts the end of the game apart from the moves (``MoveHead``).
-        move_symbols: Whether it reads the symbols on a move's squares (``SymbolTerms``), and so the ids of the input;
-            ``apart``: from tables that learn beside the network.
-        actions_only: Whether the actions alone are predicted, and no other token is in a group.
-        board_values: Hidden width of what reads values from the squares of their state, too (``BoardValues``); 0: none.
         shown: Tells imagined tokens the symbols that ``Copies`` adds to; None for none.
+        actions_only: Whether the actions alone are predicted, and no other token is in a group.
     """
-
-    cluster_of: Tensor
 
     def __init__(
         self,
         layout: Layout,
-        width: int,
+        config: NetworkConfig,
         embedding: nn.Embedding | None,
-        move_rank: int | None,
+        shown: ShownMoves | None,
         *,
-        factorised_pad: bool = False,
-        move_symbols: bool | str = False,
         actions_only: bool = False,
-        board_values: int = 0,
-        shown: ShownMoves | None = None,
     ) -> None:
         super().__init__()
-        self.num_symbols = layout.num_symbols
+        self.num_symbols, width = layout.num_symbols, config.width
         clusters = [cluster for cluster in clusters_of(layout) if cluster.kind == "action" or not actions_only]
-        factorised = move_rank is not None and any(c.kind == "action" for c in clusters)
+        kinds = {cluster.kind for cluster in clusters}
+        factorised = "action" in kinds and config.geometry == "board" and config.move_rank > 0
         linear = [c.symbols for c in clusters if not (factorised and c.kind == "action")]
         self.table = OutputTable(np.unique(np.concatenate(linear)), width, embedding) if linear else None
         self.moves = None
-        if factorised and move_rank is not None:
-            with_pad = any(layout.pad in c.symbols for c in clusters if c.kind == "action")
+        if factorised:
             self.moves = MoveHead(
                 layout,
                 width,
-                move_rank,
-                with_pad,
-                factorised_pad=factorised_pad,
-                symbols=bool(move_symbols),
-                apart=move_symbols == "apart",
+                config.move_rank,
+                with_pad=any(layout.pad in c.symbols for c in clusters if c.kind == "action"),
+                factorised_pad=bool(config.factorised_pad),
+                symbols=bool(config.move_symbols),
+                apart=config.move_symbols == "apart",
             )
-        has_values = any(c.kind == "value" for c in clusters)
-        self.values = BoardValues(layout, width, board_values) if board_values and has_values else None
-        has_states = any(c.kind == "state" for c in clusters)
-        self.copies = Copies(shown, width) if shown is not None and shown.carry is not None and has_states else None
+        values = config.board_values if "value" in kinds else 0
+        self.values = BoardValues(layout, width, values) if values else None
+        copied = config.copied_symbols and "state" in kinds
+        self.copies = Copies(shown, width) if copied and shown is not None and shown.carry is not None else None
         self.groups = nn.ModuleList()
-        self.factorised: list[bool] = []
-        self.from_board: list[bool] = []
-        self.of_states: list[bool] = []
         cluster_of = np.zeros(layout.length, np.int64)
         for i, cluster in enumerate(clusters):
             by_moves = factorised and cluster.kind == "action"
-            rows = index_buffer(np.zeros(0)) if by_moves or self.table is None else self.table.rows(cluster.symbols)
-            if by_moves:
-                rows = index_buffer(cluster.symbols - layout.move_offset)
-                # PAD follows the moves in the move head's output, wherever the vocabulary puts it.
-                rows[index_buffer(cluster.symbols) == layout.pad] = len(layout.moves)
+            rows = np.zeros(0, np.int64) if by_moves or self.table is None else self.table.rows(cluster.symbols)
             self.groups.append(_GroupHead(layout, cluster, rows))
-            self.factorised.append(by_moves)
-            self.from_board.append(self.values is not None and cluster.kind == "value")
-            self.of_states.append(cluster.kind == "state")
             cluster_of[cluster.positions] = i
-        self.register_buffer("cluster_of", index_buffer(cluster_of), persistent=False)
+        self.cluster_of = index_buffer(cluster_of)
 
     @property
     def reads_other_tokens(self) -> bool:
@@ -288,24 +254,20 @@ class TypedHead(nn.Module):
         return None if self.copies is None or inputs is None else self.copies.told(inputs)
 
     def _logits(
-        self, i: int, hidden: Tensor, rows: Tensor, tokens: Tensor, inputs: Tensor | None, told: Tensor | None
+        self, head: _GroupHead, hidden: Tensor, rows: Tensor, tokens: Tensor, inputs: Tensor | None, told: Tensor | None
     ) -> Tensor:
-        """[n, G] logits of group i at batch rows [n] and tokens [n]."""
-        group = self.groups[i]
-        assert isinstance(group, _GroupHead)
-        if self.factorised[i]:
-            assert self.moves is not None
+        """[n, G] logits of a group at batch rows [n] and tokens [n]."""
+        if self.moves is not None and head.kind == "action":
             by_square: Tensor = self.moves(hidden, rows, tokens, inputs)
             return by_square
         assert self.table is not None
         features = hidden.reshape(-1, hidden.shape[-1]).index_select(0, rows * hidden.shape[1] + tokens)
-        logits = group.linear(features, self.table)
-        if self.of_states[i] and self.copies is not None and told is not None:
-            copied: Tensor = self.copies(logits, features, group.local[told[rows, tokens]])
+        logits = head.linear(features, self.table)
+        if self.copies is not None and told is not None and head.kind == "state":
+            copied: Tensor = self.copies(logits, features, head.local[told[rows, tokens]])
             return copied
-        if not self.from_board[i]:
+        if self.values is None or head.kind != "value":
             return logits
-        assert self.values is not None
         of_bins = self.values.of_tokens(hidden, rows, tokens)
         return logits + F.pad(of_bins, (0, logits.shape[1] - of_bins.shape[1]))  # PAD follows the bins
 
@@ -313,20 +275,23 @@ class TypedHead(nn.Module):
         """One group for each cluster that has some of the tokens, from features [B, n, W] of ids ``inputs`` [B, n]."""
         (b, length, _), told = hidden.shape, self._told(inputs)
         out = []
-        for i, group in enumerate(self.groups):
+        for group in self.groups:
             assert isinstance(group, _GroupHead)
             n = group.number(length)
             if n == 0:
                 continue
-            if self.factorised[i] or self.from_board[i]:
+            kind = group.kind
+            if (kind == "action" and self.moves is not None) or (kind == "value" and self.values is not None):
                 rows = repeat(torch.arange(b, device=hidden.device), "b -> (b n)", n=n)
                 tokens = repeat(group.positions[:n], "n -> (b n)", b=b)
-                logits = rearrange(self._logits(i, hidden, rows, tokens, inputs, told), "(b n) g -> b n g", b=b, n=n)
+                logits = rearrange(
+                    self._logits(group, hidden, rows, tokens, inputs, told), "(b n) g -> b n g", b=b, n=n
+                )
             else:
                 assert self.table is not None
                 features = hidden.index_select(1, group.positions[:n])
                 logits = group.linear(features, self.table)
-                if self.of_states[i] and self.copies is not None and told is not None:
+                if self.copies is not None and told is not None and kind == "state":
                     logits = self.copies(logits, features, group.local[told[:, group.positions[:n]]])
             out.append(group.group(logits))
         return TypedLogits(tuple(out), length, self.num_symbols)
@@ -355,13 +320,14 @@ class TypedHead(nn.Module):
             members = (cluster == i).nonzero()[:, 0]
             # Also for no tokens: every weight then has a gradient, which DistributedDataParallel requires.
             at, wanted = tokens[members], chosen_targets[members]
-            if self.factorised[i] and self.moves is not None and self.moves.learns_apart and torch.is_grad_enabled():
+            is_mended = group.kind == "action" and torch.is_grad_enabled()
+            if is_mended and self.moves is not None and self.moves.learns_apart:
                 mended, own = self.moves.apart(hidden, rows[members], at, inputs)
                 of_network = group.nll(own, at, wanted)
                 # The value of the mended logits, the gradients of both; infinite ones have none.
                 parts.append(group.nll(mended, at, wanted) + (of_network - of_network.detach()).nan_to_num())
             else:
-                logits = self._logits(i, hidden, rows[members], at, inputs, told)
+                logits = self._logits(group, hidden, rows[members], at, inputs, told)
                 parts.append(group.nll(logits, at, wanted))
             places.append(members)
         order = torch.cat(places)

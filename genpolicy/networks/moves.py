@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from genpolicy.errors import ConfigError
-from genpolicy.networks.embedding import index_buffer
+from genpolicy.networks.embedding import StartsAtZero, index_buffer
 from genpolicy.sequence import KINDS, Layout
 
 TERMS_SCALE = 16.0
@@ -60,14 +60,10 @@ class _Pick(torch.autograd.Function):
 class _KindHead(nn.Module):
     """Scores of every (source, target) pair of one kind of move."""
 
-    sources: Tensor
-    targets: Tensor
-
     def __init__(self, sources: np.ndarray[Any, Any], targets: np.ndarray[Any, Any], width: int, rank: int) -> None:
         super().__init__()
         self.rank = rank
-        self.register_buffer("sources", index_buffer(sources), persistent=False)
-        self.register_buffer("targets", index_buffer(targets), persistent=False)
+        self.sources, self.targets = index_buffer(sources), index_buffer(targets)
         self.query = nn.Linear(width, rank)
         self.key = nn.Linear(width, rank)
         self.of_action = nn.Linear(width, 2 * rank, bias=False)
@@ -81,7 +77,7 @@ class _KindHead(nn.Module):
         return rearrange(scores / math.sqrt(self.rank), "n source target -> n (source target)")
 
 
-class SymbolTerms(nn.Module):
+class SymbolTerms(StartsAtZero):
     """What the symbols around a move's squares add to its logit, from place i to place j:
 
         c (D[step, symbol at i] + P[symbol at i, symbol at j] + sum over k between i and j of B[symbol at k])
@@ -97,11 +93,6 @@ class SymbolTerms(nn.Module):
         target: [M] place of its target.
     """
 
-    source: Tensor
-    target: Tensor
-    step: Tensor
-    between: Tensor
-
     def __init__(self, layout: Layout, source: NDArray[np.int64], target: NDArray[np.int64]) -> None:
         super().__init__()
         self.num_symbols = layout.move_offset
@@ -111,8 +102,8 @@ class SymbolTerms(nn.Module):
         down, right = (np.where(on_board, table[target] - table[source], far) for table in (rows, cols))
         steps, step = np.unique(np.stack([layout.moves.kind, down, right]), axis=1, return_inverse=True)
         size = self.num_symbols + 1
-        for name, table in (("source", source), ("target", target), ("step", step.reshape(-1) * size)):
-            self.register_buffer(name, index_buffer(table), persistent=False)
+        self.source, self.target = index_buffer(source), index_buffer(target)
+        self.step = index_buffer(step.reshape(-1) * size)
         between = np.zeros((layout.state_length, len(source)), np.float32)
         is_line = on_board & ((down == 0) | (right == 0) | (abs(down) == abs(right)))
         place_at = {at: place for place, at in enumerate(zip(rows[:-1].tolist(), cols[:-1].tolist(), strict=True))}
@@ -122,15 +113,10 @@ class SymbolTerms(nn.Module):
                 at = (int(row + k * down[move] // length), int(col + k * right[move] // length))
                 if at in place_at:
                     between[place_at[at], move] = 1.0
-        self.register_buffer("between", torch.from_numpy(between), persistent=False)
+        self.between = nn.Buffer(torch.from_numpy(between), persistent=False)
         self.by_step = nn.Parameter(torch.zeros(steps.shape[1] * size))
         self.by_pair = nn.Parameter(torch.zeros(size * size))
         self.by_between = nn.Parameter(torch.zeros(size))
-
-    def draw_weights(self, std: float, generator: torch.Generator | None) -> None:
-        """Set all tables to zero."""
-        for table in self.parameters():
-            table.zero_()
 
     def forward(self, state: Tensor) -> Tensor:
         """[n, M] from the ids [n, L] of the states; no symbol and an undecided one share a row."""
@@ -163,11 +149,6 @@ class MoveHead(nn.Module):
     Raises:
         ConfigError: two moves of the vocabulary share source, target and kind, so that their logits would be one.
     """
-
-    squares: Tensor
-    action_of: Tensor
-    index: Tensor
-    inverse: Tensor
 
     def __init__(
         self,
@@ -210,16 +191,9 @@ class MoveHead(nn.Module):
             )
         inverse = np.full(num_cells, len(moves))
         inverse[cell_of] = np.arange(len(moves))
-        action_of = np.zeros(layout.length, np.int64)
-        actions = np.flatnonzero(layout.kinds == KINDS.index("action"))
-        action_of[actions] = np.arange(len(actions))
-        for name, table in (
-            ("squares", layout.squares_of("action")),
-            ("action_of", action_of),
-            ("index", cell_of),
-            ("inverse", inverse),
-        ):
-            self.register_buffer(name, index_buffer(table), persistent=False)
+        self.index, self.inverse = index_buffer(cell_of), index_buffer(inverse)
+        self.squares = index_buffer(layout.squares_of("action"))
+        self.action_of = index_buffer(np.cumsum(layout.kinds == KINDS.index("action")) - 1)
         self.bias = nn.Parameter(torch.zeros(len(moves)))
         self.pad = nn.Linear(width, 1) if with_pad else None
         self.terms = SymbolTerms(layout, source, target) if symbols else None

@@ -58,28 +58,6 @@ class ShownMoves(nn.Module):
         pieces: Whether what a move leaves includes promotions and pieces that are dropped.
     """
 
-    state_tokens: Tensor
-    action_tokens: Tensor
-    state_of: Tensor
-    starts: Tensor
-    is_marked: Tensor
-    ends: Tensor
-    kind_of: Tensor
-    is_square: Tensor
-    count_of: Tensor
-    more: Tensor
-    less: Tensor
-    promoted: Tensor
-    dropped: Tensor
-    hand_of: Tensor
-    turn_of: Tensor
-    digits: Tensor
-    next_digit: Tensor
-    is_last_digit: Tensor
-    imagined: Tensor
-    told: Tensor
-    carried_rows: Tensor
-
     def __init__(
         self,
         layout: Layout,
@@ -115,26 +93,22 @@ class ShownMoves(nn.Module):
         kinds[ids] = moves.kind
         for columns, of_move in ((slice(0, None, 2), moves.source), (slice(1, None, 2), moves.target)):
             ends[ids, columns] = np.where(of_move >= 0, of_move, self.length)[:, None]
-        tables, outcomes = tables_of_places(layout), _outcomes(layout)
+        tables = tables_of_places(layout)
         self.tells_outcome, self.tells_pieces = outcome, pieces
         self.counters = layout.tokenizer.counters if counts else ()
-        for name, table in (
-            ("state_tokens", np.stack([_tokens(slot) for slot in states])),
-            ("action_tokens", np.array([slot.start for slot in actions], np.int64)),
-            ("state_of", np.array([by_ply[slot.ply] for slot in actions], np.int64)),
-            ("turn_of", np.array([slot.ply % 2 for slot in actions], np.int64)),
-            ("starts", starts),
-            ("is_marked", is_marked),
-            ("ends", ends),
-            ("kind_of", kinds),
-            *outcomes.items(),
-            *_pieces(layout).items(),
-            *_digits(layout, self.counters).items(),
-            ("told", np.concatenate([_tokens(slot) - causal for slot in after]) if after else np.zeros(0, np.int64)),
-            ("imagined", np.concatenate(imagined) if imagined else np.zeros(0, np.int64)),
-            ("carried_rows", tables * self.num_symbols),
-        ):
-            self.register_buffer(name, index_buffer(table), persistent=False)
+        self.state_tokens = index_buffer(np.stack([_tokens(slot) for slot in states]))
+        self.action_tokens = index_buffer(np.array([slot.start for slot in actions]))
+        self.state_of = index_buffer(np.array([by_ply[slot.ply] for slot in actions]))
+        self.turn_of = index_buffer(np.array([slot.ply % 2 for slot in actions]))
+        self.starts, self.is_marked = index_buffer(starts), index_buffer(is_marked)
+        self.ends, self.kind_of = index_buffer(ends), index_buffer(kinds)
+        self.is_square, self.count_of, self.more = map(index_buffer, _outcomes(layout))
+        self.promoted, self.dropped, self.hand_of, self.less = map(index_buffer, _pieces(layout))
+        self.digits, self.next_digit, self.is_last_digit = map(index_buffer, _digits(layout, self.counters))
+        none = np.zeros(0, np.int64)
+        self.told = index_buffer(np.concatenate([none, *(_tokens(slot) - causal for slot in after)]))
+        self.imagined = index_buffer(np.concatenate([none, *imagined]))
+        self.carried_rows = index_buffer(tables * self.num_symbols)
         self._ends_of = [[slot.stop for slot in slots] for slots in (states, actions, after)]
         self.marks = nn.Parameter(torch.empty(4, width))
         self.arriving = nn.Parameter(torch.empty(self.num_symbols + 1, width))
@@ -246,7 +220,7 @@ def _tokens(slot: Slot) -> NDArray[np.int64]:
     return np.arange(slot.start, slot.stop)
 
 
-def _outcomes(layout: Layout) -> dict[str, NDArray[np.generic]]:
+def _outcomes(layout: Layout) -> tuple[NDArray[np.generic], ...]:
     """Tables for what moves leave, with a last row and column for no place and no symbol.
 
     [L + 1] which places are squares, [S + 1] the place whose count a captured symbol is added to, and [L + 1, S + 1]
@@ -259,10 +233,10 @@ def _outcomes(layout: Layout) -> dict[str, NDArray[np.generic]]:
         for place in np.unique(captured[captured >= 0]):
             held = np.flatnonzero(tokenizer.admitted[place])
             more[place, held[:-1]] = held[1:]
-    return {"is_square": np.append(tokenizer.rows >= 0, False), "count_of": counts, "more": more}
+    return np.append(tokenizer.rows >= 0, False), counts, more
 
 
-def _pieces(layout: Layout) -> dict[str, NDArray[np.generic]]:
+def _pieces(layout: Layout) -> tuple[NDArray[np.generic], ...]:
     """Tables for promotions and drops, with a last row and column for no place and no symbol.
 
     [K, S + 1] what a moved symbol becomes by each kind of move; [2, L + 1] the piece that is dropped from each source
@@ -283,10 +257,10 @@ def _pieces(layout: Layout) -> dict[str, NDArray[np.generic]]:
         for place in hands[hands < length]:
             held = np.flatnonzero(tokenizer.admitted[place])
             less[place, held[1:]] = held[:-1]
-    return {"promoted": promoted, "dropped": pieces, "hand_of": hands, "less": less}
+    return promoted, pieces, hands, less
 
 
-def _digits(layout: Layout, counters: tuple[tuple[int, ...], ...]) -> dict[str, NDArray[np.generic]]:
+def _digits(layout: Layout, counters: tuple[tuple[int, ...], ...]) -> tuple[NDArray[np.generic], ...]:
     """Tables of the D digits of all counters: their places [D], the symbol after each [D, S], which is the last.
 
     After the last comes the first.
@@ -296,4 +270,4 @@ def _digits(layout: Layout, counters: tuple[tuple[int, ...], ...]) -> dict[str, 
     for row, place in enumerate(places):
         held = np.flatnonzero(layout.tokenizer.admitted[place])
         after[row, held], is_last[row, held[-1]] = np.roll(held, -1), True
-    return {"digits": np.array(places, np.int64), "next_digit": after, "is_last_digit": is_last}
+    return np.array(places), after, is_last

@@ -47,16 +47,13 @@ class Rotary(nn.Module):
         head_width: D, even.
     """
 
-    cos: Tensor
-    sin: Tensor
-
     def __init__(self, positions: Tensor, head_width: int) -> None:
         super().__init__()
         half = head_width // 2
         frequencies = 10000.0 ** (-torch.arange(half, dtype=torch.float64) / half)
         angles = positions.to(torch.float64)[:, None] * frequencies
-        self.register_buffer("cos", angles.cos().float(), persistent=False)
-        self.register_buffer("sin", angles.sin().float(), persistent=False)
+        self.cos = nn.Buffer(angles.cos().float(), persistent=False)
+        self.sin = nn.Buffer(angles.sin().float(), persistent=False)
 
     def forward(self, x: Tensor, start: int = 0) -> Tensor:
         """[B, N, ..., H, D] of the tokens from ``start`` on, the same shape out; features i and i + D/2 form a pair."""
@@ -194,8 +191,6 @@ class Block(nn.Module):
 class Trunk(nn.Module):
     """Embedding, blocks and final norm: ids [B, N] to features [B, N, W]."""
 
-    visible: Tensor | None  # [N, N] bool, as ``forward``'s; None where ``num_apart`` says it all
-
     def __init__(self, layout: Layout, config: NetworkConfig, num_input_symbols: int, *, causal: bool = False) -> None:
         super().__init__()
         self.config = config
@@ -203,7 +198,7 @@ class Trunk(nn.Module):
         self.embedding: SequenceEmbedding | BoardEmbedding
         learned = config.positions == "learned"
         if config.geometry == "board":
-            positions = index_buffer(layout.plies)
+            positions = torch.from_numpy(layout.plies)
             self.embedding = BoardEmbedding(layout, num_input_symbols, config.width, learned, config.features)
         else:
             positions = torch.arange(layout.length)
@@ -211,8 +206,8 @@ class Trunk(nn.Module):
         levels = attention_levels(layout, config.attention)
         self.num_apart = 0 if config.attention == "full" else int(layout.given.sum())
         """G, or 0 where what is given attends to what is imagined."""
-        visible = index_buffer(levels[None, :] <= levels[:, None]) if levels.max() > 1 else None
-        self.register_buffer("visible", visible, persistent=False)
+        self.visible = index_buffer(levels[None, :] <= levels[:, None]) if levels.max() > 1 else None
+        """[N, N] bool, as ``forward``'s; None where ``num_apart`` says it all."""
         self.shown = None
         if config.shows_moves and ShownMoves.applies(layout):
             said = {"outcome": config.shown_outcome, "counts": config.shown_counts, "pieces": config.shown_pieces}
@@ -369,18 +364,7 @@ class DenoisingTransformer(nn.Module):
         if config.head == "unified":
             self.head = UnifiedHead(layout, config.width, embedding)
         else:
-            rank = config.move_rank if config.geometry == "board" else 0
-            self.head = TypedHead(
-                layout,
-                config.width,
-                embedding,
-                rank or None,
-                factorised_pad=bool(config.factorised_pad),
-                move_symbols=config.move_symbols,
-                actions_only=self.actions_only,
-                board_values=config.board_values,
-                shown=self.trunk.shown if config.copied_symbols else None,
-            )
+            self.head = TypedHead(layout, config, embedding, self.trunk.shown, actions_only=self.actions_only)
         self.initialise(generator)
 
     @torch.no_grad()

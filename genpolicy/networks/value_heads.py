@@ -75,8 +75,6 @@ class Readout(nn.Module):
 class CategoricalHead(Readout):
     """Logits [B, K] of a value's bins; each stands for one value of ``support``, which is monotonic."""
 
-    support: Tensor
-
     def __init__(
         self,
         num_tokens: int,
@@ -86,7 +84,7 @@ class CategoricalHead(Readout):
         activation: Callable[[Tensor], Tensor] = F.gelu,
     ) -> None:
         super().__init__(num_tokens, width, config, activation, len(support))
-        self.register_buffer("support", torch.tensor(support), persistent=False)
+        self.support = nn.Buffer(torch.tensor(support), persistent=False)
 
     def mean(self, logits: Tensor) -> Tensor:
         """[B] expected values."""

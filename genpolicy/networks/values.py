@@ -47,20 +47,13 @@ class BoardValues(Readout):
         inner: Width of the hidden layer; of each square a quarter as many features are kept.
     """
 
-    squares: Tensor
-    value_of: Tensor
-    hats: Tensor
-
     def __init__(self, layout: Layout, width: int, inner: int) -> None:
         table, config = hats(layout.num_value_bins), ReadoutConfig(per_token=max(1, inner // 4), inner=inner)
         # Plain layers, as in all heads of tokens (``genpolicy.networks.heads``): the number of rows changes.
         super().__init__(layout.state_length, width, config, num_out=len(table), linear=nn.Linear)
-        values = np.flatnonzero(layout.kinds == KINDS.index("value"))
-        value_of = np.zeros(layout.length, np.int64)
-        value_of[values] = np.arange(len(values))
-        self.register_buffer("squares", index_buffer(layout.squares_of("value")), persistent=False)
-        self.register_buffer("value_of", index_buffer(value_of), persistent=False)
-        self.register_buffer("hats", torch.from_numpy(table), persistent=False)
+        self.squares = index_buffer(layout.squares_of("value"))
+        self.value_of = index_buffer(np.cumsum(layout.kinds == KINDS.index("value")) - 1)
+        self.hats = nn.Buffer(torch.from_numpy(table), persistent=False)
 
     def of_tokens(self, hidden: Tensor, rows: Tensor, tokens: Tensor) -> Tensor:
         """[n, V].

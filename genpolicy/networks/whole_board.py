@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from genpolicy.networks.cpu import Linear
-from genpolicy.networks.embedding import index_buffer
+from genpolicy.networks.embedding import StartsAtZero, index_buffer
 from genpolicy.sequence import Layout
 
 
@@ -30,22 +30,17 @@ class BoardCode(nn.Module):
         activation: Applied to the sum.
     """
 
-    columns: Tensor
-    coded: Tensor
-    place_of: Tensor
-
     def __init__(self, layout: Layout, width: int, size: int, activation: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
-        tokenizer, root = layout.tokenizer, next(slot for slot in layout.slots if slot.kind == "state")
+        tokenizer = layout.tokenizer
         coded = np.flatnonzero((tokenizer.rows >= 0) | (tokenizer.hands >= 0))
         admitted = tokenizer.admitted[coded]
         columns = np.full((len(coded), layout.num_symbols + 1), admitted.sum())  # the last column is cut off
         columns[:, : admitted.shape[1]][admitted] = np.arange(admitted.sum())
         place_of = np.full(layout.state_length + 1, len(coded))  # the last place has no code
         place_of[coded] = np.arange(len(coded))
-        self.register_buffer("columns", index_buffer(columns), persistent=False)
-        self.register_buffer("coded", index_buffer(root.start + coded), persistent=False)
-        self.register_buffer("place_of", index_buffer(place_of[layout.places]), persistent=False)
+        self.columns, self.coded = index_buffer(columns), index_buffer(coded)
+        self.place_of = index_buffer(place_of[layout.places])
         self.activation = activation
         self.encode = Linear(int(admitted.sum()), len(coded) * size)
         self.decode = Linear(size, width)
@@ -60,23 +55,14 @@ class BoardCode(nn.Module):
         return self.activation(x + F.pad(codes, (0, 0, 0, 1)).index_select(1, self.place_of[:n]))
 
 
-class Gates(nn.Module):
+class Gates(StartsAtZero):
     """x_i relu(1 + g_p) + h_p, with vectors of each place p of a state; other tokens stay as they are."""
-
-    places: Tensor
 
     def __init__(self, layout: Layout, width: int) -> None:
         super().__init__()
-        places = np.where(layout.places >= 0, layout.places, layout.state_length)
-        self.register_buffer("places", index_buffer(places), persistent=False)
+        self.places = index_buffer(np.where(layout.places >= 0, layout.places, layout.state_length))
         self.scale = nn.Parameter(torch.empty(layout.state_length, width))
         self.shift = nn.Parameter(torch.empty(layout.state_length, width))
-
-    def draw_weights(self, std: float, generator: torch.Generator | None) -> None:
-        """Zeros: the gates begin as the identity."""
-        del std, generator
-        self.scale.zero_()
-        self.shift.zero_()
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, n, W] in and out."""

@@ -23,7 +23,8 @@ from genpolicy.diffusion.logits import NEGATIVE_INFINITY, Denoiser, TypedLogits
 from genpolicy.diffusion.making import make_process
 from genpolicy.diffusion.random import uniforms
 from genpolicy.diffusion.ranking import usable_logits
-from genpolicy.errors import CheckpointError, ConfigError, RegistryError
+from genpolicy.diffusion.samplers import Sampler, make_sampler, sample_steps, sampler_class
+from genpolicy.errors import CheckpointError, ConfigError, RegistryError, require_one_of
 from genpolicy.game import Game
 from genpolicy.networks.every_block import EveryBlock
 from genpolicy.networks.prefix import Encoded
@@ -40,7 +41,6 @@ from genpolicy.policies.tokens import NetworkLearner, NetworkLearnerConfig, Netw
 from genpolicy.sequence import KINDS, Layout, Slot
 
 if TYPE_CHECKING:
-    from genpolicy.diffusion import Sampler
     from genpolicy.search.model import SearchModel
 
 
@@ -117,8 +117,7 @@ class DiffusionLearner(NetworkLearner):
         layout = self.layout_of(game, config)
         options = dict(config.process)
         order, timeless = options.pop("order", ORDERS[0]), options.pop("timeless", False)
-        if order not in ORDERS:
-            raise ConfigError(f"key 'learner.process.order' must be one of {', '.join(ORDERS)}; got {order!r}")
+        require_one_of("key 'learner.process.order'", order, ORDERS)
         by_ply = PlyOrder.taken_from(options, game, layout, config.viewer, used=order == "ply")
         if order == "ply":
             options.setdefault("weighting", "constant")  # linear weighs pure noise, as most blocks are, by 1/T
@@ -292,8 +291,6 @@ class DiffusionPolicy(NetworkPolicy):
                 raise ValueError(f"{name} must be at most {most:,}, got {getattr(self.sampling, name):,}")
         draws = self._sampler.decides_last and self._sampler.config.get("temperature")
         if self.sampling.num_futures > 1 and not draws:
-            from genpolicy.diffusion.samplers import sampler_class
-
             known = []
             for name in registry.available("samplers"):
                 with contextlib.suppress(RegistryError):
@@ -448,8 +445,6 @@ class DiffusionPolicy(NetworkPolicy):
         self, tokens: Tensor, seeds: Sequence[int], first_action: FirstAction, recorder: Recorder | None, same: int = 1
     ) -> Imagined:
         """As ``_imagine``, one future for each row, of which each ``same`` have one root."""
-        from genpolicy.diffusion.samplers import sample_steps
-
         process, admitted = self.learner.process, self.learner.admitted
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         beyond = torch.arange(self.layout.length, device=tokens.device) >= self._end
@@ -483,8 +478,6 @@ class DiffusionPolicy(NetworkPolicy):
         return Imagined(step.output.prev_sample, first_call, first_action.moves(step.logits), self.num_calls)
 
     def _make_sampler(self) -> Sampler:
-        from genpolicy.diffusion.samplers import make_sampler, sampler_class
-
         own = dict(self.sampling.options)
         if self.sampling.temperature is not None:
             own["temperature"] = self.sampling.temperature

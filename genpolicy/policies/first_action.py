@@ -78,14 +78,10 @@ class FirstAction:
 
     def moves(self, masked: TypedLogits) -> Tensor:
         """[B, M] float64 log-probabilities of the first action's moves."""
-        group, place, is_move = self._find(masked)
-        return group.logits[:, place][:, is_move].double().log_softmax(-1)
+        layout = self._layout
+        return masked.at(layout.first_action, layout.move_offset, layout.value_offset).log_softmax(-1)
 
     def _find(self, prediction: TypedLogits) -> tuple[LogitGroup, int, Tensor]:
         """The group that holds the first action, its place there, and which of the group's symbols [G] are moves."""
-        for group in prediction.groups:
-            at = torch.nonzero(group.positions == self._layout.first_action).flatten()
-            if len(at):
-                offset, end = self._layout.move_offset, self._layout.value_offset
-                return group, int(at[0]), (group.symbols >= offset) & (group.symbols < end)
-        raise AssertionError("no group of the prediction holds the first action")
+        group, place = prediction.holding(self._layout.first_action)
+        return group, place, (group.symbols >= self._layout.move_offset) & (group.symbols < self._layout.value_offset)

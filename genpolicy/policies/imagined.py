@@ -22,7 +22,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from genpolicy.diffusion.logits import NEGATIVE_INFINITY, LogitGroup, TypedLogits
+from genpolicy.diffusion.logits import NEGATIVE_INFINITY, TypedLogits
+from genpolicy.diffusion.ranking import likeliest_symbols
+from genpolicy.diffusion.samplers import Sampler
 from genpolicy.encoding import turned_maps
 from genpolicy.errors import ConfigError
 from genpolicy.networks.prefix import Encoded
@@ -30,7 +32,6 @@ from genpolicy.policies.weights import CPU_ROWS
 from genpolicy.search.model import Choices, Nodes, SearchModel
 
 if TYPE_CHECKING:
-    from genpolicy.diffusion.samplers import Sampler
     from genpolicy.policies.diffusion import DiffusionLearner
     from genpolicy.sequence import Slot
 
@@ -77,15 +78,15 @@ class Roots:
 
     def _policy(self, logits: TypedLogits) -> Tensor:
         layout = self.layout
-        return _at(logits, layout.first_action, layout.move_offset, layout.value_offset).log_softmax(-1)
+        return logits.at(layout.first_action, layout.move_offset, layout.value_offset).log_softmax(-1)
 
     def _over(self, logits: TypedLogits) -> Tensor:
         """[R] bool, whether no move is as likely as that the game is over; all False where that was not learned."""
         layout = self.layout
-        moves = _at(logits, layout.first_action, layout.move_offset, layout.value_offset)
+        moves = logits.at(layout.first_action, layout.move_offset, layout.value_offset)
         if not self._knows_ends:
             return torch.zeros(len(moves), dtype=torch.bool, device=moves.device)
-        return _at(logits, layout.first_action, layout.pad, layout.pad + 1)[:, 0] > moves.logsumexp(-1)
+        return logits.at(layout.first_action, layout.pad, layout.pad + 1)[:, 0] > moves.logsumexp(-1)
 
     def _call(self, roots: Tensor, moves: Tensor | None, end: int, encoded: Encoded | None = None) -> TypedLogits:
         learner, layout = self.learner, self.layout
@@ -171,28 +172,20 @@ class Replies(Roots):
         logits = _with(logits, action, moves, log_policy)
         if value is None or self._root_value is None:
             return logits
-        bins = _at(asked, self._root_value.start, layout.value_offset, layout.code_offset)
+        bins = asked.at(self._root_value.start, layout.value_offset, layout.code_offset)
         values = torch.arange(layout.value_offset, layout.code_offset)
         return _with(logits, value, values, bins.log_softmax(-1))
 
 
 def _with(logits: TypedLogits, place: int, symbols: Tensor, log_probabilities: Tensor) -> TypedLogits:
     """The prediction with [B, S] log-probabilities of symbols [S] among these at one token."""
-
-    def change(group: LogitGroup) -> Tensor:
-        at = torch.nonzero(group.positions == place).flatten()
-        if not len(at):
-            return group.logits
-        column_of = torch.zeros(int(group.symbols.max()) + 1, dtype=torch.int64, device=group.symbols.device)
-        column_of[group.symbols] = torch.arange(len(group.symbols), device=group.symbols.device)
-        places = column_of[symbols.to(group.symbols.device)]
-        changed, here = group.logits.clone(), group.logits[:, at[0]].log_softmax(-1)
-        left = here[:, places].logsumexp(-1, keepdim=True)
-        here[:, places] = (left + log_probabilities).to(here.dtype)
-        changed[:, at[0]] = here
-        return changed
-
-    return logits.map(change)
+    held, at = logits.holding(place)
+    places = torch.searchsorted(held.symbols, symbols.to(held.symbols.device))
+    changed, here = held.logits.clone(), held.logits[:, at].log_softmax(-1)
+    left = here[:, places].logsumexp(-1, keepdim=True)
+    here[:, places] = (left + log_probabilities).to(here.dtype)
+    changed[:, at] = here
+    return logits.map(lambda group: changed if group is held else group.logits)
 
 
 class Judged(NamedTuple):
@@ -245,7 +238,7 @@ class Imagination(Roots):
         """What the network says of positions [R, L]."""
         layout = self.layout
         logits = self._call(roots, None, self._ends[0], encoded)
-        bins = _at(logits, self._value, layout.value_offset, layout.code_offset).softmax(-1)
+        bins = logits.at(self._value, layout.value_offset, layout.code_offset).softmax(-1)
         centres = (torch.arange(bins.shape[-1], dtype=bins.dtype, device=bins.device) + 0.5) / bins.shape[-1]
         return Judged(self._policy(logits), bins @ centres, self._over(logits))
 
@@ -254,18 +247,7 @@ class Imagination(Roots):
         logits = self._call(roots, moves, self._ends[1], encoded)
         admitted = self.learner.admitted[: logits.num_tokens].clone()
         admitted[:, self.layout.pad] = False
-        likeliest = logits.restrict(admitted).per_token(lambda g: g.symbols[g.logits.argmax(-1)])
-        return likeliest[:, self._state]
-
-
-def _at(logits: TypedLogits, place: int, first: int, end: int) -> Tensor:
-    """[R, end - first] float64 logits of the symbols ``first`` to ``end - 1`` at a token."""
-    for group in logits.groups:
-        at = torch.nonzero(group.positions == place).flatten()
-        if len(at):
-            chosen = (group.symbols >= first) & (group.symbols < end)
-            return group.logits[:, int(at[0]), chosen].double()
-    raise AssertionError("no group of the prediction holds the token")
+        return likeliest_symbols(logits.restrict(admitted))[:, self._state]
 
 
 @dataclass(frozen=True)
@@ -275,8 +257,6 @@ class Candidates:
     lines: Tensor
     """[B, K, depth + 1] a move and the likeliest reply on each board, as the player to move at the root sees them; -1
     where a position has fewer moves, and after the end of the game."""
-    log_prior: Tensor
-    """[B, K] float64."""
     worth: Tensor
     """[B, K] float64 win probability of the player to move, the mean over the line."""
     score: Tensor
@@ -330,7 +310,6 @@ def search(
     lines = torch.where(there[..., None], torch.stack(line, dim=1).view(b, k, depth + 1), -1)
     return Candidates(
         lines=lines[each, order],
-        log_prior=log_prior[each, order],
         worth=worth[each, order],
         score=score[each, order],
         boards=torch.stack(boards, dim=1).view(b, k, depth, length)[each, order],

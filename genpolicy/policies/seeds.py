@@ -11,10 +11,6 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import torch
 
 
 class RowSeeds:
@@ -39,9 +35,3 @@ class RowSeeds:
             mixed = hashlib.blake2b(f"{self.seed}\n{count}\n{text}".encode(), digest_size=8).digest()
             seeds.append(int.from_bytes(mixed, "big") >> 1)
         return seeds
-
-    def generators(self, texts: Sequence[str], device: torch.device | str = "cpu") -> list[torch.Generator]:
-        """One generator for each position."""
-        import torch  # takes seconds, and policies without a network do not need it
-
-        return [torch.Generator(device=device).manual_seed(seed) for seed in self.draw(texts)]

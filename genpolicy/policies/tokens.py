@@ -21,9 +21,10 @@ from genpolicy.control import FREE, Control
 from genpolicy.data.records import Dataset
 from genpolicy.data.windows import WindowOptions, WindowSource
 from genpolicy.diffusion.logits import TypedLogits
-from genpolicy.errors import ConfigError
+from genpolicy.errors import ConfigError, require_one_of
 from genpolicy.game import Game
 from genpolicy.networks import DenoisingTransformer, NetworkConfig
+from genpolicy.networks.embedding import index_buffer
 from genpolicy.options import Option, PolicySpec
 from genpolicy.policies import declared
 from genpolicy.policies.base import Decision, Variation, legal_of, legal_probabilities
@@ -60,10 +61,8 @@ class NetworkLearnerConfig:
     """The network's shape."""
 
     def __post_init__(self) -> None:
-        if self.viewer not in VIEWERS:
-            raise ConfigError(f"viewer must be one of {', '.join(VIEWERS)}; got {self.viewer!r}")
-        if self.future not in FUTURES:
-            raise ConfigError(f"future must be one of {', '.join(FUTURES)}; got {self.future!r}")
+        require_one_of("viewer", self.viewer, VIEWERS)
+        require_one_of("future", self.future, FUTURES)
 
     def window_options(self, split: str, seed: int) -> WindowOptions:
         """How windows of a split show its records; labels are redrawn and windows turned in training only."""
@@ -115,8 +114,7 @@ class NetworkLearner(Learner):
         super().__init__(game, config)
         self.layout = layout
         self.network = self.make_network(layout, num_input_symbols)
-        self.admitted: Tensor
-        self.register_buffer("admitted", torch.from_numpy(layout.admitted.copy()), persistent=False)
+        self.admitted = index_buffer(layout.admitted)
 
     def make_network(self, layout: Layout, num_input_symbols: int | None) -> DenoisingTransformer:
         """The weights, drawn anew; called once, while the learner is made."""

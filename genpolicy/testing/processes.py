@@ -8,16 +8,13 @@ from __future__ import annotations
 import contextlib
 import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.diffusion.process import Process, broadcast
-
-if TYPE_CHECKING:
-    from genpolicy.diffusion import Sampler
+from genpolicy.diffusion.samplers import Sampler, make_sampler, sample
 
 MAX_SYMBOLS = 8
 MAX_TIMESTEPS = 200
@@ -121,7 +118,7 @@ def _check_paths(process: Process) -> None:
 
 def _check_reverse(process: Process) -> None:
     states, last = _pairs(process), process.num_timesteps
-    logits = _toy(process)(states, states)
+    logits = _Toy(process)(states, states)
     for t, s in {(last, 0), (last, last - 1), (1, 0), ((last + 1) // 2, 0)}:
         table = process.reverse(logits, states, t, s)
         where = f"reverse kernel from t={t} to s={s}"
@@ -176,7 +173,7 @@ def _check_constraints(process: Process, seed: int) -> None:
 
 
 def _check_bound(process: Process) -> None:
-    states, model = _pairs(process), _toy(process)
+    states, model = _pairs(process), _Toy(process)
     num, prior = process.num_symbols, process.prior()
     mass = torch.outer(prior, prior).flatten()  # p(x_T) of the pair, then p(x_{t-1}) and so on
     x0 = torch.tensor(list(itertools.product(range(num), repeat=2)))
@@ -208,7 +205,7 @@ def _term(
 
 
 def _check_loss(process: Process, seed: int) -> None:
-    toy, batch = _toy(process), _pair_windows(process, 64)
+    toy, batch = _Toy(process), _pair_windows(process, 64)
     loss = process.loss(toy, batch, _stream(seed))
     is_good = bool(torch.isfinite(loss)) and float(loss) >= 0
     _require(is_good, f"loss is finite and not negative, got {float(loss)}", process)
@@ -218,7 +215,7 @@ def _check_loss(process: Process, seed: int) -> None:
 
 
 def _check_elbo(process: Process, num_draws: int, seed: int) -> None:
-    states, toy, batch = _pairs(process), _toy(process), _pair_windows(process, num_draws)
+    states, toy, batch = _pairs(process), _Toy(process), _pair_windows(process, num_draws)
     target = batch.tokens[0]
     narrow = torch.ones(2, process.num_symbols, dtype=torch.bool)
     narrow[0, -1] = narrow[1, 0] = process.num_symbols == 1
@@ -239,14 +236,12 @@ def _check_elbo(process: Process, num_draws: int, seed: int) -> None:
 
 def _has_bound(process: Process) -> bool:
     xt = process.prior_sample(torch.zeros(1, 2).long(), torch.zeros(1, 2).bool(), generator=_stream(0))
-    term = process.elbo_term(_toy(process)(xt, xt), xt, torch.zeros_like(xt), process.num_timesteps)
+    term = process.elbo_term(_Toy(process)(xt, xt), xt, torch.zeros_like(xt), process.num_timesteps)
     return not bool(term.isnan().any())
 
 
 def _check_samples(process: Process, num_draws: int, seed: int) -> None:
-    from genpolicy.diffusion import make_sampler
-
-    toy, last = _toy(process), process.num_timesteps
+    toy, last = _Toy(process), process.num_timesteps
     sampler = make_sampler("ancestral", process)
     start = torch.tensor([[process.num_symbols - 1, process.num_symbols - 1]])
     xt = process.prior_sample(start, torch.zeros_like(start).bool(), generator=_stream(seed))
@@ -272,10 +267,8 @@ def check_sampler(sampler: Sampler, *, seed: int = 0) -> None:
     Raises:
         AssertionError: a law is broken; the message says which.
     """
-    from genpolicy.diffusion import sample
-
     process, name = sampler.process, type(sampler).__name__
-    toy, last = _toy(process), process.num_timesteps
+    toy, last = _Toy(process), process.num_timesteps
     tokens = torch.randint(process.num_symbols, (16, 2), generator=_stream(seed))
     frozen = torch.zeros(16, 2, dtype=torch.bool)
     frozen[::2, 0] = True  # in the other rows the order in which two tokens are decided matters
@@ -320,22 +313,18 @@ def _untrained(batch: _Windows) -> list[_Windows]:
     return [_Windows(tokens, everything, everything), _Windows(tokens, ~everything, ~everything)]
 
 
+@dataclass(frozen=True)
 class _Toy:
     """A fixed prediction of two tokens, each from both; it is fitted to no process."""
 
-    def __init__(self, num_symbols: int) -> None:
-        self.num_symbols = num_symbols
+    process: Process
 
     def __call__(self, tokens: Tensor, t: Tensor) -> Tensor:
         """[M, 2, K] logits; the same at all times."""
         del t
         first, second = tokens[:, 0, None, None].double(), tokens[:, 1, None, None].double()
-        place, symbol = torch.arange(2.0).double()[:, None], torch.arange(self.num_symbols).double()
+        place, symbol = torch.arange(2.0).double()[:, None], torch.arange(self.process.num_symbols).double()
         return torch.sin(1.7 * symbol + 2.3 * place + 0.8 * first + 1.9 * second * (place + 1)) + 0.3 * symbol * place
-
-
-def _toy(process: Process) -> _Toy:
-    return _Toy(process.num_symbols)
 
 
 def _pairs(process: Process) -> Tensor:

@@ -75,8 +75,7 @@ def train(config: RunConfig, *, resume: bool = False, overwrite: bool = False) -
 class StopRequest:
     """Which signal asked for a stop, if one did."""
 
-    def __init__(self) -> None:
-        self.signal: int | None = None
+    signal: int | None = None
 
 
 @contextmanager

@@ -286,14 +286,8 @@ class Run:
 
     def _gather_random_states(self) -> dict[str, Tensor]:
         """The generators of all processes, names beginning with the process's number."""
-        mine = randomness.capture(self.generator)
-        if self.num_processes == 1:
-            return {f"0.{name}": tensor for name, tensor in mine.items()}
-        gathered: dict[str, Tensor] = {}
-        for name, tensor in mine.items():
-            every: Any = self.accelerator.gather(tensor[None].to(self.device))
-            gathered |= {f"{process}.{name}": every[process].cpu().clone() for process in range(self.num_processes)}
-        return gathered
+        every = gather_object([randomness.capture(self.generator)])
+        return {f"{process}.{name}": tensor for process, states in enumerate(every) for name, tensor in states.items()}
 
     def _restore_random_states(self, checkpoint: Checkpoint) -> None:
         prefix = f"{self.process}."

@@ -13,7 +13,6 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from genpolicy.chance import refuse_chance
 from genpolicy.control import FREE
 from genpolicy.facets import evaluation
 from genpolicy.game import Game, Hints
@@ -126,7 +125,11 @@ class AlphaBeta:
                 raise ValueError(f"{name} must be at least 1, got {limit}")
         if quiescence < 0 or prior_depth < 1:
             raise ValueError(f"quiescence is 0 or more and prior_depth 1 or more, got {quiescence} and {prior_depth}")
-        refuse_chance(game, "alpha-beta")
+        if game.has_chance:
+            raise ValueError(
+                f"alpha-beta does not support chance, which {game.spec!r} has; search it with a policy such as "
+                "mcts:rollout?simulations=400 (or mcts:FOLDER of one with a value), or use the game's own oracle"
+            )
         if not game.alternates:
             raise ValueError(
                 f"alpha-beta needs alternating players, which {game.spec!r} does not have; use mcts:rollout"

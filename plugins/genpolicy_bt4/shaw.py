@@ -19,11 +19,11 @@ from torch.nn import functional as F
 
 from genpolicy.networks import AttentionBias, NetworkConfig
 from genpolicy.networks.biases import place_relations
-from genpolicy.networks.embedding import index_buffer
+from genpolicy.networks.embedding import StartsAtZero, index_buffer
 from genpolicy.sequence import Layout
 
 
-class ShawBias(AttentionBias):
+class ShawBias(StartsAtZero, AttentionBias):
     """Vectors a^Q, a^K and a^V of each relation, layer and head; zeros at the start.
 
     Args:
@@ -32,24 +32,16 @@ class ShawBias(AttentionBias):
         values: Whether values get a^V, too.
     """
 
-    index: Tensor
-
     def __init__(self, layout: Layout, config: NetworkConfig, *, values: bool = True) -> None:
         super().__init__(layout, config)
         relations, num_relations = place_relations(layout)
-        self.register_buffer("index", index_buffer(relations), persistent=False)
+        self.index = index_buffer(relations)
         shape = (config.num_layers, num_relations, config.width)
         self.of_query = nn.Parameter(torch.empty(shape))
         self.of_key = nn.Parameter(torch.empty(shape))
         self.of_value = nn.Parameter(torch.empty(shape)) if values else None
         terms = 3 if values else 2
         self._flops = 2.0 * terms * config.num_layers * config.width * layout.length**2
-
-    def draw_weights(self, std: float, generator: torch.Generator | None) -> None:
-        """Zeros: attention begins without a bias."""
-        del std, generator
-        for table in self.parameters():
-            table.zero_()
 
     def attend(self, i: int, qkv: Tensor, bias: Tensor | None, dropout: float) -> Tensor:
         """[B, N, H, D]; see ``AttentionBias.attend``."""

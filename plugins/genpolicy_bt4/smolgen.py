@@ -47,8 +47,6 @@ class SmolgenBias(RelativeBias):
         ConfigError: ``sequence`` geometry, or a state of more than 256 tokens.
     """
 
-    places: Tensor
-
     def __init__(
         self, layout: Layout, config: NetworkConfig, *, compressed: int = 32, hidden: int = 256, code: int = 256
     ) -> None:
@@ -68,9 +66,8 @@ class SmolgenBias(RelativeBias):
         super().__init__(layout, config)
         layers, heads = range(config.num_layers), config.num_heads
         self.num_heads, self.length = heads, length
-        self.root = next(slot.start for slot in layout.slots if slot.kind == "state")
         places = np.where(layout.places >= 0, layout.places, length)  # place ``length`` has no map
-        self.register_buffer("places", index_buffer(places), persistent=False)
+        self.places = index_buffer(places)
         self.compress = nn.ModuleList(Linear(config.width, compressed, bias=False) for _ in layers)
         self.hidden = nn.ModuleList(Linear(length * compressed, hidden) for _ in layers)
         self.norm_hidden = nn.ModuleList(nn.LayerNorm(hidden) for _ in layers)
@@ -87,7 +84,7 @@ class SmolgenBias(RelativeBias):
     def of_layer(self, i: int, x: Tensor) -> Tensor:
         """[B, H, n, n] of features x [B, n, W]."""
         b, n, _ = x.shape
-        root = x[:, self.root : self.root + self.length]
+        root = x[:, : self.length]
         y = F.silu(self.hidden[i](self.compress[i](root).flatten(1)))
         y = F.silu(self.code[i](self.norm_hidden[i](y)))
         codes = self.norm_code[i](y).view(b, self.num_heads, -1)

@@ -47,9 +47,6 @@ class TemplateBias(AttentionBias):
         ConfigError: an option below 1.
     """
 
-    features: Tensor
-    offset_of: Tensor
-
     def __init__(
         self, layout: Layout, config: NetworkConfig, *, num_templates: int = 16, hidden: int = 64, code: int = 32
     ) -> None:
@@ -58,11 +55,10 @@ class TemplateBias(AttentionBias):
                 raise ConfigError(f"network.bias_options.{key} must be at least 1, got {size}")
         super().__init__(layout, config)
         features, offset_of = offset_features(layout)
-        self.register_buffer("features", torch.from_numpy(features).float(), persistent=False)
-        self.register_buffer("offset_of", index_buffer(offset_of), persistent=False)
+        self.features = nn.Buffer(torch.from_numpy(features).float(), persistent=False)
+        self.offset_of = index_buffer(offset_of)
         layers, self.num_heads = range(config.num_layers), config.num_heads
-        root = next(slot for slot in layout.slots if slot.kind == "state")
-        self.root, self.num_tokens = slice(root.start, root.stop), layout.length
+        self.root, self.num_tokens = slice(0, layout.state_length), layout.length
         self.inner = Linear(features.shape[1], hidden)
         self.out = Linear(hidden, num_templates)
         self.pool = nn.ModuleList(Linear(config.width, code) for _ in layers)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from genpolicy.diffusion.logits import LogitGroup, TypedLogits
 from genpolicy.errors import ConfigError
@@ -34,9 +34,6 @@ class CausalTransformer(DenoisingTransformer):
         ConfigError: the sequence does not begin with given tokens, so the first would be predicted from nothing.
     """
 
-    visible: Tensor
-    is_action: Tensor
-
     def __init__(
         self, layout: Layout, config: NetworkConfig, num_input_symbols: int | None = None, **options: Any
     ) -> None:
@@ -46,9 +43,9 @@ class CausalTransformer(DenoisingTransformer):
         if num_given == 0 or not bool(given[:num_given].all()):
             raise ConfigError(f"paradigm {layout.paradigm!r} does not begin with given tokens")
         before = torch.ones(layout.length, layout.length, dtype=torch.bool).tril()
-        self.register_buffer("visible", before | given, persistent=False)
+        self.visible = nn.Buffer(before | given, persistent=False)
         is_action = torch.from_numpy(layout.kinds == KINDS.index("action")) & ~given
-        self.register_buffer("is_action", is_action, persistent=False)
+        self.is_action = nn.Buffer(is_action, persistent=False)
 
     def forward(self, tokens: Tensor, t: Tensor | None = None, visible: Tensor | None = None) -> TypedLogits:
         """Logits of every imagined token, from the ids [B, N] before it.

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from genpolicy.data.windows import TokenBatch
 from genpolicy.diffusion.logits import TypedLogits
+from genpolicy.diffusion.ranking import likeliest_symbols
 from genpolicy.errors import ConfigError, did_you_mean
 from genpolicy.game import Game
 from genpolicy.options import Option, PolicySpec
@@ -219,8 +220,7 @@ class GaussianPolicy(NetworkPolicy):
         more = {"generator": generators} if takes_generator else {}
 
         def read(logits: TypedLogits) -> Tensor:
-            likeliest = logits.per_token(lambda g: g.symbols[g.logits.argmax(-1)])
-            return torch.where(tokens == self.layout.mask, likeliest, tokens)
+            return torch.where(tokens == self.layout.mask, likeliest_symbols(logits), tokens)
 
         first_call, likeliest, latest = None, tokens, torch.empty(0)
         for left, timestep in zip(reversed(range(len(scheduler.timesteps))), scheduler.timesteps, strict=True):

@@ -29,7 +29,7 @@ from torch.nn import functional as F
 
 from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.diffusion.process import REDUCTIONS, TIME_SAMPLINGS, WindowBatch, require_known, unit_times
-from genpolicy.diffusion.random import Generators, normals
+from genpolicy.diffusion.random import Generators, uniforms
 from genpolicy.errors import ConfigError
 from genpolicy_policy_baselines.gaussian_formulas import (
     GAMMA_MAX,
@@ -343,3 +343,10 @@ class GaussianEmbedding(nn.Module):
 
 def _sum_where(values: Tensor, where: Tensor) -> Tensor:
     return torch.where(where, values, torch.zeros_like(values)).sum(1)
+
+
+def normals(shape: tuple[int, ...], generator: Generators, device: torch.device) -> Tensor:
+    """[B, ...] float64 standard normal numbers; arguments and errors as for ``uniforms``."""
+    first, second = uniforms(2, shape, generator, device)
+    # Box and Muller, so that one generator a row costs one draw; 1 - u lies in (0, 1].
+    return torch.sqrt(-2 * torch.log1p(-first)) * torch.cos(2 * math.pi * second)

@@ -17,7 +17,7 @@ from genpolicy.data.windows import TokenBatch
 from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.diffusion.process import nll_per_row
 from genpolicy.diffusion.random import uniforms
-from genpolicy.diffusion.ranking import draw_tokens
+from genpolicy.diffusion.ranking import draw_tokens, likeliest_symbols
 from genpolicy.game import Game
 from genpolicy.options import Option, PolicySpec
 from genpolicy.policies.dream import Recorder
@@ -116,7 +116,7 @@ class OneStepPolicy(NetworkPolicy):
         masked = first_action.masked(prediction)
         logits, latest = masked.restrict(self.learner.admitted), first_action.moves(masked)
         if self.temperature == 0:
-            drawn = logits.per_token(lambda g: g.symbols[g.logits.argmax(-1)])
+            drawn = likeliest_symbols(logits)
         else:
             generators = [torch.Generator().manual_seed(seed) for seed in seeds]
             (uniform,) = uniforms(1, tuple(tokens.shape), generators, tokens.device)

@@ -25,7 +25,6 @@ from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.errors import ConfigError
 from genpolicy.game import Game
 from genpolicy.networks import DenoisingTransformer, NetworkConfig
-from genpolicy.networks.harmony import Harmony
 from genpolicy.networks.transformer import ACTIVATIONS, draw_weights
 from genpolicy.networks.value_heads import CategoricalHead, PliesLeftHead, ReadoutConfig, finite, mean_of_known
 from genpolicy.policies.base import Decision
@@ -34,6 +33,7 @@ from genpolicy.policies.first_action import FirstAction, Imagined
 from genpolicy.policies.tokens import NetworkLearner, NetworkLearnerConfig
 from genpolicy.sequence import Layout
 from genpolicy.values import rank_correlation
+from genpolicy_policy_baselines.harmony import Harmony
 from genpolicy_policy_baselines.judged_windows import JudgedBatch, JudgedWindows, judged_windows
 from genpolicy_policy_baselines.one_step import OneStepPolicy, first_time
 
@@ -59,7 +59,7 @@ class PolicyValueConfig(NetworkLearnerConfig):
     plies_weight: float = 0.1
     """Weight of the loss of the plies left."""
     harmony: bool = False
-    """Learn the losses' weights (``genpolicy.networks.harmony``), in the place of the two fixed ones above."""
+    """Learn the losses' weights (``genpolicy_policy_baselines.harmony``), in the place of the two fixed ones above."""
     result_share: float = 0.0
     """Part of the label that is the game's result, in [0, 1], where a record has a search's value or a score, too."""
 

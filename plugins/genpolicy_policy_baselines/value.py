@@ -108,12 +108,7 @@ class ValueLearner(OneStepLearner):
             # One softmax over everything at every token would be most of the work.
             hidden, place = hidden[:, place : place + 1], 0
         logits = TypedLogits.of(self.network.head(hidden, tokens))
-        for group in logits.groups:
-            at = torch.nonzero(group.positions == place).flatten()
-            if len(at):
-                is_bin = (group.symbols >= self.layout.value_offset) & (group.symbols < self.layout.code_offset)
-                return group.logits[:, int(at[0]), is_bin].double().softmax(-1)
-        raise AssertionError("no group holds the value token")
+        return logits.at(place, self.layout.value_offset, self.layout.code_offset).softmax(-1)
 
     def read_values(self, tokens: Tensor) -> tuple[FloatArray, FloatArray]:
         """[R] expected value and [R] value of the likeliest bin, both in [-1, 1], for the player to move."""

@@ -23,12 +23,10 @@ from genpolicy_policy_deepchess.features import bit_table, bits_of
 class BitsEncoder(nn.Module):
     """Pos2Vec: layers with ReLU over bits, and tied decoders for the first stage."""
 
-    table: Tensor
-
     def __init__(self, game: Game[Any], config: ComparatorConfig) -> None:
         super().__init__()
         table, self.num_bits = bit_table(game, config.drop)
-        self.register_buffer("table", torch.from_numpy(table), persistent=False)
+        self.table = nn.Buffer(torch.from_numpy(table), persistent=False)
         self.layers = nn.ModuleList([nn.Linear(a, b) for a, b in pairwise([self.num_bits, *config.widths])])
         self.offsets = nn.ParameterList([nn.Parameter(torch.zeros(w)) for w in [self.num_bits, *config.widths[:-1]]])
         self.dropout = nn.Dropout(config.dropout)

@@ -115,10 +115,6 @@ class CodeDiffusionLearner(DiffusionLearner):
     config: CodeDiffusionConfig
     network: CodedTransformer
 
-    own_states: Tensor
-    between: Tensor
-    own_actions: Tensor
-
     def __init__(self, game: Game[Any], config: CodeDiffusionConfig) -> None:
         if game.has_chance or not game.alternates:
             raise ConfigError(
@@ -130,12 +126,8 @@ class CodeDiffusionLearner(DiffusionLearner):
         states = [np.arange(s.start, s.stop) for ply in plies if (s := lines.slot("state", ply)) is not None]
         actions = [s.start for ply in plies[::2] if (s := lines.slot("action", ply)) is not None]
         none = np.zeros((0, lines.state_length), np.int64)
-        for name, table in (
-            ("own_states", np.stack(states[::2])),
-            ("between", np.stack(states[1::2]) if len(states) > 1 else none),
-            ("own_actions", np.array(actions)),
-        ):
-            self.register_buffer(name, index_buffer(table), persistent=False)
+        self.own_states, self.own_actions = index_buffer(np.stack(states[::2])), index_buffer(np.array(actions))
+        self.between = index_buffer(np.stack(states[1::2]) if len(states) > 1 else none)
 
     @classmethod
     def layout_of(cls, game: Game[Any], config: Any) -> Layout:

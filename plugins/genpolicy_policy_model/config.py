@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 import torch
 
-from genpolicy.data.episodes import SIDES, SOURCES, TARGETS
 from genpolicy.errors import ConfigError, did_you_mean
 from genpolicy.networks.config import NetworkConfig
 from genpolicy.networks.value_heads import ReadoutConfig
+from genpolicy_policy_model.episodes import SIDES, SOURCES, TARGETS
 from genpolicy_policy_model.transforms import scaled
 
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -38,7 +38,7 @@ class ModelConfig:
     """``both``: the moves of both players. ``own``: one player's, the other's answer being a part of what the model
     predicts."""
     source: str = "games"
-    """``games`` that were played, or ``walks`` over records that value all moves (``genpolicy.data.episodes``)."""
+    """``games`` that were played, or ``walks`` over records that value all moves (see ``Episodes``)."""
     targets: str = "label"
     """What the policy learns: ``label``, ``search`` or ``played``."""
     value_target: str = "label"

@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from genpolicy.config import to_dict
 from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.diffusion.samplers import make_sampler, sample_steps
-from genpolicy.errors import CheckpointError, ConfigError
+from genpolicy.errors import CheckpointError, ConfigError, require_one_of
 from genpolicy.game import Game
 from genpolicy.networks.cpu import Linear
 from genpolicy.networks.embedding import index_buffer
@@ -66,8 +66,7 @@ class EnrichedConfig(PolicyValueConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.enrich not in ENRICH:
-            raise ConfigError(f"learner.enrich must be one of {', '.join(ENRICH)}; got {self.enrich!r}")
+        require_one_of("learner.enrich", self.enrich, ENRICH)
 
 
 def _require_masks(imagines: CodeDiffusionLearner) -> None:
@@ -91,10 +90,6 @@ class ImaginedCodes(nn.Module):
         ConfigError: a policy without codes or one that imagines in another way, or as ``CodeDiffusionLearner``.
     """
 
-    admitted: Tensor
-    given: Tensor
-    places: Tensor
-
     def __init__(self, game: Game[Any], config: CodeDiffusionConfig) -> None:
         super().__init__()
         imagines = CodeDiffusionLearner(game, config)
@@ -106,9 +101,8 @@ class ImaginedCodes(nn.Module):
         self.sampler = make_sampler("easy_first", imagines.process)
         self.flops = NetworkLearner.flops_per_record(imagines) or 0.0
         """Of a forward and backward pass for one position."""
-        self.register_buffer("admitted", imagines.admitted, persistent=False)
-        self.register_buffer("given", index_buffer(self.layout.given), persistent=False)
-        self.register_buffer("places", torch.tensor(places), persistent=False)
+        self.admitted, self.given = index_buffer(self.layout.admitted), index_buffer(self.layout.given)
+        self.places = nn.Buffer(torch.tensor(places), persistent=False)
 
     @property
     def width(self) -> int:

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from genpolicy.data.episodes import Episodes
 from genpolicy.data.records import Dataset
 from genpolicy.data.windows import WindowSource
 from genpolicy.errors import ConfigError
@@ -16,6 +15,7 @@ from genpolicy.game import Game
 from genpolicy.policies.learner import Learner
 from genpolicy.sequence import Layout
 from genpolicy_policy_model.config import ModelConfig
+from genpolicy_policy_model.episodes import Episodes
 
 
 class ModelLearner(Learner):

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from genpolicy.data.episodes import EpisodeBatch
 from genpolicy.game import Game
 from genpolicy.networks.value_heads import CategoricalHead
 from genpolicy_policy_model.config import MuZeroConfig
+from genpolicy_policy_model.episodes import EpisodeBatch
 from genpolicy_policy_model.learner import ModelLearner
 from genpolicy_policy_model.networks import ModelNetwork
 

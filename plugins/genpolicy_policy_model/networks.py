@@ -158,17 +158,14 @@ class SquaresDynamics(OnSquares):
     as the source of a drop.
     """
 
-    source: Tensor
-    target: Tensor
-    kind: Tensor
-
     def __init__(self, layout: Layout, config: MuZeroConfig) -> None:
         super().__init__()
         moves, width = layout.moves, config.network.width
-        for name, of_move in (("source", moves.source), ("target", moves.target)):
-            table = np.where(of_move >= 0, of_move, layout.first_action)
-            self.register_buffer(name, index_buffer(table), persistent=False)
-        self.register_buffer("kind", index_buffer(moves.kind), persistent=False)
+        self.source, self.target = (
+            index_buffer(np.where(of_move >= 0, of_move, layout.first_action))
+            for of_move in (moves.source, moves.target)
+        )
+        self.kind = index_buffer(moves.kind)
         self.marks = nn.Parameter(torch.empty(2, width))
         self.kinds = nn.Embedding(moves.num_kinds, width)
         self.carried = Linear(width, width)

@@ -21,13 +21,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from genpolicy.data.episodes import EpisodeBatch
 from genpolicy.data.records import Dataset
 from genpolicy.data.windows import WindowSource
 from genpolicy.errors import DatasetError
 from genpolicy.game import Game
 from genpolicy.networks.value_heads import CategoricalHead
 from genpolicy.policies.learner import Learner
+from genpolicy_policy_model.episodes import EpisodeBatch
 from genpolicy_policy_model.learner import ModelLearner
 from genpolicy_policy_model.unizero_config import UniZeroConfig
 from genpolicy_policy_model.unizero_network import UniZeroNetwork, faded, latent_losses

@@ -31,12 +31,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from genpolicy.chance import probabilities
-from genpolicy.data.episodes import EpisodeBatch
 from genpolicy.data.records import Dataset, Record
 from genpolicy.data.windows import WindowSource
 from genpolicy.errors import ConfigError
 from genpolicy.game import Game
 from genpolicy.networks.value_heads import CategoricalHead
+from genpolicy_policy_model.episodes import EpisodeBatch
 from genpolicy_policy_model.learner import ModelLearner
 from genpolicy_policy_model.move_codes import OwnCodes, own_codes
 from genpolicy_policy_model.muzero import halved

@@ -40,22 +40,13 @@ class SquaresAutoencoder(TransitionAutoencoder):
         config: Shapes.
     """
 
-    source: Tensor
-    target: Tensor
-    kind: Tensor
-    rows: Tensor
-
     def __init__(self, layout: Layout, config: VQConfig) -> None:
         super().__init__(layout, config)
         moves, width, code = layout.moves, config.autoencoder_width, config.num_books * config.code_width
         tables = tables_of_places(layout)
-        for name, table in (
-            ("source", np.where(moves.source >= 0, moves.source, self.length)),  # one place more is none
-            ("target", np.where(moves.target >= 0, moves.target, self.length)),
-            ("kind", moves.kind),
-            ("rows", tables * self.num_symbols),
-        ):
-            self.register_buffer(name, index_buffer(table), persistent=False)
+        self.source = index_buffer(np.where(moves.source >= 0, moves.source, self.length))  # one place more is none
+        self.target = index_buffer(np.where(moves.target >= 0, moves.target, self.length))
+        self.kind, self.rows = index_buffer(moves.kind), index_buffer(tables * self.num_symbols)
         self.token = nn.Embedding((1 + int(tables.max())) * self.num_symbols, width)
         self.places, self.places_changed = nn.Embedding(self.length, width), nn.Embedding(self.length, width)
         self.sources, self.targets = nn.Embedding(self.length + 1, width), nn.Embedding(self.length + 1, width)

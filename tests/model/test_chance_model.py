@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 
 from genpolicy import cli, load_game, load_policy
-from genpolicy.data.episodes import EpisodeBatch
 from genpolicy.data.oracle import make_oracle
 from genpolicy.data.records import Dataset
 from genpolicy.errors import ConfigError
@@ -25,6 +24,7 @@ from genpolicy_mcts.mcts import Mcts
 from genpolicy_mcts.selection import MctsConfig
 from genpolicy_policy_model.chance_model import ChanceModel, Judged, Thrown
 from genpolicy_policy_model.config import MuZeroConfig
+from genpolicy_policy_model.episodes import EpisodeBatch
 from genpolicy_policy_model.muzero import MuZeroLearner
 from genpolicy_policy_model.vq import VQLearner, is_natural, transitions
 from genpolicy_policy_model.vq_config import VQConfig

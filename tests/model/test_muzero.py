@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from genpolicy import load_game, load_policy
-from genpolicy.data.episodes import EpisodeBatch
 from genpolicy.data.records import Dataset
 from genpolicy.errors import CheckpointError, ConfigError
 from genpolicy.game import Game
@@ -21,6 +20,7 @@ from genpolicy.networks.value_heads import two_hot
 from genpolicy.testing.policies import check_learner, check_policy
 from genpolicy.testing.search import check_search_model
 from genpolicy_policy_model.config import MuZeroConfig
+from genpolicy_policy_model.episodes import EpisodeBatch
 from genpolicy_policy_model.muzero import MuZeroLearner
 from genpolicy_policy_model.policy import MuZeroPolicy
 from genpolicy_policy_model.transforms import scaled, unscaled

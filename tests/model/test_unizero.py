@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from genpolicy import load_game, load_policy
 from genpolicy.control import FREE
-from genpolicy.data.episodes import EpisodeBatch
 from genpolicy.data.records import Dataset, Record
 from genpolicy.errors import ConfigError, DatasetError
 from genpolicy.game import Game
@@ -22,6 +21,7 @@ from genpolicy.networks.value_heads import ReadoutConfig
 from genpolicy.testing.policies import check_learner, check_policy
 from genpolicy.testing.search import check_search_model
 from genpolicy_policy_model.config import MuZeroConfig
+from genpolicy_policy_model.episodes import EpisodeBatch
 from genpolicy_policy_model.muzero import MuZeroLearner
 from genpolicy_policy_model.policy import MuZeroPolicy
 from genpolicy_policy_model.unizero import UniZeroLearner

@@ -14,7 +14,6 @@ import pytest
 import torch
 
 from genpolicy import load_game, load_policy
-from genpolicy.data.episodes import EpisodeBatch
 from genpolicy.data.records import Dataset, Record
 from genpolicy.errors import CheckpointError, ConfigError
 from genpolicy.game import Game
@@ -22,6 +21,7 @@ from genpolicy.networks.config import NetworkConfig
 from genpolicy.sequence import Layout
 from genpolicy.testing.policies import check_learner, check_policy
 from genpolicy.testing.search import check_search_model
+from genpolicy_policy_model.episodes import EpisodeBatch
 from genpolicy_policy_model.quantise import Codebooks
 from genpolicy_policy_model.vq import VQLearner, every, transitions
 from genpolicy_policy_model.vq_config import VQConfig

@@ -11,11 +11,11 @@ import pytest
 
 from genpolicy import load_game
 from genpolicy.chance import drawn
-from genpolicy.data.episodes import EpisodeBatch, Episodes
 from genpolicy.data.records import Dataset, Record
 from genpolicy.errors import ConfigError, DatasetError
 from genpolicy.game import Game
 from genpolicy.sequence import Layout
+from genpolicy_policy_model.episodes import EpisodeBatch, Episodes
 from tests.small_datasets import write_dataset
 
 GAME: Game[Any] = load_game("pig:goal=9,faces=3")

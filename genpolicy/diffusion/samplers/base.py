@@ -114,7 +114,7 @@ class Sampler(ABC):
         blocks: Sequence[int] = (),
         **options: Any,
     ) -> None:
-        values = _read(type(self).__name__, options, self.options)
+        values = read_options(f"sampler {type(self).__name__!r}", options, self.options)
         values = {option.name: values.get(option.name, option.default) for option in self.options}
         if self.decides_last != bool(last):
             way_out = "give the places to decide last, e.g. last=[layout.first_action]"
@@ -248,12 +248,9 @@ class Sampler(ABC):
             if not isinstance(tokens, Tensor) or (tokens.shape, tokens.dtype) != (xt.shape, torch.int64):
                 got = f"{tokens.dtype} {list(tokens.shape)}" if isinstance(tokens, Tensor) else type(tokens).__name__
                 return f"gave {name} as {got}, not as torch.int64 {list(xt.shape)}"
-        clean = s > 0 or not self.process.noise_is_visible
-        return (
-            None
-            if clean or not (self.process.undecided(output.prev_sample) & ~frozen).any()
-            else "left noise at time 0"
-        )
+        if s == 0 and self.process.noise_is_visible and (self.process.undecided(output.prev_sample) & ~frozen).any():
+            return "left noise at time 0"
+        return None
 
     def blocks_at(self, t: int) -> tuple[int, int]:
         """First and last block that the call at time t decides; only asked of a sampler with ``orders_blocks``."""
@@ -262,14 +259,6 @@ class Sampler(ABC):
     @abstractmethod
     def advance(self, step: Step) -> SamplerOutput:
         """Tokens at time ``step.s``: the frozen ones as they were, and at time 0 none that is noise."""
-
-
-def _read(owner: str, values: Mapping[str, Any], options: Sequence[Option]) -> dict[str, Any]:
-    """Values as their options' types; the errors of ``read_options`` as ``ConfigError``."""
-    try:
-        return read_options(f"sampler {owner!r}", values, options)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
 
 
 def process_of(config: Mapping[str, Any]) -> Process:
@@ -318,7 +307,7 @@ def make_sampler(
     """
     found = sampler_class(name)
     with registry.making("samplers", name, ConfigError):
-        made = found(process, last, blocks, **_read(name, options, found.options))
+        made = found(process, last, blocks, **read_options(f"sampler {name!r}", options, found.options))
         made.entry = name
     return made
 

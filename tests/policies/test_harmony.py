@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from genpolicy.networks.harmony import Harmony
+from genpolicy_policy_baselines.harmony import Harmony
 
 
 def settled(**losses: float) -> Harmony:

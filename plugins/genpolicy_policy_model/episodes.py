@@ -25,7 +25,7 @@ from genpolicy.chance import probabilities
 from genpolicy.data.array_cache import ArrayFiles, cached
 from genpolicy.data.counter_rng import bits, draw
 from genpolicy.data.records import Dataset
-from genpolicy.data.window_build import BATCH_ROWS, COLUMNS, check_game, records_of, starts_of
+from genpolicy.data.window_build import BATCH_ROWS, COLUMNS, check_game, records_of, rows_with, starts_of
 from genpolicy.data.window_cache import UNKNOWN, WindowCache
 from genpolicy.data.window_encoder import (
     Arrays,
@@ -39,7 +39,7 @@ from genpolicy.data.window_encoder import (
     value_of,
 )
 from genpolicy.data.windows import TokenBatch, WindowSource
-from genpolicy.errors import ConfigError, DatasetError
+from genpolicy.errors import ConfigError, DatasetError, require_one_of
 from genpolicy.game import Game
 from genpolicy.sequence import Layout
 
@@ -122,13 +122,9 @@ class Episodes(WindowSource):
         seed: int = 0,
         cache_dir: Path | None = None,
     ) -> None:
-        for name, chosen, allowed in (
-            ("side", side, SIDES),
-            ("source", source, SOURCES),
-            ("targets", targets, TARGETS),
-        ):
-            if chosen not in allowed:
-                raise ConfigError(f"{name} must be one of {', '.join(allowed)}; got {chosen!r}")
+        require_one_of("side", side, SIDES)
+        require_one_of("source", source, SOURCES)
+        require_one_of("targets", targets, TARGETS)
         if unroll < 0:
             raise ConfigError(f"unroll must be at least 0, got {unroll}")
         check_game(records, game)
@@ -244,9 +240,7 @@ class Episodes(WindowSource):
         return first + draw(self._seed, epoch, windows, _MOVE + ply, count)
 
     def _policies(self, here: NDArray[np.int64], viewers: NDArray[np.int64]) -> NDArray[np.float32]:
-        first, count = self._cache.span("policy_starts", here)
-        row = np.repeat(np.arange(len(here)), count)
-        entries = np.repeat(first - (np.cumsum(count) - count), count) + np.arange(len(row))
+        row, entries = self._cache.entries("policy_starts", here)
         table = np.zeros((len(here), len(self._mirrored)), np.float32)
         moves = self._cache.gather("policy_move", entries).astype(np.int64)
         table[row, self._seen(moves, viewers[row])] = self._cache.gather("policy_share", entries)
@@ -331,10 +325,7 @@ class _Encoder(WindowEncoder):
 
     def _linked(self, files: ArrayFiles) -> NDArray[np.int64]:
         """[E] the record that each move leads to, the next of its game or one of the position; else ``UNKNOWN``."""
-        keys, wanted = files.read("keys"), files.read("child_keys")
-        order = np.argsort(keys, kind="stable")
-        place = np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)
-        return np.where(keys[order[place]] == wanted, order[place], UNKNOWN).astype(np.int64)
+        return rows_with(files.read("keys"), files.read("child_keys"))
 
     def encode_nodes(
         self, records: Sequence[WindowRecord], game_ids: Sequence[str | None], plies: Sequence[int | None]
@@ -410,7 +401,7 @@ class _Encoder(WindowEncoder):
                     "selfplay and data import of games write them; where all moves have values, take source walks"
                 )
             return [row.move(record.played)], 1
-        if not record.move_values:
+        if not record.scored_moves:
             raise DatasetError(
                 f"{record.where}: it has no move values, which a walk needs; genpolicy data label "
                 "--move-values adds them (--oracle alphabeta, an engine or a solver), or set learner.source=games"
@@ -422,8 +413,8 @@ class _Encoder(WindowEncoder):
         if self.targets == "search":
             return row.policy()
         record = row.record
-        texts = record.line[:1] if self.targets == "label" else () if record.played is None else (record.played,)
-        valued = self.targets == "label" and record.move_values
+        texts = record.moves[:1] if self.targets == "label" else () if record.played is None else (record.played,)
+        valued = self.targets == "label" and record.scored_moves
         moves = best_moves_of(row) if valued else [row.move(text) for text in texts]
         return dict.fromkeys(moves, 1.0 / max(1, len(moves)))
 

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from genpolicy import load_game
-from genpolicy.data.episodes import EpisodeBatch, Episodes
 from genpolicy.data.records import Dataset, Record
 from genpolicy.data.window_source import build_windows
 from genpolicy.data.windows import WindowOptions
@@ -20,6 +19,7 @@ from genpolicy.errors import ConfigError, DatasetError
 from genpolicy.game import Game
 from genpolicy.sequence import Layout
 from genpolicy.values import score_to_value
+from genpolicy_policy_model.episodes import EpisodeBatch, Episodes
 from tests.small_datasets import CONNECT, solved_connect, write_dataset
 
 # On one worker, so that what the module solves is solved once.
