@@ -131,7 +131,7 @@ def test_it_is_added_to_the_other_losses_of_its_share_of_the_records(solved: Dat
     (both, figures), (alone, none) = (one.loss(batch, torch.Generator().manual_seed(0)) for one in (made, without))
     only = comparison_of(made).loss(made, batch)
     assert (both - alone).item() == pytest.approx(only.item(), rel=1e-4)
-    assert float(figures["comparison"]) == float(only)
+    assert float(figures["comparison"]) == float(only.detach())
     assert none == {}
     part = comparison_of(learner(1.0)).loss(made, batch.rows(torch.arange(6)))
     assert float(only) == pytest.approx(float(part) * 6 / 24, rel=1e-5)
