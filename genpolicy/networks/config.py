@@ -74,7 +74,7 @@ class NetworkConfig:
     shown_pieces: bool | None = None
     """Whether imagined squares and hands are told, as part of ``shown_outcome``, which piece a drop or a promotion puts
     on its target (``StateTokenizer.dropped`` and ``promoted``) and that a drop leaves one less in hand. None: where
-    outcomes are shown."""
+    outcomes are shown; in games with drops only if players alternate and ``viewer`` is ``mover``."""
     copied_symbols: bool = False
     """Whether the typed head also raises the logit of what an imagined square or counter is told by ``shown_moves``
     (``genpolicy.networks.copies``), so that symbols that are seldom seen, such as high counts, are learned sooner."""

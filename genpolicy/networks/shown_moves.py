@@ -27,12 +27,16 @@ Axes: B batch, N tokens, W width, P states, L tokens of a state, A actions, S st
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from genpolicy.errors import ConfigError
+from genpolicy.networks.config import NetworkConfig
 from genpolicy.networks.embedding import index_buffer
 from genpolicy.sequence import Layout, Slot
 
@@ -55,7 +59,7 @@ class ShownMoves(nn.Module):
         levels: [N] a token may know of its own and lower levels: of a later move a state shows nothing; None: no limit.
         outcome: Whether imagined tokens are told what a move leaves instead of what stood there before it.
         counts: Whether imagined counters are told one more than the nearest decided count before them.
-        pieces: Whether what a move leaves includes promotions and pieces that are dropped.
+        pieces: Whether what a move leaves includes promotions and pieces that are dropped, at even plies by the viewer.
     """
 
     def __init__(
@@ -214,6 +218,22 @@ class ShownMoves(nn.Module):
         ply = torch.arange(symbols.shape[1], device=tokens.device)[:, None]
         latest = torch.where(symbols < self.num_symbols, ply, 0).cummax(dim=1).values
         return symbols.gather(1, latest).clamp(max=self.num_symbols - 1)
+
+
+def without_drops(config: NetworkConfig, layout: Layout) -> NetworkConfig:
+    """The options of a network over sequences in which the ply does not say whose hand a drop takes from.
+
+    Raises:
+        ConfigError: ``shown_pieces`` is asked for in a game with drops.
+    """
+    if layout.tokenizer.dropped is None:
+        return config
+    if config.shown_pieces:
+        raise ConfigError(
+            "learner.network.shown_pieces=true: whose hand a drop takes from is known with learner.viewer=mover alone, "
+            "in games whose players alternate; leave it out"
+        )
+    return replace(config, shown_pieces=False)
 
 
 def _tokens(slot: Slot) -> NDArray[np.int64]:

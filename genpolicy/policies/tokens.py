@@ -25,6 +25,7 @@ from genpolicy.errors import ConfigError, require_one_of
 from genpolicy.game import Game
 from genpolicy.networks import DenoisingTransformer, NetworkConfig
 from genpolicy.networks.embedding import index_buffer
+from genpolicy.networks.shown_moves import without_drops
 from genpolicy.options import Option, PolicySpec
 from genpolicy.policies import declared
 from genpolicy.policies.base import Decision, Variation, legal_of, legal_probabilities
@@ -111,6 +112,8 @@ class NetworkLearner(Learner):
     def __init__(
         self, game: Game[Any], config: NetworkLearnerConfig, layout: Layout, num_input_symbols: int | None = None
     ) -> None:
+        if config.viewer != "mover" or not game.alternates:
+            config = replace(config, network=without_drops(config.network, layout))
         super().__init__(game, config)
         self.layout = layout
         self.network = self.make_network(layout, num_input_symbols)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,7 @@ from genpolicy.errors import ConfigError
 from genpolicy.networks.config import NetworkConfig
 from genpolicy.networks.shown_moves import ShownMoves
 from genpolicy.networks.transformer import DenoisingTransformer
+from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
 from genpolicy.sequence import Layout
 
 GAMES = ("chess", "shogi", "connect:rows=3,cols=3,k=3,gravity=false")
@@ -201,6 +204,23 @@ def test_what_a_drop_leaves_is_told_unless_switched_off() -> None:
         assert made.tells_pieces is (chosen is not False)
     with pytest.raises(ConfigError, match="part of shown_outcome, which is false"):
         NetworkConfig(geometry="board", shown_outcome=False, shown_pieces=True)
+
+
+@pytest.mark.parametrize(("viewer", "alternates"), [("mover", True), ("absolute", True), ("mover", False)])
+def test_drops_are_told_only_where_the_ply_says_whose_they_are(
+    viewer: str, alternates: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    game = genpolicy.load_game("shogi")
+    monkeypatch.setattr(game, "alternates", alternates)
+    network = NetworkConfig(geometry="board", num_layers=1, width=16, num_heads=2)
+    config = DiffusionConfig(paradigm="s-asa", horizon=2, viewer=viewer, network=network)
+    made = DiffusionLearner(game, config).network.trunk.shown
+    assert made is not None
+    assert made.tells_pieces is (viewer == "mover" and alternates)
+    if not made.tells_pieces:
+        asked = replace(config, network=replace(network, shown_pieces=True))
+        with pytest.raises(ConfigError, match=r"shown_pieces=true: .*viewer=mover alone.* alternate"):
+            DiffusionLearner(game, asked)
 
 
 @pytest.mark.parametrize("key", ["shown_outcome", "shown_counts", "shown_pieces"])
