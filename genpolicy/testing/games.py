@@ -342,20 +342,21 @@ class _Laws:
     def arrival(self, state: Any, after: Any, move: int, text: str) -> None:
         """Where the tokenizer says what promotions and drops put on the board, they do, and a hand has one less."""
         tokens, moves, player = self.game.tokens, self.game.moves, self.game.player(state)
-        seen = int(moves.seen_by(np.array(move), player))
-        source, target = int(moves.source[seen]), int(moves.target[seen])
-        if source < 0 or target < 0:
-            return
-        row, then = tokens.encode([state, after], [player, player]).astype(np.int64)
-        if tokens.promoted is not None and tokens.rows[source] >= 0:
-            law = "a move leaves on its target what tokens.promoted says"
-            arrived = int(tokens.promoted[moves.kind[seen], row[source]])
-            self.hold(law, text, then[target] == arrived, moves[move])
-        if tokens.dropped is not None and tokens.dropped[source] >= 0:
-            fewer = np.flatnonzero(tokens.admitted[source])
-            left = fewer[fewer < row[source]][-1:].tolist() == [then[source]]
-            law = "a drop puts its piece on the target and takes one from its count (tokens.dropped)"
-            self.hold(law, text, left and then[target] == tokens.dropped[source], moves[move])
+        for viewer in (0, 1):
+            seen = int(moves.seen_by(np.array(move), viewer))
+            source, target = int(moves.source[seen]), int(moves.target[seen])
+            if source < 0 or target < 0:
+                continue
+            row, then = tokens.encode([state, after], [viewer, viewer]).astype(np.int64)
+            if tokens.promoted is not None and tokens.rows[source] >= 0:
+                law = "a move leaves on its target what tokens.promoted says"
+                arrived = int(tokens.promoted[moves.kind[seen], row[source]])
+                self.hold(law, text, then[target] == arrived, moves[move])
+            if tokens.dropped is not None and viewer == player and tokens.dropped[source] >= 0:
+                fewer = np.flatnonzero(tokens.admitted[source])
+                left = fewer[fewer < row[source]][-1:].tolist() == [then[source]]
+                law = "a drop puts its piece on the target and takes one from its count (tokens.dropped)"
+                self.hold(law, text, left and then[target] == tokens.dropped[source], moves[move])
 
     def count(self, state: Any, after: Any, move: int, text: str) -> None:
         """What counts moves grows by one with each, or begins anew."""

@@ -58,6 +58,16 @@ def test_a_table_that_the_rules_do_not_bear_out_is_refused(
         check_game(GAME, num_games=0, texts=[sfen])
 
 
+def test_promotions_of_one_side_alone_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who moves sees his own pieces promote; a line is seen by one player, who sees the other's, too."""
+    half = GAME.tokens.promoted.copy()
+    other = GAME.tokens.turned[1][np.arange(1, 9)]
+    half[:, other] = other
+    monkeypatch.setattr(ShogiTokenizer, "promoted", half)
+    with pytest.raises(AssertionError, match=r"a move leaves on its target what tokens\.promoted says"):
+        check_game(GAME, num_games=0, texts=["9/PPP3PPP/4k4/9/9/9/9/9/4K4 b - 1"])
+
+
 def perfts(quick: bool) -> list[Any]:
     """(name, SFEN, depth, nodes) whose work, the nodes one ply earlier, is small or not."""
     return [
