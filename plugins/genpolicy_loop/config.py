@@ -181,11 +181,13 @@ def named_by_arguments(file: str | Path, overrides: Sequence[str]) -> Settings:
     Raises:
         ConfigError: as ``Settings``.
     """
-    settings = Settings([file], overrides)
-    before, after = Settings([file]).data.get("learners"), settings.data.get("learners")
-    if isinstance(before, dict) and isinstance(after, dict) and "~learners" not in overrides:
-        for name, said in before.items():
-            changed = after.get(name)
-            if isinstance(said, str) and isinstance(changed, dict) and f"~learners.{name}" not in overrides:
-                changed.setdefault("base", said)
+    named: dict[str, Any] = {}
+    for number in range(len(overrides) + 1):  # each may name another configuration, or none
+        settings = Settings([file], overrides[:number])
+        given = settings.data.get("learners")
+        learners = given if isinstance(given, dict) else {}
+        named = {name: named.get(name) if isinstance(said, dict) else said for name, said in learners.items()}
+    for name, said in learners.items():
+        if isinstance(said, dict) and isinstance(named[name], str):
+            said.setdefault("base", named[name])
     return settings

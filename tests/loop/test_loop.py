@@ -179,6 +179,26 @@ def test_settings_over_a_named_configuration_change_it(by_argument: bool, tmp_pa
 
 
 @pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["{0}=other", "{0}.trainer.max_steps=9"], {"base": "other", "trainer": {"max_steps": 9}}),
+        (["{0}.trainer.max_steps=9", "{0}=other"], "other"),
+        (["{0}={{trainer: {{max_steps: 9}}}}"], {"base": "file", "trainer": {"max_steps": 9}}),
+        (["~{0}", "{0}.trainer.max_steps=9"], {"trainer": {"max_steps": 9}}),
+        (["~learners", "{0}.trainer.max_steps=9"], {"trainer": {"max_steps": 9}}),
+    ],
+)
+def test_arguments_change_what_a_learner_was_named_last(
+    arguments: list[str], expected: str | dict[str, Any], tmp_path: Path
+) -> None:
+    file = described(tmp_path, out=str(tmp_path), learners={"prior": "file"})
+    settings = named_by_arguments(file, [each.format("learners.prior") for each in arguments])
+    assert settings.data["learners"] == {"prior": expected}
+    settings = named_by_arguments(file, ["learners.new=other", "learners.new.trainer.max_steps=9"])
+    assert settings.data["learners"]["new"] == {"base": "other", "trainer": {"max_steps": 9}}
+
+
+@pytest.mark.parametrize(
     ("changed", "says"),
     [
         ({"game": None}, "game is missing"),
