@@ -171,7 +171,8 @@ class StateTokenizer(ABC, Generic[StateT]):
         """What drops put on the board: [L] the symbol of a piece from the hand that a token counts, -1 elsewhere.
 
         Those are the viewer's own pieces and hand, which is the source of a drop (``MoveVocabulary.source``). One less
-        stays in hand: the symbol before, of those that the token admits. None in games without drops.
+        stays in hand: the symbol before, of those that the token admits. The other player's are those that ``turned``
+        shows; without it networks are told of the viewer's alone. None in games without drops.
         """
         return None
 

@@ -75,18 +75,17 @@ def check_tokens(game: Game[Any]) -> None:
     _hold(game, "no token is a square and a hand slot", not bool((on_board & in_hand).any()))
     slots = tokens.hands[in_hand].tolist()
     _hold(game, "no two tokens are the same hand slot", len(set(slots)) == len(slots))
-    if (dropped := tokens.dropped) is not None:
-        is_table = dropped.shape == (length,) and dropped.dtype.kind == "i"
-        _hold(game, "tokens.dropped has one integer a state token", is_table)
-        _hold(game, "tokens.dropped is a symbol or -1", bool(((dropped >= -1) & (dropped < num_symbols)).all()))
-    if (promoted := tokens.promoted) is not None:
-        is_table = promoted.shape == (game.moves.num_kinds, num_symbols) and promoted.dtype.kind == "i"
-        _hold(game, "tokens.promoted has one integer a kind of move and symbol", is_table)
-        _hold(game, "tokens.promoted is a symbol", bool(((promoted >= 0) & (promoted < num_symbols)).all()))
-    if (captured := tokens.captured) is not None:
-        is_table = captured.shape == (num_symbols,) and captured.dtype.kind == "i"
-        _hold(game, "tokens.captured has one integer a symbol", is_table)
-        _hold(game, "tokens.captured is a state token or -1", bool(((captured >= -1) & (captured < length)).all()))
+    for name, shape_of, least, end in (
+        ("captured", (num_symbols,), -1, length),
+        ("dropped", (length,), -1, num_symbols),
+        ("promoted", (game.moves.num_kinds, num_symbols), 0, num_symbols),
+    ):
+        if (table := getattr(tokens, name)) is not None:
+            law, found = f"tokens.{name} is an integer table {[*shape_of]} of {least}..{end - 1}", described(table)
+            is_table = isinstance(table, np.ndarray) and table.shape == shape_of and table.dtype.kind == "i"
+            _hold(game, law, is_table, found)
+            lowest, highest = int(table.min()), int(table.max())
+            _hold(game, law, least <= lowest and highest < end, f"{found}, {lowest}..{highest}")
     for each in (tokens, *game.tokenizers.values()):
         digits = [place for counter in each.counters for place in counter]
         apart = len(set(digits)) == len(digits) and all(0 <= place < length for place in digits)

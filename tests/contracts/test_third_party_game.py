@@ -303,6 +303,11 @@ class BatchTokens(NimTokens):
         (mutated(tokens=tokens(admitted=NimTokens.admitted[:1])), r"admitted is a bool table .*\(bool \[1, 15\], L=2"),
         (mutated(tokens=tokens(rows=NimTokens.rows[:1])), r"tokens\.cols has one integer .*\(int16 \[2\], L=1 tokens"),
         (mutated(tokens=tokens(hands=[0, -1])), r"tokens\.hands has one integer a token, .* \(a list, L=2 tokens"),
+        (mutated(tokens=tokens(dropped=[-1, -1])), r"tokens\.dropped is an integer table \[2\] .* \(a list\)"),
+        (mutated(tokens=tokens(dropped=np.array([15, -1]))), r"dropped .* of -1\.\.14 \(int64 \[2\], -1\.\.15\)"),
+        (mutated(tokens=tokens(promoted=lambda self: None)), r"promoted is an integer table \[3, 15\] .*a method"),
+        (mutated(tokens=tokens(promoted=np.full((3, 15), -1))), r"tokens\.promoted .* of 0\.\.14 .*, -1\.\.-1\)"),
+        (mutated(tokens=tokens(captured=np.zeros(2, int))), r"tokens\.captured is an integer table \[15\] .* \[2\]"),
         (mutated(legal=lambda self, s: list(range(min(3, s[0])))), r"legal gives int64 ids \(a list\)"),
         (
             mutated(tokens=tokens(encode=lambda *a: NimTokens.encode(*a).tolist())),
