@@ -170,9 +170,9 @@ class StateTokenizer(ABC, Generic[StateT]):
     def dropped(self) -> IntArray | None:
         """What drops put on the board: [L] the symbol of a piece from the hand that a token counts, -1 elsewhere.
 
-        Those are the viewer's own pieces and hand, which is the source of a drop (``MoveVocabulary.source``). One less
-        stays in hand: the symbol before, of those that the token admits. The other player's are those that ``turned``
-        shows; without it networks are told of the viewer's alone. None in games without drops.
+        Those are the pieces and hand of who drops, as that player sees them; the hand is the source of the move
+        (``MoveVocabulary.source``). One less stays there: the symbol before, of those that the token admits. Drops of
+        the other player follow from ``turned``; without it networks are not told of them. None in games without drops.
         """
         return None
 

@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from genpolicy.encoding import IntArray
 from genpolicy.errors import ConfigError
 from genpolicy.networks.config import NetworkConfig
 from genpolicy.networks.embedding import index_buffer
@@ -107,7 +108,7 @@ class ShownMoves(nn.Module):
         self.starts, self.is_marked = index_buffer(starts), index_buffer(is_marked)
         self.ends, self.kind_of = index_buffer(ends), index_buffer(kinds)
         self.is_square, self.count_of, self.more = map(index_buffer, _outcomes(layout))
-        self.promoted, self.dropped, self.hand_of, self.less = map(index_buffer, _pieces(layout))
+        self.promoted, self.dropped, self.hand_of, self.less = map(index_buffer, _pieces(layout, num_input_symbols))
         self.digits, self.next_digit, self.is_last_digit = map(index_buffer, _digits(layout, self.counters))
         none = np.zeros(0, np.int64)
         self.told = index_buffer(np.concatenate([none, *(_tokens(slot) - causal for slot in after)]))
@@ -190,8 +191,8 @@ class ShownMoves(nn.Module):
             moved = self.promoted[self.kind_of[moves][..., None], moved]
         moved = torch.where(self.is_square[source], moved, taken)
         if self.tells_pieces:
-            turn = self.turn_of[: moves.shape[1], None]
-            piece, hand = self.dropped[turn, source], self.hand_of[turn, source]
+            turn = self.turn_of[: moves.shape[1]]
+            piece, hand = self.dropped[turn, moves][..., None], self.hand_of[turn, moves][..., None]
             moved = torch.where(piece < self.num_symbols, piece, moved)
             left = left.scatter(2, hand, self.less[hand, left.gather(2, hand)])
         left = left.scatter(2, target, moved)
@@ -256,25 +257,28 @@ def _outcomes(layout: Layout) -> tuple[NDArray[np.generic], ...]:
     return np.append(tokenizer.rows >= 0, False), counts, more
 
 
-def _pieces(layout: Layout) -> tuple[NDArray[np.generic], ...]:
+def _pieces(layout: Layout, num_input_symbols: int) -> tuple[NDArray[np.generic], ...]:
     """Tables for promotions and drops, with a last row and column for no place and no symbol.
 
-    [K, S + 1] what a moved symbol becomes by each kind of move; [2, L + 1] the piece that is dropped from each source
-    and the place that counts its hand, for moves of the viewer and of the other player; and [L + 1, S + 1] the symbol
+    [K, S + 1] what a moved symbol becomes by each kind of move; [2, I] the piece that each symbol of the input drops
+    and the place that counts its hand, as a move of the viewer and of the other player; and [L + 1, S + 1] the symbol
     for one less, or the symbol itself where there is none.
     """
     tokenizer, length, num = layout.tokenizer, layout.state_length, layout.move_offset
     promoted = np.tile(np.arange(num + 1), (layout.moves.num_kinds, 1))
     if tokenizer.promoted is not None:
         promoted[:, : tokenizer.promoted.shape[1]] = tokenizer.promoted
-    pieces, hands = np.full((2, length + 1), num), np.full((2, length + 1), length)
+    pieces, hands = np.full((2, num_input_symbols), num), np.full((2, num_input_symbols), length)
     less = np.tile(np.arange(num + 1), (length + 1, 1))
     if (dropped := tokenizer.dropped) is not None:
-        own = np.flatnonzero(dropped >= 0)
-        pieces[0, own], hands[0, own] = dropped[own], own
-        if (turned := tokenizer.turned) is not None:
-            pieces[1, own], hands[1, own] = turned[1][dropped[own]], turned[0][own]
-        for place in hands[hands < length]:
+        # The source of each move as who makes it sees it, and how the viewer sees that one's places and symbols.
+        views: list[tuple[IntArray, ...]] = [(layout.moves.source, np.arange(length), np.arange(num))]
+        if tokenizer.turned is not None:
+            views.append((layout.moves.source[layout.moves.mirrored], *tokenizer.turned))
+        for turn, (source, places, symbols) in enumerate(views):
+            drops = np.flatnonzero((source >= 0) & (dropped[source] >= 0))
+            pieces[turn, num + drops], hands[turn, num + drops] = symbols[dropped[source[drops]]], places[source[drops]]
+        for place in np.unique(hands[hands < length]):
             held = np.flatnonzero(tokenizer.admitted[place])
             less[place, held[1:]] = held[:-1]
     return promoted, pieces, hands, less

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import torch
 from torch import Tensor
 
 import genpolicy
+from genpolicy.encoding import MoveVocabulary
 from genpolicy.errors import ConfigError
 from genpolicy.networks.config import NetworkConfig
 from genpolicy.networks.shown_moves import ShownMoves
@@ -276,6 +279,36 @@ def test_a_drop_of_shogi_brings_the_piece_and_leaves_one_less_in_hand(ply: int, 
         torch.tensor([[layout.move_offset + drop]]), before[None, None], torch.zeros(1, dtype=torch.long)
     )[0, 0]
     assert torch.nonzero(left != after).flatten().tolist() == [81]  # who is to move is learned
+
+
+@pytest.mark.parametrize(("ply", "move", "left"), [(0, "X", [1, 3, 6]), (1, "O", [2, 4, 5])])
+def test_a_drop_is_of_its_players_hand_where_each_has_moves_of_its_own(ply: int, move: str, left: list[int]) -> None:
+    """A square, and two men in the hand of X and of O each; the symbols are those of the square, then the counts."""
+    admitted = np.array([[True] * 3 + [False] * 4, [False] * 3 + [True, True, False, False], [False] * 5 + [True] * 2])
+    places, symbols = np.array([0, 2, 1]), np.array([0, 2, 1, 5, 6, 3, 4])
+    tokens = SimpleNamespace(
+        length=3,
+        symbols=(".", "X", "O", "x0", "x1", "o0", "o1"),
+        rows=np.array([0, -1, -1], np.int16),
+        cols=np.array([0, -1, -1], np.int16),
+        hands=np.array([-1, 0, 1], np.int16),
+        admitted=admitted,
+        captured=None,
+        dropped=np.array([-1, 1, -1]),
+        promoted=None,
+        turned=(places, symbols),
+        counters=(),
+    )
+    ends, kinds = (np.array(each, np.int16) for each in ([1, 2], [0, 0]))
+    moves = MoveVocabulary(("X", "O"), ends, kinds, kinds, 1, np.array([1, 0]))
+    made = shown(layout := Layout(cast("Any", SimpleNamespace(tokens=tokens, moves=moves)), "s-asa", 3))
+    row = torch.full((1, layout.length), layout.mask)
+    row[0, :3] = torch.tensor([0, 4, 6])
+    action, state = layout.slot("action", ply), layout.slot("state", ply + 1)
+    assert action is not None
+    assert state is not None
+    row[0, action.start] = layout.move_offset + moves.index(move)
+    assert made.told_symbols(row)[0, state.start : state.stop].tolist() == left
 
 
 @pytest.mark.parametrize(
