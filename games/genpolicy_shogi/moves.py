@@ -23,8 +23,8 @@ SIDE_TOKEN = 81
 OWN_HAND_TOKEN = 82
 """First token of the viewer's hand; the other's follows seven tokens later."""
 PLAIN, PROMOTION, DROP = 0, 1, 2
-NUM_KINDS = 3
 """Kinds of moves."""
+NUM_KINDS = 3
 
 _LINES = ((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1))
 _MOVE16_BITS = 15

@@ -139,7 +139,7 @@ class NetworkConfig:
             if getattr(self, key) and not self.shows_moves:
                 raise ConfigError(f"{key} needs shown moves: geometry=board, and shown_moves true or not given")
         if self.shown_pieces and self.shown_outcome is False:
-            raise ConfigError("shown_pieces is part of shown_outcome, which is false")
+            raise ConfigError("shown_pieces is part of shown_outcome, which is false: leave one of them out")
         if self.move_symbols not in (False, True, "apart"):
             raise ConfigError(f"move_symbols must be true, false or apart, got {self.move_symbols!r}")
         if self.move_symbols and not (self.geometry == "board" and self.head == "typed" and self.move_rank):

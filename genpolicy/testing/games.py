@@ -5,6 +5,7 @@ Axes: B batch, L tokens of a state, S state symbols, M moves of the vocabulary.
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -319,44 +320,35 @@ class _Laws:
             self.hold("play gives the same position each time, int or numpy id", text, same, name)
             self.hold("play changes the position", text, game.format(after) != text, name)
             self.hold("move_from_text reads the protocol move", text, game.move_from_text(state, name) == move, name)
-            self.capture(state, after, int(move), text)
-            self.arrival(state, after, int(move), text)
+            self.left(state, after, int(move), text)
             self.count(state, after, int(move), text)
         self.hold("play leaves its argument as it was", text, game.format(state) == text)
 
-    def capture(self, state: Any, after: Any, move: int, text: str) -> None:
-        """Where the tokenizer says which count a captured piece is added to, that one grows by one."""
-        tokens = self.game.tokens
-        if (captured := tokens.captured) is None:
-            return
-        for viewer in (0, 1):
+    def left(self, state: Any, after: Any, move: int, text: str) -> None:
+        """Captures, promotions and drops leave what the tables of the tokenizers say, as both players see them."""
+        moves, name = self.game.moves, self.game.moves[move]
+        for tokens, viewer in itertools.product((self.game.tokens, *self.game.tokenizers.values()), (0, 1)):
+            if tokens.captured is None and tokens.promoted is None and tokens.dropped is None:
+                continue
+            seen = int(moves.seen_by(np.array(move), viewer))
+            source, target = int(moves.source[seen]), int(moves.target[seen])
             row, then = tokens.encode([state, after], [viewer, viewer]).astype(np.int64)
-            target = int(self.game.moves.target[self.game.moves.seen_by(np.array(move), viewer)])
-            count = int(captured[row[target]]) if target >= 0 else -1
+            count = int(tokens.captured[row[target]]) if tokens.captured is not None and target >= 0 else -1
             if count >= 0:
                 more = np.flatnonzero(tokens.admitted[count])
                 held = more[more > row[count]][:1].tolist()
                 law = "a captured piece adds one to its count (tokens.captured)"
-                self.hold(law, text, held == [then[count]], self.game.moves[move])
-
-    def arrival(self, state: Any, after: Any, move: int, text: str) -> None:
-        """Where the tokenizer says what promotions and drops put on the board, they do, and a hand has one less."""
-        tokens, moves, player = self.game.tokens, self.game.moves, self.game.player(state)
-        for viewer in (0, 1):
-            seen = int(moves.seen_by(np.array(move), viewer))
-            source, target = int(moves.source[seen]), int(moves.target[seen])
+                self.hold(law, text, held == [then[count]], name)
             if source < 0 or target < 0:
                 continue
-            row, then = tokens.encode([state, after], [viewer, viewer]).astype(np.int64)
             if tokens.promoted is not None and tokens.rows[source] >= 0:
                 law = "a move leaves on its target what tokens.promoted says"
-                arrived = int(tokens.promoted[moves.kind[seen], row[source]])
-                self.hold(law, text, then[target] == arrived, moves[move])
-            if tokens.dropped is not None and viewer == player and tokens.dropped[source] >= 0:
+                self.hold(law, text, then[target] == tokens.promoted[moves.kind[seen], row[source]], name)
+            if tokens.dropped is not None and viewer == self.game.player(state) and tokens.dropped[source] >= 0:
                 fewer = np.flatnonzero(tokens.admitted[source])
-                left = fewer[fewer < row[source]][-1:].tolist() == [then[source]]
+                held = fewer[fewer < row[source]][-1:].tolist()
                 law = "a drop puts its piece on the target and takes one from its count (tokens.dropped)"
-                self.hold(law, text, left and then[target] == tokens.dropped[source], moves[move])
+                self.hold(law, text, held == [then[source]] and then[target] == tokens.dropped[source], name)
 
     def count(self, state: Any, after: Any, move: int, text: str) -> None:
         """What counts moves grows by one with each, or begins anew."""

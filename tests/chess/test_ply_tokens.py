@@ -126,3 +126,9 @@ def test_a_counter_that_not_every_move_raises_is_refused(
     monkeypatch.setattr(tokenizer, "counters", counters)
     with pytest.raises(AssertionError, match=law):
         check_game(genpolicy.load_game("chess"), num_games=1)
+
+
+def test_promotions_are_checked_in_every_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PlyTokenizer, "promoted", np.roll(PlyTokenizer().promoted, 1, axis=0))
+    with pytest.raises(AssertionError, match=r"a move leaves on its target what tokens\.promoted says"):
+        check_game(genpolicy.load_game("chess"), num_games=0, texts=["8/PPPPPP2/7k/8/8/8/8/K7 w - - 0 1"])

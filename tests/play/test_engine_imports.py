@@ -1,11 +1,14 @@
-"""That policies without a network are served without importing torch, which takes seconds."""
+"""That an engine greets, and policies without a network are served, without importing torch, which takes seconds."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from tests.play.engine_policies import save_diffusion
 
 POLICIES = ["random", "mcts:heuristic"]
 MORE = ["greedy", "mcts:rollout", "alphabeta?depth=1", "engine:stockfish?nodes=50"]
@@ -22,6 +25,21 @@ def test_an_engine_without_a_network_needs_no_torch(policy: str) -> None:
     imported = {line.rpartition(b"|")[2].strip() for line in done.stderr.splitlines()}
     assert b"numpy" in imported
     assert not {b"torch", b"diffusers"} & imported
+
+
+@pytest.mark.usefixtures("cold_start")
+def test_the_greeting_needs_no_torch(tmp_path: Path) -> None:
+    folder = save_diffusion(tmp_path, "chess")
+    code = (
+        "import sys\n"
+        "from genpolicy_play.engine import command, server, host\n"
+        "from genpolicy import registry\n"
+        "from genpolicy.policies.base import policy_spec\n"
+        f"spec = policy_spec({str(folder)!r})\n"
+        "host.Host(spec, registry.load_game(spec.game), 'cpu')\n"
+        "assert not {'torch', 'diffusers'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_the_web_board_without_a_network_needs_no_torch() -> None:

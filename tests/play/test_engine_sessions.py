@@ -102,20 +102,6 @@ def test_usi_names_hold_no_blanks(shogi_tree: Session) -> None:
     assert not any(" " in name for name in names)
 
 
-@pytest.mark.usefixtures("cold_start")
-def test_the_greeting_needs_no_torch(folder: Path) -> None:
-    code = (
-        "import sys\n"
-        "from genpolicy_play.engine import command, server, host\n"
-        "from genpolicy import registry\n"
-        "from genpolicy.policies.base import policy_spec\n"
-        f"spec = policy_spec({str(folder)!r})\n"
-        "host.Host(spec, registry.load_game(spec.game), 'cpu')\n"
-        "assert not {'torch', 'diffusers'} & set(sys.modules)\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 def test_wrong_options_are_said_and_change_nothing(chess_diffusion: Session) -> None:
     session = chess_diffusion
     for line, word in [
