@@ -62,7 +62,7 @@ class TypedLogits:
         return self.groups[0].logits.device
 
     def holding(self, place: int) -> tuple[LogitGroup, int]:
-        """The group that holds a token, and the token's index in it."""
+        """The group that holds a token, and the token's index in it; an ``AssertionError`` where none does."""
         for g in self.groups:
             at = torch.nonzero(g.positions == place).flatten()
             if len(at):
