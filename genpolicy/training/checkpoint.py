@@ -197,10 +197,9 @@ def forbid_differences(saved: Mapping[str, Any], current: Mapping[str, Any], whe
     Raises:
         CheckpointError: names each thing that differs, with both values.
     """
-    differences = list(_differences(saved, current, ""))
-    if differences:
+    if found := differences(saved, current):
         raise CheckpointError(
-            f"{where}: the checkpoint belongs to another run: {'; '.join(differences)}. Give the same configuration, "
+            f"{where}: the checkpoint belongs to another run: {'; '.join(found)}. Give the same configuration, "
             "or start a new run in another folder (init_from copies only the weights)"
         )
 
@@ -214,12 +213,13 @@ class DamagedError(CheckpointError):
         return cls(f"{folder}: {STATE_FILE} is damaged ({why})")
 
 
-def _differences(saved: Mapping[str, Any], current: Mapping[str, Any], prefix: str) -> list[str]:
+def differences(saved: Mapping[str, Any], current: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """A text for each key of which two mappings hold different values, nested ones key by key."""
     texts = []
     for key in sorted({*saved, *current}):
         was, now = saved.get(key, "nothing"), current.get(key, "nothing")
         if isinstance(was, Mapping) and isinstance(now, Mapping):
-            texts += _differences(was, now, f"{prefix}{key}.")
+            texts += differences(was, now, f"{prefix}{key}.")
         elif was != now:
             texts.append(f"{prefix}{key} was {was!r} and is {now!r}")
     return texts

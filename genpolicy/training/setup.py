@@ -179,7 +179,7 @@ def take_weights(learner: Learner, folder: str) -> None:
 
 def identity(config: RunConfig, dataset: Dataset, learner: Learner) -> dict[str, Any]:
     """What a checkpoint and the run that resumes from it must agree in."""
-    settings = {**_compared(config), "game": learner.game.spec}
+    settings = {**compared(config), "game": learner.game.spec}
     parts = list(dataset.parts)
     if config.data.shares is not None:
         parts.sort(key=lambda part: config.data.folders.index(part.name))  # the order that the shares have
@@ -194,9 +194,9 @@ def identity(config: RunConfig, dataset: Dataset, learner: Learner) -> dict[str,
     return plain
 
 
-def _compared(config: RunConfig) -> dict[str, Any]:
-    """The settings without those that a resumed run may change."""
-    settings = to_dict(config)
+def compared(config: RunConfig) -> dict[str, Any]:
+    """The settings as JSON gives them back, without those that a resumed run may change."""
+    settings: dict[str, Any] = json.loads(json.dumps(to_dict(config)))
     for section, keys in FREE_KEYS.items():
         for key in keys:
             (settings[section] if section else settings).pop(key)
@@ -212,7 +212,7 @@ def completed(saved: dict[str, Any]) -> dict[str, Any]:
         config = structured(RunConfig, saved["config"])
         schema = registry.load("learners", config.learner["kind"]).Config
         config = dataclasses.replace(config, learner=with_unsaid(schema, config.learner))
-        settings = _compared(filled_in(config))
+        settings = compared(filled_in(config))
     except (ConfigError, RegistryError, KeyError):
         return saved  # it names keys or a learner that no longer exist, so it differs anyway
     plain: dict[str, Any] = json.loads(json.dumps({**saved, "config": settings}))

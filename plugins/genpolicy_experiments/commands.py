@@ -22,6 +22,7 @@ from genpolicy_common.cluster import open_cluster
 from genpolicy_common.tables import write_json
 from genpolicy_common.train import take_settings_anywhere
 from genpolicy_experiments import plots, stored, tables
+from genpolicy_experiments.defaults import of_other_defaults
 from genpolicy_experiments.description import Experiment
 from genpolicy_experiments.runner import NOT_RUN, Result, Runner, require_data
 
@@ -122,6 +123,7 @@ def write(experiment: Experiment, runner: Runner, out: Path, command: str) -> No
     report = tables.report_of(experiment, rows)
     report.notes += experiment.data_notes
     report.notes += short_of_budget(experiment, results)
+    report.notes += of_other_defaults(experiment, results)
     commits = sorted({str(r.figures["commit"]) for r in results if r.figures and r.figures.get("commit")})
     report.notes.append(f"Command: {command}; commit {', '.join(commits) or commit()}.")
     report.notes.append(f"Machine: {machine()}; records: {experiment.dataset.checksum[:12]}.")

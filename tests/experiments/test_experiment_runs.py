@@ -18,12 +18,15 @@ import pytest
 import torch
 import yaml
 
+import genpolicy
 from genpolicy.cli import main
 from genpolicy.data.records import Dataset
 from genpolicy.folder_lock import FolderLock
 from genpolicy.machine import num_cores
+from genpolicy.training.checkpoint import differences
 from genpolicy_experiments import commands, stored, worker
 from genpolicy_experiments import runner as runners
+from genpolicy_experiments.defaults import _without_idle
 from genpolicy_experiments.description import Experiment
 from tests import warm
 
@@ -290,6 +293,33 @@ def test_a_run_that_fell_short_of_its_budget_is_named(kind: str, copied: tuple[P
     (note,) = commands.short_of_budget(experiment, results)
     spent = "32 of 64 records" if kind == "records" else "2 of 64 steps"
     assert note.startswith(f"SHORT OF ITS BUDGET: all, seed 0: {spent}")
+
+
+def test_runs_that_a_new_run_would_not_be_like_are_named(
+    copied: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A default may change after a run has finished; what the description says itself stays as it is."""
+    path, out, run = copied
+    call = ["experiment", str(path), "--out", str(out), "--table-only"]
+    assert main(call) == 0
+    assert "OTHER DEFAULTS" not in capsys.readouterr().out
+    file = run / "run" / "config.yaml"
+    saved = yaml.safe_load(file.read_text())
+    saved["optim"]["warmup"] = 0.5
+    del saved["learner"]["network"]["shown_moves"]  # newer than the run, and nothing to a policy that does not imagine
+    file.write_text(yaml.safe_dump(saved))
+    assert main(call) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    changed = "optim.warmup was 0.5 and is 0.02"
+    assert f"OTHER DEFAULTS THAN TODAY'S: {changed}: all, seed 0 (delete {run}, and" in shown
+
+
+@pytest.mark.parametrize(("kind", "counts"), [("one_step", False), ("diffusion", True)])
+def test_an_option_of_the_network_counts_where_it_makes_another_one(kind: str, counts: bool) -> None:
+    now: dict[str, Any] = {"learner": {"kind": kind, "network": {**NETWORK, "shown_moves": None}}}
+    then: dict[str, Any] = {"learner": {"kind": kind, "network": {**NETWORK, "shown_moves": False}}}
+    left = differences(then, _without_idle(genpolicy.load_game(GAME), then, now))
+    assert left == ["learner.network.shown_moves was False and is None"] * counts
 
 
 def _a_file(path: Path) -> None:
