@@ -195,3 +195,19 @@ def test_a_match_in_xboard(tmp_path: Path) -> None:
             assert game is not None
             assert game.errors == []
             assert game.end().board().ply() > 4
+
+
+def test_a_gui_that_sets_every_option_to_its_default_is_told_nothing(tmp_path: Path) -> None:
+    """Some of them belong to other samplers than the policy's."""
+    with Session("--policy", str(save_diffusion(tmp_path / "policy", "chess"))) as session:
+        names = []
+        for line in session.ask("uci", until="uciok"):
+            found = re.fullmatch(r"option name (.+) type (?!button)\w+ default ?(.*?)(?: (?:min|max|var) .*)?", line)
+            if found is not None:
+                names.append(found[1])
+                session.send(f"setoption name {found[1]} value {found[2]}")
+        assert {"Sampler", "kernel", "eta", "MultiPV"} <= set(names)
+        assert session.ask("isready", until="readyok") == ["readyok"]
+        said = session.ask("setoption name kernel value euler", "isready", until="readyok")
+        assert any("option kernel stays as it was" in line for line in said)
+        assert best(session.ask("position startpos", "go"))

@@ -78,7 +78,7 @@ class Host:
             settings: Values that were set, by the names of ``options``; what the policy refuses is put back in it.
 
         Returns:
-            What was refused, for people.
+            What was refused, for people; not where an option was set to its default.
 
         Raises:
             ValueError: the policy refuses what it was loaded with.
@@ -96,7 +96,7 @@ class Host:
             if not changed:
                 raise
         # One at a time, from the last good ones: this names the culprit, and keeps the others.
-        good = dict(self._made_of or {})
+        good, defaults = dict(self._made_of or {}), {option.name: option.default for option in self.options}
         for name, value in changed.items():
             if good.get(name) == value:
                 continue
@@ -104,7 +104,8 @@ class Host:
                 self._policy = self._make({**good, name: value})
                 good[name] = value
             except (ValueError, LookupError) as error:
-                refused.append(f"option {name} stays as it was: {error}")
+                if value != defaults[name]:  # some GUIs set all options, also those of other samplers
+                    refused.append(f"option {name} stays as it was: {error}")
                 if name in good:
                     settings[name] = good[name]
                 else:
