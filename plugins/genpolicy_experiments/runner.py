@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from genpolicy.files import write_atomic
 from genpolicy.folder_lock import FolderLock
 from genpolicy.machine import num_cores
 from genpolicy.shipped import data_folder
+from genpolicy.training.run import POLICY_FOLDER
 from genpolicy_common.cluster import Cluster
 from genpolicy_common.shipping import folders_of
 from genpolicy_experiments import possible, stored
@@ -127,7 +128,7 @@ class Runner:
         self._live: dict[int, tuple[subprocess.Popen[bytes], Job]] = {}
 
     def make_data(self) -> None:
-        """Run the commands that make the data sets, if one of these is missing or unfinished.
+        """Run the commands that make the data sets, if one of these or a policy that they train is missing.
 
         A command whose work is done finds that out by itself.
 
@@ -136,15 +137,15 @@ class Runner:
         """
         source, folders = self.experiment.file.data, self.experiment.data_folders()
         missing = [folder for folder in folders if not _is_complete(folder)]
-        if not missing:
+        commands = [shlex.split(command.replace("{folder}", source.folder)) for command in source.make or ()]
+        if not missing and all(_is_trained(command) for command in commands):
             return
         if not source.make:
             raise ConfigError(
                 f"{self.experiment.path}: data folder {missing[0]!r} holds no data set (or an unfinished one) and "
                 "data.make has no commands that make one"
             )
-        for command in source.make:
-            arguments = shlex.split(command.replace("{folder}", source.folder))
+        for command, arguments in zip(source.make, commands, strict=True):
             self.say(f"genpolicy {' '.join(arguments)}")
             call = (
                 f"import sys; from genpolicy_experiments.stored import follow_parent; follow_parent({os.getpid()}); "
@@ -404,6 +405,13 @@ def _is_complete(folder: str) -> bool:
     """Whether the folder holds a finished data set. ``Dataset.open`` names damage."""
     path = data_folder(folder)
     return (path / INFO_FILE).is_file() and DatasetInfo.read(path).complete
+
+
+def _is_trained(command: Sequence[str]) -> bool:
+    """Whether a command of ``data.make`` trains no policy, or one that is there."""
+    if command[:1] != ["train"] or "--out" not in command:
+        return True
+    return (Path(command[command.index("--out") + 1]) / POLICY_FOLDER).is_dir()
 
 
 def require_data(experiment: Experiment) -> None:

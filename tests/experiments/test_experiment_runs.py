@@ -322,6 +322,28 @@ def test_an_option_of_the_network_counts_where_it_makes_another_one(kind: str, c
     assert left == ["learner.network.shown_moves was False and is None"] * counts
 
 
+def test_a_policy_that_cells_begin_with_is_made_where_the_data_is_there(
+    tmp_path: Path, versions: tuple[Path, Path]
+) -> None:
+    """By commands that can be given again."""
+    replace(tmp_path / "data", versions[0])
+    settings = [f"learner.network.{key}={value}" for key, value in NETWORK.items()]
+    settings += [f"trainer.{key}={value}" for key, value in TRAINER.items()]
+    train = ["train", "data.folder={folder}", "learner.kind=one_step", *settings, "trainer.max_steps=1", "--resume"]
+    made = {"folder": str(tmp_path / "data"), "make": [" ".join([*train, "--out", "{folder}-policy"])]}
+    path = describe(tmp_path, tmp_path / "data")
+    description = yaml.safe_load(path.read_text())
+    description["run"]["init_from"] = str(tmp_path / "data-policy" / "policy")
+    path.write_text(yaml.safe_dump({**description, "data": made}, sort_keys=False))
+    runner = runners.Runner(Experiment(path), tmp_path / "out")
+    for _ in range(2):
+        runner.make_data()
+        assert (tmp_path / "data-policy" / "policy" / "config.yaml").is_file()
+    shutil.rmtree(tmp_path / "data-policy" / "policy")  # as after a kill
+    runner.make_data()
+    assert (tmp_path / "data-policy" / "policy" / "config.yaml").is_file()
+
+
 def _a_file(path: Path) -> None:
     path.write_text("not a folder")
 
