@@ -39,7 +39,7 @@ from genpolicy.sequence import Layout
 
 PARALLEL_RECORDS = 20_000  # below, starting processes takes longer than it saves
 BATCH_ROWS = 2048
-VERSION = 1
+VERSION = 2
 """Raised when the cache's content changes for the same inputs."""
 COLUMNS = ("state", "line", "ended", "scores", "move_values")
 _SAMPLE = 2048
@@ -121,10 +121,12 @@ def starts_of(counts: NDArray[np.int32]) -> NDArray[np.int64]:
 
 def _link(files: ArrayFiles, held_out: NDArray[np.uint64]) -> Arrays:
     """Where each window's choices start [R + 1], and the window that each choice leads to [E]."""
-    children = files.read("child_keys")
-    following = rows_with(files.read("keys"), children)
+    keys, counts, children = files.read("keys"), files.read("counts"), files.read("child_keys")
+    with_moves = np.flatnonzero(counts)
+    following = rows_with(keys[with_moves], children)
+    following = np.where(following == UNKNOWN, UNKNOWN, with_moves[following])
     following[(following == UNKNOWN) & np.isin(children, held_out)] = HELD_OUT
-    return {"starts": starts_of(files.read("counts")), "next": following}
+    return {"starts": starts_of(counts), "next": following}
 
 
 def rows_with(keys: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> NDArray[np.int64]:

@@ -39,7 +39,7 @@ class WindowEncoder:
     With ``choices``: ``counts`` [R] int32, ``keys`` [R] uint64 (of the root position), ``values`` [R] int16 (the root's
     value token, or the mask id), and for each best move ``move`` [E] int16 (absolute), ``child`` [E, V, L] int16 (the
     tokens of the position after it, for viewer 0 and 1 or for viewer 0 alone), ``over`` [E] bool (the game is over
-    there) and ``child_keys`` [E] uint64.
+    there) and ``child_keys`` [E] uint64. ``counts`` is 0 for a record with a value alone.
 
     Where the layout gives the first action (``sa-v``), a window stands for all valued moves of its record: ``tokens``
     hold the position alone, and for each move (an arm) there are ``arm_move`` [A] int16 (the action token, as the

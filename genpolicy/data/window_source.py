@@ -19,7 +19,7 @@ from genpolicy.data.window_cache import HELD_OUT, WindowCache
 from genpolicy.data.windows import TokenBatch, WindowOptions, WindowSource
 from genpolicy.errors import ConfigError
 from genpolicy.game import Game
-from genpolicy.sequence import Layout
+from genpolicy.sequence import Layout, Slot
 
 DEFAULTS = WindowOptions()
 _CHOICE, _SYMMETRY, _ARM, _FOREIGN = 0, 1 << 32, 1 << 33, 1 << 40  # streams of draws that never meet: plies are small
@@ -99,10 +99,11 @@ class CachedWindows(WindowSource):
     ) -> NDArray[np.int64]:
         """Rows [B, N] of freshly drawn lines; ``own`` are the records' own ones."""
         layout, cache = self._layout, self._cache
-        rows = np.full_like(own, layout.mask)
+        _, num_moves = cache.span("starts", windows)
+        walking = num_moves > 0  # a record with a value alone keeps that
+        rows = np.where(walking[:, None], layout.mask, own)
         rows[:, : layout.state_length] = own[:, : layout.state_length]
         here = windows.copy()  # the record that each walk stands on
-        walking = np.ones(len(windows), np.bool_)
         agrees = np.ones(len(windows), np.bool_)
         for ply in range(layout.horizon):
             at = np.flatnonzero(walking)
@@ -121,20 +122,18 @@ class CachedWindows(WindowSource):
                 rows[at, state.start : state.stop] = cache.children(chosen, viewers[at])
             over = cache.gather("over", chosen)
             following = cache.gather("next", chosen)
-            self._fill(rows, at[over], ply, layout.pad)
-            unknown = ~over & (following < 0)
-            follow_own = at[unknown & (following != HELD_OUT) & agrees[at]]
-            self._fill(rows, follow_own, ply, own[follow_own])
+            for slot in self._after(ply):
+                rows[at[over], slot.start : slot.stop] = layout.pad
+            follow_own = at[~over & (following < 0) & (following != HELD_OUT) & agrees[at]]
+            for slot in self._after(ply):
+                rows[follow_own, slot.start : slot.stop] = own[follow_own, slot.start : slot.stop]
             walking[at] = ~over & (following >= 0)
             here[at] = following
         return rows
 
-    def _fill(self, rows: NDArray[np.int64], at: NDArray[np.int64], ply: int, source: NDArray[np.int64] | int) -> None:
-        """Fill all that comes after the state that follows ply ``ply``."""
-        for slot in self._layout.slots:
-            if slot.ply > ply + (slot.kind == "state"):
-                span = slice(slot.start, slot.stop)
-                rows[at, span] = source if isinstance(source, int) else source[:, span]
+    def _after(self, ply: int) -> list[Slot]:
+        """All that comes after the state that follows ply ``ply``."""
+        return [slot for slot in self._layout.slots if slot.ply > ply + (slot.kind == "state")]
 
     def _turn(
         self,

@@ -88,7 +88,8 @@ class WindowOptions:
     """Where the records hold the value of every move, draw the label among the tied best ones each time a window is
     made, and walk on from record to record of the same split. A position that only another split holds is never
     labelled with a move; one that no split holds is labelled by the record's own line, if that line agrees with what
-    was drawn so far. Records without move values keep their line."""
+    was drawn so far. A record without move values begins with its line's move, one with a value alone keeps that; where
+    no record of the split has move values, all keep their lines."""
     train_pad: bool = False
     """Whether PAD, after a game's end, is a target."""
     augment: bool = False

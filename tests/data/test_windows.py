@@ -266,6 +266,25 @@ def test_own_line_goes_on_where_no_split_knows_the_position(game: Game[Any], tmp
     assert seen == {("b2", "a1", False, "c1"), ("a1", "MASK", True, "MASK")}
 
 
+@pytest.mark.parametrize("paradigm", ["s-avav", "s-avsav"])
+def test_redrawing_leaves_a_record_with_a_value_alone_as_it_is(paradigm: str, game: Game[Any], tmp_path: Path) -> None:
+    values = [
+        Record(record(game, moves, "").state, scores=("value:0.5",), split="train") for moves in ("a1", "b2", "a1 b2")
+    ]
+    labelled = [
+        record(game, "", "b2 a1 c1", move_values="b2=value:0"),
+        record(game, "b2", "a1", move_values="a1=value:0"),
+    ]
+    layout = Layout(game, paradigm, 2)
+    dataset = write_dataset(tmp_path, game.spec, [*values[:2], *labelled, values[2]])
+    alone = np.array([0, 1, 4])
+    own = windows(dataset, game, layout).batch(alone, 0)
+    redrawn = windows(dataset, game, layout, redraw=True)
+    assert bool((own.tokens == redrawn.batch(alone, 0).tokens).all())
+    assert bool((own.target == redrawn.batch(alone, 0).target).all())
+    assert read_row(game, layout, redrawn.batch(np.array([2]), 0).tokens[0], 0)["action", 1] == "a1"
+
+
 def test_illegal_line_is_named(game: Game[Any], tmp_path: Path) -> None:
     dataset = write_dataset(tmp_path, game.spec, [record(game, "", "b2"), record(game, "a1", "a1")])
     with pytest.raises(DatasetError, match=r"record train 1 .*illegal"):
