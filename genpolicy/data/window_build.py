@@ -120,13 +120,17 @@ def starts_of(counts: NDArray[np.int32]) -> NDArray[np.int64]:
 
 
 def _link(files: ArrayFiles, held_out: NDArray[np.uint64]) -> Arrays:
-    """Where each window's choices start [R + 1], and the window that each choice leads to [E]."""
+    """Where each window's choices start [R + 1], the window that each choice leads to [E], and ``until`` [R]: the ply
+    of the first position of its own line that only another split holds, or one beyond the line."""
     keys, counts, children = files.read("keys"), files.read("counts"), files.read("child_keys")
     with_moves = np.flatnonzero(counts)
     following = rows_with(keys[with_moves], children)
     following = np.where(following == UNKNOWN, UNKNOWN, with_moves[following])
     following[(following == UNKNOWN) & np.isin(children, held_out)] = HELD_OUT
-    return {"starts": starts_of(counts), "next": following}
+    line_keys = files.read("line_keys")
+    foreign = np.isin(line_keys, held_out) & ~np.isin(line_keys, keys)
+    until = 1 + np.insert(foreign, foreign.shape[1], values=True, axis=1).argmax(axis=1)
+    return {"starts": starts_of(counts), "next": following, "until": until.astype(np.int16)}
 
 
 def rows_with(keys: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> NDArray[np.int64]:

@@ -39,7 +39,8 @@ class WindowEncoder:
     With ``choices``: ``counts`` [R] int32, ``keys`` [R] uint64 (of the root position), ``values`` [R] int16 (the root's
     value token, or the mask id), and for each best move ``move`` [E] int16 (absolute), ``child`` [E, V, L] int16 (the
     tokens of the position after it, for viewer 0 and 1 or for viewer 0 alone), ``over`` [E] bool (the game is over
-    there) and ``child_keys`` [E] uint64. ``counts`` is 0 for a record with a value alone.
+    there) and ``child_keys`` [E] uint64. ``counts`` is 0 for a record with a value alone. ``line_keys`` [R, P] uint64
+    are the keys of the positions of the record's own line after the root, 0 after its end.
 
     Where the layout gives the first action (``sa-v``), a window stands for all valued moves of its record: ``tokens``
     hold the position alone, and for each move (an arm) there are ``arm_move`` [A] int16 (the action token, as the
@@ -192,7 +193,11 @@ class WindowEncoder:
         if after:
             for viewer in range(self.num_viewers):
                 children[:, viewer] = self._encode_states(after, np.full(len(after), viewer, np.int8))
+        line_keys = np.zeros((len(played), self._num_moves), np.uint64)
+        for row, p in enumerate(played):
+            line_keys[row, : len(p.moves)] = [position_key(self.game, state) for state in p.states[1:]]
         return {
+            "line_keys": line_keys,
             "counts": np.array([len(best) for best in moves], np.int32),
             "keys": np.array([position_key(self.game, p.states[0]) for p in played], np.uint64),
             "values": np.array([self._value_token(p.score(0), p.record) for p in played], np.int16),

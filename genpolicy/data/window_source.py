@@ -125,8 +125,10 @@ class CachedWindows(WindowSource):
             for slot in self._after(ply):
                 rows[at[over], slot.start : slot.stop] = layout.pad
             follow_own = at[~over & (following < 0) & (following != HELD_OUT) & agrees[at]]
+            until = cache.gather("until", windows[follow_own])
             for slot in self._after(ply):
-                rows[follow_own, slot.start : slot.stop] = own[follow_own, slot.start : slot.stop]
+                known = follow_own[slot.ply < until + (slot.kind == "state")]
+                rows[known, slot.start : slot.stop] = own[known, slot.start : slot.stop]
             walking[at] = ~over & (following >= 0)
             here[at] = following
         return rows

@@ -266,6 +266,17 @@ def test_own_line_goes_on_where_no_split_knows_the_position(game: Game[Any], tmp
     assert seen == {("b2", "a1", False, "c1"), ("a1", "MASK", True, "MASK")}
 
 
+def test_own_line_ends_where_another_split_holds_the_position(game: Game[Any], tmp_path: Path) -> None:
+    layout = Layout(game, "s-asa", 4)
+    lone = record(game, "", "b2 a1 c1 a3", move_values="b2=value:0")
+    held_out = Record(record(game, "b2 a1", "").state, line="c1", split="test")
+    source = windows(write_dataset(tmp_path, game.spec, [lone, held_out]), game, layout, redraw=True)
+    said = read_row(game, layout, source.batch(np.array([0]), 0).tokens[0], 0)
+    assert [said["action", ply] for ply in range(4)] == ["b2", "a1", "MASK", "MASK"]
+    assert said["state", 2] == held_out.state
+    assert said["state", 3] == "MASK"
+
+
 @pytest.mark.parametrize("paradigm", ["s-avav", "s-avsav"])
 def test_redrawing_leaves_a_record_with_a_value_alone_as_it_is(paradigm: str, game: Game[Any], tmp_path: Path) -> None:
     values = [
