@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from genpolicy.data.records import Record
+from genpolicy.data.window_encoder import is_over
 from genpolicy.errors import SourceError
 from genpolicy.facets import reader
 from genpolicy.files import sha256_of
@@ -69,8 +70,8 @@ def import_sources(
 ) -> ImportReport:
     """Write one record for each position of the sources, in their order.
 
-    Every position of a game in which a move was played becomes a record. Positions in which the game is over hold
-    nothing to learn; they are left out and counted.
+    Every position of a game in which a move was played becomes a record, draws by rule included. Other positions in
+    which the game is over, by rule too, hold nothing to learn; they are left out and counted.
 
     Args:
         game: Game of the positions.
@@ -209,7 +210,7 @@ def _position_records(
     on_bad: Callable[[SourceError], None],
 ) -> list[Record]:
     state = game.parse(position.text)
-    if len(game.legal(state)) == 0:
+    if is_over(game, state) and (position.played is None or len(game.legal(state)) == 0):
         report.skipped["game over"] += 1
         return []
     if position.game_id is not None:

@@ -184,10 +184,11 @@ def test_counts_without_any_training_record(tmp_path) -> None:
 
 def test_positions_in_which_the_game_is_over_are_left_out(tmp_path, capsys) -> None:
     file = tmp_path / "p.epd"
-    file.write_text("7k/5Q2/6K1/8/8/8/8/8 b - - 0 1\n8/5k2/8/8/3K4/8/4P3/8 w - - 0 1\n")
+    stalemate, drawn_by_rule = "7k/5Q2/6K1/8/8/8/8/8 b - - 0 1", "8/8/4k3/8/8/8/8/4K3 w - - 0 1"
+    file.write_text(f"{stalemate}\n{drawn_by_rule}\n8/5k2/8/8/3K4/8/4P3/8 w - - 0 1\n")
     dataset = import_to(tmp_path / "d", file)
     assert dataset.num_records == 1
-    assert dataset.info.counts["skipped"] == {"game over": 1}
+    assert dataset.info.counts["skipped"] == {"game over": 2}
 
 
 def test_best_moves_beside_the_first_are_counted(tmp_path, capsys) -> None:
