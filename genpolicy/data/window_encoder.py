@@ -7,13 +7,15 @@ state is stored for (1 or 2), L tokens of a state, G symmetries.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import random
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from genpolicy.chance import drawn
 from genpolicy.data.records import Record
 from genpolicy.errors import DatasetError
 from genpolicy.game import Game
@@ -21,6 +23,7 @@ from genpolicy.sequence import Layout
 from genpolicy.values import CENTIPAWN_SCALE, probability_to_bin, score_to_value, value_to_probability
 
 Arrays = dict[str, NDArray[Any]]
+_PLAYOUTS, _PLAYOUT_PLIES = 32, 200
 
 
 @dataclass(frozen=True)
@@ -210,11 +213,14 @@ class WindowEncoder:
     def symmetric_places(self, records: Sequence[WindowRecord]) -> NDArray[np.int64]:
         """[G, V, L] where each token of a position's image comes from, for the symmetries that only move tokens about.
 
-        Found by matching tokens over the positions of ``records`` and the ones after their moves, and left out where no
-        rearrangement explains all of them (a symmetry that swaps colours, say). The first row is the identity; the
-        second array gives the index of each in ``game.symmetries``, -1 first.
+        Found by matching tokens over the positions of ``records``, the ones after their moves and those of some random
+        games that go on from there, and left out where no rearrangement explains all of them (a symmetry that swaps
+        colours, say). The first row is the identity; the second array gives the index of each in ``game.symmetries``,
+        -1 first.
         """
         states = [state for record in records for state in PlayedLine(self.game, record, self._num_moves).states]
+        if self.game.symmetries:  # few records may leave squares empty that a redrawn line fills
+            states += self._playouts(states[:: max(1, len(states) // _PLAYOUTS)])
         identity = np.broadcast_to(np.arange(self.layout.state_length), (self.num_viewers, self.layout.state_length))
         rows: list[NDArray[np.int64]] = [np.insert(identity.astype(np.int64), 0, -1, axis=1)]
         for index, symmetry in enumerate(self.game.symmetries):
@@ -225,6 +231,16 @@ class WindowEncoder:
             if all(p is not None for p in places):
                 rows.append(np.insert(np.stack([p for p in places if p is not None]), 0, index, axis=1))
         return np.stack(rows)
+
+    def _playouts(self, states: Sequence[Any]) -> Iterator[Any]:
+        """The positions of a random game from each of some positions."""
+        draw = random.Random(0)
+        for state in states:
+            for _ in range(_PLAYOUT_PLIES):
+                if is_over(self.game, state):
+                    break
+                state = self.game.play(state, drawn(self.game, state, draw))
+                yield state
 
     def _rearrangement(self, states: Sequence[Any], images: Sequence[Any], viewer: int) -> NDArray[np.int64] | None:
         seen_by = np.full(len(states), viewer, np.int8)

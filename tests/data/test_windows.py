@@ -245,6 +245,16 @@ def test_augmentation_shows_every_symmetric_copy(dataset: Dataset, game: Game[An
     assert seen == copies
 
 
+def test_augmentation_of_few_records_turns_every_square(game: Game[Any], tmp_path: Path) -> None:
+    layout = Layout(game, "s-asa", 2)
+    values = " ".join(f"{game.moves[int(move)]}=value:0" for move in game.legal(game.parse()))
+    lone = record(game, "", "b2 a1", move_values=values)
+    source = windows(write_dataset(tmp_path, game.spec, [lone]), game, layout, redraw=True, augment=True)
+    for epoch in range(40):
+        said = read_row(game, layout, source.batch(np.array([0]), epoch).tokens[0], 0)
+        assert said["state", 1] == game.format(game.play(game.parse(), game.moves.index(said["action", 0])))
+
+
 def test_without_move_values_redrawing_keeps_the_line(game: Game[Any], tmp_path: Path) -> None:
     layout = Layout(game, "s-asa", 2)
     dataset = write_dataset(tmp_path, game.spec, [record(game, "a1", "b2 a2"), record(game, "", "b2 a1")])
