@@ -126,7 +126,8 @@ def import_sources(
             break
     if report.num_positions == 0:
         reasons = ", ".join(f"{number} {reason}" for reason, number in report.skipped.items())
-        left_out = f" (left out: {reasons})" if reasons else ""
+        first = f", the first: {report.shown[0]}" if report.shown else ""
+        left_out = f" (left out: {reasons}{first})" if reasons else ""
         raise SourceError(
             f"{', '.join(sources)}: nothing to import{left_out}; "
             "give a source with a game, or with a position to move in"

@@ -191,6 +191,16 @@ def test_positions_in_which_the_game_is_over_are_left_out(tmp_path, capsys) -> N
     assert dataset.info.counts["skipped"] == {"game over": 2}
 
 
+def test_skipping_all_that_is_bad_says_why(tmp_path, capsys) -> None:
+    file = tmp_path / "p.pgn"
+    file.write_text('[Event "x"]\n[Variant "Chess960"]\n\n1. e4 *\n\n[Event "y"]\n\n1. e5 *\n')
+    words = ["data", "import", str(file), "--game", "chess", "--skip-bad", "--out", str(tmp_path / "d")]
+    assert cli.main(words) == 2
+    error = capsys.readouterr().err
+    assert "left out: 2 unreadable, the first: " in error
+    assert "variant 'Chess960' is not standard chess" in error
+
+
 def test_best_moves_beside_the_first_are_counted(tmp_path, capsys) -> None:
     file = tmp_path / "p.epd"
     file.write_text("8/8/4k3/8/8/3K4/R7/8 w - - bm Kd4 Ra6+ Ke4;\n8/8/4k3/8/8/3K4/R7/8 w - - bm Kd4;\n")
