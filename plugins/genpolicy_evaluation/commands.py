@@ -13,7 +13,7 @@ from genpolicy.cli import add_verbs
 from genpolicy_common.arguments import add_json, say_device, settle_device
 from genpolicy_evaluation.boards import add_boards_parser
 from genpolicy_evaluation.latency_command import add_latency_parser
-from genpolicy_evaluation.players import add_policy_arguments, specs_of
+from genpolicy_evaluation.players import add_policy_arguments, seed_of, specs_of
 from genpolicy_evaluation.puzzles_command import add_puzzles_parser
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ def run_accuracy(arguments: argparse.Namespace) -> int:
     positions = labelled_positions(dataset, game, arguments.split, limit=arguments.limit, seed=arguments.seed)
     rows, own = [], dict[str, dict[str, float]]()
     with _players(arguments, game) as players:
-        for name, mode, player in players:
-            player.seed(arguments.seed)
+        for name, mode, player, seed in players:
+            player.seed(seed)
             rows.append(measure_accuracy(player, positions, name=name, mode=mode, raw=not arguments.no_raw, show=True))
             if arguments.own and name not in own:
                 own[name] = _own(player, dataset, arguments.split, len(positions))
@@ -115,8 +115,8 @@ def run_futures(arguments: argparse.Namespace) -> int:
     rows = []
     try:
         with _players(arguments, game) as players:
-            for name, mode, player in players:
-                player.seed(arguments.seed)
+            for name, mode, player, seed in players:
+                player.seed(seed)
                 rows.append(measure_futures(player, positions, oracle=oracle, name=name, mode=mode, show=True))
     finally:
         if oracle is not None:
@@ -147,8 +147,8 @@ def opened(arguments: argparse.Namespace) -> tuple[Dataset, Game[Any]]:
 
 
 @contextmanager
-def _players(arguments: argparse.Namespace, game: Game[Any]) -> Iterator[list[tuple[str, str, Policy]]]:
-    """Name, mode and policy of everything to measure; all is made, and what is wrong is said, before the work.
+def _players(arguments: argparse.Namespace, game: Game[Any]) -> Iterator[list[tuple[str, str, Policy, int]]]:
+    """Name, mode, policy and seed of everything to measure; all is made, and what is wrong is said, before the work.
 
     Policies with equal labels are told apart by how they were written.
 
@@ -168,8 +168,8 @@ def _players(arguments: argparse.Namespace, game: Game[Any]) -> Iterator[list[tu
         names = [label if labels.count(label) == 1 else spec for label, spec in zip(labels, specs, strict=True)]
         _check_options(dict(zip(names, loaded, strict=True)), arguments)
         modes = [
-            (name, mode, player)
-            for name, policy in zip(names, loaded, strict=True)
+            (name, mode, player, seed_of(spec, arguments.seed))
+            for name, spec, policy in zip(names, specs, loaded, strict=True)
             for mode, player in _modes(policy, arguments).items()
         ]
         say_device(arguments)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from genpolicy_common.arguments import add_json, say_device, settle_device
-from genpolicy_evaluation.players import Player, add_player_arguments, names_of, open_players, specs_of
+from genpolicy_evaluation.players import Player, add_player_arguments, names_of, open_players, seed_of, specs_of
 
 if TYPE_CHECKING:
     from genpolicy.game import Game
@@ -87,7 +87,7 @@ def run_latency(arguments: argparse.Namespace) -> int:
                 batches=arguments.batches,
                 num_calls=arguments.calls,
                 warm_up=arguments.warm_up,
-                seed=arguments.seed,
+                seed=seed_of(player.spec, arguments.seed),
                 name=player.name,
                 show=True,
             )

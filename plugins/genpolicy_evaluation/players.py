@@ -96,6 +96,13 @@ def _short_name(spec: str) -> str:
     return (folder.parent.name if folder.name == "policy" else folder.name) + mark + query
 
 
+def seed_of(spec: str, default: int) -> int:
+    """The seed of a policy's draws: a seed in its spelling is meant for this policy alone."""
+    from genpolicy.policies.base import spelled_options
+
+    return int(spelled_options(spec.partition("?")[2]).get("seed", default))
+
+
 @contextmanager
 def open_players(name: str, spec: str, game: Game[Any], arguments: argparse.Namespace) -> Iterator[list[Player]]:
     """A policy as it plays, once for each ``--sampler`` where it takes one; its processes are ended at the end.
@@ -105,10 +112,9 @@ def open_players(name: str, spec: str, game: Game[Any], arguments: argparse.Name
         CheckpointError: a damaged folder, or a policy of another game.
         ValueError: an option out of range.
     """
-    from genpolicy.policies.base import load_policy, spelled_options
+    from genpolicy.policies.base import load_policy
 
-    written = spelled_options(spec.partition("?")[2])
-    seed = int(written.get("seed", arguments.seed))  # what stands in the spelling is meant for this policy alone
+    seed = seed_of(spec, arguments.seed)
     policy = load_policy(spec, game=game, seed=seed, defaults={"device": arguments.device})
     try:
         if policy.game.spec != game.spec:

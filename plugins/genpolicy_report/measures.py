@@ -26,6 +26,7 @@ from genpolicy_common.store import Store
 from genpolicy_common.tables import plain_figures
 from genpolicy_evaluation.accuracy import measure_accuracy
 from genpolicy_evaluation.latency import measure_latency
+from genpolicy_evaluation.players import seed_of
 from genpolicy_evaluation.provenance import now
 from genpolicy_evaluation.puzzle_tables import BAND, PuzzleResult
 from genpolicy_evaluation.puzzles import PuzzleFile, attempt_puzzles
@@ -163,12 +164,13 @@ class _Measures:
 
     def __init__(self, row: Row, options: MeasureOptions, open_policy: Callable[[], Policy]) -> None:
         self._row, self._options, self._open = row, options, open_policy
+        self._seed = seed_of(row.spec, options.seed)
         self._policy: Policy | None = None
 
     def _seeded(self) -> Policy:
         if self._policy is None:
             self._policy = self._open()
-        self._policy.seed(self._options.seed)
+        self._policy.seed(self._seed)
         return self._policy
 
     def accuracy(self) -> Mapping[str, Any]:
@@ -183,7 +185,7 @@ class _Measures:
             self._options.positions()[:calls],
             batches=(1,),
             num_calls=calls,
-            seed=self._options.seed,
+            seed=self._seed,
             name=f"{self._row.name} time",
             show=True,
         ).figures()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, ClassVar
 import pytest
 
 import genpolicy
+from genpolicy.cli import main
 from genpolicy.data.records import Record
 from genpolicy.errors import ConfigError, DatasetError, RegistryError
 from genpolicy.game import Game
@@ -19,7 +21,7 @@ from genpolicy.registry import load
 from genpolicy_common.labelled import LabelledPosition, labelled_positions
 from genpolicy_evaluation.accuracy import accuracy_report, measure_accuracy, random_chances
 from genpolicy_evaluation.futures import MEASURES, futures_reports, measure_futures, plot_futures
-from tests.small_datasets import CONNECT, write_dataset
+from tests.small_datasets import CONNECT, solved_connect, write_dataset
 
 
 class Scripted(Policy):
@@ -276,3 +278,19 @@ def test_labels_that_cannot_be_played_are_named(
     data = write_dataset(tmp_path, game.spec, [record])
     with pytest.raises(DatasetError, match=message):
         labelled_positions(data, game, "test")
+
+
+@pytest.mark.parametrize("measure", ["accuracy", "latency", "report"])
+def test_a_seed_that_is_spelled_is_the_policys_own(measure: str, tmp_path: Path) -> None:
+    data, figures = solved_connect(tmp_path / "data", horizon=1, every=7).folder, tmp_path / "figures.json"
+    shares = []
+    for options in (["random?seed=1"], ["random?seed=2"], ["random", "--seed", "1"]):
+        call = ["evaluate", measure, "--data", str(data), "--json", str(figures), "--policy", *options]
+        more = {"latency": ["--batches", "1"], "report": ["--out", str(tmp_path / "page.md")]}
+        assert main([*call, *more.get(measure, [])]) == 0
+        found = json.loads(figures.read_text())
+        (row,) = found["points" if measure == "latency" else "policies"]
+        shares.append(row["accuracy" if measure == "report" else "labelled"])
+        shares[-1] = shares[-1].get("labelled", shares[-1])["accuracy"]
+    assert shares[0] != shares[1]
+    assert shares[0] == shares[2]
