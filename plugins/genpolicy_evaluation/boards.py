@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -135,23 +136,27 @@ def add_boards_parser(measures: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure imagined boards and show the table."""
-    from genpolicy import load_policy
     from genpolicy_common.arguments import say_device, settle_device
     from genpolicy_common.labelled import labelled_positions
     from genpolicy_common.tables import Report, games_text, write_json, write_markdown
     from genpolicy_evaluation.commands import facts, opened, source
-    from genpolicy_evaluation.players import names_of, specs_of
+    from genpolicy_evaluation.players import check_options, names_of, open_players, specs_of
 
     dataset, game = opened(arguments)
     positions = labelled_positions(dataset, game, arguments.split, limit=arguments.limit, seed=arguments.seed)
     rows: list[Boards] = []
     specs = specs_of(arguments)
     settle_device(arguments, specs)
-    for name, spec in zip(names_of(specs), specs, strict=True):
-        policy = load_policy(spec, game=game, defaults={"device": arguments.device, "seed": arguments.seed})
+    with ExitStack() as opened_players:
+        players = [
+            player
+            for name, spec in zip(names_of(specs), specs, strict=True)
+            for player in opened_players.enter_context(open_players(name, spec, game, arguments))
+        ]
+        check_options({player.name: player.policy for player in players}, arguments)
         say_device(arguments)
-        rows += measure_boards(policy, positions, name=name, seed=arguments.seed)
-        policy.close()
+        for player in players:
+            rows += measure_boards(player.policy, positions, name=player.name, seed=arguments.seed)
     report = Report(
         f"Imagined boards on {source(arguments)}", ["policy", "after", "position %", "board %", "whole state %"]
     )

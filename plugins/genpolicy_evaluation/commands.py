@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from genpolicy.cli import add_verbs
 from genpolicy_common.arguments import add_json, say_device, settle_device
 from genpolicy_evaluation.boards import add_boards_parser
 from genpolicy_evaluation.latency_command import add_latency_parser
-from genpolicy_evaluation.players import add_policy_arguments, seed_of, specs_of
+from genpolicy_evaluation.players import OPTIONS, add_policy_arguments, check_options, seed_of, specs_of
 from genpolicy_evaluation.puzzles_command import add_puzzles_parser
 
 if TYPE_CHECKING:
@@ -166,7 +165,7 @@ def _players(arguments: argparse.Namespace, game: Game[Any]) -> Iterator[list[tu
             opened.callback(loaded[-1].close)
         labels = [policy.label for policy in loaded]
         names = [label if labels.count(label) == 1 else spec for label, spec in zip(labels, specs, strict=True)]
-        _check_options(dict(zip(names, loaded, strict=True)), arguments)
+        check_options(dict(zip(names, loaded, strict=True)), arguments)
         modes = [
             (name, mode, player, seed_of(spec, arguments.seed))
             for name, spec, policy in zip(names, specs, loaded, strict=True)
@@ -174,27 +173,6 @@ def _players(arguments: argparse.Namespace, game: Game[Any]) -> Iterator[list[tu
         ]
         say_device(arguments)
         yield modes
-
-
-OPTIONS = ("sampler", "num_steps", "temperature", "batch_size")
-"""Options of the command line; each goes to the policies that take it."""
-
-
-def _check_options(policies: Mapping[str, Policy], arguments: argparse.Namespace) -> None:
-    """See that each option given is taken by some policy, and say which policies do not take it."""
-    for option in OPTIONS:
-        if getattr(arguments, option) is None:
-            continue
-        flag = f"--{option.replace('_', '-')}"
-        without = [name for name, policy in policies.items() if option not in policy.option_names()]
-        if len(without) == len(policies):
-            kinds = ", ".join(dict.fromkeys(f"{name} ({policy.kind})" for name, policy in policies.items()))
-            raise ValueError(f"{flag}: none of these policies has that option: {kinds}; omit it")
-        if without:
-            print(
-                f"genpolicy evaluate: {flag} is not an option of {', '.join(without)}; they play without it",
-                file=sys.stderr,
-            )
 
 
 def _modes(policy: Policy, arguments: argparse.Namespace) -> dict[str, Policy]:

@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from genpolicy_common.arguments import add_json, say_device, settle_device
-from genpolicy_evaluation.players import Player, add_player_arguments, names_of, open_players, seed_of, specs_of
+from genpolicy_evaluation.players import (
+    Player,
+    add_player_arguments,
+    check_options,
+    names_of,
+    open_players,
+    seed_of,
+    specs_of,
+)
 
 if TYPE_CHECKING:
     from genpolicy.game import Game
@@ -79,6 +87,7 @@ def run_latency(arguments: argparse.Namespace) -> int:
         ]
         if unused := [key for key in sweeps if key not in used]:
             raise ValueError(f"--sweep {unused[0]}: none of {', '.join(specs)} takes an option of that name")
+        check_options({player.name: player.policy for player in players}, arguments)
         say_device(arguments)
         points = [
             measure_latency(

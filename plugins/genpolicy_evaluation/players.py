@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,31 @@ def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=int, metavar="N", help="maximum number of positions per network call")
     add_device(parser)
     parser.add_argument("--seed", type=int, default=0, help="random seed for positions and sampling (default 0)")
+
+
+OPTIONS = ("sampler", "num_steps", "temperature", "batch_size")
+"""Options of the command line; each goes to the policies that take it."""
+
+
+def check_options(policies: Mapping[str, Policy], arguments: argparse.Namespace) -> None:
+    """See that each option given is taken by some policy, and say which policies do not take it.
+
+    Raises:
+        ValueError: none takes it.
+    """
+    for option in OPTIONS:
+        if getattr(arguments, option) is None:
+            continue
+        flag = f"--{option.replace('_', '-')}"
+        without = [name for name, policy in policies.items() if option not in policy.option_names()]
+        if len(without) == len(policies):
+            kinds = ", ".join(dict.fromkeys(f"{name} ({policy.kind})" for name, policy in policies.items()))
+            raise ValueError(f"{flag}: none of these policies has that option: {kinds}; omit it")
+        if without:
+            print(
+                f"genpolicy evaluate: {flag} is not an option of {', '.join(without)}; they play without it",
+                file=sys.stderr,
+            )
 
 
 def add_player_arguments(parser: argparse.ArgumentParser) -> None:
@@ -122,8 +148,8 @@ def open_players(name: str, spec: str, game: Game[Any], arguments: argparse.Name
         known = policy.option_names()
         changed: dict[str, Any] = {
             key: getattr(arguments, key)
-            for key in ("num_steps", "temperature", "batch_size")
-            if getattr(arguments, key) is not None and key in known
+            for key in OPTIONS
+            if key != "sampler" and getattr(arguments, key) is not None and key in known
         }
         samplers = arguments.sampler if arguments.sampler and "sampler" in known else [None]
         players = []

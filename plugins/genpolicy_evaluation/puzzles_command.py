@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from genpolicy_common.arguments import add_json, say_device, settle_device
-from genpolicy_evaluation.players import add_player_arguments, find_game, names_of, open_players, specs_of
+from genpolicy_evaluation.players import (
+    add_player_arguments,
+    check_options,
+    find_game,
+    names_of,
+    open_players,
+    specs_of,
+)
 
 
 def add_puzzles_parser(measures: Any) -> None:
@@ -59,6 +66,7 @@ def run_puzzles(arguments: argparse.Namespace) -> int:
             for name, spec in zip(names_of(specs), specs, strict=True)
             for player in opened.enter_context(open_players(name, spec, game, arguments))
         ]
+        check_options({player.name: player.policy for player in players}, arguments)
         say_device(arguments)
         results, given_up = [], dict[str, str]()
         for player in players:

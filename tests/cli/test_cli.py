@@ -354,8 +354,9 @@ def test_options_that_no_policy_takes_are_refused_before_the_work(
 ) -> None:
     base = ["evaluate", "accuracy", "--data", str(data), "--limit", "3", "--policy"]
     for option in (["--sampler", "easy_first"], ["--num-steps", "2"]):
-        message = fails(capsys, *base, policies[1], *option)
-        assert f"{option[0]}: none of these policies has that option: s-a (one_step); omit it" in message
+        for measure in ("accuracy", "boards", "latency"):
+            message = fails(capsys, "evaluate", measure, *base[2:], policies[1], *option)
+            assert f"{option[0]}: none of these policies has that option: s-a (one_step); omit it" in message
     assert "Did you mean: 'easy_first'?" in fails(capsys, *base, policies[0], "--sampler", "easy_frst")
     assert "num_steps must be 1..20" in fails(capsys, *base, policies[0], "--num-steps", "99")
     assert "option temperature is a number, got 'x'" in fails(capsys, *base, f"{policies[1]}?temperature=x")

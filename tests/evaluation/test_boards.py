@@ -117,6 +117,12 @@ def test_command_line(paradigm: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main([*arguments, "--policy", str(folder)]) == 0
     assert "random move" in capsys.readouterr().out
     assert [row["moves"] for row in json.loads(figures.read_text())["policies"]] == ["own", "random", "rare"]
+    samplers = ["--sampler", "by_ply", "--sampler", "easy_first"]
+    assert main([*arguments, "--policy", str(folder), *samplers, "--num-steps", "2"]) == 0
+    rows = json.loads(figures.read_text())["policies"]
+    assert {row["policy"] for row in rows} == {"p (by_ply)", "p (easy_first)"}
+    assert main([*arguments, "--policy", str(folder), "--num-steps", "0"]) == 2
+    assert "num_steps" in capsys.readouterr().err
     assert main([*arguments, "--policy", "random"]) == 2
     assert "policy 'random' imagines no board after a move" in capsys.readouterr().err
 

@@ -197,6 +197,8 @@ def test_command_measures_and_says_what_it_left_out(tmp_path: Path, capsys: pyte
     command += ["--puzzles", str(path), "--json", str(tmp_path / "out.json"), "--markdown", str(tmp_path / "out.md")]
     assert main(command) == 2
     assert f"{path}:3" in capsys.readouterr().err
+    assert main([*command, "--skip-bad", "--num-steps", "5"]) == 2
+    assert "--num-steps: none of these policies has that option" in capsys.readouterr().err
     assert main([*command, "--skip-bad"]) == 0
     shown = capsys.readouterr()
     assert "1 bad rows" in shown.out
