@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from genpolicy.data.records import Dataset, Record
 from genpolicy.errors import DatasetError
@@ -66,9 +67,7 @@ def labelled_positions(
             f"{dataset.label}: no labelled position in split {split!r}; its splits: {counts} (name another one with "
             "--split; data import --split gives the shares of all three)"
         )
-    if limit is not None and limit < len(labelled):
-        labelled = np.sort(np.random.default_rng(seed).choice(labelled, limit, replace=False))
-    chosen = set(labelled.tolist())
+    chosen = set(drawn(labelled, limit, seed).tolist())
     positions, row, scale = [], 0, dataset.centipawn_scale
     for number, part in enumerate(dataset.parts):  # two data sets may give games the same names
         prefix, last = f"{number} " if len(dataset.parts) > 1 else "", _last_plies(part)
@@ -79,6 +78,13 @@ def labelled_positions(
                 positions.append(_labelled(record, game, where, cluster, last, scale))
             row += 1
     return positions
+
+
+def drawn(rows: NDArray[np.int64], limit: int | None, seed: int = 0) -> NDArray[np.int64]:
+    """At most ``limit`` of the rows, drawn without replacement and kept in their order; None takes all."""
+    if limit is None or limit >= len(rows):
+        return rows
+    return np.sort(np.random.default_rng(seed).choice(rows, limit, replace=False))
 
 
 def _last_plies(dataset: Dataset) -> dict[str, int]:

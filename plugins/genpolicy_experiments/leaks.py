@@ -13,6 +13,7 @@ from genpolicy import registry
 from genpolicy.data.array_cache import ArrayFiles, cached
 from genpolicy.data.records import Dataset
 from genpolicy.game import Game
+from genpolicy_common.labelled import drawn
 from genpolicy_evaluation.positions import progress_bar
 from genpolicy_labelling.summary import position_hash
 
@@ -43,7 +44,7 @@ def notes(experiment: Experiment) -> list[str]:
         cells.setdefault((trained_on, data.get("train", "train")), []).append(cell.name)
     game = registry.load_game(experiment.dataset.game_spec)
     positions, labelled = _hashes(experiment.dataset, split, game)
-    measured = positions[labelled]
+    measured = positions[drawn(np.flatnonzero(labelled), experiment.file.evaluate.positions)]
     sentences = []
     for (folders, train), names in cells.items():
         trained = [_shared(measured, experiment.opened(each), train, game) for each in folders]

@@ -17,6 +17,7 @@ from genpolicy.data.records import Dataset, Record
 from genpolicy.errors import ConfigError
 from genpolicy.registry import load_game
 from genpolicy.sequence import Layout
+from genpolicy_common.labelled import labelled_positions
 from genpolicy_experiments.description import Experiment
 from genpolicy_experiments.possible import require
 from genpolicy_experiments.runner import Runner, play_name
@@ -249,13 +250,29 @@ def test_measured_positions_are_found_without_a_line_and_with_other_counters(tmp
     assert Experiment(describe(tmp_path, measured, run=data)).data_notes == [note]  # from the cache
 
 
+def test_only_positions_that_are_measured_are_counted(tmp_path: Path, data: Path) -> None:
+    path = describe(tmp_path, data, run={"data.train": "test", "learner.kind": "one_step"})
+    (note,) = Experiment(path).data_notes
+    assert note.startswith("NOT HELD OUT: 20 of the 20 measured positions (split 'test'")
+    other = write_dataset(tmp_path / "one", GAME, [replace(record, split="train") for record in _measured(data)[3:]])
+    (note,) = Experiment(describe(tmp_path, data, run={"data.folder": str(other.folder)})).data_notes
+    assert note.startswith("NOT HELD OUT: 17 of the 20 measured positions")
+
+
+def _measured(data: Path) -> list[Record]:
+    """The records of the 20 positions that ``describe`` measures on."""
+    game = load_game(GAME)
+    states = [game.format(each.state) for each in labelled_positions(Dataset.open(data), game, "test", limit=20)]
+    return [record for record in Dataset.open(data).records("test") if record.state in states]
+
+
 @pytest.mark.thorough
 def test_positions_that_are_measured_and_trained_on_are_counted(
     tmp_path: Path, data: Path, labelled: Callable[[str], Path]
 ) -> None:
     other = labelled("0.5/0.1/0.4")
     axes = {"data": {"own": {}, "other": {"data.folder": str(other)}, "both": {"data.folder": [str(data), str(other)]}}}
-    experiment = Experiment(describe(tmp_path, data, axes=axes))
+    experiment = Experiment(describe(tmp_path, data, axes=axes, evaluate={}))
     measured = {record.state for record in Dataset.open(data).records("test")}
     both = measured & {record.state for record in Dataset.open(other).records("train")}
     assert 0 < len(both) < len(measured)
@@ -265,7 +282,8 @@ def test_positions_that_are_measured_and_trained_on_are_counted(
     assert note.endswith("are trained: other.")
     assert _require(experiment, tmp_path) == [note, of_both]
     # The same last part of the hash is the test split of both.
-    quiet = Experiment(describe(tmp_path, data, axes={"x": {"a": {"data.folder": str(labelled("0.1/0.2/0.7"))}}}))
+    axes = {"x": {"a": {"data.folder": str(labelled("0.1/0.2/0.7"))}}}
+    quiet = Experiment(describe(tmp_path, data, axes=axes, evaluate={}))
     assert quiet.data_notes == []
 
 
