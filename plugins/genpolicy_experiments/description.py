@@ -145,8 +145,8 @@ class Cell:
     """One label of every axis."""
 
     labels: dict[str, str]
-    settings: dict[str, Any]
-    """Settings of the training configuration, by dotted key."""
+    settings: tuple[dict[str, Any], ...]
+    """Settings of the training configuration by dotted key, of each axis; later ones win."""
     without: tuple[str, ...]
     play: dict[str, Any]
     """Options of the policy."""
@@ -254,11 +254,12 @@ class Experiment:
     def _all_cells(self) -> Iterator[Cell]:
         axes = self.file.axes
         for choice in itertools.product(*(labels.items() for labels in axes.values())):
-            settings: dict[str, Any] = {}
+            settings: list[dict[str, Any]] = []
             play: dict[str, Any] = {}
             without: list[str] = []
             budget: float | None = None
             for _, chosen in choice:
+                settings.append({})
                 for key, value in (chosen or {}).items():
                     if key == WITHOUT:
                         without += list(value)
@@ -266,12 +267,10 @@ class Experiment:
                         play[key.removeprefix(PLAY)] = value
                     elif key.startswith(BUDGET):
                         budget = float(value)
-                    elif "." not in key and isinstance(value, Mapping) and isinstance(settings.get(key), Mapping):
-                        settings[key] = _merged(settings[key], value)
                     else:
-                        settings[key] = value
+                        settings[-1][key] = value
             labels = dict(zip(axes, (label for label, _ in choice), strict=True))
-            yield Cell(labels, settings, tuple(without), play, budget)
+            yield Cell(labels, tuple(settings), tuple(without), play, budget)
 
     def _is_skipped(self, cell: Cell) -> bool:
         return any(all(cell.labels[axis] == label for axis, label in skip.items()) for skip in self.file.skip)
@@ -347,7 +346,8 @@ class Experiment:
                     f"{self.path}: cell {cell.name!r}: without: key {key!r} is set neither in config nor in run, so "
                     "there is nothing to remove"
                 )
-        data = _merged(data, cell.settings)
+        for settings in cell.settings:
+            data = _merged(data, settings)
         trainer = data.setdefault("trainer", {})
         for limit in BUDGETS.values():
             trainer.pop(limit, None)

@@ -201,6 +201,23 @@ def test_sections_of_two_axes_are_merged(tmp_path: Path, data: Path) -> None:
     assert network == {**NETWORK, "width": 32, "num_layers": 3}
 
 
+@pytest.mark.parametrize(
+    ("settings", "learner"),
+    [
+        ([{"learner.horizon": 1}, {"learner": {"horizon": 2}}, {"learner.horizon": 3}], {"horizon": 3}),
+        ([{"learner": {"horizon": 1}}, {"learner.horizon": 2}, {"learner": {"horizon": 3}}], {"horizon": 3}),
+        (
+            [{"learner.process": {"kind": "a"}}, {"learner.process.x": 1}, {"learner.process": {"kind": "b"}}],
+            {"process": {"kind": "b"}},
+        ),
+    ],
+)
+def test_the_last_of_three_axes_wins(settings: list[Any], learner: dict[str, Any], tmp_path: Path) -> None:
+    axes = {name: {"x": each} for name, each in zip("abc", settings, strict=True)}
+    experiment = Experiment(describe(tmp_path, "nowhere", axes=axes, run={}))
+    assert experiment.configuration(experiment.cells[0], 0)["learner"] == learner
+
+
 def test_a_run_that_begins_with_other_weights_is_another_run(tmp_path: Path, data: Path) -> None:
     base = tmp_path / "base"
     base.mkdir()
