@@ -211,6 +211,7 @@ class Experiment:
         self.cells = [cell for cell in self._all_cells() if not self._is_skipped(cell)]
         if not self.cells:
             raise ConfigError(f"{path}: skip leaves no cell of {_count(self._all_cells())}; remove a line of it")
+        metrics.check_places(path, self.file.plots, self.cells)
         for comparison in self.file.compare:
             a, b = self.cell_of(comparison.a), self.cell_of(comparison.b)
             if a == b and comparison.metric == comparison.of_b:

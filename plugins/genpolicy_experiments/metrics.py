@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from genpolicy.errors import ConfigError
 
 if TYPE_CHECKING:
-    from genpolicy_experiments.description import ExperimentFile, Plot
+    from genpolicy_experiments.description import Cell, ExperimentFile, Plot
 
 BY_MOVE = ("best", "raw_best", "best_one_call", "raw_best_one_call", "best_action_0")
 """Shares that can be compared with ``random``, the share of a random legal move."""
@@ -119,6 +119,27 @@ def _require_axes(path: Path, file: ExperimentFile, plot: Plot) -> None:
             f"{path}: plots: log makes x logarithmic, but not all labels of axis {plot.x!r} are numbers above 0; "
             "remove log"
         )
+
+
+def check_places(path: Path, plots: Sequence[Plot], cells: Sequence[Cell]) -> None:
+    """Check that a line has one cell at each label of its x axis.
+
+    Raises:
+        ConfigError: it has two; the message names them.
+    """
+    for plot in plots:
+        if plot.x != FUTURE_STEP and plot.x not in cells[0].labels:
+            continue
+        placed: dict[tuple[str, str], Cell] = {}
+        for cell in cells:
+            if any(cell.labels[axis] != label for axis, label in plot.where.items()):
+                continue
+            other = placed.setdefault((cell.labels.get(plot.x, ""), cell.labels.get(plot.by or "", "")), cell)
+            if other is not cell:
+                raise ConfigError(
+                    f"{path}: plots: cells {other.name!r} and {cell.name!r} would be at the same place of a line; name "
+                    "the axis that tells them apart in by, or one of its labels in where"
+                )
 
 
 def _is_positive(label: str) -> bool:

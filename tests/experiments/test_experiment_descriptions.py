@@ -112,6 +112,18 @@ def label(**settings: Any) -> dict[str, Any]:
         ({"plots": [{"x": "x", "by": "future_step"}]}, "'future_step'"),
         ({"plots": [{"x": "records", "by": "records"}]}, "by 'records' is not an axis"),
         ({"plots": [{"x": "x", "log": True}]}, "not all labels of axis 'x' are numbers above 0"),
+        (
+            {"axes": {"x": {"1": {}, "2": {}}, "z": {"a": {}, "b": {}}}, "plots": [{"x": "x"}]},
+            "cells '1 / a' and '1 / b' would be at the same place of a line",
+        ),
+        (
+            {
+                "axes": {"x": {"1": {}, "2": {}}},
+                "evaluate": {"futures": True},
+                "plots": [{"x": "future_step", "y": "match"}],
+            },
+            "cells '1' and '2' would be at the same place of a line",
+        ),
         ({"name": "a/b"}, "name must be usable as a file name"),
         ({"name": ".."}, "name must be usable as a file name"),
         ({"name": "a\0b"}, "a text with control characters"),
@@ -199,6 +211,13 @@ def test_sections_of_two_axes_are_merged(tmp_path: Path, data: Path) -> None:
     experiment = Experiment(describe(tmp_path, data, run=run, axes={"x": {"wide": wide}, "y": {"deep": deep}}))
     network = experiment.configuration(experiment.cells[0], 0)["learner"]["network"]
     assert network == {**NETWORK, "width": 32, "num_layers": 3}
+
+
+def test_axes_that_are_fixed_skipped_or_lines_do_not_crowd_a_plot(tmp_path: Path) -> None:
+    axes = {"x": {"1": {}, "2": {}}, "z": {"a": {}, "b": {}}}
+    plots = [{"x": "x", "by": "z"}, {"x": "x", "where": {"z": "a"}}, {"x": "records", "by": "z"}]
+    Experiment(describe(tmp_path, "nowhere", axes=axes, plots=plots))
+    Experiment(describe(tmp_path, "nowhere", axes=axes, plots=[{"x": "x"}], skip=[{"z": "b"}]))
 
 
 @pytest.mark.parametrize(

@@ -149,10 +149,10 @@ def test_random_level_and_several_shares_are_drawn(tmp_path: Path) -> None:
     from genpolicy_experiments import plots
 
     wanted = [
-        {"x": "way", "y": "best, best_one_call"},
+        {"x": "way", "y": "best, best_one_call", "where": {"size": "1"}},
         {"x": "calls", "y": "best", "by": "way", "log": True},
-        {"x": "way", "y": "ms"},
-        {"x": "size", "y": "legal"},
+        {"x": "way", "y": "ms", "where": {"size": "1"}},
+        {"x": "size", "y": "legal", "by": "way"},
     ]
     axes = {"way": {"$x_1": {}, "_b": {"play.num_futures": 8}}, "size": {"1": {}, "2": {}, "all": {}}}
     experiment = experiment_of(tmp_path, axes=axes, plots=wanted)
