@@ -89,18 +89,27 @@ def _work(job: dict[str, Any]) -> int:
 def other_seeds(job: dict[str, Any], results: Path) -> Iterator[Path]:
     """Configurations of the finished runs that differ from this one in the seed alone.
 
-    All seeds of a cell are trained in the same way, though the code has gained keys since the first of them.
+    All seeds of a cell are trained in the same way, though the code has gained keys since the first of them, and the
+    data may have been moved.
     """
-    ours = _without_seed(job["config"])
+    ours, *data = _cell(job)
     for file in sorted(results.parent.glob(f"*/{stored.JOB}")):
         with contextlib.suppress(stored.DamagedError, KeyError, TypeError):
-            if file.parent != results and _without_seed(stored.read_mapping(file)["config"]) == ours:
+            settings, *its_data = _cell(stored.read_mapping(file))
+            if file.parent != results and settings == ours and any(map(_is_same, data, its_data)):
                 yield file.parent / stored.RUN / "config.yaml"
 
 
-def _without_seed(config: dict[str, Any]) -> dict[str, Any]:
+def _cell(job: dict[str, Any]) -> tuple[dict[str, Any], Any, Any]:
+    """Settings of a run that its cell's other seeds have, too; folder and checksum of the data it is trained on."""
+    config = job["config"]
     trainer = {key: value for key, value in config["trainer"].items() if key != "seed"}
-    return {**config, "trainer": trainer, "out": ""}
+    settings = {**config, "trainer": trainer, "data": {**config["data"], "folder": ""}, "out": ""}
+    return settings, config["data"]["folder"], job.get("records", {}).get("trained_on")
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    return one is not None and one == other
 
 
 def _is_measured(results: Path, name: str) -> bool:

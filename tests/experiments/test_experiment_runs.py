@@ -344,6 +344,30 @@ def test_a_policy_that_cells_begin_with_is_made_where_the_data_is_there(
     assert (tmp_path / "data-policy" / "policy" / "config.yaml").is_file()
 
 
+@pytest.mark.parametrize(
+    ("change", "is_of_cell"),
+    [
+        ({}, True),
+        ({"folder": "moved"}, True),
+        ({"trained_on": "b"}, True),  # the folder holds another version
+        ({"folder": "moved", "trained_on": "b"}, False),
+        ({"folder": "moved", "trained_on": None}, False),
+        ({"kind": "direct"}, False),
+    ],
+)
+def test_other_seeds_of_a_cell_are_found_where_its_data_was_moved(
+    change: dict[str, Any], is_of_cell: bool, tmp_path: Path
+) -> None:
+    def job(seed: int, kind: str = "one_step", folder: str = "data", trained_on: str | None = "a") -> dict[str, Any]:
+        config = {"learner": {"kind": kind}, "data": {"folder": folder}, "trainer": {"seed": seed}}
+        return {"config": config, "records": {"trained_on": trained_on}}
+
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / stored.JOB).write_text(json.dumps(job(0)))
+    found = list(worker.other_seeds(job(1, **change), tmp_path / "second"))
+    assert found == [tmp_path / "first" / "run" / "config.yaml"] * is_of_cell
+
+
 def _a_file(path: Path) -> None:
     path.write_text("not a folder")
 
