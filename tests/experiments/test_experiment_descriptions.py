@@ -173,6 +173,17 @@ def _require(experiment: Experiment, tmp_path: Path) -> list[str]:
     return said
 
 
+def test_the_file_in_the_documentation_can_be_run(tmp_path: Path, data: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "experiments.md").read_text(encoding="utf-8")
+    file = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0])
+    file["run"]["learner.horizon"] = 2  # as the data is labelled
+    (tmp_path / "file.yaml").write_text(yaml.safe_dump(file, sort_keys=False))
+    (tmp_path / "base.yaml").write_text(yaml.safe_dump({"learner": {"network": NETWORK}}))
+    experiment = Experiment(tmp_path / "file.yaml", [f"data.folder={data}", "seeds=[0]"])
+    assert _require(experiment, tmp_path) == []
+    assert len(experiment.cells) == 4
+
+
 def test_rotary_positions_and_trained_horizons_may_be_played(tmp_path: Path, data: Path) -> None:
     mixed = {**DIFFUSION, "learner.horizon": 2, "learner.horizons": [1]}
     rotary = {**mixed, "learner.network.positions": "rotary"}
