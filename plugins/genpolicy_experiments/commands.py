@@ -121,6 +121,7 @@ def write(experiment: Experiment, runner: Runner, out: Path, command: str) -> No
     rows = tables.rows_of(experiment, results)
     tests = tables.comparisons(experiment, results)
     report = tables.report_of(experiment, rows)
+    report.notes += tables.untested(experiment, tests)
     report.notes += experiment.data_notes
     report.notes += short_of_budget(experiment, results)
     report.notes += of_other_defaults(experiment, results)

@@ -188,6 +188,22 @@ def comparisons(experiment: Experiment, results: Sequence[Result]) -> list[Compa
     ]
 
 
+def untested(experiment: Experiment, tests: Sequence[ComparisonResult]) -> list[str]:
+    """A sentence that names the comparisons of the description without a test."""
+    made = [(each.a, each.b, each.metric, each.metric_b) for each in tests]
+    missing = []
+    for each in experiment.file.compare:
+        a, b = experiment.cell_of(each.a), experiment.cell_of(each.b)
+        if (a, b, each.metric, each.of_b) not in made:
+            missing.append(each.title or f"{a.name} against {b.name}")
+    if not missing:
+        return []
+    return [
+        f"{len(missing)} of {len(experiment.file.compare)} paired tests are missing, since no seed has finished on "
+        f"both sides: {'; '.join(missing)}."
+    ]
+
+
 def number(metric: str, mean: Mean) -> str:
     """``97.1 [96.0, 98.2]``, or the mean alone if it has no interval or no spread."""
     scale, digits = (100, 1) if is_share(metric) else (1, _digits(mean.value))

@@ -115,12 +115,14 @@ def test_a_failed_run_is_shown_and_the_rest_goes_on(
         "learner": {"kind": "one_step", "network": NETWORK},
         "trainer": {"batch_size": 32, "eval_records": 0, "accuracy_records": 0, "tensorboard": False},
     }
-    path = describe(tmp_path, data, axes=axes, run=run, seeds=[0], compare=[], published={}, plots=[])
+    compare = [{"title": "does it matter", "a": {"lr": "fine"}, "b": {"lr": "wild"}}]
+    path = describe(tmp_path, data, axes=axes, run=run, seeds=[0], compare=compare, published={}, plots=[])
     assert main(["experiment", str(path), "--out", str(tmp_path / "out")]) == 1
     markdown = (tmp_path / "out" / "small.md").read_text()
     assert "| wild | 0 | failed |" in markdown
     assert "FAILED wild, seed 0" in markdown
     assert "log.txt" in markdown
+    assert "1 of 1 paired tests are missing, since no seed has finished on both sides: does it matter." in markdown
     assert "| fine | 1 |" in markdown
 
 

@@ -120,8 +120,12 @@ def test_p_is_corrected_for_the_tests_whose_runs_are_missing_too(tmp_path: Path)
     same = {"a": cells[0], "b": cells[0], "metric_b": "best_one_call"}
     experiment = experiment_of(tmp_path, compare=[same, *more])
     results = [result for result in results_of(experiment, tmp_path) if result.cell.name == "plain"]
-    (test,) = (each.test for each in tables.comparisons(experiment, results))
-    assert test.p_corrected == pytest.approx(3 * test.p_value)
+    (made,) = tables.comparisons(experiment, results)
+    assert made.test.p_corrected == pytest.approx(3 * made.test.p_value)
+    (note,) = tables.untested(experiment, [made])
+    assert note.startswith("2 of 3 paired tests are missing")
+    assert note.endswith("plain against many; many against plain.")
+    assert tables.untested(experiment, tables.comparisons(experiment, results_of(experiment, tmp_path))) == []
 
 
 def test_one_seed_has_no_column_of_seeds(tmp_path: Path) -> None:
