@@ -177,6 +177,7 @@ class _Asker:
         answers: list[Decision | EngineError] = []
         try:
             answers += self._policy.decide(states)
+            self._failures = 0
         except EngineError:
             answers = [self._ask_one(state) for state in states]
         self.seconds += time.perf_counter() - began

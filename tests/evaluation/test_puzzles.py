@@ -15,7 +15,7 @@ from genpolicy.errors import EngineError
 from genpolicy.game import Game, Puzzle
 from genpolicy.policies.base import Decision, Policy
 from genpolicy_evaluation.puzzle_tables import PuzzleResult, puzzle_reports
-from genpolicy_evaluation.puzzles import attempt_puzzles
+from genpolicy_evaluation.puzzles import _Asker, attempt_puzzles
 from tests.evaluation.chess_puzzles import QUEEN_E7, QUEEN_UP, SCHOLAR, SCHOLAR_MOVES, puzzle
 from tests.small_datasets import CONNECT
 
@@ -329,3 +329,22 @@ def test_policy_that_never_answers_is_given_up(game: Game[Any]) -> None:
 
     with pytest.raises(EngineError, match="no such engine"):
         attempt_puzzles(Playing(game, choose), [puzzle(game, QUEEN_UP, "g8h8 f2f8")] * 30)
+
+
+def test_answers_between_failures_end_a_row_of_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether they come one by one or as a whole batch."""
+    policy = genpolicy.load_policy("random", game="chess")
+    answered = policy.decide
+
+    def decide(states: Sequence[Any]) -> list[Decision]:
+        if "dies" in states:
+            raise EngineError("the engine died")
+        return answered(states)
+
+    monkeypatch.setattr(policy, "decide", decide)
+    asker, start = _Asker(policy), policy.game.parse()
+    for _ in range(2):
+        assert len(asker.ask(["dies"] * 7)) == 7
+        assert isinstance(asker.ask([start])[0], Decision)
+    with pytest.raises(EngineError):
+        asker.ask(["dies"] * 8)
