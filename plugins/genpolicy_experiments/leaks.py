@@ -30,6 +30,8 @@ _AT_ONCE = 1 << 20
 def notes(experiment: Experiment) -> list[str]:
     """A sentence for each training split that holds some of the positions that policies are measured on.
 
+    Another one names each policy whose weights cells begin with: what it was trained on is not known.
+
     Two records have the same position if ``game.key`` is equal, as for ``genpolicy data info``; those that are trained
     on need no line. The hashes of a split are computed once and cached; eight bytes per record are kept in memory.
 
@@ -38,8 +40,12 @@ def notes(experiment: Experiment) -> list[str]:
     """
     split, folder = experiment.file.evaluate.split, experiment.file.data.folder
     cells: dict[tuple[tuple[str, ...], str], list[str]] = {}
+    begun: dict[str, list[str]] = {}
     for cell in experiment.cells:
-        data = experiment.configuration(cell, 0)["data"]
+        settings = experiment.configuration(cell, 0)
+        data = settings["data"]
+        if policy := settings.get("init_from"):
+            begun.setdefault(policy, []).append(cell.name)
         trained_on = (data["folder"],) if isinstance(data["folder"], str) else tuple(data["folder"])
         cells.setdefault((trained_on, data.get("train", "train")), []).append(cell.name)
     game = registry.load_game(experiment.dataset.game_spec)
@@ -49,13 +55,21 @@ def notes(experiment: Experiment) -> list[str]:
     for (folders, train), names in cells.items():
         trained = [_shared(measured, experiment.opened(each), train, game) for each in folders]
         if both := int(np.isin(measured, np.concatenate(trained)).sum()):
-            named = "; ".join(names[:MAX_NAMED]) + ("; ..." if len(names) > MAX_NAMED else "")
             sentences.append(
                 f"NOT HELD OUT: {both:,} of the {len(measured):,} measured positions "
                 f"(split {split!r} of {folder}) are also in split {train!r} of {' + '.join(folders)}, "
-                f"on which these are trained: {named}."
+                f"on which these are trained: {_named(names)}."
             )
+    for policy, names in begun.items():
+        sentences.append(
+            f"NOT CHECKED: whether measured positions are among those that {policy} was trained on, with whose weights "
+            f"these begin: {_named(names)}."
+        )
     return sentences
+
+
+def _named(cells: list[str]) -> str:
+    return "; ".join(cells[:MAX_NAMED]) + ("; ..." if len(cells) > MAX_NAMED else "")
 
 
 def _shared(measured: NDArray[np.uint64], dataset: Dataset, split: str, game: Game[Any]) -> NDArray[np.uint64]:

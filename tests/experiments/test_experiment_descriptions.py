@@ -257,6 +257,10 @@ def test_a_run_that_begins_with_other_weights_is_another_run(tmp_path: Path, dat
         experiment = Experiment(describe(tmp_path, data, **label(init_from=str(base))))
         keys.add(experiment.planned(experiment.cells[0], 0).key)
     assert len(keys) == 2
+    assert experiment.data_notes == [
+        f"NOT CHECKED: whether measured positions are among those that {base} was trained on, with whose weights these "
+        "begin: a."
+    ]
 
 
 def test_the_bound_is_a_column_and_no_other_measurement(tmp_path: Path) -> None:
