@@ -32,4 +32,5 @@ def as_played(policy: Policy, folder: Path, play: Mapping[str, Any]) -> Policy:
     if others := ", ".join(f"play.{key}" for key in play if key != SPELLING):
         raise ValueError(f"play.policy spells all options: write {others} into it")
     head, mark, query = str(spelling).partition("?")
-    return load_policy(head.replace(FOLDER, str(folder)) + mark + query.replace(FOLDER, quote(str(folder))))
+    spelled = head.replace(FOLDER, str(folder)) + mark + query.replace(FOLDER, quote(str(folder)))
+    return load_policy(spelled, game=policy.game)

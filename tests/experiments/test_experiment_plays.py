@@ -36,6 +36,13 @@ def test_a_spelling_is_of_the_runs_folder(saved: tuple[Policy, Path]) -> None:
     assert decision.stats["simulations"] == 7
 
 
+def test_a_search_for_any_game_plays_the_runs(saved: tuple[Policy, Path]) -> None:
+    policy, folder = saved
+    played = as_played(policy, folder, {"policy": "alphabeta?depth=1&prior={policy}"})
+    assert played.game.spec == policy.game.spec
+    assert played.decide([policy.game.parse()])[0].move in policy.game.legal(policy.game.parse())
+
+
 def test_a_folder_may_have_any_name(saved: tuple[Policy, Path], tmp_path: Path) -> None:
     """Before the ? of a spelling it stands as it is, behind it quoted as values of options are."""
     policy, folder = saved
