@@ -24,7 +24,8 @@ from genpolicy_common.train import take_settings_anywhere
 from genpolicy_experiments import plots, stored, tables
 from genpolicy_experiments.defaults import of_other_defaults
 from genpolicy_experiments.description import Experiment
-from genpolicy_experiments.runner import NOT_RUN, Result, Runner, require_data
+from genpolicy_experiments.making import make_data, require_data
+from genpolicy_experiments.runner import NOT_RUN, Result, Runner
 
 HELP = """\
 Run an experiment file and tabulate it: make all its runs, then its table and plots. For example
@@ -72,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         require_data(experiment)
     else:
         runner.require_folders()
-        runner.make_data()
+        make_data(experiment, runner.say)
     jobs = runner.jobs()
     if old := runner.stale(jobs):
         print(

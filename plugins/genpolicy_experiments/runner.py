@@ -12,12 +12,10 @@ import errno
 import itertools
 import json
 import os
-import shlex
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,13 +24,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from genpolicy.config import to_dict
-from genpolicy.data.records import INFO_FILE, DatasetInfo
-from genpolicy.errors import ConfigError, DatasetError
+from genpolicy.errors import ConfigError
 from genpolicy.files import write_atomic
 from genpolicy.folder_lock import FolderLock
 from genpolicy.machine import num_cores
-from genpolicy.shipped import data_folder
-from genpolicy.training.run import POLICY_FOLDER
 from genpolicy_common.cluster import Cluster
 from genpolicy_common.shipping import folders_of
 from genpolicy_experiments import possible, stored
@@ -126,37 +121,6 @@ class Runner:
         self._is_shared = runs is not None
         self.console = Console(stderr=True)
         self._live: dict[int, tuple[subprocess.Popen[bytes], Job]] = {}
-
-    def make_data(self) -> None:
-        """Run the commands that make the data sets, if one of these or a policy that they train is missing.
-
-        A command whose work is done finds that out by itself.
-
-        Raises:
-            ConfigError: a data set is missing and there are no commands, a command failed, or they do not make it.
-        """
-        source, folders = self.experiment.file.data, self.experiment.data_folders()
-        missing = [folder for folder in folders if not _is_complete(folder)]
-        commands = [shlex.split(command.replace("{folder}", source.folder)) for command in source.make or ()]
-        if not missing and all(_is_trained(command) for command in commands):
-            return
-        if not source.make:
-            raise ConfigError(
-                f"{self.experiment.path}: data folder {missing[0]!r} holds no data set (or an unfinished one) and "
-                "data.make has no commands that make one"
-            )
-        for command, arguments in zip(source.make, commands, strict=True):
-            self.say(f"genpolicy {' '.join(arguments)}")
-            call = (
-                f"import sys; from genpolicy_experiments.stored import follow_parent; follow_parent({os.getpid()}); "
-                "from genpolicy.cli import main; sys.exit(main())"
-            )
-            done = subprocess.run([sys.executable, "-c", call, *arguments], stdout=subprocess.DEVNULL)
-            if done.returncode:
-                raise ConfigError(f"{self.experiment.path}: data.make: {command!r} ended with status {done.returncode}")
-        for folder in missing:
-            if not _is_complete(folder):
-                raise ConfigError(f"{self.experiment.path}: the commands of data.make do not make {folder!r}")
 
     def jobs(self) -> list[Job]:
         """Every run with its measurements, by cell, then by seed."""
@@ -399,27 +363,3 @@ def _identity_of(folder: Path) -> str | None:
         return _identity(job["config"], job["budget"], job["evaluate"]["folder"])
     except (OSError, stored.DamagedError, KeyError, TypeError):
         return None
-
-
-def _is_complete(folder: str) -> bool:
-    """Whether the folder holds a finished data set. ``Dataset.open`` names damage."""
-    path = data_folder(folder)
-    return (path / INFO_FILE).is_file() and DatasetInfo.read(path).complete
-
-
-def _is_trained(command: Sequence[str]) -> bool:
-    """Whether a command of ``data.make`` trains no policy, or one that is there."""
-    if command[:1] != ["train"] or "--out" not in command:
-        return True
-    return (Path(command[command.index("--out") + 1]) / POLICY_FOLDER).is_dir()
-
-
-def require_data(experiment: Experiment) -> None:
-    """Check that the data set can be read.
-
-    Raises:
-        DatasetError: it is missing or damaged.
-    """
-    if not data_folder(experiment.file.data.folder).is_dir():
-        raise DatasetError(f"{experiment.file.data.folder}: no data set; genpolicy experiment FILE makes it")
-    _ = experiment.dataset

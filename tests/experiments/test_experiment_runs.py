@@ -28,6 +28,7 @@ from genpolicy_experiments import commands, stored, worker
 from genpolicy_experiments import runner as runners
 from genpolicy_experiments.defaults import _without_idle
 from genpolicy_experiments.description import Experiment
+from genpolicy_experiments.making import make_data
 from tests import warm
 
 # On one worker, so that what the module trains is trained once.
@@ -335,12 +336,12 @@ def test_a_policy_that_cells_begin_with_is_made_where_the_data_is_there(
     description = yaml.safe_load(path.read_text())
     description["run"]["init_from"] = str(tmp_path / "data-policy" / "policy")
     path.write_text(yaml.safe_dump({**description, "data": made}, sort_keys=False))
-    runner = runners.Runner(Experiment(path), tmp_path / "out")
+    experiment = Experiment(path)
     for _ in range(2):
-        runner.make_data()
+        make_data(experiment, print)
         assert (tmp_path / "data-policy" / "policy" / "config.yaml").is_file()
     shutil.rmtree(tmp_path / "data-policy" / "policy")  # as after a kill
-    runner.make_data()
+    make_data(experiment, print)
     assert (tmp_path / "data-policy" / "policy" / "config.yaml").is_file()
 
 

@@ -1,0 +1,76 @@
+"""Makes the data sets of an experiment, and the policies that its cells begin with, by the commands of its file."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from genpolicy.data.records import INFO_FILE, DatasetInfo
+from genpolicy.errors import ConfigError, DatasetError
+from genpolicy.shipped import data_folder
+from genpolicy.training.run import POLICY_FOLDER
+from genpolicy_experiments.description import Experiment
+
+
+def make_data(experiment: Experiment, say: Callable[[str], None]) -> None:
+    """Run the commands that make the data sets, if one of these or a policy that they train is missing.
+
+    A command whose work is done finds that out by itself.
+
+    Args:
+        experiment: The experiment.
+        say: Tells people which command runs.
+
+    Raises:
+        ConfigError: a data set is missing and there are no commands, a command failed, or they do not make it.
+    """
+    source, folders = experiment.file.data, experiment.data_folders()
+    missing = [folder for folder in folders if not _is_complete(folder)]
+    commands = [shlex.split(command.replace("{folder}", source.folder)) for command in source.make or ()]
+    if not missing and all(_is_trained(command) for command in commands):
+        return
+    if not source.make:
+        raise ConfigError(
+            f"{experiment.path}: data folder {missing[0]!r} holds no data set (or an unfinished one) and "
+            "data.make has no commands that make one"
+        )
+    for command, arguments in zip(source.make, commands, strict=True):
+        say(f"genpolicy {' '.join(arguments)}")
+        call = (
+            f"import sys; from genpolicy_experiments.stored import follow_parent; follow_parent({os.getpid()}); "
+            "from genpolicy.cli import main; sys.exit(main())"
+        )
+        done = subprocess.run([sys.executable, "-c", call, *arguments], stdout=subprocess.DEVNULL)
+        if done.returncode:
+            raise ConfigError(f"{experiment.path}: data.make: {command!r} ended with status {done.returncode}")
+    for folder in missing:
+        if not _is_complete(folder):
+            raise ConfigError(f"{experiment.path}: the commands of data.make do not make {folder!r}")
+
+
+def _is_complete(folder: str) -> bool:
+    """Whether the folder holds a finished data set. ``Dataset.open`` names damage."""
+    path = data_folder(folder)
+    return (path / INFO_FILE).is_file() and DatasetInfo.read(path).complete
+
+
+def _is_trained(command: Sequence[str]) -> bool:
+    """Whether a command of ``data.make`` trains no policy, or one that is there."""
+    if command[:1] != ["train"] or "--out" not in command:
+        return True
+    return (Path(command[command.index("--out") + 1]) / POLICY_FOLDER).is_dir()
+
+
+def require_data(experiment: Experiment) -> None:
+    """Check that the data set can be read.
+
+    Raises:
+        DatasetError: it is missing or damaged.
+    """
+    if not data_folder(experiment.file.data.folder).is_dir():
+        raise DatasetError(f"{experiment.file.data.folder}: no data set; genpolicy experiment FILE makes it")
+    _ = experiment.dataset
