@@ -127,6 +127,17 @@ class Policy(ABC):
         del calls, plies
         return self
 
+    def evaluate(self, states: Sequence[Any], *, control: Control = FREE) -> tuple[list[float], int] | None:
+        """Values of positions as ``Decision.value``, and how many network calls they took, where that costs less than
+        deciding; None where a search has to take the decisions' own.
+
+        Args:
+            states: Positions in which a player is to move.
+            control: As in ``decide``.
+        """
+        del states, control
+        return None
+
     def seed(self, seed: int) -> None:
         """Make the draws that follow the same as those after any other call with this seed."""
         del seed

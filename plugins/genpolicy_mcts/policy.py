@@ -85,6 +85,9 @@ class PolicyModel(RulesModel):
             priors[row] = decision.policy
         if not isinstance(self.value, Policy):
             return priors, list(self.value(states)[1])
+        if self.value is not self.prior and (found := self.value.evaluate(states, control=self._control)) is not None:
+            self.network_calls += found[1]
+            return priors, found[0]
         values = []
         for decision in by_prior if self.value is self.prior else self._ask(self.value, states):
             if decision.value is None:

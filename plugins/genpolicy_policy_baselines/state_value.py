@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from genpolicy.chance import probabilities
+from genpolicy.control import FREE, Control
 from genpolicy.data.records import Dataset
 from genpolicy.game import Game, IntArray
 from genpolicy.policies.tokens import NetworkLearner
@@ -48,6 +49,12 @@ class StateValuePolicy(ValuePolicy):
 
     kind: ClassVar[str] = "state_value"
     learner_class: ClassVar[type[NetworkLearner]] = StateValueLearner
+
+    def evaluate(self, states: Sequence[Any], *, control: Control = FREE) -> tuple[list[float], int]:
+        """See ``Policy.evaluate``: a row of the network for each position, where a decision has one for each move."""
+        with self._evaluating(control):
+            means, modes, calls = self._read(self.learner.roots(states, self.learner.viewers(states)))
+        return np.clip(means if self.readout == "mean" else modes, -1.0, 1.0).tolist(), calls
 
     def _value_moves(
         self, states: Sequence[Any], legal: list[list[int]]

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import genpolicy
+from genpolicy.control import FREE
 from genpolicy.data.oracle import make_oracle
 from genpolicy.data.records import Dataset, Record
 from genpolicy.errors import CheckpointError, ConfigError, DatasetError
@@ -20,9 +21,11 @@ from genpolicy.testing import check_learner, check_policy
 from genpolicy.training.config import OptimConfig
 from genpolicy.training.optim import make_optimizers
 from genpolicy.values import probability_to_bin, score_to_value, value_to_probability
+from genpolicy_alphabeta.policy import _evaluator
 from genpolicy_common.labelled import labelled_positions
 from genpolicy_evaluation.accuracy import measure_accuracy
 from genpolicy_labelling.label import make_record
+from genpolicy_mcts.policy import PolicyModel
 from genpolicy_policy_baselines.action_value import ActionValueLearner, ActionValuePolicy
 from genpolicy_policy_baselines.state_value import StateValueLearner, StateValuePolicy
 from genpolicy_policy_baselines.value import ValueConfig, ValueLearner
@@ -164,6 +167,30 @@ def test_lookahead_knows_the_third_repetition() -> None:
         state = chess_game.play(state, chess_game.moves.index(move))
     decision = policy.decide([state])[0]
     assert (chess_game.moves[decision.move], decision.value) == ("h8g8", 0.0)
+
+
+def test_a_search_asks_for_a_leaf_with_one_row(game: Game[Any]) -> None:
+    """Where S-V is the value beside another prior, or the evaluator of alpha-beta; a decision looks a ply ahead."""
+    learner = make(StateValueLearner, game)
+    policy, states = learner.policy(), [game.parse(), game.parse("X../.../... O"), game.parse("X../.O./... X")]
+    assert isinstance(policy, StateValuePolicy)
+    rows: list[int] = []
+    learner.network.trunk.register_forward_hook(lambda module, given, out: rows.append(len(out)))
+    found = policy.evaluate(states)
+    assert found[1] == 1
+    assert found[0] == pytest.approx(learner.read_values(learner.roots(states, learner.viewers(states)))[0].tolist())
+    for readout, column in (("mean", 0), ("mode", 1)):
+        read = learner.read_values(learner.roots(states, learner.viewers(states)))[column]
+        assert policy.with_options(readout=readout).evaluate(states)[0] == pytest.approx(read.tolist())
+    rows.clear()
+    model = PolicyModel(game, None, policy)
+    _, values = model.judge(states)
+    assert (rows, model.network_calls) == ([3], 1)
+    assert values == pytest.approx(found[0])
+    _, values = _evaluator(policy, FREE)(states)
+    assert rows == [3, 3]
+    assert values == pytest.approx(found[0])
+    assert PolicyModel(game, policy, policy).judge(states)[1] == [d.value for d in policy.decide(states)]
 
 
 def test_a_batch_is_one_network_call(game: Game[Any]) -> None:
