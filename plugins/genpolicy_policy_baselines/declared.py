@@ -23,7 +23,7 @@ def autoregressive(spec: PolicySpec | None = None) -> tuple[Option, ...]:
     return of_folder((*NETWORK, replace(TEMPERATURE, default=0.0), imagine), spec)
 
 
-def values(spec: PolicySpec | None = None) -> tuple[Option, ...]:
+def values(spec: PolicySpec | None = None, *more: Option) -> tuple[Option, ...]:
     """Options of the policies that value states or moves."""
     own = (
         Option("readout", str, "mean", choices=READOUTS, help="how bins become a value"),
@@ -39,7 +39,13 @@ def values(spec: PolicySpec | None = None) -> tuple[Option, ...]:
         ),
     )
     seed, batch_size = SEED_AND_BATCH
-    return of_folder((seed, replace(batch_size, default=16), *own), spec)
+    return of_folder((seed, replace(batch_size, default=16), *own, *more), spec)
+
+
+def state_values(spec: PolicySpec | None = None) -> tuple[Option, ...]:
+    """Options of S-V."""
+    said = "look one ply ahead at the leaves of a search, too"
+    return values(spec, Option("lookahead", bool, True, help=said, hidden=True))
 
 
 def gaussian(spec: PolicySpec | None = None) -> tuple[Option, ...]:
@@ -58,4 +64,4 @@ def gaussian(spec: PolicySpec | None = None) -> tuple[Option, ...]:
 
 
 ONE_STEP, AUTOREGRESSIVE = Declaration(one_step), Declaration(autoregressive)
-VALUES, GAUSSIAN = Declaration(values), Declaration(gaussian)
+VALUES, STATE_VALUES, GAUSSIAN = Declaration(values), Declaration(state_values), Declaration(gaussian)

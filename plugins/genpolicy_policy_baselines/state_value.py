@@ -14,7 +14,9 @@ from genpolicy.chance import probabilities
 from genpolicy.control import FREE, Control
 from genpolicy.data.records import Dataset
 from genpolicy.game import Game, IntArray
+from genpolicy.options import Option, PolicySpec
 from genpolicy.policies.tokens import NetworkLearner
+from genpolicy_policy_baselines.declared import state_values
 from genpolicy_policy_baselines.value import FloatArray, ValueLearner, ValuePolicy, missing_labels
 
 
@@ -40,18 +42,37 @@ class StateValueLearner(ValueLearner):
 class StateValuePolicy(ValuePolicy):
     """Plays the move that leaves the opponent the lowest value.
 
-    Options are those of ``ValuePolicy``.
-
     All positions after all legal moves of a batch go through the network in one call. Where the game is over there
     (mate, stalemate, repetition, and whatever else ``Game.outcome`` knows) its result counts, and the network is not
     asked. Where chance decides after a move, the move is worth the mean over its outcomes by their probabilities.
+
+    Args:
+        learner: Holds the weights.
+        lookahead: Whether a leaf of a search is worth the best move in it, with a row of a network call for each;
+            False: what the network says of it, a row.
+        options: Arguments of ``ValuePolicy``.
     """
 
     kind: ClassVar[str] = "state_value"
     learner_class: ClassVar[type[NetworkLearner]] = StateValueLearner
 
-    def evaluate(self, states: Sequence[Any], *, control: Control = FREE) -> tuple[list[float], int]:
-        """See ``Policy.evaluate``: a row of the network for each position, where a decision has one for each move."""
+    def __init__(self, learner: NetworkLearner, *, lookahead: bool = True, **options: Any) -> None:
+        super().__init__(learner, **options)
+        self.lookahead = bool(lookahead)
+
+    @classmethod
+    def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:
+        """See ``Policy.options``."""
+        return state_values(spec)
+
+    def own_options(self) -> dict[str, Any]:
+        """The constructor's options as they are."""
+        return {**super().own_options(), "lookahead": self.lookahead}
+
+    def evaluate(self, states: Sequence[Any], *, control: Control = FREE) -> tuple[list[float], int] | None:
+        """See ``Policy.evaluate``."""
+        if self.lookahead:
+            return None
         with self._evaluating(control):
             means, modes, calls = self._read(self.learner.roots(states, self.learner.viewers(states)))
         return np.clip(means if self.readout == "mean" else modes, -1.0, 1.0).tolist(), calls

@@ -172,16 +172,20 @@ def test_lookahead_knows_the_third_repetition() -> None:
 def test_a_search_asks_for_a_leaf_with_one_row(game: Game[Any]) -> None:
     """Where S-V is the value beside another prior, or the evaluator of alpha-beta; a decision looks a ply ahead."""
     learner = make(StateValueLearner, game)
-    policy, states = learner.policy(), [game.parse(), game.parse("X../.../... O"), game.parse("X../.O./... X")]
-    assert isinstance(policy, StateValuePolicy)
+    policy = StateValuePolicy(learner, lookahead=False)
+    states = [game.parse(), game.parse("X../.../... O"), game.parse("X../.O./... X")]
+    assert learner.policy().evaluate(states) is None  # by default as decisions look ahead
     rows: list[int] = []
     learner.network.trunk.register_forward_hook(lambda module, given, out: rows.append(len(out)))
     found = policy.evaluate(states)
+    assert found is not None
     assert found[1] == 1
     assert found[0] == pytest.approx(learner.read_values(learner.roots(states, learner.viewers(states)))[0].tolist())
     for readout, column in (("mean", 0), ("mode", 1)):
         read = learner.read_values(learner.roots(states, learner.viewers(states)))[column]
-        assert policy.with_options(readout=readout).evaluate(states)[0] == pytest.approx(read.tolist())
+        changed = policy.with_options(readout=readout).evaluate(states)
+        assert changed is not None
+        assert changed[0] == pytest.approx(read.tolist())
     rows.clear()
     model = PolicyModel(game, None, policy)
     _, values = model.judge(states)
