@@ -68,7 +68,7 @@ def test_gui_options_are_those_of_the_first_release(case: dict[str, Any], tmp_pa
         "chance",
         "normalise",
     )
-    for newer in ("churn", "kernel", *gumbel):  # of the sampler flow and of Gumbel search
+    for newer in ("churn", "kernel", "lookahead", *gumbel):  # of the sampler flow, of S-V and of Gumbel search
         lines.pop(newer, None)
     assert lines.keys() == case["options"].keys()
     for name, line in case["options"].items():
