@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -136,25 +135,18 @@ def add_boards_parser(measures: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure imagined boards and show the table."""
-    from genpolicy_common.arguments import say_device, settle_device
+    from genpolicy_common.arguments import settle_device
     from genpolicy_common.labelled import labelled_positions
     from genpolicy_common.tables import Report, games_text, write_json, write_markdown
     from genpolicy_evaluation.commands import facts, opened, source
-    from genpolicy_evaluation.players import check_options, names_of, open_players, specs_of
+    from genpolicy_evaluation.players import opened_players, specs_of
 
     dataset, game = opened(arguments)
     positions = labelled_positions(dataset, game, arguments.split, limit=arguments.limit, seed=arguments.seed)
     rows: list[Boards] = []
     specs = specs_of(arguments)
     settle_device(arguments, specs)
-    with ExitStack() as opened_players:
-        players = [
-            player
-            for name, spec in zip(names_of(specs), specs, strict=True)
-            for player in opened_players.enter_context(open_players(name, spec, game, arguments))
-        ]
-        check_options({player.name: player.policy for player in players}, arguments)
-        say_device(arguments)
+    with opened_players(specs, game, arguments) as players:
         for player in players:
             rows += measure_boards(player.policy, positions, name=player.name, seed=arguments.seed)
     report = Report(

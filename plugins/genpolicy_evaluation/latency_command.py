@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from genpolicy_common.arguments import add_json, say_device, settle_device
-from genpolicy_evaluation.players import (
-    Player,
-    add_player_arguments,
-    check_options,
-    names_of,
-    open_players,
-    seed_of,
-    specs_of,
-)
+from genpolicy_common.arguments import add_json, settle_device
+from genpolicy_evaluation.players import Player, add_player_arguments, open_players, opened_players, seed_of, specs_of
 
 if TYPE_CHECKING:
     from genpolicy.game import Game
@@ -77,18 +70,11 @@ def run_latency(arguments: argparse.Namespace) -> int:
     positions = labelled_positions(dataset, game, arguments.split, limit=arguments.limit, seed=arguments.seed)
     specs = specs_of(arguments)
     settle_device(arguments, specs)
-    with limited_threads(arguments.threads) as threads, ExitStack() as opened:
-        used: set[str] = set()
-        # All are made before the first is measured, so that a wrong option costs no measurement.
-        players = [
-            player
-            for name, spec in zip(names_of(specs), specs, strict=True)
-            for player in opened.enter_context(swept_players(name, spec, game, arguments, sweeps, used))
-        ]
+    used: set[str] = set()
+    swept = partial(swept_players, sweeps=sweeps, used=used)
+    with limited_threads(arguments.threads) as threads, opened_players(specs, game, arguments, swept) as players:
         if unused := [key for key in sweeps if key not in used]:
             raise ValueError(f"--sweep {unused[0]}: none of {', '.join(specs)} takes an option of that name")
-        check_options({player.name: player.policy for player in players}, arguments)
-        say_device(arguments)
         points = [
             measure_latency(
                 player.policy,

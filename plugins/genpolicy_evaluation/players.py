@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from genpolicy.shipped import policy_folder
-from genpolicy_common.arguments import add_device
+from genpolicy_common.arguments import add_device, say_device
 
 if TYPE_CHECKING:
     from genpolicy.game import Game
@@ -161,3 +161,32 @@ def open_players(name: str, spec: str, game: Game[Any], arguments: argparse.Name
         yield players
     finally:
         policy.close()
+
+
+@contextmanager
+def opened_players(
+    specs: Sequence[str],
+    game: Game[Any],
+    arguments: argparse.Namespace,
+    opener: Callable[..., AbstractContextManager[list[Player]]] = open_players,
+) -> Iterator[list[Player]]:
+    """Everything to measure, made before the first is measured, so that a wrong option costs no measurement.
+
+    Args:
+        specs: The policies.
+        game: What they play.
+        arguments: Of the command line.
+        opener: Makes what is measured of one policy, as ``open_players``.
+
+    Raises:
+        ValueError: an option that no policy takes, or as ``opener``.
+    """
+    with ExitStack() as opened:
+        players = [
+            player
+            for name, spec in zip(names_of(specs), specs, strict=True)
+            for player in opened.enter_context(opener(name, spec, game, arguments))
+        ]
+        check_options({player.name: player.policy for player in players}, arguments)
+        say_device(arguments)
+        yield players

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from genpolicy_common.arguments import add_json, say_device, settle_device
-from genpolicy_evaluation.players import (
-    add_player_arguments,
-    check_options,
-    find_game,
-    names_of,
-    open_players,
-    specs_of,
-)
+from genpolicy_common.arguments import add_json, settle_device
+from genpolicy_evaluation.players import add_player_arguments, find_game, opened_players, specs_of
 
 
 def add_puzzles_parser(measures: Any) -> None:
@@ -59,15 +51,7 @@ def run_puzzles(arguments: argparse.Namespace) -> int:
     )
     for text in found.shown:
         print(text, file=sys.stderr)
-    with ExitStack() as opened:
-        # All are made before the first is measured, so that a wrong option costs no measurement.
-        players = [
-            player
-            for name, spec in zip(names_of(specs), specs, strict=True)
-            for player in opened.enter_context(open_players(name, spec, game, arguments))
-        ]
-        check_options({player.name: player.policy for player in players}, arguments)
-        say_device(arguments)
+    with opened_players(specs, game, arguments) as players:
         results, given_up = [], dict[str, str]()
         for player in players:
             try:

@@ -6,6 +6,9 @@ but cells of one table may differ in it.
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,6 @@ import torch
 
 from genpolicy.config import read_yaml, structured
 from genpolicy.errors import ConfigError, RegistryError
-from genpolicy.game import Game
 from genpolicy.registry import load_game
 from genpolicy.training import setup
 from genpolicy.training.checkpoint import differences
@@ -26,7 +28,6 @@ from genpolicy_experiments.runner import Result
 
 def of_other_defaults(experiment: Experiment, results: Sequence[Result]) -> list[str]:
     """A sentence for the finished runs that differ from new ones in the same settings."""
-    game = load_game(experiment.dataset.game_spec)
     found: dict[str, dict[Path, str]] = {}
     for result in results:
         file = result.folder / stored.RUN / "config.yaml"
@@ -38,7 +39,7 @@ def of_other_defaults(experiment: Experiment, results: Sequence[Result]) -> list
         except (ConfigError, RegistryError):
             continue  # no new run can be made
         then = setup.completed({"config": read_yaml(file)})["config"]
-        if changed := differences(then, _without_idle(game, then, now)):
+        if changed := differences(then, _without_idle(experiment.dataset.game_spec, then, now)):
             found.setdefault("; ".join(changed), {})[result.folder] = f"{result.cell.name}, seed {result.seed}"
     return [
         f"OTHER DEFAULTS THAN TODAY'S: {changed}: {'; '.join(runs.values())} (delete {', '.join(map(str, runs))}, and "
@@ -47,7 +48,7 @@ def of_other_defaults(experiment: Experiment, results: Sequence[Result]) -> list
     ]
 
 
-def _without_idle(game: Game[Any], then: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+def _without_idle(spec: str, then: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     """Today's settings; options of the network that are null stay as they were if that makes the same network.
 
     What null means depends on the game and the learner, as of moves that are shown where nothing is imagined.
@@ -57,15 +58,23 @@ def _without_idle(game: Game[Any], then: dict[str, Any], now: dict[str, Any]) ->
         return now
     unsaid = {key: value for key, value in before.items() if value is not None and today.get(key, 0) is None}
     as_before = {**now["learner"], "network": {**today, **unsaid}}
-    if not unsaid or _network(game, as_before) != _network(game, now["learner"]):
+    if not unsaid or _network(spec, json.dumps(as_before)) != _network(spec, json.dumps(now["learner"])):
         return now
     return {**now, "learner": as_before}
 
 
-def _network(game: Game[Any], section: dict[str, Any]) -> list[Any]:
-    """The modules of a new learner, its parameters and its tables."""
-    torch.manual_seed(0)
-    learner = setup.make_learner(game, section)
-    tensors = [*learner.named_parameters(), *learner.named_buffers()]
-    modules = [(name, type(module)) for name, module in learner.named_modules()]
-    return modules + [(name, tensor.detach().numpy().tobytes()) for name, tensor in tensors]
+@functools.cache  # all seeds of a cell have one
+def _network(spec: str, section: str) -> str:
+    """A digest of the modules, the parameters and the tables of a new learner of a game.
+
+    Args:
+        spec: The game's.
+        section: ``learner:`` of a configuration as JSON.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        learner = setup.make_learner(load_game(spec), json.loads(section))
+    found = hashlib.sha256(repr([(name, type(module)) for name, module in learner.named_modules()]).encode())
+    for name, tensor in (*learner.named_parameters(), *learner.named_buffers()):
+        found.update(name.encode() + tensor.detach().numpy().tobytes())
+    return found.hexdigest()

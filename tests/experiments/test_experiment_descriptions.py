@@ -227,8 +227,9 @@ def test_sections_of_two_axes_are_merged(tmp_path: Path, data: Path) -> None:
 def test_axes_that_are_fixed_skipped_or_lines_do_not_crowd_a_plot(tmp_path: Path) -> None:
     axes = {"x": {"1": {}, "2": {}}, "z": {"a": {}, "b": {}}}
     plots = [{"x": "x", "by": "z"}, {"x": "x", "where": {"z": "a"}}, {"x": "records", "by": "z"}]
-    Experiment(describe(tmp_path, "nowhere", axes=axes, plots=plots))
-    Experiment(describe(tmp_path, "nowhere", axes=axes, plots=[{"x": "x"}], skip=[{"z": "b"}]))
+    assert len(Experiment(describe(tmp_path, "nowhere", axes=axes, plots=plots)).cells) == 4
+    skipped = Experiment(describe(tmp_path, "nowhere", axes=axes, plots=[{"x": "x"}], skip=[{"z": "b"}]))
+    assert [cell.name for cell in skipped.cells] == ["1 / a", "2 / a"]
 
 
 @pytest.mark.parametrize(

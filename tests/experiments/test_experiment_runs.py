@@ -18,7 +18,6 @@ import pytest
 import torch
 import yaml
 
-import genpolicy
 from genpolicy.cli import main
 from genpolicy.data.records import Dataset
 from genpolicy.folder_lock import FolderLock
@@ -319,7 +318,7 @@ def test_runs_that_a_new_run_would_not_be_like_are_named(
 def test_an_option_of_the_network_counts_where_it_makes_another_one(kind: str, counts: bool) -> None:
     now: dict[str, Any] = {"learner": {"kind": kind, "network": {**NETWORK, "shown_moves": None}}}
     then: dict[str, Any] = {"learner": {"kind": kind, "network": {**NETWORK, "shown_moves": False}}}
-    left = differences(then, _without_idle(genpolicy.load_game(GAME), then, now))
+    left = differences(then, _without_idle(GAME, then, now))
     assert left == ["learner.network.shown_moves was False and is None"] * counts
 
 
