@@ -179,6 +179,24 @@ def test_a_policy_without_values_says_so(browser: Any, web_address: str) -> None
         expect(web.page.locator("#graph")).to_be_hidden()
 
 
+def test_an_opened_game_is_saved_as_it_was_until_somebody_plays_on(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        opened(web, PGN.replace("*", "1-0"))
+
+        def saved() -> str:
+            web.page.select_option("#format", ".pgn")
+            with web.page.expect_download() as file:
+                web.page.click("#export")
+            return file.value.path().read_text()
+
+        web.wait_moves(*LABELS)
+        text = saved()
+        assert all(line in text for line in ('[White "Ann"]', '[Black "Bob"]', '[Result "1-0"]'))
+        web.page.click("#undo")
+        at_ply(web, 5)
+        assert all(line in saved() for line in ('[White "you"]', '[Result "*"]'))
+
+
 @pytest.mark.thorough
 def test_a_picture_is_saved(browser: Any, web_address: str) -> None:
     image = pytest.importorskip("PIL.Image", reason="needs the extra [show]")

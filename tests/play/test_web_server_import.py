@@ -19,19 +19,21 @@ def client() -> Iterator[Client]:
 
 
 @pytest.mark.parametrize(
-    ("game", "text", "moves", "players"),
+    ("game", "text", "moves", "players", "result"),
     [
-        ("chess", '[White "Ann"]\n\n1. e4 e5 *', ["e2e4", "e7e5"], ["Ann", ""]),
-        ("chess", "1. e4 {best by test} e5 (1... c5) 2. Nf3", ["e2e4", "e7e5", "g1f3"], ["", ""]),
-        ("shogi", KIF, ["7g7f", "3c3d"], ["A", "B"]),
-        ("shogi", "PI\n+\n+7776FU\n-3334FU\n", ["7g7f", "3c3d"], ["", ""]),
-        ("shogi", "▲７六歩 △３四歩", ["7g7f", "3c3d"], ["", ""]),
+        ("chess", '[White "Ann"]\n\n1. e4 e5 *', ["e2e4", "e7e5"], ["Ann", ""], None),
+        ("chess", "1. e4 {best by test} e5 (1... c5) 2. Nf3 1-0", ["e2e4", "e7e5", "g1f3"], ["", ""], 1),
+        ("shogi", KIF, ["7g7f", "3c3d"], ["A", "B"], None),
+        ("shogi", "PI\n+\n+7776FU\n-3334FU\n%TORYO\n", ["7g7f", "3c3d"], ["", ""], -1),
+        ("shogi", "▲７六歩 △３四歩", ["7g7f", "3c3d"], ["", ""], None),
     ],
 )
-def test_a_game_is_read(client: Client, game: str, text: str, moves: list[str], players: list[str]) -> None:
+def test_a_game_is_read(
+    client: Client, game: str, text: str, moves: list[str], players: list[str], result: float | None
+) -> None:
     reply = client.post("/api/import", {"game": game, "text": text})
     assert reply.status == 200
-    assert reply.json == {"game": game, "start": None, "moves": moves, "players": players}
+    assert reply.json == {"game": game, "start": None, "moves": moves, "players": players, "result": result}
 
 
 def test_a_game_from_another_start_keeps_it(client: Client) -> None:

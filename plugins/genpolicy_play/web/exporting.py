@@ -10,7 +10,7 @@ from typing import Any
 from genpolicy.facets import writer
 from genpolicy.game import Game, PlayedGame
 from genpolicy_play.web.positions import POSITION_FIELDS, Replay, outcome_of
-from genpolicy_play.web.requests import Fields, RequestError, quoted
+from genpolicy_play.web.requests import MAX_NAME, Fields, RequestError, quoted
 from genpolicy_play.web.timing import MAX_CLOCK_MS
 
 EXPORT_FIELDS = (*POSITION_FIELDS, "format", "players", "result", "clock", "on_time")
@@ -29,7 +29,7 @@ def exported(game: Game[Any], replay: Replay, fields: Fields) -> tuple[str, byte
         there = ", ".join(suffixes) or "none"
         raise RequestError(f"format {quoted(suffix)} is not written for {game.spec}; there are: {there}")
     fields.flag("flip")  # checked, and of no effect on a file
-    names = fields.texts("players", most=2, length=100)
+    names = fields.texts("players", most=2, length=MAX_NAME)
     headers = {side: name for side, name in zip(game.players, names, strict=False) if name}
     headers["Date"] = time.strftime("%Y.%m.%d")
     if control := time_control(fields):

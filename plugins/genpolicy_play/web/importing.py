@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from genpolicy.game import Game, PlayedGame
-from genpolicy_play.web.requests import MAX_MOVES, Fields, RequestError
+from genpolicy_play.web.requests import MAX_MOVES, MAX_NAME, Fields, RequestError
 
 IMPORT_FIELDS = ("game", "text")
 MAX_GAME_TEXT = 48 * 1024
@@ -16,7 +16,7 @@ MAX_GAME_TEXT = 48 * 1024
 
 
 def imported(game: Game[Any], fields: Fields) -> dict[str, Any]:
-    """The first game of a text: where it starts, its moves, who played.
+    """The first game of a text: where it starts, its moves, who played, and the result for player 0 (None: unknown).
 
     Args:
         game: Whose formats are tried.
@@ -54,7 +54,8 @@ def imported(game: Game[Any], fields: Fields) -> dict[str, Any]:
         "game": game.spec,
         "start": None if best.start == game.format(game.parse()) else best.start,
         "moves": [game.moves[move] for move in best.moves],
-        "players": [best.headers.get(side, "") for side in game.players],
+        "players": [best.headers.get(side, "")[:MAX_NAME] for side in game.players],
+        "result": best.result,
     }
 
 

@@ -328,12 +328,12 @@ class Page {
     return to;
   }
 
-  start({ game, start, sides, moves = [], clock = null }) {
+  start({ game, start, sides, moves = [], clock = null, source = null }) {
     this.ahead.cancel();
     for (const column of this.columns.all.values()) column.clear();
     const other = game !== this.state.game;
     const held = moves.length > 0 && sides.some((side) => side !== HUMAN); // first, a person looks at a game that was opened
-    Object.assign(this.state, { game, start, sides, moves, labels: [], ply: moves.length, held, former: null, clock, spent: [], since: null });
+    Object.assign(this.state, { game, start, sides, moves, labels: [], ply: moves.length, held, former: null, clock, spent: [], since: null, source });
     if (other) this.state.watched = [];
     tidy(this.state, this.offers);
     if (!this.state.watched.length) this.state.watched = beginner(this.offers, game);

@@ -124,8 +124,9 @@ export function complain(wrong) {
 /** Save the game as a file. */
 async function save(page) {
   const { outcome } = page.position;
-  const result = outcome ? { 0: 1, 1: -1 }[outcome.winner] ?? 0 : null;
-  const players = [0, 1].map((player) => page.playerName(player));
+  const opened = page.state.source?.line === page.played.join(" ") ? page.state.source : null; // not played on since
+  const result = outcome ? { 0: 1, 1: -1 }[outcome.winner] ?? 0 : opened?.result ?? null;
+  const players = [0, 1].map((player) => opened?.players[player] || page.playerName(player));
   const clock = { clock: page.state.clock, on_time: Boolean(outcome?.onTime) };
   try {
     const { blob, name } = await server.exported({ ...page.question(), ...clock, format: byId("format").value, players, result });

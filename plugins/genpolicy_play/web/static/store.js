@@ -22,6 +22,7 @@ export function fresh(offers) {
     former: null, // the line that the last move replaced: {moves, labels, ply, spent}
     clock: null, // {base, increment, byoyomi} in milliseconds; null: none
     spent: [], // [player, milliseconds] of each ply; null where it was not timed
+    source: null, // of a game that was opened: {line, players, result}
     since: null, // when the time of the move being thought about began to run; null: it stands
     arrows: true,
     codes: null, // moves in protocol notation: true, false, or null for where the browser cannot show the usual one
@@ -95,5 +96,5 @@ function addressed(offers) {
   const before = saved();
   const same = before.game === game && (before.start ?? null) === start
     && moves.join(" ") === (before.moves ?? []).slice(0, before.ply).join(" ");
-  return same ? {} : { game, start, moves, labels: [], ply: moves.length, sides: [HUMAN, HUMAN], held: false, former: null, clock: null, spent: [], since: null };
+  return same ? {} : { game, start, moves, labels: [], ply: moves.length, sides: [HUMAN, HUMAN], held: false, former: null, clock: null, spent: [], since: null, source: null };
 }
