@@ -17,7 +17,6 @@ from genpolicy_play.drawing.svg import BoardDrawing, Box, Palette, number, rect_
 
 WIDTH = 1200.0
 MARGIN = 28.0
-GAP = 30.0
 LARGE = 560.0
 """Most width and height of the position's own board."""
 LARGEST_SCALE = 0.9
