@@ -51,7 +51,7 @@ class ChessFiles(Files):
             yield from read_games(file, on_bad, file.name if unlike else str(file))
 
     def open_positions(self, path: Path, on_bad: OnBad | None = None) -> Iterator[Position]:
-        """Positions of EPD or FEN lists, DiffuSearch's records and tables of searched positions, streamed.
+        """Positions of EPD or FEN lists, of records of DiffuSearch and Lichess, of tables of searches; streamed.
 
         Raises:
             SourceError: an unreadable line or row (only without ``on_bad``), a damaged file, or no position in a file.

@@ -1,11 +1,12 @@
-"""Positions from files: EPD and FEN lists, tables of searched positions, DiffuSearch's published records."""
+"""Positions from files: EPD and FEN lists, tables of searched positions, records of DiffuSearch and Lichess."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,10 @@ from genpolicy.errors import SourceError
 from genpolicy.game import OnBad, Position
 from genpolicy_chess.diffusearch import record_position
 from genpolicy_chess.files import LIST_SUFFIXES, RECORD_SUFFIXES, DamagedFileError, read_lines, suffix_of
+from genpolicy_chess.lichess import COLUMNS as LICHESS_COLUMNS
+from genpolicy_chess.lichess import LichessRows, Row, is_lichess
 from genpolicy_chess.moves import MOVES, move_id
 from genpolicy_chess.state import has_legal_move, is_legal, parse_fen
-
-Row = Mapping[str, Any]
 
 _BATCH_ROWS = 1024
 _MATE_CENTIPAWNS = 30_000  # EPD's ce counts a mate in n plies as 32767 - n
@@ -63,7 +64,8 @@ def read_positions(path: Path, on_bad: OnBad | None) -> Iterator[Position]:
                 raise bad from error
             on_bad(bad)
         else:
-            yield replace(position, where=where, split=split)
+            if position is not None:
+                yield replace(position, where=where, split=split)
     if count == 0:
         raise SourceError(
             f"{path}: holds no position; expected one FEN or EPD per line, or rows with one position each"
@@ -76,29 +78,29 @@ def split_of(path: Path) -> str | None:
     return said.pop() if len(said) == 1 else None
 
 
-def _list_items(path: Path) -> Iterator[tuple[str, Callable[[], Position]]]:
+def _list_items(path: Path) -> Iterator[tuple[str, Callable[[], Position | None]]]:
     for number, line in read_lines(path):
         if line.strip() and line.lstrip()[0] not in "#;":
             yield f"{path}:{number}", lambda line=line: list_position(line)  # type: ignore[misc]
 
 
-def _json_items(path: Path) -> Iterator[tuple[str, Callable[[], Position]]]:
+def _json_items(path: Path) -> Iterator[tuple[str, Callable[[], Position | None]]]:
     for number, line in read_lines(path):
         if line.strip():
             yield f"{path}:{number}", lambda line=line: _json_position(line)  # type: ignore[misc]
 
 
-def _json_position(line: str) -> Position:
+def _json_position(line: str) -> Position | None:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"not JSON ({error}): {_short(line)}") from error
     if not isinstance(row, dict):
-        raise ValueError(f"expected an object with prompt and response, got {_short(line)}")
+        raise ValueError(f"expected an object with prompt and response, or with fen, got {_short(line)}")
     return row_reader(row.keys())(row)
 
 
-def _table_items(path: Path) -> Iterator[tuple[str, Callable[[], Position]]]:
+def _table_items(path: Path) -> Iterator[tuple[str, Callable[[], Position | None]]]:
     import pyarrow
     import pyarrow.parquet
 
@@ -120,17 +122,20 @@ def _table_items(path: Path) -> Iterator[tuple[str, Callable[[], Position]]]:
         ) from error
 
 
-_COLUMNS = ("prompt", "response", "fen", "game", "ply", "line", "cp", "mate")
+_COLUMNS = ("prompt", "response", "fen", "game", "ply", "line", "cp", "mate", *LICHESS_COLUMNS)
 
 
-def row_reader(names: Any, where: str = "") -> Callable[[Row], Position]:
-    """What reads a row with columns of these names.
+def row_reader(names: Any, where: str = "") -> Callable[[Row], Position | None]:
+    """What reads a row with columns of these names; it returns None for a row to leave out.
 
     Raises:
         SourceError: no known kind of row has them.
     """
     if "prompt" in names:
         return lambda row: record_position(row["prompt"], row.get("response"))
+    if "fen" in names and is_lichess(names):
+        turned = LichessRows()
+        return lambda row: None if (ours := turned(row)) is None else table_position(ours, onto_rook=True)
     if "fen" in names:
         return table_position
     raise SourceError(
@@ -139,8 +144,12 @@ def row_reader(names: Any, where: str = "") -> Callable[[Row], Position]:
     )
 
 
-def table_position(row: Row) -> Position:
+def table_position(row: Row, *, onto_rook: bool = False) -> Position:
     """A row with ``fen`` and, where known, ``game``, ``ply``, ``line`` (UCI moves) and ``cp`` or ``mate``.
+
+    Args:
+        row: The row, with scores for the player to move.
+        onto_rook: Whether castling is the king's move onto its rook, and ``move`` what was played.
 
     Raises:
         ValueError: a bad position, an illegal move, a value of a wrong type.
@@ -152,7 +161,11 @@ def table_position(row: Row) -> Position:
         moves = ""
     if not isinstance(moves, str):
         raise ValueError(f"line must be UCI moves separated by spaces, got {moves!r}")
-    line = play_line(board, moves.split())
+    played = row.get("move") if onto_rook else None
+    if not isinstance(played, str | None):
+        raise ValueError(f"move must be one in UCI, got {played!r}")
+    played = None if played is None else play_line(board.copy(), [played], onto_rook=True)[0]
+    line = play_line(board, moves.split(), onto_rook=onto_rook)
     cp, mate, ply, game = (_known(row.get(name)) for name in ("cp", "mate", "ply", "game"))
     score = f"mate:{_whole('mate', mate)}" if mate is not None else None
     if score is None and cp is not None:
@@ -165,6 +178,7 @@ def table_position(row: Row) -> Position:
         ended=not has_legal_move(board),
         game_id=None if game is None else str(game),
         ply=None if ply is None else _whole("ply", ply),
+        played=played,
     )
 
 
@@ -180,8 +194,10 @@ def _whole(name: str, value: Any) -> int:
     return int(value)
 
 
-def play_line(board: chess.Board, texts: list[str]) -> tuple[str, ...]:
+def play_line(board: chess.Board, texts: list[str], *, onto_rook: bool = False) -> tuple[str, ...]:
     """Play UCI or SAN moves on ``board`` (in place) and return them in UCI.
+
+    With ``onto_rook`` the king's move onto its own rook is castling, as in Chess960.
 
     Raises:
         ValueError: not a move, or an illegal one; the message has the position.
@@ -192,6 +208,9 @@ def play_line(board: chess.Board, texts: list[str]) -> tuple[str, ...]:
             move = chess.Move.from_uci(text)
         except ValueError:
             move = board.parse_san(text)
+        if onto_rook:
+            with suppress(ValueError):
+                move = board.parse_uci(text)
         if not is_legal(board, move):
             raise ValueError(f"move {text!r} is illegal in {board.fen()!r}")
         played.append(MOVES[move_id(move)].uci())
