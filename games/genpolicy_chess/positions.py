@@ -23,7 +23,7 @@ from genpolicy_chess.moves import MOVES, move_id
 from genpolicy_chess.state import has_legal_move, is_legal, parse_fen
 
 _BATCH_ROWS = 1024
-_MATE_CENTIPAWNS = 30_000  # EPD's ce counts a mate in n plies as 32767 - n
+_MATE_CENTIPAWNS, _CE_MATED = 30_000, 32_767  # EPD's ce counts a mate in n plies as 32767 - n
 # Each round begins with a character that no other part can match, so a line without a match fails in linear time.
 _OPERATION = re.compile(r'\s*([A-Za-z][A-Za-z0-9_]{0,14})(?:\s((?:"[^"]*"|[^;"])*))?(?:;|$)')
 _COUNTERS = re.compile(r"(\d+)\s+(\d+)(?=[\s;]|$)")
@@ -278,7 +278,9 @@ def _epd_scores(operations: dict[str, str], line: str) -> tuple[str, ...]:
                 return (f"mate:{number}",)
             if abs(number) < _MATE_CENTIPAWNS:
                 return (f"cp:{number}",)
-            plies = 32767 - abs(number)  # 32766 mates with this move, -32765 is mated with the next
+            if not -_CE_MATED <= number < _CE_MATED:
+                raise ValueError(f"{line!r}: ce must lie from {-_CE_MATED} to {_CE_MATED - 1}, got {number}")
+            plies = _CE_MATED - abs(number)  # 32766 mates with this move, -32765 is mated with the next
             return (f"mate:{(plies + 1) // 2 if number > 0 else -(plies // 2)}",)
     return ()
 

@@ -160,6 +160,9 @@ BAD_LINES = [
     ("8/8/4k3/8/8/3K4/R7/8 w - - bm d3d5;", "move 'd3d5' is illegal"),
     ("8/8/4k3/8/8/3K4/R7/8 w - - bm --;", "move '--' is illegal"),
     ("8/8/4k3/8/8/3K4/R7/8 w - - ce high;", "ce must be a whole number"),
+    ("8/8/4k3/8/8/3K4/R7/8 w - - ce 32767;", "ce must lie from -32767 to 32766"),
+    ("8/8/4k3/8/8/3K4/R7/8 w - - ce 99998;", "ce must lie from -32767 to 32766"),
+    ("8/8/4k3/8/8/3K4/R7/8 w - - ce -99998;", "ce must lie from -32767 to 32766"),
     ("8/8/4k3/8/8/3K4/R7/8 w - - hmvc many;", "half-move clock"),
     (f'8/8/4k3/8/8/3K4/R7/8 w - - bm {"a" * 5000}"', "neither counters nor operations"),  # an unclosed quote
     (f'8/8/4k3/8/8/3K4/R7/8 w - - id {" " * 5000}"', "neither counters nor operations"),
