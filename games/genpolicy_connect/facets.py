@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from genpolicy.drawing import Drawing
 from genpolicy.game import Files, Hints, OnBad, PlayedGame, Position, View
 from genpolicy_connect.drawing import drawing
-from genpolicy_connect.game_files import SUFFIX, append_game, is_game_file, read_entries, read_games
+from genpolicy_connect.game_files import SUFFIX, append_game, find_files, is_game_file, read_entries, read_games
 from genpolicy_connect.tokens import Board
 
 if TYPE_CHECKING:
@@ -28,15 +28,25 @@ class ConnectFiles(Files):
         self.game = game
 
     def source_kind(self, path: Path) -> Literal["games", "positions"]:
-        """``"games"`` for ``.games`` files, ``"positions"`` for any other text."""
-        return "games" if is_game_file(path) else "positions"
+        """``"games"`` for ``.games`` files and folders or globs that hold some, ``"positions"`` for other text."""
+        return "games" if is_game_file(find_files(path)[0]) else "positions"
 
     def open_games(self, path: Path, on_bad: OnBad | None = None) -> Iterator[PlayedGame]:
-        """Games of a ``.games`` file (see ``game_files``)."""
-        return read_games(self.game, path, on_bad)
+        """Games of a ``.games`` file (see ``game_files``), or of all of them in a folder or glob, streamed."""
+        files = find_files(path)
+        unlike = len({file.name for file in files}) == len(files)
+        for file in files:
+            yield from read_games(self.game, file, on_bad, file.name if unlike else str(file))
 
     def open_positions(self, path: Path, on_bad: OnBad | None = None) -> Iterator[Position]:
-        """Positions of a text file (or .gz), one a line; empty lines and lines that begin with # are left out."""
+        """Positions of a text file (or .gz), or of all files of a folder or glob, streamed.
+
+        There is one position a line; empty lines and lines that begin with # are left out.
+        """
+        for file in find_files(path):
+            yield from self._positions(file, on_bad)
+
+    def _positions(self, path: Path, on_bad: OnBad | None) -> Iterator[Position]:
         game = self.game
         nothing = f"holds no position; write one a line, e.g. {game.format(game.parse())!r}"
         return read_entries(

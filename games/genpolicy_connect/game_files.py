@@ -7,6 +7,7 @@ or ``.games.gz``; empty lines and lines that begin with # are left out.
 
 from __future__ import annotations
 
+import glob
 import gzip
 import json
 import zlib
@@ -28,14 +29,26 @@ def is_game_file(path: Path) -> bool:
     return path.name.endswith((SUFFIX, f"{SUFFIX}.gz"))
 
 
-def read_games(game: Game[Any], path: Path, on_bad: OnBad | None) -> Iterator[PlayedGame]:
-    """Games of a file, streamed.
+def find_files(path: Path) -> list[Path]:
+    """The files that a path stands for, in name order: itself, or those of a folder with its subfolders or of a glob.
+
+    Where some of them hold games, only these; hidden files are left out. A path that stands for none is its own file.
+    """
+    if path.is_file():
+        return [path]
+    inside = path.rglob("*") if path.is_dir() else map(Path, glob.glob(str(path), recursive=True))
+    files = sorted(file for file in inside if file.is_file() and not file.name.startswith("."))
+    return [file for file in files if is_game_file(file)] or files or [path]
+
+
+def read_games(game: Game[Any], path: Path, on_bad: OnBad | None, label: str | None = None) -> Iterator[PlayedGame]:
+    """Games of a file, streamed; their ids are ``label`` (by default the file's name) and a number from 1.
 
     Raises:
         SourceError: an unreadable file, or (without ``on_bad``) an unreadable game; or no game at all.
     """
     nothing = f"holds no game; write one a line, e.g. '-; {game.moves[0]} {game.moves[0]}; *; {{}}'"
-    return read_entries(path, on_bad, nothing, lambda *entry: _parse(game, path, *entry))
+    return read_entries(path, on_bad, nothing, lambda *entry: _parse(game, path, label or path.name, *entry))
 
 
 def read_entries(
@@ -77,7 +90,7 @@ def read_entries(
         raise SourceError(f"{path}: {nothing}")
 
 
-def _parse(game: Game[Any], path: Path, line: str, number: int, count: int) -> PlayedGame:
+def _parse(game: Game[Any], path: Path, label: str, line: str, number: int, count: int) -> PlayedGame:
     fields = [field.strip() for field in line.split(";", 3)]
     if len(fields) < 3 or fields[2] not in _RESULTS:
         raise ValueError(f"{line.strip()!r} is not a game: start; moves; result (1-0, 0-1, 1/2-1/2 or *); headers")
@@ -93,7 +106,7 @@ def _parse(game: Game[Any], path: Path, line: str, number: int, count: int) -> P
     if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
         raise ValueError(f"headers must be one JSON object of texts, got {fields[3]!r}")
     where = f"{path}:{number}: game {count}"
-    return PlayedGame(f"{path.name}:{count}", start, tuple(moves), _RESULTS[fields[2]], headers, where)
+    return PlayedGame(f"{label}:{count}", start, tuple(moves), _RESULTS[fields[2]], headers, where)
 
 
 def append_game(game: Game[Any], path: Path, played: PlayedGame) -> None:

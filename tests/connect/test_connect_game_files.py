@@ -57,3 +57,21 @@ def test_a_file_without_a_game_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.games").write_text("# nothing\n")
     with pytest.raises(SourceError, match="holds no game"):
         list(GAME.files.open_games(tmp_path / "a.games"))
+
+
+def test_a_folder_or_glob_stands_for_its_files(tmp_path: Path) -> None:
+    for name, line in {"b/a.games": "-; a1; *", "b/b.games": "-; a2; 1-0", "c/a.games": "-; a3; *"}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"{line}\n")
+    (tmp_path / "b" / "README.txt").write_text("no position\n")
+    files = GAME.files
+    for path in (tmp_path / "b", tmp_path / "b" / "*.games"):
+        assert files.source_kind(path) == "games"
+        assert [game.game_id for game in files.open_games(path)] == ["a.games:1", "b.games:1"]
+    alike = [tmp_path / name for name in ("b/a.games", "b/b.games", "c/a.games")]
+    assert [game.game_id for game in files.open_games(tmp_path)] == [f"{path}:1" for path in alike]
+    texts = [".../.X./... O", ".../.../X.. O"]
+    for name, text in zip(("p.txt", "q.txt"), texts, strict=True):
+        (tmp_path / name).write_text(f"{text}\n")
+    assert files.source_kind(tmp_path / "*.txt") == "positions"
+    assert [position.text for position in files.open_positions(tmp_path / "*.txt")] == texts
