@@ -69,7 +69,7 @@ def read_entries(
     try:
         # A byte that is not UTF-8 becomes an escape, which parse then names.
         with (gzip.open if path.suffix == ".gz" else open)(
-            path, "rt", encoding="utf-8", errors="backslashreplace"
+            path, "rt", encoding="utf-8-sig", errors="backslashreplace"
         ) as file:
             for number, line in enumerate(file, 1):
                 if not line.strip() or line.startswith("#"):

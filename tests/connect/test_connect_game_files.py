@@ -75,3 +75,11 @@ def test_a_folder_or_glob_stands_for_its_files(tmp_path: Path) -> None:
         (tmp_path / name).write_text(f"{text}\n")
     assert files.source_kind(tmp_path / "*.txt") == "positions"
     assert [position.text for position in files.open_positions(tmp_path / "*.txt")] == texts
+
+
+@pytest.mark.parametrize("name", ["a.games", "a.txt"])
+def test_a_byte_order_mark_is_dropped(name: str, tmp_path: Path) -> None:
+    start = GAME.format(GAME.parse())
+    (tmp_path / name).write_text(f"{start}; a1; *\n" if name == "a.games" else f"{start}\n", encoding="utf-8-sig")
+    found = GAME.files.open_games(tmp_path / name) if name == "a.games" else GAME.files.open_positions(tmp_path / name)
+    assert len(list(found)) == 1
