@@ -28,7 +28,7 @@ from genpolicy_labelling.terminal import command_line, facts, progress, say, sho
 from genpolicy_labelling.writer import DatasetWriter
 
 BLOCK_RECORDS = 256
-"""Positions that are labelled together."""
+"""Most positions that are labelled together; without ``max_best`` no more than are missing."""
 MAX_IDLE = 5_000
 """Playouts in a row that find nothing new before the search for more is given up."""
 
@@ -121,7 +121,10 @@ def write(
     left_out: Counter[str] = Counter()
     states = drawn(game, wanted, random.Random(f"playouts|{seed}"))
     found = unit = 0
-    while found < num and (block := list(itertools.islice(states, BLOCK_RECORDS))):
+    while found < num:
+        size = BLOCK_RECORDS if wanted.max_best < 1 else min(BLOCK_RECORDS, num - found)
+        if not (block := list(itertools.islice(states, size))):
+            break
         lines = analysed(oracle, block, horizon, move_values=True)
         kept: list[Record] = []
         for state, line in zip(block, lines, strict=True):

@@ -5,14 +5,17 @@ from __future__ import annotations
 import itertools
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import genpolicy
 from genpolicy.cli import main
+from genpolicy.data.oracle import Line, Oracle, analysed
 from genpolicy.data.records import Dataset, Record
 from genpolicy.game import Game
 from genpolicy.registry import load
+from genpolicy_labelling import playouts
 from genpolicy_labelling.playouts import Wanted, drawn, is_quiet
 
 CONNECT = "connect:rows=3,cols=3,k=3,gravity=false"
@@ -71,6 +74,19 @@ def test_the_same_command_gives_the_same_records_and_another_seed_others(tmp_pat
     assert first == again
     assert made(tmp_path / "c", "--positions", "50", "--seed", "1") != first
     assert main([*COMMAND, "--positions", "50", "--out", str(tmp_path / "a")]) == 0, "finished already"
+
+
+def test_no_position_is_labelled_in_vain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    labelled: list[int] = []
+
+    def counting(oracle: Oracle, states: list[Any], *arguments: Any, **more: Any) -> list[Line]:
+        labelled.append(len(states))
+        return analysed(oracle, states, *arguments, **more)
+
+    monkeypatch.setattr(playouts, "analysed", counting)
+    assert len(made(tmp_path / "few", "--positions", "3")) == 3
+    assert len(made(tmp_path / "more", "--positions", "300")) == 300
+    assert labelled == [3, 256, 44]
 
 
 def test_what_cannot_be_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
