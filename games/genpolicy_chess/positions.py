@@ -20,7 +20,7 @@ from genpolicy_chess.files import LIST_SUFFIXES, RECORD_SUFFIXES, DamagedFileErr
 from genpolicy_chess.lichess import COLUMNS as LICHESS_COLUMNS
 from genpolicy_chess.lichess import LichessRows, Row, is_lichess
 from genpolicy_chess.moves import MOVES, move_id
-from genpolicy_chess.state import has_legal_move, is_legal, parse_fen
+from genpolicy_chess.state import MAX_COUNTER, has_legal_move, is_legal, parse_fen
 
 _BATCH_ROWS = 1024
 _MATE_CENTIPAWNS, _CE_MATED = 30_000, 32_767  # EPD's ce counts a mate in n plies as 32767 - n
@@ -177,7 +177,7 @@ def table_position(row: Row, *, onto_rook: bool = False) -> Position:
         scores=() if score is None else (score,),
         ended=not has_legal_move(board),
         game_id=None if game is None else str(game),
-        ply=None if ply is None else _whole("ply", ply),
+        ply=None if ply is None else _ply(ply),
         played=played,
     )
 
@@ -192,6 +192,13 @@ def _whole(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value % 1:
         raise ValueError(f"{name} must be a whole number, got {value!r}")
     return int(value)
+
+
+def _ply(value: Any) -> int:
+    ply = _whole("ply", value)
+    if not 0 <= ply <= MAX_COUNTER:
+        raise ValueError(f"ply must be a number from 0 to {MAX_COUNTER}, got {value!r}")
+    return ply
 
 
 def play_line(board: chess.Board, texts: list[str], *, onto_rook: bool = False) -> tuple[str, ...]:

@@ -344,6 +344,8 @@ def test_numbers_with_gaps_may_be_floats(tmp_path: Path) -> None:
         ({"line": "e2e5"}, "move 'e2e5' is illegal"),
         ({"line": "e2e4 e2e4"}, "move 'e2e4' is illegal"),
         ({"line": "e1h1"}, "move 'e1h1' is illegal"),
+        ({"ply": -1}, "ply must be a number from 0 to 999999, got -1"),
+        ({"ply": 1 << 31}, "ply must be a number from 0 to 999999, got 2147483648"),
     ],
 )
 def test_bad_rows_are_named_and_skipped(tmp_path: Path, row: dict[str, object], reason: str) -> None:
