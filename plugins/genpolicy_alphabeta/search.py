@@ -17,15 +17,7 @@ from genpolicy.control import FREE
 from genpolicy.facets import evaluation
 from genpolicy.game import Game, Hints
 from genpolicy.search.model import Comparator, Evaluator, PreparesPositions
-from genpolicy_alphabeta.scores import (
-    Leaf,
-    Score,
-    decided,
-    later,
-    plies_to_end,
-    score_text,
-    score_value,
-)
+from genpolicy_alphabeta.scores import Leaf, Score, decided, later, plies_to_end, score_text, score_value
 
 NODES_BETWEEN_CHECKS = 16
 """Positions between two looks whether to stop: a millisecond or two of chess."""
@@ -34,6 +26,7 @@ DEFAULT_NODES = 20_000
 QUIESCENCE_PLIES = 8
 """Forcing moves that are followed beyond the depth."""
 MAX_TABLE_ENTRIES = 500_000  # about 200 MB; a full table is emptied
+MAX_PLIES_TO_END = 200  # longest line of a game without a heuristic evaluation: each is searched to its end
 
 
 @dataclass(frozen=True)
@@ -82,6 +75,10 @@ class _Entry:
 
 class _LimitReached(Exception):
     """The node or time limit was reached."""
+
+
+class _LeafWithoutValue(Exception):
+    """A line reached the depth limit in a game without a heuristic evaluation."""
 
 
 class AlphaBeta:
@@ -138,20 +135,15 @@ class AlphaBeta:
             raise ValueError("give an evaluator or a comparator for the leaves, not both")
         self.game, self.depth, self.nodes, self.movetime_ms = game, depth, nodes, movetime_ms
         hints, nothing = game.hints or Hints(), Hints[Any]()
-        self._value: Callable[[Any], float] = hints.evaluate if "evaluate" in hints.gives else self._without_evaluation
+        self._value: Callable[[Any], float] | None = hints.evaluate if "evaluate" in hints.gives else None
         if evaluator is not None:
             self._value = lambda state: evaluator([state])[1][0]
         self.hints = hints if "forcing" in hints.gives else nothing
         self.transposition_key = (hints if "transposition_key" in hints.gives else nothing).transposition_key
-        self.comparator, self.prior, self.prior_depth = comparator, prior, prior_depth
+        self.comparator, self.prior, self.prior_depth, self.table = comparator, prior, prior_depth, table
         # Without forcing moves to follow, every move of every unquiet leaf would be.
         self.quiescence = quiescence if "forcing" in hints.gives else 0
-        self.table = table
         self.forget()
-
-    def _without_evaluation(self, state: Any) -> float:
-        """The ValueError of a game without a heuristic evaluation, where a leaf needs one."""
-        return evaluation(self.game)(state)
 
     def forget(self) -> None:
         """Empty all tables, so that the next search depends on its position alone."""
@@ -178,7 +170,7 @@ class AlphaBeta:
             check: Called every ``NODES_BETWEEN_CHECKS`` positions; what it raises ends the search.
 
         Raises:
-            ValueError: no legal move, or the game has no heuristic evaluation and the search needs one.
+            ValueError: no legal move, or the game has no heuristic evaluation and its ends are out of reach.
         """
         if fresh:
             self.forget()
@@ -190,17 +182,23 @@ class AlphaBeta:
         # A small budget should see every move once before it follows the forcing ones: that finds a win in one.
         budget = self.nodes is not None or self.movetime_ms is not None
         depth = 0 if budget and self.quiescence else 1
-        while self.depth is None or depth <= self.depth:
+        to_end = self._value is None and self.comparator is None
+        most = min(self.depth or math.inf, MAX_PLIES_TO_END if to_end else math.inf)
+        while depth <= most:
             self._partial: SearchResult | None = None
             self._plies_beyond = self.quiescence if depth else 0
             try:
                 found = self._iterate(state, max(1, depth), only, None if found is None else found.move)
             except _LimitReached:
-                found = self._partial or found
+                found = None if to_end else self._partial or found
                 break
-            if found.exact:
+            except _LeafWithoutValue:
+                pass  # deeper, every line may end
+            if found is not None and found.exact:
                 break
             depth += 1
+        if found is None and to_end:
+            evaluation(self.game)  # its ValueError says what to take instead
         if found is None:  # not one move was finished
             moves = self._ordered(state, 1, 0) if only is None else list(only)
             found = SearchResult(moves[0], self._judge(state), (moves[0],), 0, 0, False)
@@ -297,6 +295,8 @@ class AlphaBeta:
         """The heuristic score of a position."""
         if self.comparator is not None:
             return Leaf(state, self.game.player(state), self.comparator)
+        if self._value is None:
+            raise _LeafWithoutValue
         return max(-1.0, min(1.0, self._value(state)))
 
     def _at_horizon(

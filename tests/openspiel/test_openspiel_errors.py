@@ -116,7 +116,9 @@ def test_what_needs_players_that_alternate_refuses_the_others() -> None:
             load_policy("alphabeta?depth=2", game=f"openspiel:{game}")
     with pytest.raises(ValueError, match="mate need players that alternate"):
         (mancala := load_game("openspiel:mancala")).mate_distance(mancala.parse(), 3)
-    policy = load_policy("alphabeta?depth=9", game="openspiel:tic_tac_toe")  # the players alternate
+    policy = load_policy("alphabeta?depth=6", game="openspiel:tic_tac_toe")  # the players alternate
     with pytest.raises(ValueError, match="no heuristic evaluation"):
         policy.decide([policy.game.parse("0 3")])
+    (decision,) = policy.with_options(depth=7).decide([policy.game.parse("0 3")])
+    assert (decision.value, decision.stats["mate_plies"]) == (1.0, 5.0)
     assert policy.game.mate_distance(policy.game.parse("0 3 1 4"), 3) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -193,3 +194,26 @@ def test_a_finished_game_is_named() -> None:
     game = genpolicy.load_game(CONNECT)
     with pytest.raises(ValueError, match=r"the game is over in 'XXX/OO\./\.\.\. O'"):
         AlphaBeta(game).search(game.parse("XXX/OO./... O"))
+
+
+def without_hints(game: Game[Any]) -> Game[Any]:
+    made = copy.copy(game)
+    made.hints = None
+    return made
+
+
+def test_without_an_evaluation_every_line_is_searched_to_its_end() -> None:
+    for known, state in random_boards(60, 7, seed=8):
+        game = without_hints(known)
+        found = AlphaBeta(game).search(state)
+        assert found.exact
+        assert as_reference(found.score) == minimax(game, state, None, lambda _: 0.0)
+        after = game.play(state, found.move)
+        assert -minimax(game, after, None, lambda _: 0.0, 1) == as_reference(found.score)
+
+
+@pytest.mark.parametrize("limit", [{"depth": 2}, {"nodes": 30}])
+def test_without_an_evaluation_ends_out_of_reach_are_an_error(limit: dict[str, int]) -> None:
+    game = without_hints(genpolicy.load_game(CONNECT))
+    with pytest.raises(ValueError, match="no heuristic evaluation"):
+        AlphaBeta(game, **limit).search(game.parse())
