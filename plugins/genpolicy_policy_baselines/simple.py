@@ -105,10 +105,17 @@ class GreedyPolicy(SeededPolicy):
     Args:
         game: A game with a heuristic evaluation.
         seed: Same seed, same game (see ``genpolicy.policies.seeds``).
+
+    Raises:
+        ValueError: the game has none.
     """
 
     kind: ClassVar[str] = "greedy"
     spelling: ClassVar[str] = "greedy[?seed=N]"
+
+    def __init__(self, game: Game[Any], seed: int = 0) -> None:
+        super().__init__(game, seed)
+        self._evaluate = evaluation(game)
 
     @classmethod
     def untrained(cls, game: Game[Any]) -> tuple[str, ...]:
@@ -119,8 +126,7 @@ class GreedyPolicy(SeededPolicy):
         """A best move by one ply for each position.
 
         Raises:
-            ValueError: a position without legal moves or without an allowed one, or a game without a heuristic
-                evaluation.
+            ValueError: a position without legal moves or without an allowed one.
         """
         legal_moves = legal_of(self.game, states, control)
         seeds = self._seeds.draw([self.game.format(state) for state in states])
@@ -140,5 +146,5 @@ class GreedyPolicy(SeededPolicy):
     def _value(self, before: Any, after: Any) -> float:
         """Value of a position for the player who has just moved."""
         result = self.game.outcome(after)
-        value = evaluation(self.game)(after) if result is None else result
+        value = self._evaluate(after) if result is None else result
         return value if self.game.player(after) == self.game.player(before) else 0.0 - value

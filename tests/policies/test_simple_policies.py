@@ -166,3 +166,9 @@ def test_probabilities_are_of_the_legal_moves(game: Game[Any]) -> None:
     assert decision.policy is not None
     assert sorted(decision.policy) == list(range(2, 9))
     assert np.isclose(sum(decision.policy.values()), 1.0)
+
+
+def test_greedy_is_refused_where_a_game_has_no_heuristic_evaluation() -> None:
+    """Not at its first move: in a tournament it would forfeit every game."""
+    with pytest.raises(ValueError, match="no heuristic evaluation"):
+        genpolicy.load_policy("greedy", game="pig:goal=20")
