@@ -118,7 +118,7 @@ def _openings_of(
 def _text_lines(path: Path) -> Iterator[tuple[int, str]]:
     number = 0
     try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8", errors="replace") as file:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", errors="replace") as file:
             for number, line in enumerate(file, 1):
                 if line.strip() and not line.startswith("#"):
                     yield number, line.strip()

@@ -132,6 +132,12 @@ def test_openings_that_end_the_game_or_are_illegal_are_named_and_survived(tmp_pa
         read_book(CHESS, tmp_path / "over.txt")
 
 
+def test_a_book_of_lines_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    (tmp_path / "notepad.txt").write_text("e2e4 e7e5\nd2d4\n", encoding="utf-8-sig")
+    book = read_book(CHESS, tmp_path / "notepad.txt")
+    assert [len(each.moves) for each in book.openings] == [2, 1]
+
+
 def test_a_book_is_drawn_without_replacement(tmp_path: Path) -> None:
     path = tmp_path / "b.txt"
     path.write_text("e2e4\nd2d4\nc2c4\ng1f3\nb1c3\n")
