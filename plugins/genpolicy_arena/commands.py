@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _NAMED = re.compile(r"([^=?:/\\\s]+)=(.+)")
 MAX_SHOWN = 5
+RANDOM_PLIES = 6
 
 
 def add_parser(subparsers: Any) -> None:
@@ -113,7 +114,6 @@ def _add_openings(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--random-plies",
         type=_natural,
-        default=6,
         metavar="N",
         help="random moves before each game, without a book (default 6)",
     )
@@ -260,9 +260,12 @@ def _openings(arguments: argparse.Namespace, game: Game[Any]) -> list[Opening]:
     from genpolicy_arena.openings import draw_from_book, draw_random, read_book
 
     if arguments.openings is None:
-        return draw_random(
-            game, arguments.rounds, arguments.random_plies, arguments.seed, reuse=arguments.reuse_openings
-        )
+        if arguments.opening_plies is not None:
+            raise ValueError("--opening-plies counts plies of a book: give one by --openings, or take --random-plies")
+        plies = RANDOM_PLIES if arguments.random_plies is None else arguments.random_plies
+        return draw_random(game, arguments.rounds, plies, arguments.seed, reuse=arguments.reuse_openings)
+    if arguments.random_plies is not None:
+        raise ValueError("--random-plies is for games without a book, and --openings gives one: leave one of them out")
     book = read_book(game, arguments.openings, arguments.opening_plies)
     for text in book.bad[:MAX_SHOWN]:
         _say(f"opening skipped: {text}")

@@ -179,13 +179,15 @@ def test_ratings_read_anybodys_pgn(tmp_path: Path, capsys: pytest.CaptureFixture
         (["--policy", "random", "random?seed=1", "--at-limit", "judge"], "needs a judge"),
         (["--policy", "random", "random?seed=1", "--judge", "nobody"], "nobody"),
         (["--policy", "random", "random?seed=1", "--rounds", "100", "--random-plies", "1"], "--random-plies"),
+        (["--policy", "random", "random?seed=1", "--opening-plies", "4"], "give one by --openings"),
+        (["--policy", "random", "random?seed=1", "--openings", "b", "--random-plies", "4"], "leave one of them out"),
     ],
 )
 def test_bad_arguments_are_one_message_and_leave_nothing(
     arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "t"
-    command = ["tournament", "--game", TTT.spec, "--rounds", "2", "--random-plies", "1", "--out", str(out), *arguments]
+    command = ["tournament", "--game", TTT.spec, "--rounds", "2", "--out", str(out), *arguments]
     assert cli.main(command) == 2
     error = capsys.readouterr().err
     assert message in error
