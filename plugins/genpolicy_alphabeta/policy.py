@@ -268,7 +268,7 @@ class DeepeningThinker:
         most = min(limits.depth or MAX_DEPTH, search.depth or MAX_DEPTH)
         search.nodes = search.movetime_ms = None
         nodes, reached = 0, -1
-        for depth in range(1, most + 1):
+        for depth in range(most if search.to_end else 1, most + 1):
             search.depth = depth
             if limits.nodes is not None:
                 search.nodes = limits.nodes - nodes
@@ -276,7 +276,7 @@ class DeepeningThinker:
                 search.movetime_ms = max(1.0, 1e3 * remaining)
             try:
                 check()
-                found = search.search(state, only=only, fresh=depth == 1, check=check)
+                found = search.search(state, only=only, fresh=nodes == 0, check=check)
             except _AnswerSuffices:
                 return
             nodes += found.nodes

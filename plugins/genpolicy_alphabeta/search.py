@@ -138,6 +138,7 @@ class AlphaBeta:
         self._value: Callable[[Any], float] | None = hints.evaluate if "evaluate" in hints.gives else None
         if evaluator is not None:
             self._value = lambda state: evaluator([state])[1][0]
+        self.to_end = self._value is None and comparator is None  # a leaf has no value, so every line has to end
         self.hints = hints if "forcing" in hints.gives else nothing
         self.transposition_key = (hints if "transposition_key" in hints.gives else nothing).transposition_key
         self.comparator, self.prior, self.prior_depth, self.table = comparator, prior, prior_depth, table
@@ -182,22 +183,21 @@ class AlphaBeta:
         # A small budget should see every move once before it follows the forcing ones: that finds a win in one.
         budget = self.nodes is not None or self.movetime_ms is not None
         depth = 0 if budget and self.quiescence else 1
-        to_end = self._value is None and self.comparator is None
-        most = min(self.depth or math.inf, MAX_PLIES_TO_END if to_end else math.inf)
+        most = min(self.depth or math.inf, MAX_PLIES_TO_END if self.to_end else math.inf)
         while depth <= most:
             self._partial: SearchResult | None = None
             self._plies_beyond = self.quiescence if depth else 0
             try:
                 found = self._iterate(state, max(1, depth), only, None if found is None else found.move)
             except _LimitReached:
-                found = None if to_end else self._partial or found
+                found = None if self.to_end else self._partial or found
                 break
             except _LeafWithoutValue:
                 pass  # deeper, every line may end
             if found is not None and found.exact:
                 break
             depth += 1
-        if found is None and to_end:
+        if found is None and self.to_end:
             evaluation(self.game)  # its ValueError says what to take instead
         if found is None:  # not one move was finished
             moves = self._ordered(state, 1, 0) if only is None else list(only)

@@ -12,7 +12,9 @@ import pytest
 
 import genpolicy
 from genpolicy.game import Game
+from genpolicy.policies.thinking import Answer, Limits
 from genpolicy.search.model import even
+from genpolicy_alphabeta.policy import AlphaBetaPolicy
 from genpolicy_alphabeta.scores import plies_to_end
 from genpolicy_alphabeta.search import AlphaBeta
 from tests.search.search_models import comparing, preferring, valued
@@ -210,6 +212,15 @@ def test_without_an_evaluation_every_line_is_searched_to_its_end() -> None:
         assert as_reference(found.score) == minimax(game, state, None, lambda _: 0.0)
         after = game.play(state, found.move)
         assert -minimax(game, after, None, lambda _: 0.0, 1) == as_reference(found.score)
+
+
+def test_without_an_evaluation_a_thinker_searches_to_the_end() -> None:
+    (game, state), *_ = random_boards(1, 7, seed=8)
+    policy = AlphaBetaPolicy(without_hints(game))
+    for limits in (Limits(), Limits(nodes=20_000), Limits(depth=7)):
+        answers: list[Answer] = []
+        policy.thinker().think(state, limits, answers.append)
+        assert answers[-1].move == policy.decide([state])[0].move
 
 
 @pytest.mark.parametrize("limit", [{"depth": 2}, {"nodes": 30}])
