@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from genpolicy.values import parse_score
+from genpolicy.values import parse_score, score_to_value
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,8 @@ class Adjudication:
     judge: str | None = None
     """Spelling of an oracle that evaluates each position, e.g. ``stockfish?nodes=10000``. None disables it."""
     judge_cp: int = 1300
-    """The judge ends a game at a mate or at more than this many centipawns (searchless_chess's rule)."""
+    """The judge ends a game at a mate or at more than this many centipawns (searchless_chess's rule); one that gives
+    values, at more than their value (``genpolicy.values``)."""
     judge_every: int = 1
     """Plies from one evaluation of the judge to the next."""
     win: tuple[float, int] | None = None
@@ -72,11 +73,11 @@ class Adjudication:
         if score is None:
             return None
         kind, number = parse_score(score)
-        if kind == "mate":
-            return 1.0 if number > 0 else -1.0
         if kind == "cp":
-            return None if abs(number) <= self.judge_cp else (1.0 if number > 0 else -1.0)
-        return number if abs(number) == 1 else None  # an exact solver's win
+            decides = abs(number) > self.judge_cp
+        else:  # an exact solver's win counts whatever the mark
+            decides = kind == "mate" or abs(number) == 1 or abs(number) > score_to_value(f"cp:{self.judge_cp}")
+        return (1.0 if number > 0 else -1.0) if decides else None
 
 
 def _both_players(values: Sequence[tuple[int, float | None]], plies: int) -> list[float]:

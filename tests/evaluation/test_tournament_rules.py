@@ -179,9 +179,11 @@ def test_a_judge_ends_games_beyond_its_mark_for_the_right_side() -> None:
 def test_scores_are_judged_by_kind() -> None:
     rules = Adjudication(judge="x")
     expected = {"mate:3": 1.0, "mate:-2": -1.0, "mate:0": -1.0, "cp:1301": 1.0, "cp:-1301": -1.0, "cp:1300": None}
-    expected |= {"value:1": 1.0, "value:-1": -1.0, "value:0.99": None, "value:0": None}
+    expected |= {"value:1": 1.0, "value:-1": -1.0, "value:0.99": 1.0, "value:-0.99": -1.0, "value:0.98": None}
     assert {text: rules.judged(text) for text in expected} == expected
     assert rules.judged(None) is None
+    assert Adjudication(judge="x", judge_cp=300).judged("value:-0.51") == -1.0  # 300 centipawns have the value 0.502
+    assert Adjudication(judge="x", judge_cp=10**6).judged("value:1") == 1.0
 
 
 @pytest.mark.parametrize("more", [{"win": (1.5, 4)}, {"win": (0.9, 1)}, {"draw": (1.0, 3, 0)}, {"at_limit": "judge"}])
