@@ -6,6 +6,7 @@ import argparse
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from genpolicy.cli import add_verbs
@@ -162,6 +163,15 @@ def _add_selfplay(verbs: Any) -> None:
 def _add_info(verbs: Any) -> None:
     parser = verbs.add_parser("info", help="show what a data set holds, and verify its checksums")
     add_data(parser, kinds.dataset)
+    parser.add_argument(
+        "--with",
+        dest="others",
+        nargs="+",
+        type=kinds.dataset,
+        default=[],
+        metavar="FOLDER",
+        help="count it together with these, as a policy learns from several: do their splits contradict each other?",
+    )
     parser.add_argument(
         "--rows", type=kinds.not_negative, default=3, metavar="N", help="number of example records (default 3)"
     )
@@ -376,9 +386,13 @@ def run_info(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
     from genpolicy.data.records import Dataset
+    from genpolicy.registry import load_game
 
     require(arguments.folder, "--data", "sample:chess")
-    dataset = Dataset.open(arguments.folder)
+    dataset = Dataset.open([arguments.folder, *arguments.others])
+    if arguments.others:
+        counts = _counted(dataset, load_game(dataset.game_spec))
+        dataset = Dataset(dataset.folder, replace(dataset.info, counts=counts), dataset.parts)
     console = Console()
     show(dataset, console)
     for number, record in zip(range(arguments.rows), dataset.records(), strict=False):
@@ -417,14 +431,17 @@ def _open_oracle(arguments: argparse.Namespace, game: Game[Any], *, single: bool
 def finish(writer: DatasetWriter, game: Game[Any], counts: dict[str, Any]) -> None:
     """Write the last shard, count what the data set holds, and mark it complete."""
     from genpolicy.data.records import Dataset
-    from genpolicy_labelling.summary import count
 
     writer.commit_all()
-    dataset = Dataset(writer.folder, writer.info)
+    writer.finish({**_counted(Dataset(writer.folder, writer.info), game), **counts})
+
+
+def _counted(dataset: Dataset, game: Game[Any]) -> dict[str, Any]:
+    from genpolicy_labelling.summary import count
+
     with progress() as bar:
         task = bar.add_task("counting", total=dataset.num_records, unit="positions")
-        counted = count(dataset, game, lambda rows: bar.advance(task, rows))
-    writer.finish({**counted, **counts})
+        return count(dataset, game, lambda rows: bar.advance(task, rows))
 
 
 def _report(arguments: argparse.Namespace, game: Game[Any]) -> int:

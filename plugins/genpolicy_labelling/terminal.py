@@ -104,14 +104,15 @@ def show(dataset: Dataset, console: Any) -> None:
     """
     from genpolicy_common.tables import Report
 
-    info = dataset.info
+    info, num_shards = dataset.info, sum(len(part.info.shards) for part in dataset.parts)
     report = Report(dataset.label, ["", ""], words=True)
     report.add("game", info.game)
     report.add("made by", f"{info.made_by}, genpolicy {info.genpolicy}")
-    report.add("command", info.command)
+    if info.command:
+        report.add("command", info.command)
     if info.oracle is not None:
         report.add("oracle", ", ".join(f"{key}={value}" for key, value in info.oracle.items() if value != {}))
-    report.add("records", f"{dataset.num_records} in {len(info.shards)} shards, checksums verified")
+    report.add("records", f"{dataset.num_records} in {num_shards} shards, checksums verified")
     report.add("splits", ", ".join(f"{split} {number}" for split, number in dataset.splits.items()))
     if info.complete:
         report.add("games", str(dataset.count("games")))
