@@ -16,6 +16,7 @@ from genpolicy_labelling.terminal import command_line, facts, progress, say, sho
 
 if TYPE_CHECKING:
     from genpolicy.data.oracle import Oracle
+    from genpolicy.data.records import Dataset
     from genpolicy.game import Game
     from genpolicy_labelling.writer import DatasetWriter
 
