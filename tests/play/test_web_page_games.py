@@ -368,3 +368,25 @@ def test_moves_without_a_square_are_buttons(browser: Any) -> None:
             web.page.select_option("#near-player", label="random")
         expect(buttons).to_have_count(0)
         accessible(web.page)
+
+
+def test_undo_goes_back_to_the_persons_own_turn_where_players_do_not_alternate(browser: Any) -> None:
+    pytest.importorskip("starlette", reason="needs the extra [web]")
+    from tests.play.web_server import serving
+
+    pig = "pig:goal=100,faces=6,bust=1"
+    moves = ["roll", "3", "hold", "roll", "6", "hold"]
+    with serving(["random"], [pig]) as client, tab(browser, f"http://{client.host}:{client.port}/") as web:
+        web.load(urlencode({"game": pig, "moves": " ".join(moves)})).wait_looks()
+        web.page.select_option("#far-player", label="random")
+        later = web.page.locator("#moves .later")
+        for button, count in (("#undo", 4), ("#undo", 6), ("#redo", 4), ("#redo", 0)):
+            web.page.click(button)
+            expect(later).to_have_count(count)
+            web.wait_status("A to move")
+        for count in range(1, 6):  # the die that has fallen falls no second time
+            web.page.evaluate("document.activeElement.blur()")
+            web.page.keyboard.press("ArrowLeft")
+            expect(later).to_have_count(count)
+        web.page.wait_for_timeout(1000)
+        web.wait_moves(*moves)

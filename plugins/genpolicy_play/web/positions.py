@@ -35,6 +35,8 @@ class Replay:
     """Absolute ids from there."""
     labels: tuple[str, ...]
     """The same moves as people write them."""
+    turns: tuple[int | None, ...]
+    """Who made each of them: a player, or None where chance did."""
     last: tuple[int, int] | None
     """Source and target of the last move, places in the absolute view; None before the first."""
 
@@ -114,8 +116,8 @@ class ReplayCache:
             state = self.game.parse(start)
             text, moves = self.game.history(state)
             if not moves:  # keep what the text holds beyond the position, such as a move number
-                return Replay(state, " ".join(start.split()) if start else text, (), (), None)
-            found = Replay(self.game.parse(text), text, (), (), None)
+                return Replay(state, " ".join(start.split()) if start else text, (), (), (), None)
+            found = Replay(self.game.parse(text), text, (), (), (), None)
         except ValueError as error:
             raise RequestError(str(error)) from error
         return self._after(found, [self.game.moves[move] for move in moves], 1)
@@ -129,7 +131,7 @@ class ReplayCache:
             first: Number of the first one, for messages.
         """
         game, state = self.game, before.state
-        moves, labels = list(before.moves), list(before.labels)
+        moves, labels, turns = list(before.moves), list(before.labels), list(before.turns)
         for number, text in enumerate(texts, first):
             try:
                 move, after = _played(game, state, text)
@@ -137,9 +139,10 @@ class ReplayCache:
                 raise RequestError(f"move {number}: {error}") from error
             moves.append(move)
             labels.append(game.view.move_text(state, move))
+            turns.append(turn_of(game, state))
             state, previous = after, state
         last = move_places(game, previous, moves[-1])
-        return Replay(state, before.start, tuple(moves), tuple(labels), last)
+        return Replay(state, before.start, tuple(moves), tuple(labels), tuple(turns), last)
 
 
 def _played(game: Game[Any], state: Any, text: str) -> tuple[int, Any]:
@@ -156,6 +159,11 @@ def _played(game: Game[Any], state: Any, text: str) -> tuple[int, Any]:
             move = game.move_from_text(state, text)
             return move, game.play(state, move)
         raise
+
+
+def turn_of(game: Game[Any], state: Any) -> int | None:
+    """The player to move; None where chance is."""
+    return None if game.chance(state) is not None else game.player(state)
 
 
 def outcome_of(game: Game[Any], state: Any) -> dict[str, Any] | None:
@@ -219,6 +227,7 @@ def described(game: Game[Any], found: Replay, drawing: str, *, flip: bool) -> di
         "start": found.start,
         "moves": [game.moves[move] for move in found.moves],
         "labels": list(found.labels),
+        "turns": [*found.turns, turn_of(game, state)],
         "opening": game.view.opening(found.moves) if found.start == game.format(game.parse()) else None,
         "legal": legal,
         "outcome": outcome_of(game, state),

@@ -58,7 +58,7 @@ class Page {
 
   /** Who made the first move of the list. */
   get firstPlayer() {
-    return this.position ? (this.position.player + this.position.moves.length) % 2 : 0;
+    return this.state.turns[0] ?? 0;
   }
 
   get fallsDown() {
@@ -115,7 +115,8 @@ class Page {
     this.position = position;
     this.adopt(position);
     this.clock.judge();
-    position.labels.forEach((label, index) => { this.state.labels[index] = label; });
+    Object.assign(this.state.labels, position.labels);
+    Object.assign(this.state.turns, position.turns);
     for (const { move, source, target } of position.legal) this.aims.set(move, { source, target });
     this.show();
     this.clock.run();
@@ -137,7 +138,7 @@ class Page {
     const { position } = this;
     const mine = this.mover === HUMAN || this.state.held;
     const early = !mine && !position.outcome && this.state.sides.includes(HUMAN);
-    this.board.show(position, { playable: !position.outcome && mine, early, fallsDown: this.fallsDown });
+    this.board.show(position, { playable: !position.outcome && !position.drawn && mine, early, fallsDown: this.fallsDown });
     const names = this.sideNames;
     byId("game-title").textContent = this.words.of(this.game.title ?? this.game.spec);
     byId("status").textContent = this.standing();
@@ -174,10 +175,11 @@ class Page {
 
   announce() {
     const { ply } = this.state;
-    const { outcome, player } = this.position;
+    const { outcome } = this.position;
+    const made = this.state.turns[ply - 1];
     const move = this.write({ move: this.state.moves[ply - 1], label: this.state.labels[ply - 1] });
     if (ply && this.state.sounds) sound(outcome ? "end" : "move");
-    this.say(ply ? t("say.played", { player: this.sideNames[1 - player], move, then: this.standing() }) : this.standing());
+    this.say(ply ? t(made === null ? "say.drawn" : "say.played", { player: this.sideNames[made], move, then: this.standing() }) : this.standing());
   }
 
   /** Who is to move, or how the game ended, in words. */
@@ -203,7 +205,7 @@ class Page {
     if (mover === null || this.state.held) return;
     if (this.position.drawn) {
       await new Promise((wait) => setTimeout(wait, BETWEEN_POLICIES_MS));
-      if (turn === this.turnNumber && !this.state.held) this.play(this.position.drawn);
+      if (turn === this.turnNumber && !this.state.held) this.play(this.state.moves[this.state.ply] ?? this.position.drawn);
       return;
     }
     if (mover === HUMAN) {
@@ -299,7 +301,8 @@ class Page {
     this.ahead.cancel();
     this.clock.stop();
     this.state.ply = Math.max(0, Math.min(ply, this.state.moves.length));
-    this.state.held = this.state.sides[(this.firstPlayer + this.state.ply) % 2] !== HUMAN;
+    const turn = this.state.turns[this.state.ply];
+    this.state.held = turn === null ? this.state.ply < this.state.moves.length : this.state.sides[turn] !== HUMAN;
     for (const column of this.columns.all.values()) column.stop();
     return this.refresh();
   }
@@ -319,12 +322,12 @@ class Page {
     return this.goTo(this.stop(1));
   }
 
-  /** The next ply in a direction; against a policy, the next one in which the person was to move. */
+  /** The next ply in a direction at which a player moves; against a policy, the next one in which the person was to move. */
   stop(by) {
-    const { sides, ply, moves } = this.state;
+    const { sides, ply, moves, turns } = this.state;
     const one = sides.filter((side) => side === HUMAN).length === 1;
     let to = ply + by;
-    while (one && to > 0 && to < moves.length && sides[(this.firstPlayer + to) % 2] !== HUMAN) to += by;
+    while (to > 0 && to < moves.length && (turns[to] === null || (one && sides[turns[to]] !== HUMAN))) to += by;
     return to;
   }
 
@@ -333,7 +336,7 @@ class Page {
     for (const column of this.columns.all.values()) column.clear();
     const other = game !== this.state.game;
     const held = moves.length > 0 && sides.some((side) => side !== HUMAN); // first, a person looks at a game that was opened
-    Object.assign(this.state, { game, start, sides, moves, labels: [], ply: moves.length, held, former: null, clock, spent: [], since: null, source });
+    Object.assign(this.state, { game, start, sides, moves, labels: [], turns: [], ply: moves.length, held, former: null, clock, spent: [], since: null, source });
     if (other) this.state.watched = [];
     tidy(this.state, this.offers);
     if (!this.state.watched.length) this.state.watched = beginner(this.offers, game);

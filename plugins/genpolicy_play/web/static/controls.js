@@ -58,7 +58,7 @@ export function wire(page) {
   click("go", () => { page.state.held = false; page.refresh({ quiet: true }); });
   click("hold", () => { page.clock.stop(); page.state.held = true; page.refresh({ quiet: true }); });
   byId("trouble").querySelector("button").addEventListener("click", () => {
-    if (page.refused) Object.assign(page.state, { start: null, moves: [], labels: [], ply: 0, former: null, spent: [], since: null });
+    if (page.refused) Object.assign(page.state, { start: null, moves: [], labels: [], turns: [], ply: 0, former: null, spent: [], since: null });
     page.refresh();
   });
   byId("typed").addEventListener("submit", (event) => typeMove(page, event));

@@ -58,9 +58,11 @@ export class Graph {
       const { outcome } = await position(this.page.question(moves), signal);
       if (outcome) return { 0: 1, 1: 0 }[outcome.winner] ?? 0.5;
     }
+    const turn = this.page.state.turns[ply];
+    if (turn === null) return null; // the die is in the air
     let win = null;
     for await (const { decision } of decide(question, signal)) if (decision) win = decision.win_probability;
-    return typeof win !== "number" ? null : (this.page.firstPlayer + ply) % 2 === 0 ? win : 1 - win;
+    return typeof win !== "number" ? null : turn === 0 ? win : 1 - win;
   }
 
   /** Whether what was evaluated are the moves on the page. */

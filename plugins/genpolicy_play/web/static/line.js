@@ -9,18 +9,19 @@ import { t } from "./words.js";
 export function branch(state, moves, move) {
   const line = [...moves, move];
   if (!begins(line, state.moves)) {
-    if (!begins(state.moves, line)) state.former = { moves: state.moves, labels: state.labels, ply: state.ply, spent: state.spent };
+    if (!begins(state.moves, line)) state.former = former(state);
     const other = line.findIndex((each, index) => each !== state.moves[index]);
-    Object.assign(state, { moves: line, labels: state.labels.slice(0, other), spent: state.spent.slice(0, other + 1) });
+    Object.assign(state, { moves: line, labels: state.labels.slice(0, other), turns: state.turns.slice(0, other + 1), spent: state.spent.slice(0, other + 1) });
   }
   state.ply = line.length;
 }
 
 /** Swap the line with the former one. */
 export function swap(state) {
-  const { former, moves, labels, ply, spent } = state;
-  if (former) Object.assign(state, { spent: [], ...former, former: { moves, labels, ply, spent } });
+  if (state.former) Object.assign(state, { turns: [], spent: [], ...state.former, former: former(state) });
 }
+
+const former = ({ moves, labels, turns, ply, spent }) => ({ moves, labels, turns, ply, spent });
 
 /**
  * Where an analysed position stands to the one on the board, and which move was played in it.

@@ -11,6 +11,7 @@ export function fresh(offers) {
     start: null, // text of the first position; null: the usual one
     moves: [], // protocol texts, the whole line
     labels: [], // the same as people write them, as far as they were shown
+    turns: [], // who moves at each ply as far as it was shown: 0, 1, or null where chance decides
     ply: 0, // how many of them are on the board
     sides: [HUMAN, dreaming ? dreaming.id : HUMAN],
     flip: false,
@@ -19,7 +20,7 @@ export function fresh(offers) {
     seed: 1,
     always: false, // analyse on a person's turn too
     held: false, // policies wait until "Let it move"
-    former: null, // the line that the last move replaced: {moves, labels, ply, spent}
+    former: null, // the line that the last move replaced: {moves, labels, turns, ply, spent}
     clock: null, // {base, increment, byoyomi} in milliseconds; null: none
     spent: [], // [player, milliseconds] of each ply; null where it was not timed
     source: null, // of a game that was opened: {line, players, result}
@@ -96,5 +97,5 @@ function addressed(offers) {
   const before = saved();
   const same = before.game === game && (before.start ?? null) === start
     && moves.join(" ") === (before.moves ?? []).slice(0, before.ply).join(" ");
-  return same ? {} : { game, start, moves, labels: [], ply: moves.length, sides: [HUMAN, HUMAN], held: false, former: null, clock: null, spent: [], since: null, source: null };
+  return same ? {} : { game, start, moves, labels: [], turns: [], ply: moves.length, sides: [HUMAN, HUMAN], held: false, former: null, clock: null, spent: [], since: null, source: null };
 }

@@ -140,6 +140,7 @@ export default {
   "status.draw": "Draw",
   "status.why": "{who}: {reason}",
   "say.played": "{player} played {move}. {then}",
+  "say.drawn": "{move}. {then}",
   "say.chooses": "{policy} chooses {move}.",
   "say.chooses-with": "{policy} chooses {move}, {percent} for {player}.",
   "ahead.set": "Premove set; Escape cancels it.",

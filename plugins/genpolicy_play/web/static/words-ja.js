@@ -140,6 +140,7 @@ export default {
   "status.draw": "引き分け",
   "status.why": "{who}（{reason}）",
   "say.played": "{player}、{move}。{then}",
+  "say.drawn": "{move}。{then}",
   "say.chooses": "{policy}の選択：{move}。",
   "say.chooses-with": "{policy}の選択：{move}。{player}の勝率は{percent}。",
   "ahead.set": "先行入力しました。Escで取り消せます。",
