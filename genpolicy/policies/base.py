@@ -315,12 +315,14 @@ def best_allowed(policy: Policy, state: Any, decision: Decision, control: Contro
     allowed = control.allowed(state, game.legal(state).tolist())
     if decision.move in allowed:
         return decision
+    # How far a mate or the end is belongs to the move that is not played.
+    stats = {name: number for name, number in decision.stats.items() if name not in ("mate_plies", "plies_left")}
     if decision.policy is not None and any(decision.policy.get(move, 0.0) > 0 for move in allowed):
         chances = {move: decision.policy.get(move, 0.0) for move in allowed}
         total = sum(chances.values())
         chances = {move: chance / total for move, chance in chances.items()}
         best = max(allowed, key=lambda move: chances[move])
-        return Decision(best, policy=chances, stats=decision.stats, names=decision.names)
+        return Decision(best, policy=chances, stats=stats, names=decision.names)
     worth: dict[int, float] = {}
     for move in allowed:
         after = game.play(state, move)
@@ -329,7 +331,7 @@ def best_allowed(policy: Policy, state: Any, decision: Decision, control: Contro
             result = decide_with(policy, [after], Control(control.check))[0].value
         worth[move] = 0.0 if result is None else result * (1 if game.player(after) == game.player(state) else -1)
     best = max(allowed, key=lambda move: worth[move])
-    return Decision(best, value=worth[best], line=(best,), stats=decision.stats, names=decision.names)
+    return Decision(best, value=worth[best], line=(best,), stats=stats, names=decision.names)
 
 
 def load_policy(spec: str | Path, *, defaults: Mapping[str, Any] | None = None, **options: Any) -> Policy:

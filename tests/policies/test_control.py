@@ -15,7 +15,7 @@ from genpolicy import load_game, load_policy
 from genpolicy.control import FREE, Control
 from genpolicy.game import Game
 from genpolicy.networks import NetworkConfig
-from genpolicy.policies.base import Decision, Policy, decide_with
+from genpolicy.policies.base import Decision, Policy, best_allowed, decide_with
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
 from genpolicy.policies.weights import check_between
 from genpolicy_alphabeta.search import NODES_BETWEEN_CHECKS, AlphaBeta
@@ -213,6 +213,27 @@ def test_a_policy_without_control_is_stopped_around_its_decisions(game: Game[Any
     with pytest.raises(StoppedError):
         decide_with(policy, [game.parse()], Control(stop))
     assert policy.num_asked == 1
+
+
+def test_the_mate_of_a_move_that_is_not_allowed_is_not_reported(game: Game[Any]) -> None:
+    class Mating(Policy):
+        kind = "mating"
+
+        def __init__(self) -> None:
+            self.game = game
+
+        def decide(self, states: Sequence[Any], *, control: Control = FREE) -> list[Decision]:
+            moves = [int(game.legal(state)[0]) for state in states]
+            return [
+                best_allowed(self, s, Decision(m, stats={"mate_plies": 1.0}), control)
+                for s, m in zip(states, moves, strict=True)
+            ]
+
+    state = game.parse()
+    free = Mating().decide([state])[0]
+    other = Mating().decide([state], control=Control(restrict=lambda _: [int(game.legal(state)[1])]))[0]
+    assert free.stats == {"mate_plies": 1.0}
+    assert other.stats == {}
 
 
 def test_restricted_priors_sum_to_one_again(game: Game[Any]) -> None:
