@@ -14,10 +14,12 @@ import chess
 import pytest
 
 from genpolicy import load_game, load_policy
+from genpolicy.policies.base import policy_spec
 
 pytest.importorskip("starlette", reason="needs the extra [web]")
 pytest.importorskip("uvicorn", reason="needs the extra [web]")
 
+from genpolicy_play.web.settings import Settings
 from tests.play.engine_policies import save_diffusion
 from tests.play.web_server import TIC_TAC_TOE, Client, serving
 
@@ -93,6 +95,14 @@ def test_every_option_of_an_offer_is_taken_at_both_ends_and_refused_beyond(clien
                 reply = client.post("/api/decide", {**asked, "options": {option["name"]: value}})
                 assert reply.status == 400, (option["name"], value)
                 assert option["name"] in reply.error
+
+
+def test_an_option_that_is_set_back_to_its_default_leaves_the_policy_as_it_was() -> None:
+    spec, policy = policy_spec("tic-tac-toe"), load_policy("tic-tac-toe")
+    settings = Settings(spec, policy, "cpu")
+    usual = {each.name: each.option.default for each in settings.all if each.option.default is not None}
+    assert settings.policy(settings.read({**usual, "commit": False})) is policy
+    assert settings.read({"num_steps": 2, "sampler": usual["sampler"]}) == {"num_steps": 2}
 
 
 def test_options_that_do_not_go_together_are_refused_in_words(client: Client) -> None:

@@ -141,6 +141,8 @@ class Settings:
     def read(self, sent: Mapping[str, Any]) -> dict[str, Any]:
         """The values that a client sent, checked; null is left out.
 
+        So is the default of a policy over weights, whose other options may depend on whether one was given.
+
         Raises:
             RequestError: an option that the policy does not have, or a value out of range.
         """
@@ -149,7 +151,8 @@ class Settings:
             if name not in known:
                 there = ", ".join(known) or "none"
                 raise RequestError(f"policy {self._base.label!r} has no option {quoted(name)}; it has: {there}")
-        return {name: known[name].read(value) for name, value in sent.items() if value is not None}
+        read = {name: known[name].read(value) for name, value in sent.items() if value is not None}
+        return {name: value for name, value in read.items() if self._loads_again or value != known[name].option.default}
 
     def policy(self, chosen: Mapping[str, Any]) -> Policy:
         """The policy with some options; called by the one thread that works with it.
