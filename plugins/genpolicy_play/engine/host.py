@@ -85,8 +85,14 @@ class Host:
         """
         self._set_threads(settings)
         refused = self._move(settings)
-        policys = {*self._keys, SEARCH_OVER.name, SEED.name}
-        changed = {name: value for name, value in settings.items() if name in policys}
+        # A default is not a choice: some GUIs set all options, and one that is given may turn another off.
+        usual = {option.name: option.default for option in self.options if option.name in self._keys}
+        policys = {*usual, SEARCH_OVER.name, SEED.name}
+        changed = {
+            name: value
+            for name, value in settings.items()
+            if name in policys and (name not in usual or value != usual[name])
+        }
         if self._policy is not None and changed == self._made_of:
             return refused
         try:
@@ -96,7 +102,7 @@ class Host:
             if not changed:
                 raise
         # One at a time, from the last good ones: this names the culprit, and keeps the others.
-        good, defaults = dict(self._made_of or {}), {option.name: option.default for option in self.options}
+        good = {name: value for name, value in (self._made_of or {}).items() if name in changed}
         for name, value in changed.items():
             if good.get(name) == value:
                 continue
@@ -104,8 +110,7 @@ class Host:
                 self._policy = self._make({**good, name: value})
                 good[name] = value
             except (ValueError, LookupError) as error:
-                if value != defaults[name]:  # some GUIs set all options, also those of other samplers
-                    refused.append(f"option {name} stays as it was: {error}")
+                refused.append(f"option {name} stays as it was: {error}")
                 if name in good:
                     settings[name] = good[name]
                 else:
