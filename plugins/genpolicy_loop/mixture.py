@@ -21,8 +21,9 @@ class MixturePolicy(Policy):
     """Lets one of two policies, drawn at random, decide each position.
 
     The draw depends on the seed, on the position and on how often it was decided before (``RowSeeds``), not on the
-    other positions of a batch. At ``alpha`` 0 the decisions are those of the first policy alone, at 1 those of the
-    second. A decision keeps what its policy gave: probabilities, value, line.
+    other positions of a batch. A mixture within a mixture has draws of its own. At ``alpha`` 0 the decisions are those
+    of the first policy alone, at 1 those of the second. A decision keeps what its policy gave: probabilities, value,
+    line.
 
     Args:
         first: Decides with probability 1 - alpha.
@@ -43,6 +44,9 @@ class MixturePolicy(Policy):
             raise ValueError(f"mix: {first.label} plays {first.game.spec!r}, {second.label} {second.game.spec!r}")
         self.first, self.second, self.alpha = first, second, float(ALPHA.read(alpha))
         self.game = first.game
+        inner = [policy.depth for policy in (first, second) if isinstance(policy, MixturePolicy)]
+        self.depth: int = 1 + max(inner, default=0)
+        """Mixtures within each other, this one included."""
         self.seed(seed)
 
     def seed(self, seed: int) -> None:
@@ -53,7 +57,9 @@ class MixturePolicy(Policy):
 
     def decide(self, states: Sequence[Any], *, control: Control = FREE) -> list[Decision]:
         """One decision for each position, by the policy that is drawn for it."""
-        seeds = self._seeds.draw([self.game.format(state) for state in states])
+        texts = [self.game.format(state) for state in states]
+        # An inner mixture has the same seed: by the same text it would draw the same number for the same position.
+        seeds = self._seeds.draw(texts if self.depth == 1 else [f"{self.depth}\n{text}" for text in texts])
         takes_second = [seed < self.alpha * 2**63 for seed in seeds]
         decisions: dict[int, Decision] = {}
         for policy, wanted in ((self.first, False), (self.second, True)):

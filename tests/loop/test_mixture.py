@@ -45,6 +45,16 @@ def test_a_position_met_again_is_drawn_again() -> None:
     assert 8 <= sum(number == 4 for number in drawn) <= 32
 
 
+def test_a_mixture_within_a_mixture_draws_by_itself() -> None:
+    a, b, c = (f"mcts:uniform?simulations={number}" for number in (2, 3, 4))
+    first, second, third = (load_policy(text, game=GAME) for text in (a, b, c))
+    mixed = MixturePolicy(first, MixturePolicy(second, third))
+    drawn = [decision.stats["simulations"] for decision in mixed.decide(STATES)]
+    for number, share in ((2, 0.5), (3, 0.25), (4, 0.25)):
+        spread = math.sqrt(len(STATES) * share * (1 - share))
+        assert abs(drawn.count(number) - share * len(STATES)) < 4 * spread
+
+
 def test_it_keeps_the_laws_of_a_policy() -> None:
     check_policy(load_policy(mixture(0.5), game=GAME), STATES[:6])
 
