@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,7 +30,9 @@ def train_from(
         files = [Path(config)]
     elif config is not None:
         given = config if isinstance(config, Mapping) else to_dict(config)
-    arguments = [f"{key}={json.dumps(value, default=str)}" for key, value in [*given.items(), *overrides.items()]]
+    # YAML does not read the pairs of escapes by which JSON writes a character beyond 16 bits.
+    dumps = functools.partial(json.dumps, default=str, ensure_ascii=False)
+    arguments = [f"{key}={dumps(value)}" for key, value in [*given.items(), *overrides.items()]]
     settings, made = configuration(files, arguments, str(out or ""), resume=resume)
     return train(settings, made, files, resume=resume, overwrite=overwrite)
 

@@ -237,7 +237,7 @@ class Loop:
     def _train(self, name: str, generation: int, newest: int, window: list[Path]) -> list[str]:
         out = self.folder(generation) / name
         words = [
-            f"data.folder={json.dumps([str(folder) for folder in window])}",
+            f"data.folder={json.dumps([str(folder) for folder in window], ensure_ascii=False)}",
             f"trainer.seed={self._seed(generation)}",
         ]
         if newest:

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from genpolicy import cli
+from genpolicy.config import Settings
 from genpolicy.data.records import Dataset
 from genpolicy.errors import ConfigError
 from genpolicy.folder_lock import FolderLock
@@ -110,6 +111,12 @@ def test_the_window_and_the_newest_labels(tmp_path: Path) -> None:
     assert list(plain) == ["games", "prior"]
     folders = json.loads(next(w for w in plain["prior"] if w.startswith("data.folder=")).partition("=")[2])
     assert folders == [str(root / f"generation-00{number}/games") for number in (5, 3, 4)]
+
+
+def test_a_loop_may_lie_in_a_folder_with_a_name_beyond_16_bits(tmp_path: Path) -> None:
+    train = next(stage.command for stage in loop_of(tmp_path / "𠮷").stages(1) if stage.name == "prior")
+    settings = Settings([], [word for word in train if word.startswith("data.folder=")])
+    assert settings.data["data"]["folder"] == [str(tmp_path / "𠮷/loop/generation-001/games")]
 
 
 def test_a_rejected_policy_neither_plays_nor_is_continued(tmp_path: Path) -> None:

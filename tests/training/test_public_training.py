@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,13 @@ def test_names_that_are_loaded_late_are_listed(package: str) -> None:
     code = f"import {package} as package; print(set(package.__all__) - set(dir(package)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_a_data_set_may_have_a_name_beyond_16_bits(data: Dataset, tmp_path: Path) -> None:
+    folder = tmp_path / "𠮷"
+    shutil.copytree(data.folder, folder)
+    settings = {**SMALL, "data.folder": str(folder), "trainer.max_steps": 1}
+    assert (genpolicy.train(settings, out=tmp_path / "run") / "config.yaml").is_file()
 
 
 def test_a_file_with_overrides_trains_as_the_command_does(data: Dataset, tmp_path: Path) -> None:
