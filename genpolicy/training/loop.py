@@ -6,11 +6,12 @@ the bit, as one that is not: everything random is either counted (order of the d
 
 from __future__ import annotations
 
+import json
 import math
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
@@ -61,8 +62,7 @@ def train(config: RunConfig, *, resume: bool = False, overwrite: bool = False) -
         folder = run.out if run.is_main else None
         if config.trainer.trackers:
             sections = {name: part for name, part in to_dict(run.config).items() if isinstance(part, dict)}
-            settings = {f"{name}.{key}": value for name, part in sections.items() for key, value in part.items()}
-            run.accelerator.init_trackers("genpolicy", settings)
+            run.accelerator.init_trackers("genpolicy", dict(_plain(sections)))
         log = MetricsLog(folder, run.num_updates, tensorboard=config.trainer.tensorboard, also=run.accelerator.log)
         with log, stop_requests() as stop:
             for note in run.notes:
@@ -70,6 +70,15 @@ def train(config: RunConfig, *, resume: bool = False, overwrite: bool = False) -
             policy = Loop(run, log, stop).go()
         run.accelerator.end_training()
         return policy
+
+
+def _plain(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, bool | int | float | str]]:
+    """Dotted key and value of every setting, as JSON where it is a list or null, which TensorBoard does not take."""
+    for key, value in section.items():
+        if isinstance(value, Mapping):
+            yield from _plain(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value if isinstance(value, int | float | str) else json.dumps(value)
 
 
 class StopRequest:

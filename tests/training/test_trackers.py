@@ -76,6 +76,11 @@ def test_a_tracker_gets_every_line_and_the_settings(
     assert tracker.project == "genpolicy"
     assert tracker.settings["trainer.max_steps"] == 4
     assert tracker.settings["learner.kind"] == "one_step"
+    assert tracker.settings["learner.network.width"] == 16
+    assert tracker.settings["optim.betas"] == "[0.9, 0.999]"
+    assert tracker.settings["data.validation"] == "null"
+    # Of other types TensorBoard's tracker takes none.
+    assert {type(value) for value in tracker.settings.values()} <= {int, float, str, bool}
     assert tracker.finished
 
 
