@@ -76,6 +76,6 @@ def _learner_keys(data: dict[str, Any]) -> list[str]:
     """Keys of the learner that the settings name, for whoever writes one of them outside its section."""
     section = data.get("learner")
     kind = section.get("kind") if isinstance(section, dict) else None
-    if kind not in registry.available("learners"):
+    if not isinstance(kind, str) or kind not in registry.available("learners"):
         return []
-    return list(known_keys(registry.load("learners", str(kind)).Config, "learner"))
+    return list(known_keys(registry.load("learners", kind).Config, "learner"))

@@ -229,7 +229,7 @@ def as_begun(config: RunConfig, files: Iterable[Path]) -> RunConfig:
         files: ``config.yaml`` of a run or policy; the first that exists and holds such a learner counts.
     """
     kind = config.learner.get("kind")
-    if kind not in registry.available("learners"):
+    if not isinstance(kind, str) or kind not in registry.available("learners"):
         return config
     for file in filter(Path.is_file, files):
         whole = read_yaml(file)

@@ -62,6 +62,11 @@ def fails(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return messages[0]
 
 
+@pytest.mark.parametrize("extra", [[], ["learner.widht=3"], ["widht=3"]])
+def test_a_learner_that_is_a_list_is_refused(extra: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    fails(capsys, "learner.kind=[one_step]", *extra, "trainer.max_steps=1", "--out", "unused")
+
+
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
