@@ -13,6 +13,7 @@ from genpolicy.errors import ConfigError
 
 PRECISIONS = ("auto", "float32", "bf16")
 MAX_BATCH = 1 << 20
+MAX_PREFETCH = 1000
 OPTIMISERS = ("adamw", "muon")
 SCHEDULES = ("cosine", "constant")
 MAX_RATE = 1e30
@@ -136,7 +137,7 @@ class TrainerConfig:
     """Programs that get the metrics, too: ``wandb``, ``mlflow`` and what else Accelerate knows, installed before."""
     seed: int = 0
     device: str = "auto"
-    """``auto`` is a GPU where there is one; or ``cpu``, ``cuda``, ``mps``."""
+    """``auto`` is a GPU where there is one; or ``cpu``, ``cuda`` (of several GPUs ``cuda:1``), ``mps``."""
     precision: str = "auto"
     """``auto`` is bf16 on a GPU that has it and float32 elsewhere; or ``float32``, ``bf16``."""
     compile: bool = False
@@ -156,6 +157,8 @@ class TrainerConfig:
         for name in ("eval_every", "eval_records", "accuracy_records", "checkpoint_every", "prefetch", "seed"):
             if getattr(self, name) < 0:
                 raise ValueError(f"trainer.{name} must not be negative, got {getattr(self, name)}")
+        if self.prefetch > MAX_PREFETCH:
+            raise ValueError(f"trainer.prefetch must be at most {MAX_PREFETCH:,} updates, got {self.prefetch:,}")
         if self.seed >= 1 << 64:
             raise ValueError(f"trainer.seed must be below 2^64, got {self.seed}")
         for name in ("max_steps", "max_epochs", "max_records", "max_minutes"):

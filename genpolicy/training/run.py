@@ -320,13 +320,17 @@ def _accelerator(options: TrainerConfig, out: str) -> Accelerator:
     if PartialState().num_processes == 1:
         # Accelerate remembers a process's first device and precision; a second run may want others.
         AcceleratorState._reset_state(reset_partial_state=True)
-    kind = options.device.partition(":")[0]
-    if kind not in ("auto", "cpu", "cuda", "mps"):
-        raise ConfigError(f"trainer.device is auto, cpu, cuda or mps; got {options.device!r}")
+    kind, _, number = options.device.partition(":")
+    if kind not in ("auto", "cpu", "cuda", "mps") or (
+        ":" in options.device and not (kind == "cuda" and number.isdecimal())
+    ):
+        raise ConfigError(f"trainer.device is auto, cpu, cuda, cuda:1 or mps; got {options.device!r}")
     if kind == "cuda" and not torch.cuda.is_available():
         raise ConfigError("trainer.device=cuda, but torch sees no CUDA device here; use trainer.device=auto or cpu")
     if kind == "mps" and not torch.backends.mps.is_available():
         raise ConfigError("trainer.device=mps, but torch sees no such device here; use trainer.device=auto or cpu")
+    if number:
+        _choose_gpu(int(number))
     on_gpu = torch.cuda.is_available() and kind in ("auto", "cuda")
     precision = options.precision
     if precision == "auto":
@@ -343,6 +347,21 @@ def _accelerator(options: TrainerConfig, out: str) -> Accelerator:
     for name in {*options.trackers} - {str(each) for each in made.log_with}:
         raise ConfigError(f"trainer.trackers: {name!r} is not installed: pip install {name}, or leave it out")
     return made
+
+
+def _choose_gpu(number: int) -> None:
+    """Make a GPU the one that Accelerate takes, which is torch's current one.
+
+    Raises:
+        ConfigError: there is no such GPU, or several processes share the run and each has its own.
+    """
+    there = torch.cuda.device_count()
+    if number >= there:
+        raise ConfigError(f"trainer.device=cuda:{number}: torch sees {there} here, cuda:0 to cuda:{there - 1}")
+    if PartialState().num_processes > 1:
+        raise ConfigError(f"trainer.device=cuda:{number}: each of several processes has a GPU of its own; say cuda")
+    torch.cuda.set_device(number)
+    AcceleratorState._reset_state(reset_partial_state=True)
 
 
 def _is_run(folder: Path) -> bool:

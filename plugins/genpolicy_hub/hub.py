@@ -47,10 +47,14 @@ def pull(name: str, out: Path | None = None) -> Path:
         The policy's folder.
 
     Raises:
-        ValueError: not a name, no such repository, one without a policy, or no network and no copy from before.
+        ValueError: not a name, no such repository, one without a policy, no network and no copy from before, or
+            ``out`` holds something else.
     """
     repository, revision = _parts(name)
     folder = out if out is not None else cache_folder() / name.replace("/", "--").replace("@", "--")
+    # What was pulled, whole or in part, has this folder.
+    if out is not None and out.exists() and not (out / ".cache" / "huggingface").is_dir() and any(out.iterdir()):
+        raise ValueError(f"{out}: holds files that were not pulled, which this would replace; choose another folder")
     with _told(name):
         from huggingface_hub import snapshot_download
 

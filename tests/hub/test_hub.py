@@ -278,6 +278,18 @@ def test_what_cannot_be_pulled_is_said(
     assert "genpolicy: error: " in capsys.readouterr().err
 
 
+def test_a_policy_of_ones_own_is_not_replaced_by_one_that_is_pulled(
+    policy: Path, server: StandIn, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["push", str(policy), "me/mine"]) == 0
+    weights = (policy / "model.safetensors").read_bytes()
+    assert main(["pull", "me/mine", "--out", str(policy)]) == 2
+    assert "holds files that were not pulled" in capsys.readouterr().err
+    assert (policy / "model.safetensors").read_bytes() == weights
+    for _ in range(2):  # what was pulled before is brought up to date
+        assert main(["pull", "me/mine", "--out", str(tmp_path / "copy")]) == 0
+
+
 def test_half_a_download_is_finished_the_next_time(policy: Path, server: StandIn) -> None:
     assert main(["push", str(policy), "me/mine"]) == 0
     folder = hub.pull("me/mine")

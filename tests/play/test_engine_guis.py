@@ -211,3 +211,13 @@ def test_a_gui_that_sets_every_option_to_its_default_is_told_nothing(tmp_path: P
         said = session.ask("setoption name kernel value euler", "isready", until="readyok")
         assert any("option kernel stays as it was" in line for line in said)
         assert best(session.ask("position startpos", "go"))
+
+
+def test_an_option_set_to_its_default_leaves_the_search_in_the_imagination_on() -> None:
+    """One that says how a future is sampled turns it off, if it is chosen."""
+    with Session("--policy", "chess") as session:
+        session.ask("uci", until="uciok")
+        for sampler, searches in (("by_ply", True), ("one_call", False), ("by_ply", True)):
+            session.ask(f"setoption name Sampler value {sampler}", "isready", until="readyok")
+            said = session.ask("position startpos", "go", until="bestmove")
+            assert any(" score " in line for line in said if line.startswith("info")) == searches

@@ -181,7 +181,7 @@ def test_a_policy_without_values_says_so(browser: Any, web_address: str) -> None
 
 def test_an_opened_game_is_saved_as_it_was_until_somebody_plays_on(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
-        opened(web, PGN.replace("*", "1-0"))
+        opened(web, '[Date "1999.01.20"]\n' + PGN.replace("*", "1-0"))
 
         def saved() -> str:
             web.page.select_option("#format", ".pgn")
@@ -191,7 +191,7 @@ def test_an_opened_game_is_saved_as_it_was_until_somebody_plays_on(browser: Any,
 
         web.wait_moves(*LABELS)
         text = saved()
-        assert all(line in text for line in ('[White "Ann"]', '[Black "Bob"]', '[Result "1-0"]'))
+        assert all(line in text for line in ('[White "Ann"]', '[Black "Bob"]', '[Result "1-0"]', '[Date "1999.01.20"]'))
         web.page.click("#undo")
         at_ply(web, 5)
         assert all(line in saved() for line in ('[White "you"]', '[Result "*"]'))

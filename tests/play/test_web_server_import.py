@@ -33,7 +33,7 @@ def test_a_game_is_read(
 ) -> None:
     reply = client.post("/api/import", {"game": game, "text": text})
     assert reply.status == 200
-    assert reply.json == {"game": game, "start": None, "moves": moves, "players": players, "result": result}
+    assert reply.json == {"game": game, "start": None, "moves": moves, "players": players, "result": result, "date": ""}
 
 
 def test_a_game_from_another_start_keeps_it(client: Client) -> None:

@@ -89,6 +89,8 @@ def contents(folder: Path) -> dict[str, bytes]:
         ("optim.grad_clip=nan", "argument 'optim.grad_clip=nan': optim.grad_clip must be at least 0, got nan"),
         ("optim.weight_decay=nan", "optim.weight_decay must be at least 0, got nan"),
         ("trainer.max_steps=null", "the run has no end"),
+        ("trainer.prefetch=1001", "trainer.prefetch must be at most 1,000 updates, got 1,001"),
+        ("trainer.device=cpu:3", "trainer.device is auto, cpu, cuda, cuda:1 or mps; got 'cpu:3'"),
         ("data.folder=gone", "gone"),
         ("data.train=training", "no record in split 'training'; it has: train"),
         ("init_from=gone", "init_from: no policy 'gone'"),

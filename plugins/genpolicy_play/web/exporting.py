@@ -13,7 +13,7 @@ from genpolicy_play.web.positions import POSITION_FIELDS, Replay, outcome_of
 from genpolicy_play.web.requests import MAX_NAME, Fields, RequestError, quoted
 from genpolicy_play.web.timing import MAX_CLOCK_MS
 
-EXPORT_FIELDS = (*POSITION_FIELDS, "format", "players", "result", "clock", "on_time")
+EXPORT_FIELDS = (*POSITION_FIELDS, "format", "players", "result", "date", "clock", "on_time")
 
 
 def exported(game: Game[Any], replay: Replay, fields: Fields) -> tuple[str, bytes]:
@@ -31,7 +31,8 @@ def exported(game: Game[Any], replay: Replay, fields: Fields) -> tuple[str, byte
     fields.flag("flip")  # checked, and of no effect on a file
     names = fields.texts("players", most=2, length=MAX_NAME)
     headers = {side: name for side, name in zip(game.players, names, strict=False) if name}
-    headers["Date"] = time.strftime("%Y.%m.%d")
+    if date := fields.text("date", time.strftime("%Y.%m.%d")):
+        headers["Date"] = date
     if control := time_control(fields):
         headers["TimeControl"] = control
     if fields.flag("on_time"):

@@ -16,7 +16,7 @@ MAX_GAME_TEXT = 48 * 1024
 
 
 def imported(game: Game[Any], fields: Fields) -> dict[str, Any]:
-    """The first game of a text: where it starts, its moves, who played, and the result for player 0 (None: unknown).
+    """The first game of a text: where it starts, its moves, who played and when, the result for player 0 (or None).
 
     Args:
         game: Whose formats are tried.
@@ -56,6 +56,7 @@ def imported(game: Game[Any], fields: Fields) -> dict[str, Any]:
         "moves": [game.moves[move] for move in best.moves],
         "players": [best.headers.get(side, "")[:MAX_NAME] for side in game.players],
         "result": best.result,
+        "date": best.headers.get("Date", "")[:MAX_NAME],
     }
 
 

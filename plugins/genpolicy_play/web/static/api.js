@@ -53,7 +53,7 @@ export async function exported(question) {
   return { blob: await response.blob(), name: named ? named[1] : `game${question.format}` };
 }
 
-/** The moves of a pasted game: `{start, moves, players, result}`. */
+/** The moves of a pasted game: `{start, moves, players, result, date}`. */
 export const imported = async (game, text) => (await ask("/api/import", { game, text })).json();
 
 /** A position that is set up: `{cells, text, wrong, svg}`, and what may be put where if it is asked for by its text. */

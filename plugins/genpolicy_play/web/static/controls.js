@@ -125,11 +125,11 @@ export function complain(wrong) {
 async function save(page) {
   const { outcome } = page.position;
   const opened = page.state.source?.line === page.played.join(" ") ? page.state.source : null; // not played on since
-  const result = outcome ? { 0: 1, 1: -1 }[outcome.winner] ?? 0 : opened?.result ?? null;
+  const result = opened?.result ?? (outcome ? { 0: 1, 1: -1 }[outcome.winner] ?? 0 : null);
   const players = [0, 1].map((player) => opened?.players[player] || page.playerName(player));
   const clock = { clock: page.state.clock, on_time: Boolean(outcome?.onTime) };
   try {
-    const { blob, name } = await server.exported({ ...page.question(), ...clock, format: byId("format").value, players, result });
+    const { blob, name } = await server.exported({ ...page.question(), ...clock, format: byId("format").value, players, result, date: opened?.date });
     download(blob, name);
     byId("notice").textContent = t("save.done", { name });
   } catch (error) {

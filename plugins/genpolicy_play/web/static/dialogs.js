@@ -125,8 +125,8 @@ async function opened(game, text) {
   const wrong = isGame ? null : await position({ game, start: text, moves: [] }).then(() => null, (error) => error);
   if (!isGame && wrong === null) return { start: text };
   try {
-    const { start, moves, players, result } = await imported(game, text);
-    return { start, moves, source: { line: moves.join(" "), players, result } };
+    const { start, moves, players, result, date } = await imported(game, text);
+    return { start, moves, source: { line: moves.join(" "), players, result, date } };
   } catch (error) {
     throw wrong ?? error;
   }

@@ -23,7 +23,7 @@ export function fresh(offers) {
     former: null, // the line that the last move replaced: {moves, labels, turns, ply, spent}
     clock: null, // {base, increment, byoyomi} in milliseconds; null: none
     spent: [], // [player, milliseconds] of each ply; null where it was not timed
-    source: null, // of a game that was opened: {line, players, result}
+    source: null, // of a game that was opened: {line, players, result, date}
     since: null, // when the time of the move being thought about began to run; null: it stands
     arrows: true,
     codes: null, // moves in protocol notation: true, false, or null for where the browser cannot show the usual one
