@@ -9,11 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from genpolicy import cli, load_game
 from genpolicy.cli import main
 from genpolicy.data.records import Dataset, Record
+from genpolicy.errors import ConfigError
 from genpolicy.training.loop import Loop
+from genpolicy.training.run import _choose_gpu
 from tests.small_datasets import solved_connect, write_dataset
 
 # On one worker, so that what the module trains is trained once.
@@ -204,3 +207,13 @@ def test_a_sampler_is_tried_before_training(
     monkeypatch.setattr(Loop, "go", lambda self: pytest.fail("training began"))
     settings = [*SMALL, f"data.folder={data.folder}", "learner.sampler.name=foo", "--out", str(tmp_path / "run")]
     assert "sampler 'foo' does not exist" in fails(capsys, *settings)
+
+
+def test_a_gpu_is_chosen_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[int] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    _choose_gpu(1)
+    assert chosen == [1]
+    with pytest.raises(ConfigError, match="trainer.device=cuda:2: torch sees 2 here, cuda:0 to cuda:1"):
+        _choose_gpu(2)
