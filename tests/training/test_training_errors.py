@@ -215,5 +215,5 @@ def test_a_gpu_is_chosen_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
     _choose_gpu(1)
     assert chosen == [1]
-    with pytest.raises(ConfigError, match="trainer.device=cuda:2: torch sees 2 here, cuda:0 to cuda:1"):
+    with pytest.raises(ConfigError, match=r"trainer\.device=cuda:2: torch sees 2 here, cuda:0 to cuda:1"):
         _choose_gpu(2)
