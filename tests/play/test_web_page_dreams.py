@@ -159,6 +159,28 @@ def test_settings_are_sent_and_wrong_ones_are_not(browser: Any, web_address: str
 
 
 @pytest.mark.thorough
+def test_options_of_other_samplers_are_hidden_and_not_sent(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.open("chess", FEN)
+        column = watch(web, "dreamer")
+        web.settle()
+        column.locator("details.strength > summary").click()
+        column.locator("details.strength details > summary").click()
+        futures, sampler = column.get_by_label("Num futures", exact=True), column.get_by_label("Sampler", exact=True)
+        expect(futures).to_be_hidden()
+        sampler.select_option("a0_last")
+        futures.fill("3")
+        futures.blur()
+        sampler.select_option("one_call")
+        expect(futures).to_be_hidden()
+        column.get_by_role("button", name="Analyse").click()
+        web.settle()
+        expect(column.locator(".count")).to_have_text("1 / 1")
+        sampler.select_option("a0_last")
+        expect(futures).not_to_have_value("3")
+
+
+@pytest.mark.thorough
 def test_flip_turns_the_board_and_the_dream(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         web.open("chess", FEN)

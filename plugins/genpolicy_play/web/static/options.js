@@ -4,17 +4,37 @@ import { el } from "./dom.js";
 import { t } from "./words.js";
 
 /**
- * A list of labelled fields. An option that nobody changed is not sent, so the policy's own setting holds.
+ * A list of labelled fields. An option that nobody changed is not sent, so the policy's own setting holds. One that
+ * belongs to other samplers than the chosen one is hidden, and not sent either.
  *
- * @param {Object} policy As `/api/offers` describes it: `options: [{name, kind, choices, min, max, default, help}]`.
+ * @param {Object} policy As `/api/offers` describes it: `options: [{name, kind, choices, min, max, default, help, samplers}]`.
  * @param {Object} chosen Earlier choices by name.
  * @param {(name: string, value: any) => void} changed Called with each valid change; `undefined` restores the default.
  */
 export function optionFields(policy, chosen, changed) {
   const offered = policy.options ?? [];
   if (!offered.length) return el("p", { class: "hint", text: t("column.no-options") });
-  const fields = (options) => el("div", { class: "options" },
-    ...options.map((option) => field(policy, option, chosen[option.name], changed)));
+  const made = new Map();
+  let sampler = chosen.sampler ?? offered.find(({ name }) => name === "sampler")?.default;
+  const suits = ({ samplers }) => !samplers || samplers.includes(sampler);
+  const make = (option, value) => {
+    const node = field(policy, option, value, (name, now) => {
+      changed(name, now);
+      if (name === "sampler") turn(now);
+    });
+    node.hidden = !suits(option);
+    made.set(option, node);
+    return node;
+  };
+  const turn = (now) => {
+    sampler = now;
+    for (const [option, node] of made) {
+      if (node.hidden !== suits(option)) continue;
+      changed(option.name, undefined);
+      node.replaceWith(make(option));
+    }
+  };
+  const fields = (options) => el("div", { class: "options" }, ...options.map((option) => make(option, chosen[option.name])));
   const [usual, rare] = [offered.filter((option) => !option.advanced), offered.filter((option) => option.advanced)];
   const more = rare.length ? el("details", {}, el("summary", { text: t("column.more") }), fields(rare)) : null;
   return el("div", {}, fields(usual), more);
