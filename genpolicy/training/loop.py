@@ -29,7 +29,8 @@ from genpolicy.training import optim, randomness
 from genpolicy.training.config import RunConfig
 from genpolicy.training.measure import averages
 from genpolicy.training.metrics_log import MetricsLog
-from genpolicy.training.run import BEST_FOLDER, CHECKPOINTS, CONFIG_FILE, POLICY_FOLDER, Run
+from genpolicy.training.run import BEST_FOLDER, CHECKPOINTS, POLICY_FOLDER, Run
+from genpolicy.training.setup import CONFIG_FILE
 
 LONG_S = 3600.0
 """A run that is expected to take longer says so."""

@@ -35,8 +35,9 @@ from genpolicy.training.config import Budget, RunConfig, TrainerConfig
 from genpolicy.training.loss import Loss
 from genpolicy.training.measure import Validation
 from genpolicy.training.metrics_log import METRICS_FILE, RunningMeans
+from genpolicy.training.setup import CONFIG_FILE
 
-POLICY_FOLDER, BEST_FOLDER, CHECKPOINTS, CONFIG_FILE = "policy", "policy-best", "checkpoints", "config.yaml"
+POLICY_FOLDER, BEST_FOLDER, CHECKPOINTS = "policy", "policy-best", "checkpoints"
 OF_A_RUN = (POLICY_FOLDER, BEST_FOLDER, CHECKPOINTS, "tensorboard", METRICS_FILE, CONFIG_FILE)
 
 
@@ -59,8 +60,7 @@ class Run:
     def __init__(self, config: RunConfig, held: ExitStack, *, resume: bool, overwrite: bool) -> None:
         if not config.out:
             raise ConfigError("out is empty: name a folder for the run, e.g. out=runs/first")
-        begun = [folder for folder in (config.out if resume else None, config.init_from) if folder]
-        config = setup.filled_in(setup.as_begun(config, [Path(folder) / CONFIG_FILE for folder in begun]))
+        config = setup.filled_in(setup.continuing(config, resume=resume))
         self.config, options = config, config.trainer
         self.out = Path(config.out)
         self.accelerator = _accelerator(options, config.out)

@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import json
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,10 @@ from genpolicy.game import Game
 from genpolicy.networks.cpu.memory import keep_freed_memory
 from genpolicy.policies.base import Policy
 from genpolicy.policies.learner import Learner
+from genpolicy.shipped import policy_folder
 from genpolicy.training.config import DataConfig, RunConfig
+
+CONFIG_FILE = "config.yaml"
 
 # A resumed run may differ in these: folders, budget, what is measured and saved, device.
 FREE_KEYS = {
@@ -238,6 +241,28 @@ def as_begun(config: RunConfig, files: Iterable[Path]) -> RunConfig:
             learner = with_unsaid(registry.load("learners", kind).Config, saved, config.learner)
             return dataclasses.replace(config, learner=learner)
     return config
+
+
+def continuing(config: RunConfig, *, resume: bool) -> RunConfig:
+    """``as_begun`` of what a run continues: itself where it is resumed, and the policy of ``init_from``.
+
+    Raises:
+        CheckpointError: the source of the policy does not have it.
+    """
+    return as_begun(config, _begun(config, resume=resume))
+
+
+def _begun(config: RunConfig, *, resume: bool) -> Iterator[Path]:
+    if resume:
+        yield Path(config.out) / CONFIG_FILE
+    if config.init_from:
+        yield Path(config.init_from) / CONFIG_FILE  # of a run's folder, which says the learner's kind
+        try:
+            folder = policy_folder(config.init_from.partition("?")[0])
+        except (RegistryError, ValueError) as error:
+            raise CheckpointError(f"init_from: {error}") from error
+        if folder is not None:
+            yield folder / CONFIG_FILE
 
 
 def _origin(dataset: Dataset) -> dict[str, Any]:

@@ -10,10 +10,12 @@ import yaml
 
 import genpolicy
 from genpolicy.config import compose, with_unsaid
+from genpolicy.errors import CheckpointError
 from genpolicy.networks.config import NetworkConfig
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner, DiffusionPolicy
+from genpolicy.shipped import shipped_policies
 from genpolicy.training.config import RunConfig
-from genpolicy.training.setup import as_begun
+from genpolicy.training.setup import as_begun, continuing
 from tests.small_datasets import CONNECT
 
 NETWORK: dict[str, Any] = {"geometry": "board", "num_layers": 1, "width": 16, "num_heads": 2, "head": "typed"}
@@ -46,6 +48,17 @@ def test_a_run_that_is_resumed_keeps_what_it_began_with(overrides: list[str], ex
     assert as_begun(config, [tmp_path / "none.yaml"]) == config
     file.write_text(yaml.safe_dump({"learner": {"kind": "one_step", "network": NETWORK}}))
     assert as_begun(config, [file]) == config  # another learner's file says nothing of this one
+
+
+def test_a_run_begins_as_the_policy_does_however_that_is_named() -> None:
+    folder = shipped_policies()["tic-tac-toe"]
+    saved = yaml.safe_load((folder / "config.yaml").read_text())["learner"]
+    learner = {"kind": "diffusion", **saved}
+    for name in (str(folder), "tic-tac-toe", f"{folder}?seed=1"):
+        network = continuing(RunConfig(learner=learner, init_from=name), resume=False).learner["network"]
+        assert (network["shown_outcome"], network["factorised_pad"]) == (False, False), name
+    with pytest.raises(CheckpointError, match="init_from: "):
+        continuing(RunConfig(learner=learner, init_from="hf:"), resume=False)
 
 
 def test_a_policy_saved_before_has_no_moves_shown(tmp_path: Path) -> None:
