@@ -52,6 +52,8 @@ class Learner(nn.Module, ABC):
     predicts_next: ClassVar[bool] = False
     """Whether the features of a token predict the next one, not the token itself: ``init_from`` refuses weights of the
     other kind, which may have the same shapes."""
+    trained_split: str = "train"
+    """The split that the run trains on (``data.train``); what ``windows`` draws anew is for it alone."""
     game: Game[Any]
     config: Any
     """What it was made with, an instance of ``Config``; saved with the weights, and made from again."""

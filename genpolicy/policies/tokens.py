@@ -65,13 +65,13 @@ class NetworkLearnerConfig:
         require_one_of("viewer", self.viewer, VIEWERS)
         require_one_of("future", self.future, FUTURES)
 
-    def window_options(self, split: str, seed: int) -> WindowOptions:
-        """How windows of a split show its records; labels are redrawn and windows turned in training only."""
+    def window_options(self, seed: int, *, training: bool) -> WindowOptions:
+        """How windows show their records; labels are redrawn and windows turned in training only."""
         return WindowOptions(
             viewer=self.viewer,
-            redraw=self.redraw and split == "train",
+            redraw=self.redraw and training,
             train_pad=self.train_pad,
-            augment=self.augment and split == "train",
+            augment=self.augment and training,
             seed=seed,
             cache_dir=None if self.cache_dir is None else Path(self.cache_dir),
         )
@@ -160,9 +160,10 @@ class NetworkLearner(Learner):
         """The labelled lines of a split as token windows; labels are redrawn and windows turned in training only."""
         from genpolicy.data.window_source import UnrelatedFutures, build_windows
 
-        layout = self.window_layout
-        source = build_windows(records, split, self.game, layout, self.config.window_options(split, seed))
-        if self.config.future == "labelled" or split != "train":
+        layout, training = self.window_layout, split == self.trained_split
+        options = self.config.window_options(seed, training=training)
+        source = build_windows(records, split, self.game, layout, options)
+        if self.config.future == "labelled" or not training:
             return source
         later = np.arange(layout.length) > layout.first_action
         return UnrelatedFutures(source, later & ~layout.given, seed)

@@ -133,6 +133,7 @@ def make_stream(kind: str, learner: Learner, dataset: Dataset, data: DataConfig,
         DatasetError: no windows.
         RegistryError: ``Learner.windows`` gave neither, or takes other arguments.
     """
+    learner.trained_split = data.train
     # The parts of a union lie in the order of their checksums, the shares in that of the folders' names.
     parts = [dataset] if data.shares is None else [Dataset.open(folder, verify=False) for folder in data.folders]
     named = registry.named("learners", kind, learner)

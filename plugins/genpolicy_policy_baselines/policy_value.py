@@ -145,7 +145,7 @@ class PolicyValueLearner(NetworkLearner):
         Raises:
             DatasetError: no record of the split has a value; the message says which command adds them.
         """
-        options = self.config.window_options(split, seed)
+        options = self.config.window_options(seed, training=split == self.trained_split)
         return judged_windows(records, split, self.layout, self.game, options, self.config.result_share)
 
     def loss(self, batch: JudgedBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:

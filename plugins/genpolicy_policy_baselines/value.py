@@ -88,7 +88,7 @@ class ValueLearner(OneStepLearner):
         from genpolicy.data.window_source import build_windows
 
         self.check_labels(records, split)
-        options = self.config.window_options(split, seed)
+        options = self.config.window_options(seed, training=split == self.trained_split)
         options = dataclasses.replace(options, redraw=False)  # tied moves have one value
         return build_windows(records, split, self.game, self.layout, options)
 

@@ -85,7 +85,7 @@ class ImageLearner(Learner):
         """Positions of a split as images, with the cell of the labelled move."""
         from genpolicy.data.window_source import build_windows
 
-        config, training = self.config, split == "train"
+        config, training = self.config, split == self.trained_split
         options = WindowOptions(
             viewer="absolute",  # so that a row alone says who is to move; images are the mover's whatever the tokens
             redraw=config.redraw and training,

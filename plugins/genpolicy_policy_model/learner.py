@@ -66,8 +66,8 @@ class ModelLearner(Learner):
             ConfigError: more moves than the split's games have.
             DatasetError: records without what ``source``, ``targets`` or ``value_target`` ask for.
         """
-        c = self.config
-        unroll = self.num_moves(1 if c.source == "walks" and split != "train" else c.unroll)
+        c, training = self.config, split == self.trained_split
+        unroll = self.num_moves(c.unroll if training or c.source == "games" else 1)
         try:
             return Episodes(
                 records,

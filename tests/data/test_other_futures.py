@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from genpolicy.data.oracle import make_oracle
 from genpolicy.data.records import Dataset
 from genpolicy.networks import NetworkConfig
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
+from genpolicy.training.config import DataConfig
+from genpolicy.training.setup import make_stream
 from tests.small_datasets import CONNECT, solved_connect
 
 TINY = NetworkConfig(num_layers=1, width=16, num_heads=2, geometry="board", head="typed")
@@ -68,3 +71,17 @@ def test_an_unrelated_future_says_nothing_of_the_move(connect_data: Dataset, tmp
     assert all(tuple(row) in known for row in other.tokens[:, upto:].tolist())
     validation = learner.windows(connect_data, "test", seed=0).batch(np.arange(5), 0)
     assert bool(validation.target.any())
+
+
+@pytest.mark.parametrize("drawn", [{"redraw": True}, {"augment": True}, {"future": "unrelated"}])
+def test_windows_are_drawn_anew_in_the_split_that_is_trained_on(drawn: dict[str, Any], connect_data: Dataset) -> None:
+    config = DiffusionConfig(network=TINY, horizon=3, **{"redraw": False, **drawn})
+    learner = DiffusionLearner(genpolicy.load_game(CONNECT), config)
+    data = DataConfig(train="test", validation="train")
+    stream = make_stream("diffusion", learner, connect_data, data, seed=0)
+    assert stream.num_records is not None
+    assert stream.num_records < len(learner.source(connect_data, "train", seed=0))
+    for split, is_drawn in (("test", True), ("train", False)):
+        windows = learner.source(connect_data, split, seed=0)
+        one, other = (windows.batch(np.arange(200), epoch).tokens for epoch in (1, 2))
+        assert torch.equal(one, other) is not is_drawn

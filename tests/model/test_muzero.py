@@ -279,6 +279,13 @@ def test_an_end_that_was_not_learnt_cannot_be_asked_for() -> None:
     assert model.with_options(top=5).top == 5
 
 
+def test_walks_are_as_long_as_unroll_in_the_split_that_is_trained_on(solved: Dataset) -> None:
+    learner = learner_of(unroll=3)
+    learner.trained_split = "test"
+    lengths = {split: learner.windows(solved, split, seed=0).batch(np.arange(2), 0) for split in ("test", "train")}
+    assert {split: batch.moves.shape[1] for split, batch in lengths.items()} == {"test": 3, "train": 1}
+
+
 def test_more_moves_than_the_games_have_names_the_learners_option(solved: Dataset) -> None:
     with pytest.raises(ConfigError, match=r"learner\.unroll=20: no run of moves in split 'train'"):
         learner_of(unroll=20).windows(solved, "train", seed=0)

@@ -40,7 +40,7 @@ class GrowingLearner(LowRankLearner):
 
     def windows(self, records: Any, split: str, *, seed: int) -> Any:
         source = super().windows(records, split, seed=seed)
-        if split != "train":
+        if split != self.trained_split:
             return source
         self.stream = self.stream_class(source, seed)
         return self.stream
