@@ -164,15 +164,34 @@ class Learner(nn.Module, ABC):
             num_updates: Updates made, this one among them.
         """
 
+    def meaning(self) -> dict[str, Any]:
+        """Options by which tensors of the same shapes mean something else, by name: ``init_from`` refuses others."""
+        return {}
+
+    def require_same_meaning(self, source: Learner) -> None:
+        """See that no option of ``meaning`` differs.
+
+        Raises:
+            CheckpointError: one does.
+        """
+        ours, theirs = self.meaning(), source.meaning()
+        for option in ours.keys() & theirs.keys():
+            if ours[option] != theirs[option]:
+                raise CheckpointError(
+                    f"it and this learner differ in learner.{option}, by which the same weights mean something else; "
+                    f"set learner.{option}={theirs[option]}"
+                )
+
     def take_weights(self, source: Learner) -> None:
         """Start from the weights of a policy's learner (``init_from``); a subclass may take a part of them.
 
         What ``source`` lacks and begins without effect stays as it is drawn: an attention bias, a part of one, copies.
 
         Raises:
-            CheckpointError: the two do not have the same tensors otherwise, or an option of the network gives those
-                another meaning; the message names what differs.
+            CheckpointError: the two do not have the same tensors otherwise, or an option gives those another meaning;
+                the message names what differs.
         """
+        self.require_same_meaning(source)
         theirs, ours = source.state_dict(), self.state_dict()
         silent = tuple(f"{name}." for name, part in self.named_modules() if isinstance(part, AttentionBias | Copies))
         theirs = {**{name: ours[name] for name in ours if name.startswith(silent)}, **theirs}

@@ -141,6 +141,10 @@ class NetworkLearner(Learner):
         attention = 12 * shape.num_layers * shape.width * self.layout.length**2
         return float(6 * weights * self.layout.length + attention + 3 * self.network.trunk.bias.flops())
 
+    def meaning(self) -> dict[str, Any]:
+        """The side that tokens are seen from."""
+        return {"viewer": self.config.viewer}
+
     def param_groups(self, weight_decay: float) -> list[dict[str, Any]]:
         """As ``Learner.param_groups``; Muon gets the matrices outside embedding and head, of a bias those it names."""
         decayed, others = super().param_groups(weight_decay)

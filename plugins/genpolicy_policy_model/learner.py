@@ -46,6 +46,12 @@ class ModelLearner(Learner):
         """The layout's."""
         return self.layout.fingerprint
 
+    def meaning(self) -> dict[str, Any]:
+        """What the outputs of the heads of value and reward stand for."""
+        c = self.config
+        bins = {"support": list(c.support), "transform": c.transform} if c.value == "categorical" else {}
+        return {"value": c.value, **bins}
+
     @property
     def hidden_layers(self) -> tuple[nn.Module, ...]:
         """The parts whose matrices Muon moves where a run sets it; AdamW moves the others."""

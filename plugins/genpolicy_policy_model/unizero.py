@@ -54,6 +54,10 @@ class UniZeroLearner(ModelLearner):
         self.target = copy.deepcopy(self.network.encoder).requires_grad_(False)
         """The slow copy of the encoder; used in training only, so a policy's folder does not hold it."""
 
+    def meaning(self) -> dict[str, Any]:
+        """As of every model; how attention divides the width, and what a latent is."""
+        return {**super().meaning(), "heads": self.config.heads, "norm": self.config.norm}
+
     @property
     def hidden_layers(self) -> tuple[nn.Module, ...]:
         """Those of the encoder's trunk and of the transformer."""

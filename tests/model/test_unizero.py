@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from genpolicy import load_game, load_policy
 from genpolicy.control import FREE
 from genpolicy.data.records import Dataset, Record
-from genpolicy.errors import ConfigError, DatasetError
+from genpolicy.errors import CheckpointError, ConfigError, DatasetError
 from genpolicy.game import Game
 from genpolicy.networks.config import NetworkConfig
 from genpolicy.networks.value_heads import ReadoutConfig
@@ -456,3 +456,14 @@ def test_padding_is_before_all_plies() -> None:
     deep, root = learner_of(), TransformerDynamics(UniZeroPolicy(learner_of()), FREE)
     nodes = root.represent([STATES[0], STATES[4]])
     assert gathered(nodes, deep.config.context).plies.tolist() == [[BEFORE_ALL] * 4 + [0], [2, 2, 3, 3, 4]]
+
+
+def test_weights_of_another_meaning_are_refused() -> None:
+    source = learner_of(value="categorical")
+    others: list[dict[str, Any]] = [{"heads": 4}, {"norm": "layer"}, {"support": [-2.0, 2.0, 51]}, {"transform": True}]
+    for changed in others:
+        with pytest.raises(CheckpointError, match=rf"differ in learner\.{next(iter(changed))}"):
+            learner_of(value="categorical", **changed).take_weights(source)
+    with pytest.raises(CheckpointError, match=r"differ in learner\.value.*set learner\.value=wdl"):
+        learner_of(value="categorical", support=[-1.0, 1.0, 3]).take_weights(learner_of(value="wdl"))
+    learner_of(support=[-2.0, 2.0, 51]).take_weights(learner_of())  # win, draw and loss have no such bins

@@ -288,6 +288,8 @@ def test_a_run_starts_from_its_own_kind_alone(game: Game[Any], tmp_path: Path) -
         other.network.wdl.out.weight.add_(1)
     take_weights(other, str(tmp_path / "own"))
     torch.testing.assert_close(other.network.wdl.out.weight, learner.network.wdl.out.weight)
+    with pytest.raises(CheckpointError, match=r"init_from: .*own: it and this learner differ in learner\.viewer"):
+        take_weights(make(game, viewer="absolute"), str(tmp_path / "own"))
     OneStepLearner(game, OneStepConfig(network=TINY)).policy().save_pretrained(tmp_path / "s-a")
     with pytest.raises(CheckpointError, match=r"init_from: .*s-a: it and this learner differ in \d+ tensors, such as"):
         take_weights(other, str(tmp_path / "s-a"))
