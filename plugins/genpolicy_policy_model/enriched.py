@@ -258,8 +258,8 @@ class EnrichedLearner(PolicyValueLearner):
         """What imagines from a ``code_diffusion`` policy, or everything from a policy of this kind.
 
         Raises:
-            CheckpointError: another learner, or a policy with codes of another game, shape or process; all differences
-                are named.
+            CheckpointError: another learner or viewer, or a policy with codes of another game, shape or process; all
+                differences are named.
             ConfigError: a policy that imagines codes in a way that this learner cannot.
         """
         imagined = self.network.imagined
@@ -271,6 +271,7 @@ class EnrichedLearner(PolicyValueLearner):
                 f"a {type(source).__name__} imagines no codes; init_from takes a policy of kind code_diffusion or "
                 "enriched"
             )
+        self.require_same_meaning(source)
         _require_masks(source)
         theirs, ours = (_flat({name: to_dict(c)[name] for name in SAME}) for c in (source.config, self.config.codes))
         differing = [f"learner.codes.{name}={value}" for name, value in theirs.items() if ours.get(name) != value]

@@ -303,6 +303,8 @@ def test_a_folder_of_another_game_or_without_codes_is_named(tmp_path: Path) -> N
     with pytest.raises(CheckpointError, match=r"init_from: .*plays 'connect:rows=3,cols=4"):
         take_weights(learner_of(), str(folder))
     folder = plain_of().policy().save_pretrained(tmp_path / "plain")
+    with pytest.raises(CheckpointError, match=r"differ in learner\.viewer.*set learner\.viewer=mover"):
+        learner_of(viewer="absolute").take_weights(imagining_of())
     with pytest.raises(CheckpointError, match="a PolicyValueLearner imagines no codes; init_from takes a policy of"):
         take_weights(learner_of(), str(folder))
 
