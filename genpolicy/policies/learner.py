@@ -129,7 +129,8 @@ class Learner(nn.Module, ABC):
         return torch.full((len(batch),), float("nan"))
 
     def metrics(self, batch: Any, generator: torch.Generator) -> dict[str, Tensor]:
-        """Scalars that validation reports besides loss and ELBO, each the mean over a batch of validation windows."""
+        """Scalars that validation reports besides loss and ELBO, each the mean over a batch of validation windows; NaN
+        where the batch has nothing to measure, which then does not count."""
         del batch, generator
         return {}
 

@@ -83,7 +83,8 @@ class Validation:
                 metrics = learner.metrics(batch, other_noise)
                 _require_names(learner, metrics, FIGURES)
                 for name, value in metrics.items():
-                    _add(sums, name, float(value.double()) * len(batch), len(batch))
+                    if not math.isnan(number := float(value.double())):
+                        _add(sums, name, number * len(batch), len(batch))
             if self._positions:
                 policy = learner.policy()
                 policy = policy.modes().get("one_call", policy)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
+import math
 import re
 import sys
 import tomllib
@@ -267,6 +269,20 @@ def test_metrics_change_no_other_figure(staged: Any, data: Dataset, tmp_path: Pa
         train(configuration(data, tmp_path / kind, f"learner.kind={kind}"))
         figures.append([line["validation/loss"] for line in lines(tmp_path / kind) if "validation/loss" in line])
     assert figures[0] == figures[1]
+
+
+def test_a_batch_without_what_a_figure_is_of_does_not_count(
+    staged: Any, data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = itertools.chain([math.nan], itertools.repeat(3.0))
+    monkeypatch.setattr(
+        staged, "metrics", lambda *_: {"figure": torch.tensor(next(numbers)), "none": torch.tensor(math.nan)}
+    )
+    overrides = ["learner.kind=staged", "trainer.max_steps=1", "trainer.batch_size=4", "trainer.eval_records=12"]
+    train(configuration(data, tmp_path / "run", *overrides))
+    (measured,) = [line for line in lines(tmp_path / "run") if "validation/loss" in line]
+    assert measured["validation/figure"] == 3.0
+    assert "validation/none" not in measured
 
 
 def test_a_figure_may_not_take_the_name_of_another(
