@@ -37,10 +37,10 @@ def require_usable(
     """
     state, needed = checkpoint.state, ["model", "optimizer", "random", *(["ema"] if averaged else [])]
     try:
-        if missing := [name for name in needed if name not in checkpoint.tensors]:
-            raise KeyError(missing[0])
         _require(isinstance(state["identity"]["config"]["learner"]["kind"], str), "identity")
         forbid_differences(setup.completed(state["identity"]), identity, checkpoint.folder)
+        if missing := [name for name in needed if name not in checkpoint.tensors]:
+            raise KeyError(missing[0])
         for name, optimizer in optimizers.items():
             _require_optimizer(checkpoint, name, optimizer.state_dict()["param_groups"])
         _require(_is_number(state["seconds"]), "seconds")

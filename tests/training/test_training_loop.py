@@ -252,6 +252,12 @@ class TestInProcess:
         with pytest.raises(CheckpointError, match=re.escape(named)):
             train(configuration(data, finished, override), resume=True)
 
+    def test_an_average_that_the_run_did_not_keep_is_another_configuration(self, data: Dataset, tmp_path: Path) -> None:
+        out = tmp_path / "run"
+        train(configuration(data, out, "optim.ema=0", "trainer.max_steps=1"))
+        with pytest.raises(CheckpointError, match=r"belongs to another run: config\.optim\.ema was 0\.0 and is 0\.9"):
+            train(configuration(data, out), resume=True)
+
     def test_a_checkpoint_from_before_a_key_existed_is_resumed(self, data: Dataset, finished: Path) -> None:
         whole = weights(finished / "policy")
         shutil.rmtree(finished / "checkpoints" / "step-00000012")
