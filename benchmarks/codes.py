@@ -55,7 +55,7 @@ def main() -> None:
     codes = CodeDiffusionLearner(game, config)
     codes.network.autoencoder.codebooks.counts.fill_(1.0)  # as if trained: what they say costs the same
     generator, rng = torch.Generator().manual_seed(0), np.random.default_rng(0)
-    windows = {learner: learner.source(records, "train", seed=0) for learner in (boards, codes)}
+    windows = {learner: learner.windows(records, "train", seed=0) for learner in (boards, codes)}
 
     def update(learner: DiffusionLearner, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> float:
         began = time.process_time()

@@ -37,7 +37,7 @@ def main() -> None:
         section["network"] = {**section["network"], "shown_moves": shown}
         learner = DiffusionLearner(game, structured(DiffusionConfig, section))
         made[shown] = learner, torch.optim.AdamW(learner.parameters(), lr=1e-4)
-    windows = made[True][0].source(data, "train", seed=0)
+    windows = made[True][0].windows(data, "train", seed=0)
     seconds: dict[bool, list[float]] = {True: [], False: []}
     for update in range(args.updates + 2):
         rows = np.arange(config.trainer.batch_size, dtype=np.int64) + update * config.trainer.batch_size

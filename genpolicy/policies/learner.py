@@ -52,8 +52,9 @@ class Learner(nn.Module, ABC):
     predicts_next: ClassVar[bool] = False
     """Whether the features of a token predict the next one, not the token itself: ``init_from`` refuses weights of the
     other kind, which may have the same shapes."""
-    trained_split: str = "train"
-    """The split that the run trains on (``data.train``); what ``windows`` draws anew is for it alone."""
+    trained_split: str | None = "train"
+    """The split that the run trains on (``data.train``), for which alone ``windows`` draws anew; None while ``source``
+    makes windows that are measured."""
     game: Game[Any]
     config: Any
     """What it was made with, an instance of ``Config``; saved with the weights, and made from again."""
@@ -106,7 +107,11 @@ class Learner(nn.Module, ABC):
         Raises:
             TypeError: they are a stream.
         """
-        windows = self.windows(records, split, seed=seed)
+        trained, self.trained_split = self.trained_split, None
+        try:
+            windows = self.windows(records, split, seed=seed)
+        finally:
+            self.trained_split = trained
         if isinstance(windows, Stream):
             raise TypeError(
                 f"{type(self).__name__}.windows gave the stream {type(windows).__name__} for split {split!r}; what is "

@@ -17,6 +17,7 @@ import torch
 
 from genpolicy.control import Control
 from genpolicy.data.records import Dataset, Record
+from genpolicy.data.windows import WindowSource
 from genpolicy.policies.base import Decision, Policy, decide_with, load_policy
 from genpolicy.policies.learner import Learner
 
@@ -119,11 +120,16 @@ def check_learner(
 
     Raises:
         AssertionError: the loss is not a finite scalar, or the records were not learnt.
+        TypeError: the learner has a stream of its own.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         learner = make()
-    windows = learner.source(records, split, seed=seed)
+    windows = learner.windows(records, split, seed=seed)
+    if not isinstance(windows, WindowSource):
+        raise TypeError(
+            f"{type(learner).__name__}.windows gave the stream {type(windows).__name__} for split {split!r}"
+        )
     indices = np.arange(min(num_records, len(windows)))
     labelled = list(itertools.islice((record for record in records.records(split) if record.line), len(indices)))
     groups = [{**group, "muon": None} for group in learner.param_groups(0.0)]

@@ -81,7 +81,8 @@ def test_windows_are_drawn_anew_in_the_split_that_is_trained_on(drawn: dict[str,
     stream = make_stream("diffusion", learner, connect_data, data, seed=0)
     assert stream.num_records is not None
     assert stream.num_records < len(learner.source(connect_data, "train", seed=0))
-    for split, is_drawn in (("test", True), ("train", False)):
-        windows = learner.source(connect_data, split, seed=0)
+    trained, neighbour = (learner.windows(connect_data, split, seed=0) for split in ("test", "train"))
+    measured = learner.source(connect_data, "test", seed=0)
+    for windows, is_drawn in ((trained, True), (neighbour, False), (measured, False)):
         one, other = (windows.batch(np.arange(200), epoch).tokens for epoch in (1, 2))
         assert torch.equal(one, other) is not is_drawn
