@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -85,19 +86,20 @@ def _list_items(path: Path) -> Iterator[tuple[str, Callable[[], Position | None]
 
 
 def _json_items(path: Path) -> Iterator[tuple[str, Callable[[], Position | None]]]:
+    reader = functools.cache(row_reader)  # one for all rows of a kind, since Lichess's depend on the row before
     for number, line in read_lines(path):
         if line.strip():
-            yield f"{path}:{number}", lambda line=line: _json_position(line)  # type: ignore[misc]
+            yield f"{path}:{number}", lambda line=line: _json_position(line, reader)  # type: ignore[misc]
 
 
-def _json_position(line: str) -> Position | None:
+def _json_position(line: str, reader: Callable[[frozenset[str]], Callable[[Row], Position | None]]) -> Position | None:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"not JSON ({error}): {_short(line)}") from error
     if not isinstance(row, dict):
         raise ValueError(f"expected an object with prompt and response, or with fen, got {_short(line)}")
-    return row_reader(row.keys())(row)
+    return reader(frozenset(row))(row)
 
 
 def _table_items(path: Path) -> Iterator[tuple[str, Callable[[], Position | None]]]:
@@ -125,7 +127,7 @@ def _table_items(path: Path) -> Iterator[tuple[str, Callable[[], Position | None
 _COLUMNS = ("prompt", "response", "fen", "game", "ply", "line", "cp", "mate", *LICHESS_COLUMNS)
 
 
-def row_reader(names: Any, where: str = "") -> Callable[[Row], Position | None]:
+def row_reader(names: Collection[str], where: str = "") -> Callable[[Row], Position | None]:
     """What reads a row with columns of these names; it returns None for a row to leave out.
 
     Raises:

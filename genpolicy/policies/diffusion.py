@@ -154,10 +154,11 @@ class DiffusionLearner(NetworkLearner):
         is_all = all(name.startswith("network.") for name, _ in self.named_parameters())
         # Networks over the same sequence may yet have other heads, such as board_values.
         is_same = source.fingerprint == self.fingerprint and source.state_dict().keys() == self.state_dict().keys()
-        self.require_same_meaning(source)
         if not is_all or not isinstance(source, NetworkLearner) or is_same:
             super().take_weights(source)
-        elif differing := take_shared(self.network, self.layout, source.network, source.layout):
+            return
+        self.require_same_meaning(source)
+        if differing := take_shared(self.network, self.layout, source.network, source.layout):
             raise CheckpointError(f"it and this learner differ in {differing}; give the learner the same as it has")
 
     def loss(self, batch: TokenBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:

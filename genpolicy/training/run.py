@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -321,9 +322,7 @@ def _accelerator(options: TrainerConfig, out: str) -> Accelerator:
         # Accelerate remembers a process's first device and precision; a second run may want others.
         AcceleratorState._reset_state(reset_partial_state=True)
     kind, _, number = options.device.partition(":")
-    if kind not in ("auto", "cpu", "cuda", "mps") or (
-        ":" in options.device and not (kind == "cuda" and number.isdecimal())
-    ):
+    if re.fullmatch(r"auto|cpu|mps|cuda(:\d{1,3})?", options.device) is None:
         raise ConfigError(f"trainer.device is auto, cpu, cuda, cuda:1 or mps; got {options.device!r}")
     if kind == "cuda" and not torch.cuda.is_available():
         raise ConfigError("trainer.device=cuda, but torch sees no CUDA device here; use trainer.device=auto or cpu")

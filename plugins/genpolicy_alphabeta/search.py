@@ -193,7 +193,7 @@ class AlphaBeta:
                 found = None if self.to_end else self._partial or found
                 break
             except _LeafWithoutValue:
-                pass  # deeper, every line may end
+                found = None  # deeper, every line may end
             if found is not None and found.exact:
                 break
             depth += 1

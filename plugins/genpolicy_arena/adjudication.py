@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from genpolicy.values import parse_score, score_to_value
+from genpolicy.values import centipawns_to_probability, parse_score, probability_to_value
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,8 @@ class Adjudication:
         if kind == "cp":
             decides = abs(number) > self.judge_cp
         else:  # an exact solver's win counts whatever the mark
-            decides = kind == "mate" or abs(number) == 1 or abs(number) > score_to_value(f"cp:{self.judge_cp}")
+            mark = probability_to_value(centipawns_to_probability(self.judge_cp))
+            decides = kind == "mate" or abs(number) == 1 or abs(number) > mark
         return (1.0 if number > 0 else -1.0) if decides else None
 
 

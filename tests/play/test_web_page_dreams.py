@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.play.web_page import DESK, HELD_STREAM, LAG_MS, PHONE, chess_place, expect, tab
+from tests.play.web_page import DESK, HELD_STREAM, LAG_MS, PHONE, WebPage, chess_place, expect, tab
 from tests.play.web_policies import NAUGHTY, STEPS
 
 FEN = "r1bqkbnr/pppp1ppp/2n5/4p3/4P3/5N2/PPPP1PPP/RNBQKB1R w KQkq - 2 3"
@@ -135,13 +135,19 @@ def test_an_alternative_is_played(browser: Any, web_address: str) -> None:
         web.wait_moves(label)
 
 
+def settings_of_dreamer(web: WebPage) -> Any:
+    """Its column on a page of chess, with the settings unfolded."""
+    web.open("chess", FEN)
+    column = watch(web, "dreamer")
+    web.settle()
+    column.locator("details.strength > summary").click()
+    return column
+
+
 @pytest.mark.thorough
 def test_settings_are_sent_and_wrong_ones_are_not(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
-        web.open("chess", FEN)
-        column = watch(web, "dreamer")
-        web.settle()
-        column.locator("details.strength > summary").click()
+        column = settings_of_dreamer(web)
         steps = column.get_by_label("Steps", exact=True)
         steps.fill("3")
         steps.press("Enter")
@@ -161,10 +167,7 @@ def test_settings_are_sent_and_wrong_ones_are_not(browser: Any, web_address: str
 @pytest.mark.thorough
 def test_options_of_other_samplers_are_hidden_and_not_sent(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
-        web.open("chess", FEN)
-        column = watch(web, "dreamer")
-        web.settle()
-        column.locator("details.strength > summary").click()
+        column = settings_of_dreamer(web)
         column.locator("details.strength details > summary").click()
         futures, sampler = column.get_by_label("Num futures", exact=True), column.get_by_label("Sampler", exact=True)
         expect(futures).to_be_hidden()
