@@ -34,6 +34,8 @@ class LabelledPosition:
     """Of the game, for the player to move: 1, 0 or -1; None where it is not known."""
     plies_left: int | None = None
     """To the move after the game's last recorded position; None where its result is not known."""
+    ended: bool = False
+    """Whether the game ends after ``line``."""
 
     @property
     def label(self) -> int:
@@ -121,4 +123,4 @@ def _labelled(
         result = record.result if game.player(state) == 0 else 0.0 - record.result
         if record.game_id is not None and record.ply is not None:
             left = last[record.game_id] + 1 - record.ply
-    return LabelledPosition(state, line, best, len(legal), cluster, value, result, left)
+    return LabelledPosition(state, line, best, len(legal), cluster, value, result, left, record.ended)

@@ -22,6 +22,7 @@ from genpolicy_common.cluster import open_cluster
 from genpolicy_common.tables import write_json
 from genpolicy_common.train import take_settings_anywhere
 from genpolicy_experiments import plots, stored, tables
+from genpolicy_experiments.by_end import by_end
 from genpolicy_experiments.defaults import of_other_defaults
 from genpolicy_experiments.description import Experiment
 from genpolicy_experiments.making import make_data, require_data
@@ -129,7 +130,11 @@ def write(experiment: Experiment, runner: Runner, out: Path, command: str) -> No
     commits = sorted({str(r.figures["commit"]) for r in results if r.figures and r.figures.get("commit")})
     report.notes.append(f"Command: {command}; commit {', '.join(commits) or commit()}.")
     report.notes.append(f"Machine: {machine()}; records: {experiment.dataset.checksum[:12]}.")
-    reports = [report, tables.comparison_report(tests)] if tests else [report]
+    reports = [
+        report,
+        *([tables.comparison_report(tests)] if tests else []),
+        *filter(None, [by_end(experiment, results)]),
+    ]
     for each in reports:
         each.print()
     out.mkdir(parents=True, exist_ok=True)
