@@ -10,9 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
-
-T = TypeVar("T")
 
 MOVE = r"(?:[a-h][1-8][a-h][1-8][qrbn]?|[1-9][a-i][1-9][a-i]\+?|[PLNSGBR]\*[1-9][a-i])"
 INFO = re.compile(
@@ -94,6 +91,11 @@ class Session:
         self.send(*lines)
         return self.until(until, timeout_s)
 
+    def stays_silent(self, seconds: float) -> None:
+        """No move for so long. The time is the point: a slow machine cannot fail this, only see less."""
+        time.sleep(seconds)
+        assert not any(line.startswith("bestmove") for line in self.ask("isready", until="readyok"))
+
     def end(self, timeout_s: float = 10.0) -> int:
         """Close the input, and wait; the exit status."""
         assert self.process.stdin is not None
@@ -116,21 +118,6 @@ class Session:
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             if pipe is not None and not pipe.closed:
                 pipe.close()
-
-
-def within(limit_s: float, work: Callable[[], T], tries: int = 5) -> T:
-    """What a piece of work returns where it takes less than so many seconds, in one of a few tries.
-
-    Whatever else uses the processors can only make it slower, so one quick try shows that nothing waits.
-    """
-    took = []
-    for _ in range(tries):
-        began = time.perf_counter()
-        result = work()
-        took.append(time.perf_counter() - began)
-        if took[-1] < limit_s:
-            return result
-    raise AssertionError(f"took {[round(each, 2) for each in took]} s, not one of them below {limit_s} s")
 
 
 def best(lines: Sequence[str]) -> str:

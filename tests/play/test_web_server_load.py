@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import queue
 import random
 import socket
 import threading
@@ -44,23 +45,22 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 def test_jobs_of_one_key_run_one_after_another_and_in_order() -> None:
     made = DecisionQueue(4)
-    order: list[int] = []
-    running: set[int] = set()
+    begun, go_on = queue.SimpleQueue[int](), threading.Semaphore(0)
 
     def work(number: int) -> Callable[[Job], None]:
         def run(job: Job) -> None:
-            running.add(number)
-            assert len(running) == 1
-            time.sleep(0.005)
-            order.append(number)
-            running.discard(number)
+            begun.put(number)
+            go_on.acquire(timeout=60)
 
         return run
 
     for number in range(10):
         made.submit("one", work(number))
+    for number in range(10):
+        assert begun.get(timeout=60) == number
+        assert (made.num_running, made.num_busy) == (1, 10 - number)
+        go_on.release()
     assert wait_until(lambda: made.num_busy == 0)
-    assert order == list(range(10))
     made.close()
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import queue
 import random
-import time
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -15,7 +16,7 @@ pytest.importorskip("starlette", reason="needs the extra [web]")
 pytest.importorskip("uvicorn", reason="needs the extra [web]")
 
 from genpolicy_play.web import positions
-from genpolicy_play.web.positions import ReplayCache
+from genpolicy_play.web.positions import Replay, ReplayCache
 from genpolicy_play.web.requests import RequestError
 from tests.play.web_server import Client, serving
 
@@ -80,22 +81,32 @@ def test_a_long_game_is_replayed_once(monkeypatch: pytest.MonkeyPatch, game_of_6
         replays.replay(START, changed)
 
 
-def test_nobody_waits_for_all_long_games(client: Client, game_of_600: list[str]) -> None:
+def test_nobody_waits_for_all_long_games(
+    client: Client, game_of_600: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     body = {"game": "chess", "start": START, "moves": game_of_600}
+    begun, go_on = queue.SimpleQueue[int](), threading.Event()
+    original = ReplayCache.replay
 
-    def ask(number: int) -> float:
+    def replay(self: ReplayCache, start: str | None, moves: Sequence[str]) -> Replay:
+        if len(moves) == len(game_of_600):
+            begun.put(len(moves))
+            assert go_on.wait(60)
+        return original(self, start, moves)
+
+    def ask(number: int) -> int:
         # A different number of the first move makes each a game of its own.
-        began = time.perf_counter()
-        reply = client.post("/api/position", {**body, "start": START.replace("0 1", f"0 {number}")})
-        assert reply.status == 200
-        return time.perf_counter() - began
+        return client.post("/api/position", {**body, "start": START.replace("0 1", f"0 {number}")}).status
 
-    one = ask(100)
-    with ThreadPoolExecutor(9) as pool:
+    monkeypatch.setattr(ReplayCache, "replay", replay)
+    with ThreadPoolExecutor(8) as pool:
         long = [pool.submit(ask, number) for number in range(2, 10)]
-        time.sleep(0.5 * one)
-        reply = client.post("/api/position", {"game": "chess", "start": None, "moves": ["e2e4"]})
-        num_done = sum(each.done() for each in long)
-        assert reply.status == 200
-    # Beside eight threads that replay it would get a ninth of the time and end with them; taking turns it is soon over.
-    assert num_done <= len(long) / 2
+        try:
+            begun.get(timeout=60)
+            # They take turns, so threads are left for others while one of them is replayed.
+            for _ in range(20):
+                assert client.position("chess", ["e2e4"])["player"] == 1
+            assert begun.empty(), "two long games are replayed at once"
+        finally:
+            go_on.set()
+        assert [each.result() for each in long] == [200] * 8
