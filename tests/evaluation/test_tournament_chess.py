@@ -68,6 +68,20 @@ def test_an_engine_that_crashes_hangs_or_cheats_loses_and_the_report_says_why(
     assert reason in out.out
 
 
+def test_what_a_terminal_would_obey_is_in_no_report_and_no_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine = write_engine(tmp_path, r"print('bestmove \x1b[31m\x1b]0;pwned\x07', flush=True)")
+    arguments = ["tournament", "--game", "chess", "--rounds", "1", "--random-plies", "2", "--workers", "1"]
+    arguments += ["--policy", "random", f"bad=engine:{engine}?nodes=1", "--out", str(tmp_path / "t")]
+    assert cli.main(arguments) == 0
+    out = capsys.readouterr()
+    report, pgn = out.out + out.err, (tmp_path / "t" / "games.pgn").read_text()
+    for text in (report, pgn):
+        assert "pwned" in text
+        assert not {c for c in text if not c.isprintable() and c not in "\n\t"}
+
+
 def test_a_game_of_shogi_at_the_limit_of_plies_is_written_as_that(tmp_path: Path) -> None:
     shogi = load_game("shogi")
     settings = config(shogi, 2, {"a": "random", "b": "random?seed=3"}, rules=Adjudication(max_plies=10))
