@@ -11,7 +11,7 @@ import pytest
 
 from genpolicy.data.records import Dataset
 from tests.faults.nursery import Nursery
-from tests.faults.works import WORKS, Bench
+from tests.faults.works import LOOP_WORK, WORKS, Bench
 
 pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks, and reads /proc/self/fd"),
@@ -44,6 +44,13 @@ def test_the_result_is_that_of_an_undisturbed_run_at_every_point(bench: Bench, n
     number, _ = bench.undisturbed(work)
     wrong = {at: text for at in range(1, number + 1) if (text := bench.disturb(work, fault, at))}
     assert wrong == {}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_loop_that_is_disturbed_ends_as_one_that_was_not(bench: Bench) -> None:
+    for fault, at in itertools.islice(bench.points(LOOP_WORK, seed=1), 12):
+        assert bench.disturb(LOOP_WORK, fault, at) is None, f"{fault} at operation {at}"
 
 
 def test_a_power_cut_loses_what_was_not_synced(bench: Bench, tmp_path: Path) -> None:

@@ -50,12 +50,10 @@ def wrong(one: dict[str, Any]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    "every", [30, pytest.param(2, marks=pytest.mark.thorough), pytest.param(1, marks=pytest.mark.slow)]
-)
-def test_malicious_folders_are_refused_and_touch_nothing(tmp_path: Path, every: int) -> None:
+@pytest.mark.parametrize(("every", "least"), [(3, 200), pytest.param(1, 590, marks=pytest.mark.slow)])
+def test_malicious_folders_are_refused_and_touch_nothing(tmp_path: Path, every: int, least: int) -> None:
     results = opened(tmp_path, every)
-    assert len(results) >= 400 // every
+    assert len(results) >= least
     assert {one["name"]: wrong(one) for one in results if wrong(one)} == {}
 
 
