@@ -9,7 +9,6 @@ arguments, and files that cannot be written.
 from __future__ import annotations
 
 import argparse
-import errno
 import importlib
 import os
 import sys
@@ -17,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from genpolicy import __version__, registry
-from genpolicy.errors import EngineError, RegistryError, did_you_mean
+from genpolicy.errors import EngineError, RegistryError, did_you_mean, lacks_memory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -319,19 +318,11 @@ def _exit_status(stop: SystemExit) -> int:
 
 def _is_users(error: Exception) -> bool:
     """Whether one message is enough, because a user can cause it; anything else is our bug and shows its traceback."""
-    return isinstance(error, ValueError | OSError | EngineError | RegistryError) or _lacks_memory(error)
-
-
-def _lacks_memory(error: Exception) -> bool:
-    """Whether too little memory is the reason; torch and the loader of libraries have no class of their own for it."""
-    said = ("allocate memory", "out of memory", "bad_alloc", "could not create a primitive", "failed to map segment")
-    by_words = isinstance(error, RuntimeError | ImportError) and any(words in str(error) for words in said)
-    by_number = isinstance(error, OSError) and error.errno == errno.ENOMEM
-    return by_words or by_number or isinstance(error, MemoryError)
+    return isinstance(error, ValueError | OSError | EngineError | RegistryError) or lacks_memory(error)
 
 
 def _message(error: Exception) -> str:
-    if _lacks_memory(error):
+    if lacks_memory(error):
         first = str(error).partition("\n")[0] or type(error).__name__
         return f"too little memory ({first}); what was finished is safe"
     if isinstance(error, OSError) and error.strerror:

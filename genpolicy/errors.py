@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
+from contextlib import suppress
 
 
 class ConfigError(ValueError):
@@ -57,6 +59,25 @@ def require_one_of(key: str, value: str, allowed: Iterable[str]) -> None:
     """Raise a ``ConfigError`` where the value of a key is not an allowed one."""
     if value not in allowed:
         raise ConfigError(f"{key} must be one of {', '.join(allowed)}; got {value!r}")
+
+
+def lacks_memory(error: Exception) -> bool:
+    """Whether too little memory is the reason; torch, Arrow and the loader of libraries have no class of their own."""
+    said = ("allocate memory", "out of memory", "bad_alloc", "could not create a primitive", "failed to map segment")
+    threads = ("can't start new thread", "Failed to launch worker thread")  # each needs memory for its stack
+    by_words = not isinstance(error, ValueError) and any(words in str(error) for words in (*said, *threads))
+    by_number = isinstance(error, OSError) and error.errno == errno.ENOMEM
+    return by_words or by_number or isinstance(error, MemoryError) or _lost_its_error(error)
+
+
+def _lost_its_error(error: Exception) -> bool:
+    """Whether Python had no memory for an error, as happens under ``ulimit -v``; without a limit it is a bug."""
+    with suppress(ImportError):  # Windows
+        import resource
+
+        limited = resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+        return limited and isinstance(error, SystemError) and "without exception set" in str(error)
+    return False
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:

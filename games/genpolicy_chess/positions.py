@@ -14,7 +14,7 @@ from typing import Any
 
 import chess
 
-from genpolicy.errors import SourceError
+from genpolicy.errors import SourceError, lacks_memory
 from genpolicy.game import OnBad, Position
 from genpolicy_chess.diffusearch import record_position
 from genpolicy_chess.files import LIST_SUFFIXES, RECORD_SUFFIXES, DamagedFileError, read_lines, suffix_of
@@ -117,6 +117,8 @@ def _table_items(path: Path) -> Iterator[tuple[str, Callable[[], Position | None
                     number += 1
                     yield f"{path}: row {number}", lambda row=row, reader=reader: reader(row)  # type: ignore[misc]
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        if lacks_memory(error):
+            raise
         reason = str(error).strip().splitlines()[0]
         raise DamagedFileError(
             f"{path}: cannot be read after row {number} ({reason}); it is damaged, cut short or not Parquet: "

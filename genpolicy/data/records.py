@@ -18,7 +18,7 @@ import yaml  # type: ignore[import-untyped]
 
 import genpolicy
 from genpolicy.config import CHARACTERS_PER_NODE, YAML_LOADER, check_yaml
-from genpolicy.errors import DatasetError
+from genpolicy.errors import DatasetError, lacks_memory
 from genpolicy.files import read_at_most, sha256_of
 from genpolicy.game import Game
 from genpolicy.shipped import data_folder
@@ -356,6 +356,8 @@ class Dataset:
                         if batch.num_rows:
                             yield batch.select(columns)
             except (pa.ArrowException, OSError) as error:
+                if lacks_memory(error):
+                    raise
                 raise DatasetError(f"{path}: unreadable: {error}; restore it or make the data set again") from error
 
     def columns(self, names: Sequence[str], split: str | None = None) -> pa.Table:
@@ -451,6 +453,8 @@ def check_shard(path: Path, shard: Mapping[str, Any], verify: bool) -> None:
         with pq.ParquetFile(path) as file:
             schema, rows = file.schema_arrow, file.metadata.num_rows
     except (pa.ArrowException, OSError) as error:
+        if lacks_memory(error):
+            raise
         raise DatasetError(f"{path}: damaged or truncated: {error}; {way_out}") from error
     if rows != shard["rows"]:
         raise DatasetError(f"{path}: holds {rows} rows, {INFO_FILE} says {shard['rows']}; {way_out}")

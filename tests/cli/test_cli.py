@@ -408,6 +408,7 @@ def test_a_policy_of_another_game_is_refused(data: Path, tmp_path: Path, capsys:
         RuntimeError("[enforce fail at alloc_cpu.cpp:118] . DefaultCPUAllocator: can't allocate memory: 41 TB"),
         RuntimeError("could not create a primitive"),
         ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+        RuntimeError("can't start new thread"),
     ],
 )
 def test_too_little_memory_is_said(
@@ -421,3 +422,20 @@ def test_too_little_memory_is_said(
     said = capsys.readouterr().err
     assert said.startswith("genpolicy: error: too little memory (")
     assert said.count("\n") == 1
+
+
+def test_an_error_that_python_lost_is_too_little_memory_under_a_limit_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    resource = pytest.importorskip("resource")
+
+    def fail(arguments: list[str]) -> int:
+        raise SystemError("error return without exception set")
+
+    monkeypatch.setattr(cli, "_dispatch", fail)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1 << 30, 1 << 30))
+    assert cli.main(["policies"]) == 2
+    assert "too little memory (error return" in capsys.readouterr().err
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    with pytest.raises(SystemError):
+        cli.main(["policies"])

@@ -16,7 +16,7 @@ import yaml
 from genpolicy import files as storage
 from genpolicy import load_game
 from genpolicy.data.records import SCHEMA, Dataset, DatasetInfo, Record
-from genpolicy.errors import DatasetError, LockedError, StoreError
+from genpolicy.errors import DatasetError, LockedError, StoreError, lacks_memory
 from genpolicy.files import DiskFullError, write_atomic
 from genpolicy_common.store import Store
 from genpolicy_labelling import writer
@@ -227,6 +227,26 @@ def test_a_damaged_shard_stops_the_resuming(tmp_path) -> None:
     shard.write_bytes(shard.read_bytes()[:-3])
     with pytest.raises(DatasetError, match=r"records-00000\.parquet: damaged"):
         DatasetWriter(tmp_path / "d", make_info(), 2)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pa.ArrowMemoryError("malloc of size 110336 failed"),
+        pa.ArrowException("Unknown error: Failed to launch worker thread: Resource temporarily unavailable"),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+    ],
+)
+def test_too_little_memory_is_not_called_damage(tmp_path, monkeypatch, error: Exception) -> None:
+    dataset = write(tmp_path / "d", make_records(4))
+
+    def fail(*_: object, **more: object) -> None:
+        raise error
+
+    monkeypatch.setattr(pq, "ParquetFile", fail)
+    with pytest.raises(type(error), match=str(error.args[-1])):
+        list(dataset.batches())
+    assert lacks_memory(error)
 
 
 def test_a_damaged_journal_is_named_with_the_way_out(tmp_path) -> None:
