@@ -55,25 +55,39 @@ PLIES = 20
 
 def encoded(name: str) -> tuple[bytes, ...]:
     """The examples of a format."""
-    return tuple(text.encode() for text in TEXTS[name])
+    return tuple(text if isinstance(text, bytes) else text.encode() for text in TEXTS[name])
 
 
 def file_targets(scratch: Path) -> Iterator[Target]:
-    """Files of games, positions and puzzles."""
+    """Files of games, positions and puzzles; books of openings."""
+    from genpolicy_arena.openings import read_book
+
     for name, game, suffix, kind in (
         ("pgn", "chess", ".pgn", "games"),
         ("epd", "chess", ".epd", "positions"),
+        ("lichess-evaluations", "chess", ".jsonl", "positions"),
         ("chess-puzzles", "chess", ".csv", "puzzles"),
         ("kif", "shogi", ".kif", "games"),
         ("ki2", "shogi", ".ki2", "games"),
         ("csa", "shogi", ".csa", "games"),
         ("usi-list", "shogi", ".txt", "games"),
         ("sfen-list", "shogi", ".sfen", "positions"),
+        ("hcpe", "shogi", ".hcpe", "positions"),
+        ("hcpe3", "shogi", ".hcpe3", "games"),
+        ("psv", "shogi", ".psv", "positions"),
         ("tsume", "shogi", ".csv", "puzzles"),
         ("connect-games", CONNECT, ".games", "games"),
     ):
         path = scratch / f"{name}{suffix}"
         yield Target(name, encoded(name), partial(_read_file, load_game(game), path, kind), (SourceError,))
+    chess, book = load_game("chess"), scratch / "book.txt"
+
+    def read(data: bytes) -> None:
+        book.write_bytes(data)
+        for opening in read_book(chess, book).openings:
+            _use(chess, opening.play(chess))
+
+    yield Target("opening-book", encoded("opening-book"), read, (SourceError,))
 
 
 def _read_file(game: Game[Any], path: Path, kind: str, data: bytes) -> None:
