@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import subprocess
 import sys
 
@@ -369,6 +371,32 @@ def test_an_error_in_a_thread_is_raised(num_threads: int) -> None:
 
     with pytest.raises(RuntimeError, match="rows"):
         in_parallel(fail, 4)
+
+
+_COMPUTED = """
+import json
+import torch
+from genpolicy.networks.cpu import Dropout, Linear, attend
+torch.manual_seed(0)
+qkv, bias = torch.randn(64, 30, 3, 2, 16, requires_grad=True), torch.randn(2, 30, 30)
+attended = attend(qkv, bias, 0.0)
+made = Linear(32, 8)(attended.flatten(2))
+made.square().sum().backward()
+own = [x.grad_fn.name() for x in (attended, Dropout(0.1)(made))]
+print(json.dumps([own, made[:2].flatten().tolist() + qkv.grad[:2].flatten().tolist()]))
+"""
+
+
+def test_own_kernels_can_be_switched_off() -> None:
+    answers = []
+    for value in ("1", "0"):
+        environment = {**os.environ, "GENPOLICY_OWN_KERNELS": value}
+        done = subprocess.run([sys.executable, "-c", _COMPUTED], env=environment, capture_output=True, check=True)
+        answers.append(json.loads(done.stdout))
+    (own, numbers), (plain, expected) = answers
+    assert own == ["_CachedAttentionBackward", "_DropoutBackward"]
+    assert not set(plain) & set(own)
+    torch.testing.assert_close(torch.tensor(numbers), torch.tensor(expected), rtol=1e-4, atol=1e-5)
 
 
 _RESIDENT = """

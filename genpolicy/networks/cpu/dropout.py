@@ -7,6 +7,7 @@ the choices. On other devices, and under ``torch.compile``, this is torch's own 
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
@@ -18,6 +19,8 @@ from genpolicy.networks.cpu.threads import in_parallel
 _LEVELS = 1 << 16
 """A choice compares 16 random bits with a threshold, so the keep probability is a multiple of 1/65536."""
 
+SWITCHED_OFF = os.environ.get("GENPOLICY_OWN_KERNELS") == "0"
+"""Whether this process computes with torch's own functions alone."""
 _FULL = (torch.float32, torch.float64)
 
 
@@ -64,8 +67,8 @@ def draw_keep(kept: Tensor, p: float, seed: int) -> Tensor:
 
 
 def uses_own_kernels(x: Tensor) -> bool:
-    """Whether the CPU forms apply: in full precision, and not while ``torch.compile`` traces the code."""
-    return x.device.type == "cpu" and x.dtype in _FULL and not torch.compiler.is_compiling()
+    """Whether the CPU forms apply: in full precision, not switched off, and not while ``torch.compile`` traces them."""
+    return not SWITCHED_OFF and x.device.type == "cpu" and x.dtype in _FULL and not torch.compiler.is_compiling()
 
 
 class _Dropout(torch.autograd.Function):

@@ -20,6 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from genpolicy.networks.cpu.dropout import SWITCHED_OFF
+
 _CPUINFO = Path("/proc/cpuinfo")
 _MANY_ROWS = 1000
 """Rows from which on oneDNN is used on Zen 4: with those of one position it is slower (``benchmarks/kernels.py``)."""
@@ -44,7 +46,8 @@ def _is_zen_4() -> bool:
 
 
 HAS_ONEDNN = bool(torch._C._has_mkldnn) and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-_is_wider = HAS_ONEDNN and torch.backends.cpu.get_cpu_capability() == "AVX512" and not _made_by_intel()
+_has_width = torch.backends.cpu.get_cpu_capability() == "AVX512" and not _made_by_intel()
+_is_wider = HAS_ONEDNN and _has_width and not SWITCHED_OFF
 _is_halved = _is_zen_4()
 
 
