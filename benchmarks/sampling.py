@@ -27,7 +27,7 @@ from genpolicy.training.config import RunConfig
 ROOT = Path(__file__).resolve().parents[1]
 RUN = {"rounds": "--rounds", "quick": ["--rounds", "2", "--batch", "1", "--samplers", "easy_first"]}
 LIMIT = 1.05
-SAMPLERS = ("easy_first", "easy_first_commit", "stochastic", "a0_last", "ancestral", "remasking")
+SAMPLERS = ("easy_first", "easy_first_commit", "stochastic", "a0_last", "ancestral", "remasking", "by_ply", "flow")
 
 
 def learner_of(config: Path) -> DiffusionLearner:
@@ -70,10 +70,10 @@ def main() -> int:
         f"{torch.get_num_threads()} threads, {arguments.clock} time"
     )
     missed = False
+    options = {"a0_last": {"last": [layout.first_action]}, "by_ply": {"blocks": layout.blocks.tolist()}}
     for name in arguments.samplers:
         # A policy makes its sampler once and keeps it.
-        options = {"last": [layout.first_action]} if name == "a0_last" else {}
-        call = functools.partial(sampled, make_sampler(name, process, **options))
+        call = functools.partial(sampled, make_sampler(name, process, **options.get(name, {})))
         # Every second round is the other way round, so that a pass is as often before the sampler as after it.
         spent = in_turns({"passes": forwards, "sampler": call}, arguments.rounds, clock=arguments.clock, warm_up=1)
         figure = ratio(
