@@ -2,7 +2,8 @@
 
 Malicious folders once, then in turn kills, torn writes, full and broken disks and power cuts at random operations of
 each command, mutants of each text format, engines that misbehave and clients that send half a request, until the time
-is over. Ends with one table of trials and failures, and with status 1 if there was a failure.
+is over. Kinds with a target have longer turns until they reach it, and then none until all have. Ends with one table
+of trials and failures, and with status 1 if there was a failure.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
+from tests.faults.disk import FAULTS
 from tests.faults.nursery import Nursery
 from tests.faults.processes import KINDS, HalfRequests, HostileEngines
 from tests.faults.works import LOOP_WORK, WORKS, Bench, Work
@@ -26,10 +29,15 @@ from tests.fuzz.mutation import Target, fuzz
 from tests.fuzz.targets import targets
 from tests.fuzz.test_malicious_folders import opened, wrong
 
-FOLDERS = "malicious policy folders"
+FOLDERS, MUTANTS = "malicious policy folders", "mutants: "
 
 SLICE_S = 6.0
 """Time of one kind before the next one's turn."""
+TRAINING_S = 90.0
+"""The same of training before its targets are reached: a trial takes seconds."""
+TARGETS = {"train, kill": 200, **dict.fromkeys((f"train, {fault}" for fault in FAULTS[1:]), 40)}
+"""Trials to reach first; of each format there are ``NUM_MUTANTS``, of the other kinds any number will do."""
+NUM_MUTANTS = 20_000
 
 
 class Log:
@@ -48,6 +56,11 @@ class Log:
         """Whether a kind is to be tried again."""
         return self.trials[kind] < self.enough and any(word in kind for word in self.only)
 
+    def lacks(self, kind: str) -> bool:
+        """Whether a kind has not reached its target."""
+        target = NUM_MUTANTS if kind.startswith(MUTANTS) else TARGETS.get(kind, 0)
+        return self.trials[kind] < target and self.wants(kind)
+
     def add(self, kind: str, trials: int, failures: list[str]) -> None:
         """Count, and show what failed at once."""
         self.trials[kind] += trials
@@ -64,19 +77,26 @@ class Log:
 
 
 def _disturb(bench: Bench, work: Work, points: Iterator[tuple[str, int]], log: Log, until: float) -> None:
-    end, kinds = min(until, time.monotonic() + SLICE_S), {fault: f"{work.name}, {fault}" for fault in work.faults}
-    while time.monotonic() < end and any(map(log.wants, kinds.values())):
+    kinds = {fault: _kind(work, fault) for fault in work.faults}
+    behind = any(map(log.lacks, kinds.values()))
+    end = min(until, time.monotonic() + (TRAINING_S if behind else SLICE_S))
+    while time.monotonic() < end and any(map(log.lacks if behind else log.wants, kinds.values())):
         fault, at = next(points)
-        if log.wants(kinds[fault]):
+        if log.lacks(kinds[fault]) if behind else log.wants(kinds[fault]):
             what = bench.disturb(work, fault, at)
             log.add(kinds[fault], 1, [f"operation {at}: {what}"] if what else [])
 
 
-def _fuzz(target: Target, seed: int, number: int, log: Log, until: float) -> None:
-    kind = f"mutants: {target.name}"
+def _kind(work: Work, fault: str) -> str:
+    return f"{work.name}, {fault}"
+
+
+def _fuzz(target: Target, seeds: Iterator[int], log: Log, until: float) -> None:
+    kind, seed = MUTANTS + target.name, next(seeds)
     if log.wants(kind):
-        end = min(until, time.monotonic() + SLICE_S / 3)
-        count, failures = fuzz(target, seed + number, 100_000, end, examples=number == 0)
+        end = min(until, time.monotonic() + (SLICE_S if log.lacks(kind) else SLICE_S / 3))
+        number = max(1, NUM_MUTANTS - log.trials[kind]) if log.lacks(kind) else 100_000
+        count, failures = fuzz(target, seed, number, end, examples=not log.trials[kind])
         log.add(kind, count, [f"{what}: {data[:300]!r}" for data, what in failures])
 
 
@@ -94,32 +114,28 @@ def torture(minutes: float, seed: int, log: Log, scratch: Path) -> None:
         (scratch / "folders").mkdir()
         results = opened(scratch / "folders", 1)
         log.add(FOLDERS, len(results), [f"{one['name']}: {wrong(one)}" for one in results if wrong(one)])
-    formats = [target for make in targets(scratch / "fuzz").values() for target in make()]
     (scratch / "faults").mkdir()
-    works = (*WORKS.values(), LOOP_WORK)
     with Nursery() as nursery, ExitStack() as visitors:
         bench = Bench(scratch / "faults", nursery)
-        turns: list[Callable[[int], None]] = []
+        turns: list[tuple[list[str], Callable[[], None]]] = []
         for make in KINDS:
             if log.wants(make.name):
                 kind = make()
                 visitors.callback(kind.close)
-                seeds = itertools.count(1_000_000 * seed)
-                turns.append(lambda _, kind=kind, seeds=seeds: _visit(kind, seeds, log, until))  # type: ignore[misc]
-        for work in works:
-            if not any(log.wants(f"{work.name}, {fault}") for fault in work.faults):
-                continue
-            points = bench.points(work, seed)
-            turns.append(lambda _, work=work, points=points: _disturb(bench, work, points, log, until))  # type: ignore[misc]
-        for target in formats:
-            turns.append(lambda number, target=target: _fuzz(target, seed, number, log, until))  # type: ignore[misc]
-        kinds = [f"{work.name}, {fault}" for work in works for fault in work.faults]
-        kinds += [*(f"mutants: {target.name}" for target in formats), *(kind.name for kind in KINDS)]
-        for number in itertools.count():
-            for turn in turns:
-                if time.monotonic() >= until or not any(map(log.wants, kinds)):
-                    return
-                turn(number)
+                turns.append(([make.name], partial(_visit, kind, itertools.count(1_000_000 * seed), log, until)))
+        for work in (*WORKS.values(), LOOP_WORK):
+            kinds = [_kind(work, fault) for fault in work.faults]
+            if any(map(log.wants, kinds)):
+                turns.append((kinds, partial(_disturb, bench, work, bench.points(work, seed), log, until)))
+        for target in (target for make in targets(scratch / "fuzz").values() for target in make()):
+            turns.append(([MUTANTS + target.name], partial(_fuzz, target, itertools.count(seed), log, until)))
+        everything = [kind for kinds, _ in turns for kind in kinds]
+        while time.monotonic() < until and any(map(log.wants, everything)):
+            for kinds, turn in turns:
+                # Who has reached its target waits for the others.
+                aimed = TARGETS.keys() >= set(kinds) or kinds[0].startswith(MUTANTS)
+                if not aimed or any(map(log.lacks, kinds)) or not any(map(log.lacks, everything)):
+                    turn()
 
 
 def main() -> int:
