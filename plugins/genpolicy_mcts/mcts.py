@@ -72,6 +72,10 @@ class SearchResult:
         line = self.tree.principal_variation(first)
         return tuple(self.tree.actions[n] for n in line), tuple(self.tree.embeddings[n] for n in line)
 
+    def best_first(self, first: int) -> list[int]:
+        """The visited choices: this one, then the others by their visits and, of equal ones, their values."""
+        return sorted(self.q, key=lambda each: (each != first, -self.visits[each], -self.q[each]))
+
     def distribution(self, tau: float = 1.0) -> dict[int, float]:
         """Probability of each choice, in proportion to visits^(1 / tau); 0 for one without visits.
 

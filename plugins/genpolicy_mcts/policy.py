@@ -20,7 +20,7 @@ from genpolicy.facets import gives_evaluation
 from genpolicy.game import Game
 from genpolicy.options import Option, PolicySpec, options_of, read_options, with_defaults
 from genpolicy.policies import declared
-from genpolicy.policies.base import Decision, Policy, decide_with, legal_of, load_policy, resolve_game
+from genpolicy.policies.base import Decision, Policy, Variation, decide_with, legal_of, load_policy, resolve_game
 from genpolicy.policies.seeds import RowSeeds
 from genpolicy.search.model import Evaluator, Heuristic, Prior, Rollout, RulesModel, SearchModel, even
 from genpolicy_mcts.mcts import PRESETS, Mcts, SearchResult, sharpened
@@ -31,6 +31,8 @@ from genpolicy_mcts.thinking import TreeThinker
 BUILT_IN = {"uniform": "even", "heuristic": "heuristic", "rollout": "rollout"}
 """Arguments that are not policies, with the value that each selects; their prior is uniform."""
 VALUES = ("even", "heuristic", "rollout")
+NUM_VARIATIONS = 8
+"""Most of ``Decision.variations``: the candidates of a search in the imagination, by default."""
 OWN_OPTIONS = (
     *OPTIONS,
     Option("tau", float, 1.0, low=0, usual_low=0.01, usual_high=10, help="exponent of the visits", label="tau"),
@@ -140,7 +142,8 @@ class MctsPolicy(Policy):
 
     ``Decision.policy`` is what a prior should learn of the search: the visit distribution, in proportion to
     visits^(1 / tau), or with ``root=gumbel`` the improved policy; ``value`` the mean of the tree; ``line`` and
-    ``states`` its principal variation. Stats: ``simulations`` (added by this search), ``kept`` (visits taken over from
+    ``states`` its principal variation; ``variations`` the most visited moves with their lines, their values and the
+    first position of each. Stats: ``simulations`` (added by this search), ``kept`` (visits taken over from
     the search before), ``evaluations`` (positions), ``depth`` (plies of the longest line), ``network_calls`` (shared by
     the positions of a batch) and ``ms`` (wall time of the batch over its rows).
 
@@ -240,6 +243,7 @@ class MctsPolicy(Policy):
             value=result.value if self.model.bounded else None,
             line=line,
             states=self.texts(states),
+            variations=self.variations(result, move),
             stats={
                 "raw_legal": 1.0,
                 "simulations": float(result.simulations),
@@ -249,6 +253,15 @@ class MctsPolicy(Policy):
             },
             names=self.game.moves.texts,
         )
+
+    def variations(self, result: SearchResult, move: int) -> tuple[Variation, ...]:
+        """What a search found of its moves, the played one first; a position's text is made of each first one alone."""
+        found = []
+        for each in result.best_first(move)[:NUM_VARIATIONS]:
+            line, states = result.line_from(each)
+            value = min(1.0, max(-1.0, result.q[each])) if self.model.bounded else None
+            found.append(Variation(line, value, states=self.texts(states[:1])))
+        return tuple(found)
 
     def target(self, result: SearchResult) -> dict[int, float]:
         """What a prior should learn of a search, by move: ``Decision.policy``."""

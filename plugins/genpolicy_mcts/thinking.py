@@ -121,10 +121,9 @@ class TreeThinker:
 
     def _answer(self, result: SearchResult, seed: int, nodes: int, num_variations: int) -> Answer:
         move = self._policy.chosen(result, seed)
-        ranked = sorted(result.q, key=lambda each: (each != move, -result.visits[each], -result.q[each]))
         variations = [
             Variation(result.line_from(choice)[0], min(1.0, max(-1.0, result.q[choice])))
-            for choice in ranked[:num_variations]
+            for choice in result.best_first(move)[:num_variations]
         ]
         if isinstance(self._policy.model, RulesModel):
             return Answer(tuple(variations), nodes, result.depth)

@@ -208,6 +208,12 @@ def explain(game: Game[Any], state: Any, decision: Decision, num_top: int = 5) -
         lines.append(f"expects the end in {left:.0f} plies")
     if len(decision.line) > 1 or decision.line[:1] not in ((), (decision.move,)):
         lines.append("imagines: " + imagined_text(game, state, decision.line))
+    return lines + judged(game, state, decision, num_top)
+
+
+def judged(game: Game[Any], state: Any, decision: Decision, num_top: int = 5) -> list[str]:
+    """A line for people for each of the moves that a search judged: what it is worth, and what follows."""
+    lines = []
     for each in decision.variations[:num_top]:
         worth = "" if each.value is None else f"{value_to_probability(each.value):.0%} after "
         lines.append(f"judges: {worth}{imagined_text(game, state, each.line)}")

@@ -257,6 +257,16 @@ def test_animation_of_a_search_names_the_option_that_has_steps(
     assert out.read_bytes().startswith(b"GIF89a")
 
 
+def test_a_tree_search_says_what_it_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "a.svg"
+    command = ["show", "--policy", "mcts:tic-tac-toe?model=imagined&simulations=20", "--top", "3", "--out", str(out)]
+    assert main(command) == 0
+    assert len([line for line in capsys.readouterr().out.splitlines() if "% after " in line]) == 3
+    assert main([*command, "--step", "1"]) == 2
+    assert "does not imagine by steps" in (said := capsys.readouterr().err)
+    assert "--candidates" not in said
+
+
 def test_missing_library_is_named(
     small: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

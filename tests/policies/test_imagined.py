@@ -321,6 +321,8 @@ def test_the_imagination_is_a_search_model(tmp_path: Path) -> None:
     for state, decision in zip(found := positions(game, 3), searching.decide(found), strict=True):
         assert decision.move in game.legal(state)
         assert decision.stats["network_calls"] > 3
+        assert decision.variations[0].line == decision.line
+        assert all(len(each.states) == 1 and each.value is not None for each in decision.variations)
     with pytest.raises(ValueError, match=r"model=dreamt: .* has no such model; model=rules searches the rules"):
         genpolicy.load_policy(f"mcts:{folder}?model=dreamt")
 

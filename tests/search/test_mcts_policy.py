@@ -22,7 +22,7 @@ from genpolicy.policies.seeds import RowSeeds
 from genpolicy.policies.thinking import Answer, Limits
 from genpolicy.search.model import even
 from genpolicy.testing import check_policy
-from genpolicy_mcts.policy import MctsPolicy, PolicyModel
+from genpolicy_mcts.policy import NUM_VARIATIONS, MctsPolicy, PolicyModel
 from genpolicy_mcts.selection import MctsConfig
 from genpolicy_policy_baselines.one_step import OneStepConfig, OneStepLearner
 
@@ -411,3 +411,19 @@ def test_a_search_without_a_leaf_can_be_stopped(chess: Game[Any]) -> None:
     with pytest.raises(Stopped):
         policy.decide([chess.parse(FIFTY_MOVES)], control=Control(check))
     assert time.perf_counter() - began < 2
+
+
+@pytest.mark.parametrize("root", ["puct", "gumbel"])
+def test_a_decision_lists_the_moves_that_the_search_judged(connect: Game[Any], root: str) -> None:
+    policy = MctsPolicy(connect, PolicyModel(connect, None, even), MctsConfig(simulations=60, root=root))
+    state = after(connect, 0, 3, 1)  # all moves but 2 lose
+    (decision,) = policy.decide([state])
+    first, *others = decision.variations
+    assert (first.line, first.states) == (decision.line, decision.states[:1])
+    assert first.states == (connect.format(connect.play(state, 2)),)
+    visits = [decision.policy[each.line[0]] for each in others] if root == "puct" else []
+    assert visits == sorted(visits, reverse=True)
+    assert {each.line[0] for each in decision.variations} <= set(connect.legal(state).tolist())
+    assert all(each.value is not None and each.value < 0 for each in others if each.line[1:] == (2,))
+    crowded = policy.decide([connect.parse()])[0].variations
+    assert len(crowded) == NUM_VARIATIONS < len(connect.legal(connect.parse()))

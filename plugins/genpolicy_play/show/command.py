@@ -60,6 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     from genpolicy_common.tables import write_json
     from genpolicy_play.drawing import frames
     from genpolicy_play.show.facts import facts
+    from genpolicy_play.terminal import judged
 
     given = {name: value for name in SAMPLING if (value := getattr(arguments, name)) is not None}
     if arguments.game:
@@ -77,6 +78,8 @@ def run(arguments: argparse.Namespace) -> int:
         policy.close()
     say_device(arguments)
     print(_summary(policy, dream, told))
+    for line in judged(policy.game, state, dream.decision, arguments.top):
+        print("  " + line)
     print(arguments.out)
     return 0
 
@@ -134,9 +137,9 @@ def _chosen(policy: Policy, dream: Dream, told: list[Frame], arguments: argparse
     if not dream.steps and (suffix == ".gif" or arguments.step is not None):
         wanted = "an animation" if suffix == ".gif" else "--step"
         raise ValueError(
-            f"policy {policy.label!r} {stepless(dream)}, so there is nothing for {wanted}: write a .png or .svg"
+            f"policy {policy.label!r} {stepless(policy, dream)}, so there is nothing for {wanted}: write a .png or .svg"
             + (", and leave --step out" if suffix != ".gif" else "")
-            + (", or show its steps by --candidates 0" if dream.decision.variations else "")
+            + (", or show its steps by --candidates 0" if judges_candidates(policy, dream) else "")
         )
     if suffix == ".gif":
         return evenly(told, MOST_PICTURES)
@@ -146,9 +149,14 @@ def _chosen(policy: Policy, dream: Dream, told: list[Frame], arguments: argparse
     return [told[step - 1]]
 
 
-def stepless(dream: Dream) -> str:
+def judges_candidates(policy: Policy, dream: Dream) -> bool:
+    """Whether a dream has no steps because its policy searched instead; a tree search never has any."""
+    return policy.dreams and bool(dream.decision.variations)
+
+
+def stepless(policy: Policy, dream: Dream) -> str:
     """Why a dream has no steps, as the end of a sentence about the policy."""
-    return "judges imagined candidates" if dream.decision.variations else "does not imagine by steps"
+    return "judges imagined candidates" if judges_candidates(policy, dream) else "does not imagine by steps"
 
 
 def evenly(told: list[Frame], most: int) -> list[Frame]:

@@ -29,7 +29,7 @@ from genpolicy_play.drawing import (
     plan_arrows,
 )
 from genpolicy_play.drawing.svg import DARK, LIGHT
-from genpolicy_play.show.command import evenly, stepless
+from genpolicy_play.show.command import evenly, judges_candidates, stepless
 from genpolicy_play.show.picture import draw_dream
 from genpolicy_play.show.raster import gif, require_libraries
 from genpolicy_play.web.catalog import Offer
@@ -120,8 +120,8 @@ class DecisionRequest:
         policy, dream = self._dreamt(job, lambda step: job.check())
         job.release()  # drawing takes seconds, and needs the policy no more
         if len(dream.steps) < 2:
-            hint = "; its steps are there with candidates=0" if dream.decision.variations else ""
-            raise RequestError(f"{policy.label} {stepless(dream)}, so there is nothing to animate{hint}")
+            hint = "; its steps are there with candidates=0" if judges_candidates(policy, dream) else ""
+            raise RequestError(f"{policy.label} {stepless(policy, dream)}, so there is nothing to animate{hint}")
         told = frames(game, dream)
         title = f"{policy.label}: {game.players[game.player(self.state)]} to move"
         picture = draw_dream(
