@@ -4,7 +4,8 @@ Run ``python benchmarks/plies_ahead.py POLICY ... [--data sample:chess] [--split
 policy has a model that ``mcts`` searches (an imagining policy, ``muzero``, ``unizero``, ``vq``), the data set games
 with every move. Told the moves up to a ply, how often is
 
-    board    the model's position the true one, counters and rights included (of models that have positions)
+    board    the model's position the true one, counters and rights included (of models that have positions, and of
+             ``vq``, whose autoencoder decodes its codes one after the other)
     legal    its likeliest move legal there
     label    its likeliest move the one that the position there is labelled with
 
@@ -65,18 +66,38 @@ def stretches(data: Dataset, game: Game[Any], split: str, plies: int) -> Iterato
             )
 
 
-def _codes(policy: Any, before: Any, move: int, after: Any) -> int:
-    """The choice of a model of codes for a reply: what its autoencoder makes of the transition."""
-    game: Game[Any] = policy.game
-    player = np.array([game.player(before)])
-    rows = [torch.from_numpy(game.tokens.encode([state], player).astype(np.int64)) for state in (before, after)]
-    seen = torch.from_numpy(game.moves.seen_by(np.array([move]), player))
-    with torch.no_grad():
-        codes = policy.learner.network.autoencoder.codes(rows[0], seen, rows[1])[0]
-    number = 0
-    for code in codes.tolist():
-        number = number * policy.learner.config.num_codes + code
-    return number
+class Reader:
+    """Reads the same games for a model of codes, whose autoencoder turns replies into codes and codes into boards.
+
+    Args:
+        policy: Has the autoencoder.
+        parts: What is read.
+    """
+
+    def __init__(self, policy: Any, parts: Sequence[Stretch]) -> None:
+        self._tokens, self._moves, self._parts = policy.game.tokens, policy.game.moves, parts
+        self._autoencoder = policy.learner.network.autoencoder
+        self._viewers = np.array([policy.game.player(part.states[0]) for part in parts])
+        self._boards = self._true(0)
+
+    def _true(self, ply: int) -> torch.Tensor:
+        states = [part.states[ply] for part in self._parts]
+        return torch.from_numpy(self._tokens.encode(states, self._viewers).astype(np.int64))
+
+    @torch.no_grad()
+    def reply(self, ply: int) -> list[int]:
+        """The model's choices for the replies that led to a ply, which are decoded on the boards decoded so far."""
+        played = np.array([part.played[ply - 2] for part in self._parts])
+        moves = torch.from_numpy(self._moves.seen_by(played, self._viewers))
+        codes = self._autoencoder.codes(self._true(ply - 2), moves, self._true(ply))
+        admitted = torch.from_numpy(self._tokens.admitted)
+        self._boards = self._autoencoder.likeliest(self._boards, moves, codes, admitted)
+        digits = self._autoencoder.codebooks.num_codes ** np.arange(codes.shape[1] - 1, -1, -1)
+        return [int(number) for number in codes.numpy() @ digits]
+
+    def right(self, ply: int) -> list[float]:
+        """Whether each decoded board is the true position at a ply, in all its tokens."""
+        return (self._boards == self._true(ply)).all(-1).float().tolist()
 
 
 def look_ahead(policy: Policy, model: SearchModel, parts: Sequence[Stretch]) -> dict[tuple[int, str], list[float]]:
@@ -86,15 +107,12 @@ def look_ahead(policy: Policy, model: SearchModel, parts: Sequence[Stretch]) -> 
         By ply and measure: 1 or 0 of each part, NaN where it does not apply.
     """
     game, found = policy.game, {}
+    is_coded = hasattr(getattr(policy.learner, "network", None), "autoencoder")
+    reader = Reader(policy, parts) if is_coded else None
     nodes = model.root([part.states[0] for part in parts])
     for ply in range(1, len(parts[0].states)):
         is_reply = any(nodes.chance)  # a node that the model holds to be finished says that no code follows
-        told = [
-            _codes(policy, part.states[ply - 2], part.played[ply - 2], part.states[ply])
-            if is_reply
-            else part.played[ply - 1]
-            for part in parts
-        ]
+        told = reader.reply(ply) if reader and is_reply else [part.played[ply - 1] for part in parts]
         nodes = model.expand(nodes.embeddings, told)
         if any(nodes.chance):
             continue
@@ -107,6 +125,8 @@ def look_ahead(policy: Policy, model: SearchModel, parts: Sequence[Stretch]) -> 
             if type(model).position is not SearchModel.position:
                 board = model.position(nodes.embeddings[row])
                 marks["board"].append(float(board is not None and game.format(board) == game.format(state)))
+        if reader:
+            marks["board"] = reader.right(ply)
         found.update({(ply, name): values for name, values in marks.items() if values})
     return found
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.plies_ahead import Stretch, look_ahead
 from genpolicy import load_game, load_policy
 from genpolicy.data.records import Dataset, Record
 from genpolicy.errors import CheckpointError, ConfigError
@@ -265,6 +266,41 @@ def test_what_is_rebuilt_is_measured_over_all_moves_and_answers(solved: Dataset)
 
 
 # The autoencoder of larger boards.
+
+
+class Remembering(torch.nn.Module):
+    """An autoencoder that knows the transitions it was shown, all but the ``wrong``-th of them."""
+
+    def __init__(self, wrong: int | None) -> None:
+        super().__init__()
+        self.wrong, self.codebooks = wrong, Codebooks(1, 8, 4)
+        self.shown: list[tuple[torch.Tensor, ...]] = []
+
+    def codes(self, *transition: torch.Tensor) -> torch.Tensor:
+        self.shown.append(transition)
+        return torch.full((len(transition[0]), 1), len(self.shown) - 1)
+
+    def likeliest(self, states: torch.Tensor, moves: torch.Tensor, codes: torch.Tensor, _: Any) -> torch.Tensor:
+        (number,) = set(codes.flatten().tolist())
+        before, by, after = self.shown[number]
+        knows = (before == states).all(-1) & (by == moves) & (number != self.wrong)
+        return after.where(knows[:, None], states)
+
+
+@pytest.mark.parametrize(("wrong", "expected"), [(None, [1, 1, 1]), (1, [1, 0, 0])])
+def test_plies_ahead_decodes_each_reply_on_the_board_decoded_before(wrong: int | None, expected: list[int]) -> None:
+    learner, played = learner_of(), [4, 0, 8, 2, 6, 1]
+    made = [GAME.parse()]
+    for move in played:
+        made.append(GAME.play(made[-1], move))
+    learner.network.autoencoder = Remembering(wrong)
+    policy = VQPolicy(learner, terminal=False)
+    model = policy.search_model()
+    assert model is not None
+    found = look_ahead(policy, model, [Stretch(made, played, [None] * len(made), "one")])
+    assert {ply: marks for (ply, name), marks in found.items() if name == "board"} == {
+        2 * reply + 2: [right] for reply, right in enumerate(expected)
+    }
 
 
 def squares_of(game: Game[Any], **changed: Any) -> SquaresAutoencoder:
