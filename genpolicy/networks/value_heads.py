@@ -148,5 +148,9 @@ def finite(out: Tensor, name: str) -> Tensor:
         ValueError: a number of it is not finite.
     """
     if not bool(out.isfinite().all()):
-        raise ValueError(f"the network's {name} head gives numbers that are not finite: the network has diverged")
+        raise ValueError(
+            f"the network's {name} head gives numbers that are not finite: the network has diverged. Train it again "
+            "with a lower optim.lr, a longer optim.warmup or optim.grad_clip=1, or take a policy that its run saved "
+            "before"
+        )
     return out

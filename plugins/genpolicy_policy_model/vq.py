@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 LOOKED_AT = 256
 """Windows that are asked whether they have labels, at most."""
+COUNTED = 4096
+"""Windows whose transitions are counted, at most, until there are as many as codes."""
 MEASURED_TOGETHER = 1024
 """Transitions that are rebuilt in one call."""
 LEAST_PERPLEXITY, LEAST_USE = 2.0, 0.75
@@ -119,7 +121,30 @@ class VQLearner(ModelLearner):
                     f"learner.worth=label: split {split!r} of {records.label} does not value the positions in which "
                     "the other player moves; set learner.worth=played"
                 )
+        if split == self.trained_split:
+            self._warn_of_spare_codes(windows, records.label)
         return windows
+
+    def _warn_of_spare_codes(self, windows: WindowSource, label: str) -> None:
+        """Log a warning if a codebook has more codes than there are transitions that they could tell apart."""
+        num_codes, looked_at = self.config.num_codes, np.random.default_rng(0).permutation(len(windows))[:COUNTED]
+        if num_codes > COUNTED // 4 and len(looked_at) < len(windows):
+            return  # too few to tell
+        found = set[bytes]()
+        for first in range(0, len(looked_at), LOOKED_AT):
+            batch = windows.batch(looked_at[first : first + LOOKED_AT], 0)
+            assert isinstance(batch, EpisodeBatch)
+            batch = every(batch, self.config.span)
+            known = self._coded(batch)
+            rows = (batch.states[:, :-1][known], batch.moves[known][:, None], batch.states[:, 1:][known])
+            found |= {row.tobytes() for row in torch.cat(rows, dim=1).numpy()}
+            if len(found) >= num_codes:
+                return
+        _log.warning(
+            "learner.num_codes=%s, but %s windows of %s have %s distinct transitions, which need no more codes than "
+            "that: lower learner.num_codes, or take more records",
+            *(num_codes, len(looked_at), label, len(found)),
+        )
 
     def at(self, progress: float) -> None:
         """From ``settle`` on the autoencoder stays as it is; a codebook that has collapsed by then is named."""
@@ -150,14 +175,17 @@ class VQLearner(ModelLearner):
 
     def _rebuilt(self, batch: EpisodeBatch, *, learns: bool, generator: torch.Generator) -> tuple[Tensor, Rebuilt]:
         """[B, K] which transitions are known and have codes, and what the autoencoder makes of them."""
-        autoencoder, known = self.network.autoencoder, transitions(batch, self.layout.mask)
-        if self.config.side == "both":
-            known = known & batch.chance
+        autoencoder, known = self.network.autoencoder, self._coded(batch)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self._settled):
             rebuilt: Rebuilt = autoencoder(batch.states[:, :-1][known], batch.moves[known], batch.states[:, 1:][known])
         if learns:
             autoencoder.codebooks.update(rebuilt.vectors, rebuilt.codes, generator)
         return known, rebuilt
+
+    def _coded(self, batch: EpisodeBatch) -> Tensor:
+        """[B, K] which transitions are known and have codes."""
+        known = transitions(batch, self.layout.mask)
+        return known & batch.chance if self.config.side == "both" else known
 
     def _own_codes(self, batch: EpisodeBatch, generator: torch.Generator) -> OwnCodes | None:
         """Own moves as codes; None where a search chooses among moves everywhere."""

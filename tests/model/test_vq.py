@@ -194,6 +194,18 @@ def test_a_collapsed_codebook_is_named(caplog: pytest.LogCaptureFixture) -> None
     assert "a codebook has collapsed: 1.00 of 8 codes" in caplog.text
 
 
+@pytest.mark.parametrize(("num_codes", "is_named"), [(256, False), (1024, True), (4096, True)])
+def test_more_codes_than_transitions_are_named(
+    solved: Dataset, caplog: pytest.LogCaptureFixture, num_codes: int, is_named: bool
+) -> None:
+    made = learner_of(num_codes=num_codes)
+    made.windows(solved, "train", seed=0)  # 1,206 windows with 611 distinct transitions
+    assert (f"learner.num_codes={num_codes}, but" in caplog.text) == is_named
+    caplog.clear()
+    made.windows(solved, "test", seed=0)
+    assert not caplog.text
+
+
 def test_two_codes_in_use_have_not_collapsed(caplog: pytest.LogCaptureFixture) -> None:
     learner = learner_of(num_codes=2)
     counts = learner.network.autoencoder.codebooks.counts
