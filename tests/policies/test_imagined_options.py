@@ -95,7 +95,12 @@ def test_a_policy_that_cannot_search_says_so(options: dict[str, Any], message: s
 
 
 @pytest.mark.parametrize(
-    ("options", "take"), [({"paradigm": "s-asa"}, "s-avsav"), ({"horizon": 1}, "s-avsav and horizon 2 or more")]
+    ("options", "take"),
+    [
+        ({"paradigm": "s-asa"}, "s-avsav"),
+        ({"paradigm": "s-avav"}, "s-avsav and horizon 2 or more"),
+        ({"horizon": 1}, "s-avsav and horizon 2 or more"),
+    ],
 )
 def test_what_cannot_be_searched_says_what_helps(options: dict[str, Any], take: str) -> None:
     policy = DiffusionPolicy(learner(**options))
