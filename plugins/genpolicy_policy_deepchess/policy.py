@@ -10,7 +10,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,7 +27,7 @@ class NetworkComparator:
 
     Args:
         learner: Holds the weights.
-        capacity: Positions remembered, those used last.
+        capacity: Positions remembered, those used last; and answers.
         evaluating: What the network is called in.
     """
 
@@ -40,52 +39,81 @@ class NetworkComparator:
     ) -> None:
         self._learner, self._capacity, self._evaluating = learner, capacity, evaluating
         self._codes: OrderedDict[str, Tensor] = OrderedDict()
+        self._group: list[str] = []
+        self._answers: dict[tuple[str, str], float] = {}
+        self._met: set[str] = set()
+        """Second positions of the pairs in ``_answers``."""
         self.num_encoded = 0
         """Positions that went through the encoder."""
         self.num_calls = 0
         """Calls of the encoder and of what compares its codes."""
 
-    @torch.no_grad()
     def prepare(self, states: Sequence[Any]) -> None:
         """Read positions that will be asked about, all in one network call."""
-        game = self._learner.game
-        missing = {key: state for state in states if (key := game.format(state)) not in self._codes}
-        if not missing:
-            return
-        views = [game.tokens.encode(list(missing.values()), [viewer] * len(missing)) for viewer in (0, 1)]
-        with self._evaluating():
-            codes = self._learner.codes_of(np.stack(views, axis=1))
-        self._codes.update(zip(missing, codes, strict=True))
-        self.num_encoded += len(missing)
-        self.num_calls += 1
+        self._group = self._read(states)
 
     @torch.no_grad()
+    def _read(self, states: Sequence[Any]) -> list[str]:
+        """The keys of positions, whose codes are then known."""
+        game = self._learner.game
+        keys = [game.format(state) for state in states]
+        missing = {key: state for key, state in zip(keys, states, strict=True) if key not in self._codes}
+        if missing:
+            views = [game.tokens.encode(list(missing.values()), [viewer] * len(missing)) for viewer in (0, 1)]
+            with self._evaluating():
+                codes = self._learner.codes_of(np.stack(views, axis=1))
+            self._codes.update(zip(missing, codes, strict=True))
+            self.num_encoded += len(missing)
+            self.num_calls += 1
+        return keys
+
     def __call__(self, pairs: Sequence[tuple[Any, Any]], player: int) -> list[float]:
         """Log-odds that the first of each pair is better for a player.
+
+        A search asks for one pair at a time. When it compares a prepared position with one that was compared before,
+        those prepared after it are compared with that one in the same call.
 
         Raises:
             ValueError: the network's answer is not finite.
         """
-        self.prepare([state for pair in pairs for state in pair])
-        keys = [[self._learner.game.format(state) for state in pair] for pair in pairs]
-        for key in chain.from_iterable(keys):
+        keys = self._read([state for pair in pairs for state in pair])
+        for key in keys:
             self._codes.move_to_end(key)
-        first, second = (torch.stack([self._codes[pair[i]] for pair in keys]) for i in range(2))
+        asked = list(zip(keys[::2], keys[1::2], strict=True))
+        unknown = [pair for pair in asked if pair not in self._answers]
+        if len(unknown) == 1:
+            first, second = unknown[0]
+            if second in self._met and first in self._group:
+                rest = self._group[self._group.index(first) :]
+                unknown = [(each, second) for each in rest if each in self._codes]
+        if unknown:
+            self._compare(unknown)
+        answers = [self._answers[pair] * (1 - 2 * player) for pair in asked]
+        while len(self._codes) > self._capacity:
+            self._codes.popitem(last=False)
+        if len(self._answers) > self._capacity:
+            self._answers.clear()
+            self._met.clear()
+        return answers
+
+    @torch.no_grad()
+    def _compare(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """Remember what the network answers for player 0."""
+        codes = (torch.stack([self._codes[pair[i]] for pair in pairs]) for i in range(2))
         with self._evaluating():
-            answers = self._learner.network.compare(first, second)
+            answers = self._learner.network.compare(*codes)
         if not bool(torch.isfinite(answers).all()):
             raise ValueError("the comparator's outputs are not finite: its weights are damaged, train it again")
         self.num_calls += 1
-        while len(self._codes) > self._capacity:
-            self._codes.popitem(last=False)
-        return [float(answer) * (1 - 2 * player) for answer in answers]
+        self._answers.update(zip(pairs, answers.tolist(), strict=True))
+        self._met.update(second for _, second in pairs)
 
 
 class ComparatorPolicy(WeightsPolicy):
     """Plays the move whose position beats those of the other moves, one ply deep; a win is played at once.
 
-    Stats: ``network_calls`` (one to read the positions after all moves, then one for each comparison) and ``ms``. It
-    gives no values and no probabilities of moves.
+    Stats: ``network_calls`` (one to read the positions after all moves, then one that compares the rest of them with
+    each best so far) and ``ms``. It gives no values and no probabilities of moves.
     """
 
     kind: ClassVar[str] = "comparator"
@@ -122,8 +150,11 @@ class ComparatorPolicy(WeightsPolicy):
         open_moves = [move for move in legal if own[move] != -1] or legal
         compare = NetworkComparator(self.learner)
         compare.prepare([after[move] for move in open_moves])
-        best = open_moves[0]
-        for move in open_moves[1:]:
-            if compare([(after[move], after[best])], player)[0] > 0:
-                best = move
+        best, *rest = open_moves
+        while rest:
+            answers = compare([(after[move], after[best]) for move in rest], player)
+            better = next((i for i, answer in enumerate(answers) if answer > 0), None)
+            if better is None:
+                break
+            best, rest = rest[better], rest[better + 1 :]
         return best, compare.num_calls

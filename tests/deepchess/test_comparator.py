@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -276,13 +276,41 @@ def test_it_plays_and_is_saved(tmp_path: Path) -> None:
     loaded = genpolicy.load_policy(str(tmp_path / "policy"))
     assert isinstance(loaded, ComparatorPolicy)
     assert [d.move for d in loaded.decide(running)] == [d.move for d in policy.decide(running)]
-    # The positions after all moves are read in one call; then the best so far meets each of the others.
-    game = policy.game
-    for state, decision in zip(running, policy.decide(running), strict=True):
-        legal = game.legal(state).tolist()
-        if not any(game.outcome(game.play(state, move)) for move in legal):
-            assert decision.stats["network_calls"] == len(legal)
     check_policy(loaded, running)
+
+
+def pair_by_pair(compare: NetworkComparator) -> tuple[Callable[..., list[float]], list[int]]:
+    """A comparator that is never told which positions belong together, and how many pairs it was asked about."""
+    asked = [0]
+
+    def better(pairs: Sequence[tuple[Any, Any]], player: int) -> list[float]:
+        asked[0] += len(pairs)
+        return [compare([pair], player)[0] for pair in pairs]
+
+    return better, asked
+
+
+@pytest.mark.parametrize("name", [CONNECT, "chess"])
+def test_positions_are_compared_together_and_decisions_are_those_of_pair_by_pair(name: str) -> None:
+    made = learner(game=name).eval()
+    game, policy = made.game, made.policy()
+    num_calls = num_pairs = 0
+    for state in [state for state in walk(game, 40) if game.outcome(state) is None][::3]:
+        better, asked = pair_by_pair(NetworkComparator(made))
+        after = {move: game.play(state, move) for move in game.legal(state).tolist()}
+        if not any(game.outcome(child) for child in after.values()):
+            best, *rest = after
+            for move in rest:
+                best = move if better([(after[move], after[best])], game.player(state))[0] > 0 else best
+            decision = policy.decide([state])[0]
+            assert decision.move == best
+            assert decision.stats["network_calls"] <= len(after)
+        together = NetworkComparator(made)
+        found = AlphaBeta(game, depth=2, comparator=together, quiescence=0).search(state)
+        asked[0] = 0
+        assert AlphaBeta(game, depth=2, comparator=better, quiescence=0).search(state).line == found.line
+        num_calls, num_pairs = num_calls + together.num_calls, num_pairs + asked[0]
+    assert num_calls < num_pairs
 
 
 def test_it_takes_a_win_and_avoids_a_loss_at_once() -> None:
