@@ -1,4 +1,4 @@
-"""The formulas of discrete flow matching: mixture paths, exact kernels, velocities (Gat et al. 2024, arXiv:2407.15595).
+"""The formulas of discrete flow matching: mixture paths, exact kernels, rates (Gat et al. 2024, arXiv:2407.15595).
 
 Time tau runs from noise, 0, to data, 1. kappa = tau^n is the probability that a token is already clean, and the path is
 p = kappa d(x_1) + (1 - kappa) p_0, with d a point mass and p_0 the source, a mask or uniform.
@@ -54,36 +54,10 @@ def jump_probability(rate: Tensor, step_size: Tensor | float) -> Tensor:
     return -torch.expm1(-step_size * rate)
 
 
-def velocity(posterior: Tensor, xt: Tensor, kappa_t: Tensor, slope: Tensor) -> Tensor:
-    """rate * (p(x_1 | x_t) - d(x_t)), [..., S]: the flow towards data; ``posterior`` is p(x_1 | x_t) [..., S]."""
-    return jump_rate(kappa_t, slope)[..., None] * (posterior - point_mass(xt, posterior))
-
-
-def backward_velocity(source: Tensor, xt: Tensor, kappa_t: Tensor, slope: Tensor) -> Tensor:
-    """kappa' / kappa * (d(x_t) - p_0), [..., S]: the same path's flow read towards noise."""
-    return (slope / kappa_t)[..., None] * (point_mass(xt, source) - source)
-
-
-def corrector_velocity(forward: Tensor, backward: Tensor, churn: float) -> Tensor:
-    """(1 + c) u - c u_back: keeps the path's marginals for every c."""
-    return (1 + churn) * forward - churn * backward
-
-
-def generalised_kl(log_posterior: Tensor, xt: Tensor, x1: Tensor, kappa_t: Tensor, slope: Tensor) -> Tensor:
-    """The bound's integrand for a denoiser, [...] nats per unit of time.
-
-    -rate * [ p(x_t | x_t) - 1(x_t = x_1) + 1(x_t != x_1) log p(x_1 | x_t) ], ``log_posterior`` being log p(. | x_t).
-    """
-    at_xt = log_posterior.gather(-1, xt[..., None])[..., 0].exp()
-    at_x1 = log_posterior.gather(-1, x1[..., None])[..., 0]
-    bracket = torch.where(xt == x1, at_xt - 1, at_xt + at_x1)
-    return -jump_rate(kappa_t, slope) * bracket
-
-
 def step_bound(log_at_x1: Tensor, at_xt: Tensor, is_clean: Tensor, decide: Tensor) -> Tensor:
     """KL( (1 - r) d(x_t) + r d(x_1) || (1 - r) d(x_t) + r f ), [...] nats: what one step adds to the bound.
 
-    Differentiable also where r is 1 or f is 0. T times its mean tends to the integral of ``generalised_kl``.
+    Differentiable also where r is 1 or f is 0. T times its mean tends to the integral of the generalised KL.
 
     Args:
         log_at_x1: log f(x_1).

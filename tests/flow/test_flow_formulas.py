@@ -29,6 +29,32 @@ def source_of(num: int) -> Tensor:
     return torch.eye(6).double()[5] if num == 6 else torch.full((5,), 0.2, dtype=torch.float64)
 
 
+def velocity(posterior: Tensor, xt: Tensor, kappa_t: Tensor, slope: Tensor) -> Tensor:
+    """rate * (p(x_1 | x_t) - d(x_t)), [..., S]: the flow towards data; ``posterior`` is p(x_1 | x_t) [..., S]."""
+    return formulas.jump_rate(kappa_t, slope)[..., None] * (posterior - formulas.point_mass(xt, posterior))
+
+
+def backward_velocity(source: Tensor, xt: Tensor, kappa_t: Tensor, slope: Tensor) -> Tensor:
+    """kappa' / kappa * (d(x_t) - p_0), [..., S]: the same path's flow read towards noise."""
+    return (slope / kappa_t)[..., None] * (formulas.point_mass(xt, source) - source)
+
+
+def corrector_velocity(forward: Tensor, backward: Tensor, churn: float) -> Tensor:
+    """(1 + c) u - c u_back: keeps the path's marginals for every c."""
+    return (1 + churn) * forward - churn * backward
+
+
+def generalised_kl(log_posterior: Tensor, xt: Tensor, x1: Tensor, kappa_t: Tensor, slope: Tensor) -> Tensor:
+    """The bound's integrand for a denoiser, [...] nats per unit of time.
+
+    -rate * [ p(x_t | x_t) - 1(x_t = x_1) + 1(x_t != x_1) log p(x_1 | x_t) ], ``log_posterior`` being log p(. | x_t).
+    """
+    at_xt = log_posterior.gather(-1, xt[..., None])[..., 0].exp()
+    at_x1 = log_posterior.gather(-1, x1[..., None])[..., 0]
+    bracket = torch.where(xt == x1, at_xt - 1, at_xt + at_x1)
+    return -formulas.jump_rate(kappa_t, slope) * bracket
+
+
 def test_flow_velocities(vectors: dict[str, Any]) -> None:
     for row in vectors["dfm"]["values"]:
         kappa_t, slope = formulas.kappa(exact(row["t"]), float(row["kappa"].removeprefix("t^")))
@@ -37,11 +63,11 @@ def test_flow_velocities(vectors: dict[str, Any]) -> None:
         source = source_of(len(row["p_t"]))
         close(formulas.path(torch.tensor(row["x1"]), source, kappa_t), row["p_t"])
         xt = torch.tensor(row["x_t"])
-        forward = formulas.velocity(exact(row["posterior"]), xt, kappa_t, slope)
-        backward = formulas.backward_velocity(source, xt, kappa_t, slope)
+        forward = velocity(exact(row["posterior"]), xt, kappa_t, slope)
+        backward = backward_velocity(source, xt, kappa_t, slope)
         close(forward, row["velocity"])
         close(backward, row["backward_velocity"])
-        close(formulas.corrector_velocity(forward, backward, 1.0), row["corrector_velocity_c1"])
+        close(corrector_velocity(forward, backward, 1.0), row["corrector_velocity_c1"])
         jump = formulas.jump_probability(formulas.jump_rate(kappa_t, slope), 0.05)
         close(jump, row["euler_jump_prob_h0.05_given_x1"])
 
@@ -59,7 +85,7 @@ def test_generalised_kl(vectors: dict[str, Any], toy: Toy, pairs: Callable[[int]
     for row in expected["integrand_mask"]:
         k = exact(row["kappa"])
         chance = torch.where(masked == 5, 1 - k, torch.where(masked == X1, k, 0.0)).prod(1)
-        term = formulas.generalised_kl(carried_over(toy, masked), masked, X1.expand(36, 2), k, one).sum(1)
+        term = generalised_kl(carried_over(toy, masked), masked, X1.expand(36, 2), k, one).sum(1)
         close(torch.where(chance > 0, chance * term, 0.0).sum(), row["value"])
     for key in ("integrand_uniform_converted", "integrand_uniform_unconverted"):
         for row in expected[key]:
@@ -68,7 +94,7 @@ def test_generalised_kl(vectors: dict[str, Any], toy: Toy, pairs: Callable[[int]
             logits = toy(plain)
             if key.endswith("_converted"):
                 logits = formulas.to_denoiser(logits, plain, k, torch.tensor(5))
-            term = formulas.generalised_kl(logits.log_softmax(-1), plain, X1.expand(25, 2), k, one).sum(1)
+            term = generalised_kl(logits.log_softmax(-1), plain, X1.expand(25, 2), k, one).sum(1)
             close((chance * term).sum(), row["value"])
 
 
@@ -87,10 +113,10 @@ def test_for_small_steps_the_kernel_with_churn_is_the_corrector(num_states: int,
         return formulas.mix(decided, source, formulas.forget_probability(kappa_s, ahead))
 
     for xt in torch.arange(num_states):
-        forward = formulas.velocity(f, xt, kappa_t, slope)
-        backward = formulas.backward_velocity(source, xt, kappa_t, slope)
+        forward = velocity(f, xt, kappa_t, slope)
+        backward = backward_velocity(source, xt, kappa_t, slope)
         rate = (kernel(xt, h) - kernel(xt, -h)) / (2 * h)
-        torch.testing.assert_close(rate, formulas.corrector_velocity(forward, backward, churn), rtol=0, atol=1e-6)
+        torch.testing.assert_close(rate, corrector_velocity(forward, backward, churn), rtol=0, atol=1e-6)
 
 
 def gauss_legendre(panels: list[float], order: int = 40) -> tuple[Tensor, Tensor]:
@@ -121,7 +147,7 @@ def test_bounds_of_a_converted_prediction_grow_to_the_integral(power: float) -> 
         kappa_t, slope = formulas.kappa(tau, power)
         denoiser = formulas.to_denoiser(log_f, every, kappa_t, torch.tensor(5)).log_softmax(-1)
         chance = formulas.path(x1, source_of(5), kappa_t)
-        integral += weight * (chance * formulas.generalised_kl(denoiser, every, x1.expand(5), kappa_t, slope)).sum()
+        integral += weight * (chance * generalised_kl(denoiser, every, x1.expand(5), kappa_t, slope)).sum()
 
     assert bound(1) == pytest.approx(-float(log_f[1]), abs=1e-12)
     gaps = [float(integral) - bound(num) for num in (4, 16, 64, 256)]
