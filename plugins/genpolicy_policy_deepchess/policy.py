@@ -56,7 +56,12 @@ class NetworkComparator:
     def _read(self, states: Sequence[Any]) -> list[str]:
         """The keys of positions, whose codes are then known."""
         game = self._learner.game
-        keys = [game.format(state) for state in states]
+        keys = []
+        for state in states:
+            try:
+                keys.append(game.format(state))
+            except (AttributeError, TypeError) as error:  # what a game says of a state that it did not make
+                raise ValueError(f"a {type(state).__name__} is not a position of {game.spec!r}") from error
         missing = {key: state for key, state in zip(keys, states, strict=True) if key not in self._codes}
         if missing:
             views = [game.tokens.encode(list(missing.values()), [viewer] * len(missing)) for viewer in (0, 1)]
@@ -74,7 +79,7 @@ class NetworkComparator:
         those prepared after it are compared with that one in the same call.
 
         Raises:
-            ValueError: the network's answer is not finite.
+            ValueError: the network's answer is not finite, or a position is of another game.
         """
         keys = self._read([state for pair in pairs for state in pair])
         for key in keys:

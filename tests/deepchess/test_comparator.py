@@ -129,6 +129,16 @@ def test_weights_that_compare_by_nan_are_refused() -> None:
         NetworkComparator(made, 100)([(states[0], states[1])], 0)
 
 
+def test_a_position_of_another_game_is_named(tmp_path: Path) -> None:
+    made = learner()
+    chess_game = genpolicy.load_game("chess")
+    with pytest.raises(ValueError, match=f"a ChessState is not a position of {made.game.spec!r}"):
+        NetworkComparator(made)([(made.game.parse(), chess_game.parse())], 0)
+    made.policy().save_pretrained(folder := tmp_path / "policy")
+    with pytest.raises(CheckpointError, match=f"plays {made.game.spec!r}, not 'chess'"):
+        genpolicy.load_policy(f"alphabeta?comparator={folder}", game="chess")
+
+
 def positions(values: Sequence[float]) -> Positions:
     num = len(values)
     return Positions(np.zeros((num, 2, 3), np.int16), np.array(values), np.array([str(i) for i in range(num)]))
@@ -414,6 +424,8 @@ def test_data_without_decisive_games_or_scores_is_named(tmp_path: Path) -> None:
     bare = games(tmp_path / "bare", [None, None])
     with pytest.raises(DatasetError, match="scores: label it"):
         learner().windows(bare, "train", seed=0)
+    with pytest.raises(DatasetError, match="results: import decisive games"):
+        learner(replace(SMALL, pairs="result")).windows(bare, "train", seed=0)
     with pytest.raises(DatasetError, match=r"lower learner\.min_ply"):
         learner(replace(SMALL, pairs="result", min_ply=90)).windows(drawn, "train", seed=0)
 
