@@ -20,6 +20,7 @@ from genpolicy.networks.config import NetworkConfig
 from genpolicy.testing import check_policy
 from genpolicy.training.config import TrainerConfig
 from genpolicy.training.measure import Validation
+from genpolicy_alphabeta.policy import AlphaBetaPolicy
 from genpolicy_alphabeta.search import AlphaBeta
 from genpolicy_policy_deepchess.config import ComparatorConfig
 from genpolicy_policy_deepchess.features import bit_table, bits_of
@@ -362,20 +363,17 @@ class Perfect:
         return [self.value(a, player) - self.value(b, player) for a, b in pairs]
 
 
-def test_alpha_beta_by_a_perfect_comparator_plays_perfectly_and_prepares_what_it_compares() -> None:
+def test_alpha_beta_by_a_perfect_comparator_plays_every_position_perfectly_and_prepares_what_it_compares() -> None:
     game = genpolicy.load_game(CONNECT)
     perfect = Perfect(game)
-    search = AlphaBeta(game, depth=2, comparator=perfect)
-    plain = AlphaBeta(game, depth=2, comparator=perfect.__call__)
-    for state in walk(game, 40):
-        if game.outcome(state) is None:
-            found = search.search(state)
-            after = game.play(state, found.move)
-            player = game.player(state)
-            best = max(perfect.value(game.play(state, int(move)), player) for move in game.legal(state))
-            assert perfect.value(after, player) == best
-            assert plain.search(state).move == found.move
+    states = [state for state in game.positions() if game.outcome(state) is None]
+    found = AlphaBetaPolicy(game, depth=2, comparator=perfect).decide(states)
     assert perfect.prepared > 0
+    plain = AlphaBetaPolicy(game, depth=2, comparator=perfect.__call__).decide(states)
+    assert [decision.move for decision in plain] == [decision.move for decision in found]
+    for state, decision in zip(states, found, strict=True):
+        player = game.player(state)
+        assert perfect.value(game.play(state, decision.move), player) == perfect.value(state, player)
 
 
 def test_a_game_that_looks_the_same_to_both_players_is_not_mirrored() -> None:
