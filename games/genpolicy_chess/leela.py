@@ -119,7 +119,7 @@ class LeelaPolicy(Policy):
     """Plays the likeliest move of a Leela Chess Zero network; ``mcts:leela:FILE.onnx`` searches with it.
 
     ``Decision.policy`` is the softmax of the legal moves' logits, ``value`` the probability of a win minus that of a
-    loss. Stats: ``plies_left`` where the network has it.
+    loss; a network with a value alone expects no draws. Stats: ``plies_left`` where the network has it.
 
     Args:
         network: The network.
@@ -168,7 +168,8 @@ class LeelaPolicy(Policy):
             value = float(answer[_VALUE][0])
             if abs(value) > 1 + _TOLERANCE:
                 raise ValueError(f"{self.network.path}: {_VALUE} answers {value}; expected a number from -1 to 1")
-            return replace(decision, value=min(1.0, max(-1.0, value)))
+            value = min(1.0, max(-1.0, value))
+            return replace(decision, value=value, wdl=((1 + value) / 2, 0.0, (1 - value) / 2))
         wdl = answer[_WDL]
         if not (wdl.min() >= -_TOLERANCE and abs(wdl.sum() - 1) <= _TOLERANCE):
             raise ValueError(f"{self.network.path}: {_WDL} answers {wdl.tolist()}; expected probabilities, sum 1")

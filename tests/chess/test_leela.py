@@ -222,9 +222,9 @@ def test_it_is_a_policy(changes: dict[str, Any], tmp_path: Path) -> None:
     check_policy(policy, STATES, finished=[mated], max_plies=4)
     if "outputs" in changes:
         hidden = np.tanh(planes(STATES[:1]).reshape(1, -1) @ weights["in"])[0]
-        decision = policy.decide(STATES[:1])[0]
-        assert decision.value == pytest.approx(float(np.tanh(hidden @ weights["value"])[0]), abs=1e-5)
-        assert decision.wdl is None  # how many draws it expects is not known
+        value, decision = float(np.tanh(hidden @ weights["value"])[0]), policy.decide(STATES[:1])[0]
+        assert decision.value == pytest.approx(value, abs=1e-5)
+        assert decision.wdl == pytest.approx(((1 + value) / 2, 0, (1 - value) / 2), abs=1e-5)
     assert policy.label == "leela:net.onnx"
     changed: Any = policy.with_options(temperature=2)
     assert changed.temperature == 2
