@@ -7,10 +7,13 @@ import random
 import chess
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import genpolicy
+from genpolicy.sequence import Layout
+from tests.networks.small_networks import clean_tokens, network
 
 GAME = genpolicy.load_game("chess")
 TOKENS = GAME.tokens
@@ -189,3 +192,25 @@ def test_counters_stay_at_the_largest_that_has_a_symbol() -> None:
 
 def test_no_states_no_rows() -> None:
     assert TOKENS.encode([]).shape == (0, 77)
+
+
+def test_move_logits_are_queries_at_sources_by_keys_at_targets_with_a_head_for_each_promotion() -> None:
+    """As Leela's heads; each of the 1,968 logits by the squares and the piece in the move's own text."""
+    layout = Layout(GAME, "s-a", 1)
+    net = network(layout, geometry="board", head="typed", move_rank=5)
+    tokens = clean_tokens(layout, 1)
+    hidden = net.trunk(tokens, None)[0]
+    squares, action = hidden[torch.from_numpy(layout.squares_of("action")[0, :64])], hidden[layout.first_action]
+    heads = net.get_submodule("head.moves")
+    scores = []
+    for head in heads.get_submodule("kinds").children():  # plain moves, then promotions to Q, R, B and N
+        of_query, of_key = head.of_action(action).chunk(2)
+        scores.append((head.query(squares) + of_query) @ (head.key(squares) + of_key).T / 5**0.5)
+    texts = GAME.moves.texts
+    pieces = [" qrbn".index(text[4:] or " ") for text in texts]
+    sources, targets = ([chess.parse_square(text[i : i + 2]) ^ 56 for text in texts] for i in (0, 2))
+    group = next(each for each in net(tokens).groups if layout.first_action in each.positions)
+    got = group.logits[0, 0, : len(texts)]
+    torch.testing.assert_close(got, torch.stack(scores)[pieces, sources, targets] + heads.bias, rtol=1e-9, atol=1e-9)
+    promotions = [i for i, text in enumerate(texts) if text[:4] == "a7a8"]
+    assert len(set(got[promotions].tolist())) == len(promotions) == 5
