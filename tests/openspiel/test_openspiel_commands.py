@@ -1,0 +1,46 @@
+"""A game of OpenSpiel from the command line: played, shown, in a tournament; a GUI has no protocol for it."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from genpolicy import cli
+
+pytest.importorskip("pyspiel", reason="open_spiel is not installed: pip install 'genpolicy[openspiel]'")
+pytestmark = pytest.mark.usefixtures("warm_start")
+GAME = ["--game", "openspiel:breakthrough,rows=5,columns=4"]
+
+
+def test_play_names_moves_as_openspiel_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("moves\nb5c4\n"))
+    assert cli.main(["play", *GAME, "--policy", "random"]) == 0
+    shown = capsys.readouterr().out
+    assert "a5a4 a5b4 b5a4 b5b4 b5c4 c5b4 c5c4 c5d4 d5c4 d5d4" in shown
+    assert "5b.bb\n4..b.\n" in shown
+
+
+def test_show_draws_the_line_of_a_search(tmp_path: Path) -> None:
+    picture = tmp_path / "line.svg"
+    words = ["--policy", "mcts:rollout?simulations=16", "--moves", "b5c4", "--out", str(picture)]
+    assert cli.main(["show", *GAME, *words]) == 0
+    assert picture.read_text().startswith("<svg")
+
+
+def test_a_tournament_is_played_to_the_end(tmp_path: Path) -> None:
+    words = ["--policy", "a=random", "b=random?seed=1", "--rounds", "2", "--workers", "1", "--out", str(tmp_path)]
+    assert cli.main(["tournament", *GAME, *words]) == 0
+    games = [json.loads(line) for line in (tmp_path / "games.jsonl").read_text().splitlines()]
+    assert {game["result"] for game in games} <= {-1.0, 1.0}  # breakthrough has no draws
+    assert len(games) == 4
+
+
+def test_an_engine_refuses_it_and_names_play(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["engine", *GAME, "--policy", "random"]) == 2
+    assert "has no engine protocol (there are: uci, usi)" in (message := capsys.readouterr().err)
+    assert message.endswith("use: genpolicy play --policy random\n")
