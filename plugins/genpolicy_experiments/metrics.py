@@ -19,6 +19,8 @@ BY_POSITION = ("best", "raw_best", "labelled", "legal")
 OF_RUNS = ("calls", "ms", "random", "records", "minutes", "flops", "parameters", "bound")
 OF_STEPS = ("valid_action", "best_action", "valid_state", "match", "match_board")
 """Shares of the imagined future, each followed by its ply: ``match_1``."""
+OWN = "own:"
+"""Begins the name of what a learner measures itself (``Learner.measure``)."""
 FUTURE_STEP = "future_step"
 """x of a plot that shows the imagined future ply by ply."""
 PLOT_X = ("records", "minutes", "flops", "calls", "ms", FUTURE_STEP)
@@ -39,7 +41,7 @@ TITLES = {
 
 def title(metric: str) -> str:
     """Title of a column or of an axis of a plot."""
-    return TITLES.get(metric, metric.replace("_", " "))
+    return TITLES.get(metric, metric.removeprefix(OWN).replace("_", " "))
 
 
 def is_share(metric: str) -> bool:
@@ -49,7 +51,9 @@ def is_share(metric: str) -> bool:
 
 
 def bounds(metric: str) -> tuple[float, float]:
-    """Range of a metric: shares are from 0 to 1, amounts are at least 0."""
+    """Range of a metric: shares are from 0 to 1, amounts are at least 0; nothing is known of a learner's own."""
+    if metric.startswith(OWN):
+        return (-math.inf, math.inf)
     return (0.0, 1.0) if is_share(metric) else (0.0, math.inf)
 
 
@@ -150,7 +154,7 @@ def _is_positive(label: str) -> bool:
 
 
 def _require(path: Path, file: ExperimentFile, where: str, metric: str) -> None:
-    if metric.removesuffix("_one_call") in BY_POSITION or metric in OF_RUNS:
+    if metric.removesuffix("_one_call") in BY_POSITION or metric in OF_RUNS or metric.startswith(OWN):
         return
     if step_of(metric) is not None:
         if file.evaluate.futures:
@@ -159,6 +163,7 @@ def _require(path: Path, file: ExperimentFile, where: str, metric: str) -> None:
     one_call = [f"{name}_one_call" for name in BY_POSITION]
     raise ConfigError(
         f"{path}: {where}: metric {metric!r} was not measured; there are: "
-        f"{', '.join((*BY_POSITION, *one_call, *OF_RUNS))}; with evaluate.futures also "
+        f"{', '.join((*BY_POSITION, *one_call, *OF_RUNS))}; {OWN}NAME for what a learner measures itself; with "
+        f"evaluate.futures also "
         f"{', '.join(f'{name}_1' for name in OF_STEPS)} and so on"
     )

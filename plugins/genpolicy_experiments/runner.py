@@ -30,7 +30,7 @@ from genpolicy.folder_lock import FolderLock
 from genpolicy.machine import num_cores
 from genpolicy_common.cluster import Cluster
 from genpolicy_common.shipping import folders_of
-from genpolicy_experiments import possible, stored
+from genpolicy_experiments import own, possible, stored
 from genpolicy_experiments.description import Cell, Experiment, PlannedRun, digest
 
 RUNS = "runs"
@@ -341,6 +341,8 @@ class Runner:
                 elif (figures := stored.measured(job.folder, name)) is not None:
                     path = job.folder / f"{name}.npz"
                     measured[path] = stored.hits(path)
+                    if own.is_wanted(self.experiment):
+                        figures = {**figures, **own.figures(self.experiment, job.folder)}
                     results.append(Result(cell, seed, job.folder, figures, path, None))
                 else:
                     results.append(Result(cell, seed, job.folder, None, None, job.failure or NOT_RUN))

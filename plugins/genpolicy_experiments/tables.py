@@ -16,7 +16,7 @@ from genpolicy.policies.base import spelled_options
 from genpolicy_common.tables import Report
 from genpolicy_evaluation.intervals import cluster_bootstrap
 from genpolicy_experiments.description import Cell, Experiment
-from genpolicy_experiments.metrics import bounds, is_share, title
+from genpolicy_experiments.metrics import OWN, bounds, is_share, title
 from genpolicy_experiments.plays import FOLDER, SPELLING
 from genpolicy_experiments.runner import NOT_RUN, Result
 from genpolicy_experiments.statistics import LEVEL, Mean, PairedTest, holm, mean_over_seeds, paired_test
@@ -206,7 +206,7 @@ def untested(experiment: Experiment, tests: Sequence[ComparisonResult]) -> list[
 
 def number(metric: str, mean: Mean) -> str:
     """``97.1 [96.0, 98.2]``, or the mean alone if it has no interval or no spread."""
-    scale, digits = (100, 1) if is_share(metric) else (1, _digits(mean.value))
+    scale, digits = (100, 1) if is_share(metric) else (1, 3 if metric.startswith(OWN) else _digits(mean.value))
     value = f"{scale * mean.value:,.{digits}f}"
     low, high = mean.interval
     if math.isnan(low) or metric in ("records", "calls", "flops", "parameters", "random"):
