@@ -38,6 +38,7 @@ def figures(experiment: Experiment, run: Path) -> dict[str, float]:
     with suppress(FileNotFoundError, stored.DamagedError):
         return {f"{OWN}{name}": value for name, value in stored.read_mapping(path).items()}
     learner = load_policy(run / stored.RUN / POLICY_FOLDER).learner
+    assert learner is not None  # of a run that was trained
     with torch.no_grad():
         found = learner.eval().measure(experiment.dataset, evaluate.split, evaluate.positions or MOST)
     write_atomic(path, json.dumps(found).encode())
