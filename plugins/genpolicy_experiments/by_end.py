@@ -22,7 +22,7 @@ from genpolicy_experiments.statistics import Mean, mean_over_seeds
 from genpolicy_experiments.tables import number
 
 MOST_LATER = 0.5
-"""There is no table where more than this share of the labelled lines stops before the game's end, as in chess."""
+"""With a larger share of labelled lines that stop before the end of the game, as in chess, the table is left out."""
 FEWEST = 20
 """Positions of a column, at least; the others share one."""
 
@@ -81,8 +81,7 @@ def two_plies(game: Game[Any], position: LabelledPosition) -> float:
         after = game.play(position.state, move)
         ended = game.outcome(after)
         if ended is None:
-            replies = (game.outcome(game.play(after, reply)) for reply in game.legal(after).tolist())
-            ended = max(-reply if reply is not None else 0.0 for reply in replies)
+            ended = 0.0 if game.mate_distance(after, 1) is None else 1.0
         worth[move] = -ended
     top = {move for move, value in worth.items() if value == max(worth.values())}
     return len(top & position.best) / len(top)

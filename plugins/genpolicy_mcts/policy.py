@@ -254,10 +254,10 @@ class MctsPolicy(Policy):
             names=self.game.moves.texts,
         )
 
-    def variations(self, result: SearchResult, move: int) -> tuple[Variation, ...]:
-        """What a search found of its moves, the played one first; a position's text is made of each first one alone."""
+    def variations(self, result: SearchResult, move: int, num: int = NUM_VARIATIONS) -> tuple[Variation, ...]:
+        """What a search found of ``num`` moves, the played one first; each has the text of its first position alone."""
         found = []
-        for each in result.best_first(move)[:NUM_VARIATIONS]:
+        for each in result.best_first(move)[:num]:
             line, states = result.line_from(each)
             value = min(1.0, max(-1.0, result.q[each])) if self.model.bounded else None
             found.append(Variation(line, value, states=self.texts(states[:1])))

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from genpolicy.control import FREE, Control
-from genpolicy.policies.base import Variation, decide_with
+from genpolicy.policies.base import decide_with
 from genpolicy.policies.seeds import RowSeeds
 from genpolicy.policies.thinking import Answer, Limits, Publish
 from genpolicy.search.model import RulesModel
@@ -121,11 +121,8 @@ class TreeThinker:
 
     def _answer(self, result: SearchResult, seed: int, nodes: int, num_variations: int) -> Answer:
         move = self._policy.chosen(result, seed)
-        variations = [
-            Variation(result.line_from(choice)[0], min(1.0, max(-1.0, result.q[choice])))
-            for choice in result.best_first(move)[:num_variations]
-        ]
+        variations = self._policy.variations(result, move, num_variations)
         if isinstance(self._policy.model, RulesModel):
-            return Answer(tuple(variations), nodes, result.depth)
+            return Answer(variations, nodes, result.depth)
         line, states = result.line_from(move)
-        return Answer(tuple(variations), nodes, result.depth, line, self._policy.texts(states))
+        return Answer(variations, nodes, result.depth, line, self._policy.texts(states))
