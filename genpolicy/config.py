@@ -240,6 +240,7 @@ def structured(
         problem = _first_line(error)
         if "Incompatible value 'None'" in problem:
             problem = "it has no value, and needs one"
+        problem = problem.replace("Value '$VALUE' of type '$VALUE_TYPE'", "a value in it")  # as OmegaConf leaves it
         raise ConfigError(f"{at}key {name!r}: {problem}") from error
     except ConfigError as error:
         raise ConfigError(f"{at}{error}") from error

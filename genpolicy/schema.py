@@ -65,14 +65,19 @@ def not_sections(schema: type[Any], data: Mapping[str, Any], prefix: str = "") -
 
 
 def not_lists(schema: type[Any], data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """What to say of each value that stands where a list belongs."""
+    """What to say of each value that stands where a list belongs, and of each list of another length than its type."""
     for path, hint, value in _walk(schema, data, prefix):
         is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
         kinds = [each for each in (typing.get_args(hint) if is_union else (hint,)) if each is not type(None)]
         is_list = all(typing.get_origin(each) in (list, tuple) for each in kinds)
+        items = typing.get_args(kinds[0]) if is_list else ()
+        length = len(items) if is_list and typing.get_origin(kinds[0]) is tuple and ... not in items else None
         if is_list and isinstance(value, bool | int | float | str | Mapping):
-            is_item = not isinstance(value, Mapping) and set(typing.get_args(kinds[0])) <= _PLAIN
-            yield f"key {path!r} must be a list, " + (f"e.g. {path}=[{value}]" if is_item else f"got {value!r}")
+            example = f"{path}=[{','.join([str(value)] * (length or 1))}]"
+            is_item = not isinstance(value, Mapping) and set(items) <= _PLAIN
+            yield f"key {path!r} must be a list, " + (f"e.g. {example}" if is_item else f"got {value!r}")
+        elif isinstance(value, list) and len(value) != (length or len(value)):
+            yield f"key {path!r} holds {length} values, got {value!r}"
 
 
 def not_items(schema: type[Any], data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -106,6 +106,20 @@ def test_wrong_values_are_errors_that_name_the_key(override: str, reason: str) -
         compose(Run, overrides=[override])
 
 
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("[0.9]", r"'optim.betas' holds 2 values, got \[0.9\]"),
+        ("[0.9,0.9,0.9]", r"'optim.betas' holds 2 values"),
+        ("[0.9,x]", r"'optim.betas': a value in it could not be converted to Float"),
+        ("0.9", r"e\.g\. optim\.betas=\[0\.9,0\.9\]"),
+    ],
+)
+def test_a_list_of_fixed_length_says_how_many_values_it_holds(value: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        compose(RunConfig, overrides=[f"optim.betas={value}"])
+
+
 def test_an_argument_of_another_shape_than_the_file_names_the_key(tmp_path: Path) -> None:
     file = write(tmp_path, "run.yaml", "optim: {lr: 0.1, betas: [0.9, 0.99]}\n")
     for override, reason in (
