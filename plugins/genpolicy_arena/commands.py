@@ -77,7 +77,6 @@ def add_parser(subparsers: Any) -> None:
     test.add_argument(
         "--sprt-on",
         choices=["pairs", "games"],
-        default="pairs",
         help="what the test counts: pairs (pentanomial, default) or games (trinomial)",
     )
     speed = parser.add_argument_group("speed")
@@ -130,14 +129,12 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--judge-cp",
         type=_positive,
-        default=1300,
         metavar="CP",
         help="score above which a game is decided (default 1300)",
     )
     group.add_argument(
         "--judge-every",
         type=_positive,
-        default=1,
         metavar="N",
         help="plies from one evaluation of the judge to the next (default 1)",
     )
@@ -232,10 +229,14 @@ def _config(arguments: argparse.Namespace, game: Game[Any], players: dict[str, s
     from genpolicy_arena.sprt import parse_sprt
     from genpolicy_arena.tournament import TournamentConfig
 
+    of_judge = {key: value for key in ("judge_cp", "judge_every") if (value := getattr(arguments, key)) is not None}
+    for key in of_judge if arguments.judge is None else ():
+        raise ValueError(f"--{key.replace('_', '-')} is the judge's: add --judge 'stockfish?nodes=10000'")
+    if arguments.sprt_on is not None and arguments.sprt is None:
+        raise ValueError("--sprt-on says what a test counts: add --sprt")
     rules = Adjudication(
         judge=arguments.judge,
-        judge_cp=arguments.judge_cp,
-        judge_every=arguments.judge_every,
+        **of_judge,
         win=arguments.adjudicate_win,
         draw=arguments.adjudicate_draw,
         max_plies=arguments.max_plies,
@@ -251,7 +252,7 @@ def _config(arguments: argparse.Namespace, game: Game[Any], players: dict[str, s
         device=arguments.device,
         event=arguments.out.name or "genpolicy tournament",
         sprt=None if arguments.sprt is None else parse_sprt(arguments.sprt),
-        paired=arguments.sprt_on == "pairs",
+        paired=arguments.sprt_on != "games",
         group_size=arguments.games_at_once,
     )
 
