@@ -81,11 +81,10 @@ class TypedLogits:
 
     def per_token(self, compute: Callable[[LogitGroup], Tensor]) -> Tensor:
         """A tensor [B, N] from a computation that gives [B, n] for each group; 0 where no group holds the token."""
-        parts = [(g.positions, compute(g)) for g in self.groups]
-        out = parts[0][1].new_zeros((self.batch_size, self.num_tokens))
-        for positions, values in parts:
-            out[:, positions] = values
-        return out
+        values = torch.cat([compute(g) for g in self.groups], 1)
+        out = values.new_zeros((self.batch_size, self.num_tokens))
+        # All groups at once: there may be a dozen, and a copy of a few tokens is mostly the cost of a call.
+        return out.index_copy_(1, torch.cat([g.positions for g in self.groups]), values)
 
     def restrict(self, admitted: Tensor | None) -> TypedLogits:
         """Minus infinity on symbols that ``admitted`` [N, K] or [B, N, K] (bool) excludes; None changes nothing."""

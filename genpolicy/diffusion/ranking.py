@@ -126,16 +126,16 @@ def confidence(clean: TypedLogits, sampled: Tensor, score: str) -> Tensor:
         if score == "log_prob":
             local, known = clean.local_ids(g, sampled)
             chosen = logits.gather(-1, local[..., None])[..., 0] - logits.logsumexp(-1)
-            return chosen.double().masked_fill(~known, -math.inf)
+            return torch.where(known, chosen, -math.inf)
         p = logits.softmax(-1)
         if score == "entropy":
-            return torch.xlogy(p, p).sum(-1).double()
+            return torch.xlogy(p, p).sum(-1)
         if p.shape[-1] == 1:
-            return p[..., 0].double()
+            return p[..., 0]
         top = p.topk(2, dim=-1).values
-        return (top[..., 0] - top[..., 1]).double()
+        return top[..., 0] - top[..., 1]
 
-    return clean.per_token(compute)
+    return clean.per_token(compute).double()
 
 
 def num_noised(num: Tensor, s: int, num_timesteps: int, rate: str) -> Tensor:

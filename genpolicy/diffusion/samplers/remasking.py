@@ -55,8 +55,8 @@ class RemaskingSampler(Sampler):
         # One uniform draws the symbol, another the coin: together they would sharpen the samples.
         symbol, coin = step.draws(2)
         masked = process.undecided(xt) & ~frozen
-        drawn = draw_symbols(step.clean, symbol, masked, self.config.temperature)
         again = torch.where(masked, coin >= decide, coin < float(sigma)) & ~frozen
+        drawn = draw_symbols(step.clean, symbol, masked & ~again, self.config.temperature)
         held = torch.where(masked, drawn, xt)
         prev = torch.where(again, process.mask, held)
         sampled = torch.where(masked & again, likeliest_symbols(step.clean), held)
