@@ -103,10 +103,10 @@ class TypedLogits:
 
     def local_ids(self, g: LogitGroup, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Index within a group's symbols of ``ids`` [B, N], shape [B, n], and whether each is one of them."""
-        wanted = ids[:, g.positions]
+        wanted = ids.index_select(1, g.positions)
         # Increasing symbols are found by halving; a table of the whole vocabulary would be filled anew every time.
         local = torch.searchsorted(g.symbols, wanted).clamp(max=len(g.symbols) - 1)
-        known = g.symbols[local] == wanted
+        known = g.symbols.take(local) == wanted
         return local * known, known
 
     def log_prob(self, ids: Tensor) -> Tensor:

@@ -25,8 +25,8 @@ def usable_logits(logits: Tensor | TypedLogits, num_symbols: int, admitted: Tens
 
 
 MAX_EXTRA = 256
-"""Logits of symbols that a token does not admit, at most, for one group of tokens fewer: a group costs a dozen calls,
-some 30 microseconds, whatever its size."""
+"""Logits of symbols that a token does not admit, at most, for one group of tokens fewer: a group costs a dozen calls of
+torch, whatever its size."""
 
 
 class AdmittedParts:
@@ -134,7 +134,7 @@ def draw_tokens(clean: TypedLogits, uniform: Tensor, where: Tensor, temperature:
     """
     out = torch.zeros(uniform.shape, dtype=torch.int64, device=uniform.device)
     for g in clean.groups:
-        rows, places = where[:, g.positions].nonzero(as_tuple=True)
+        rows, places = where.index_select(1, g.positions).nonzero(as_tuple=True)
         if len(rows) == 0:
             continue
         uniforms = uniform[rows, g.positions[places]]
@@ -145,7 +145,7 @@ def draw_tokens(clean: TypedLogits, uniform: Tensor, where: Tensor, temperature:
 
 def likeliest_symbols(clean: TypedLogits) -> Tensor:
     """[B, N] the likeliest symbol of each token; ties go to the smaller id."""
-    return clean.per_token(lambda g: g.symbols[g.logits.argmax(-1)])
+    return clean.per_token(lambda g: g.symbols.take(g.logits.argmax(-1)))
 
 
 def confidence(clean: TypedLogits, sampled: Tensor, score: str) -> Tensor:
