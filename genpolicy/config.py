@@ -292,6 +292,9 @@ MAX_NODES = 5_000  # keys, values, lists and mappings of a configuration, aliase
 MAX_DEPTH = 100  # the parsers call themselves for every level, the one in C until the process dies
 MAX_TEXT = 5_000
 CHARACTERS_PER_NODE = 50
+_TEXT, _MERGE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
+_REWRITTEN = re.compile(r"[-+]?(0[0-9_]+|[0-9]+(_[0-9]*)+|[0-9]+(:[0-9]+)+)")
+"""Numbers that are no text any more once YAML has read them: 007 is 7, 2024_07 is 202407, 1:30 is 90."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -346,6 +349,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: not readable as YAML: it is not text in UTF-8") from error
     except ValueError as error:
         raise ConfigError(f"{path}: not readable as YAML: {error}") from error
+    for key, value, line in _rewritten_keys(text):
+        raise ConfigError(f"{path}:{line}: YAML reads the key {key} as {value}; quote it: {key!r}")
     try:
         data = OmegaConf.to_container(OmegaConf.load(io.StringIO(text)))
     except yaml.MarkedYAMLError as error:
@@ -384,6 +389,25 @@ def _key_lines(text: str) -> Iterator[tuple[str, int]]:
         yield from lines_of(yaml.compose(text, Loader=YAML_LOADER))
 
 
+def _rewritten_keys(text: str) -> Iterator[tuple[str, Any, int]]:
+    """Keys that YAML reads as a number or a truth of another text, with what it reads, and the line, from 1."""
+
+    def plain_keys(node: yaml.Node | None) -> Iterator[yaml.ScalarNode]:
+        for each in node.value if isinstance(node, yaml.SequenceNode) else ():
+            yield from plain_keys(each)
+        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+            may_be_other = key.tag not in (_TEXT, _MERGE) or key.value[:1] in tuple("+-.0123456789")
+            if isinstance(key, yaml.ScalarNode) and not key.style and may_be_other:
+                yield key
+            yield from plain_keys(value)
+
+    with suppress(yaml.YAMLError, OmegaConfBaseException):
+        for key in plain_keys(yaml.compose(text, Loader=YAML_LOADER)):
+            read = OmegaConf.from_dotlist([f"key={key.value}"])["key"]
+            if str(read) != key.value:
+                yield key.value, read, key.start_mark.line + 1
+
+
 def _argument(override: str) -> tuple[str, DictConfig]:
     """Key and settings of a ``key=value``."""
     key, equals, _ = override.partition("=")
@@ -396,8 +420,11 @@ def _argument(override: str) -> tuple[str, DictConfig]:
     if not all(re.fullmatch(r"[\w-]+", part) for part in key.split(".")):
         raise ConfigError(f"argument {override!r}: {key!r} is not a key; write section.key=value, e.g. optim.lr=1e-3")
     try:
-        check_yaml(override[len(key) + 1 :])
-        return key, OmegaConf.from_dotlist([override])
+        text = override[len(key) + 1 :]
+        check_yaml(text)
+        if _REWRITTEN.fullmatch(text):  # a number where one is wanted, and elsewhere what was written
+            text = f"'{text}'"
+        return key, OmegaConf.from_dotlist([f"{key}={text}"])
     except yaml.MarkedYAMLError as error:
         raise ConfigError(f"argument {override!r}: the value is not readable as YAML: {error.problem}") from error
     except (OmegaConfBaseException, yaml.YAMLError, ValueError, RecursionError) as error:

@@ -257,6 +257,8 @@ class DiffusionPolicy(NetworkPolicy):
         if candidates is None:
             samples = any(given is not None for given in (sampler, num_steps, temperature, num_futures, horizon))
             candidates = 0 if samples else preset.candidates
+        elif candidates > 0 and num_futures is None:
+            num_futures = 1  # a search averages over none, whatever a decision without one does
         # Another sampler does not take the options of the configured one.
         same = sampler in (None, preset.name)
         self.sampling = SamplerConfig(
@@ -286,6 +288,11 @@ class DiffusionPolicy(NetworkPolicy):
         for name, most in (("num_futures", declared.MOST_FUTURES), ("depth", declared.MOST_DEPTH)):
             if getattr(self.sampling, name) > most:
                 raise ValueError(f"{name} must be at most {most:,}, got {getattr(self.sampling, name):,}")
+        if self.sampling.candidates and self.sampling.num_futures > 1:
+            raise ConfigError(
+                f"num_futures={self.sampling.num_futures} averages over futures, and a search of "
+                f"candidates={self.sampling.candidates} draws none: leave one of them out"
+            )
         draws = self._sampler.decides_last and self._sampler.config.get("temperature")
         if self.sampling.num_futures > 1 and not draws:
             known = []

@@ -126,6 +126,8 @@ def fit(games: Iterable[RatedGame], options: FitOptions | None = None) -> Rating
             f"a draw parameter of 0 means that no game is ever drawn, and {drawn} of {len(listed)} were: give --draw a "
             "number above 0, or fit"
         )
+    if options.draw is not None and not model.has_draw_parameter:
+        raise ValueError(f"--draw: model {options.model!r} has no draw parameter; leave it out")
     groups = find_groups(len(tally.names), tally.pairs)
     estimate, used, prior, notes = _fit_feasible(tally, model, options, groups)
     if groups.num_components > 1:
@@ -302,6 +304,10 @@ def _superiority(elo: Floats, covariance: Floats, groups: Groups) -> Floats:
     return los
 
 
+def _num_groups(ratings: Ratings) -> int:
+    return len({row.group for row in ratings.players})
+
+
 def _bootstrap(games: Sequence[RatedGame], options: FitOptions, ratings: Ratings) -> None:
     """Replace the intervals, in place, by percentiles over samples of whole pairs."""
     clusters: dict[Any, list[RatedGame]] = defaultdict(list)
@@ -320,11 +326,14 @@ def _bootstrap(games: Sequence[RatedGame], options: FitOptions, ratings: Ratings
             failures += 1
             continue
         sample = fit(drawn, quiet)
+        if _num_groups(sample) > _num_groups(ratings):  # players that were linked by games are so no more
+            failures += 1
+            continue
         advantages.append(sample.advantage)
         for row in sample.players:
             samples[row.name].append(row.elo)
     if len(advantages) < 20:
-        ratings.notes.append("too few bootstrap samples hold every player: the intervals are by the information matrix")
+        ratings.notes.append("too few bootstrap samples link all players: the intervals are by the information matrix")
         return
     for row in ratings.players:
         low, high = np.percentile(samples[row.name], [2.5, 97.5])
@@ -335,5 +344,5 @@ def _bootstrap(games: Sequence[RatedGame], options: FitOptions, ratings: Ratings
         ratings.advantage_interval = (float(low), float(high))
     ratings.notes.append(
         f"intervals: percentiles of {len(advantages)} bootstrap samples of {len(blocks)} pairs and single games"
-        + (f" ({failures} samples lacked a player)" if failures else "")
+        + (f" ({failures} samples lacked a player or a link)" if failures else "")
     )

@@ -47,7 +47,7 @@ def take_settings_anywhere(parser: argparse.ArgumentParser) -> None:
 
     def parse_known_args(args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         parsed, rest = parse(args, namespace)
-        more = [argument for argument in rest if "=" in argument and not argument.startswith("-")]
+        more = [each for each in rest if each.startswith("~") or ("=" in each and not each.startswith("-"))]
         parsed.overrides = [*parsed.overrides, *more]
         return parsed, [argument for argument in rest if argument not in parsed.overrides]
 

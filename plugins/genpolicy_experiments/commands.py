@@ -123,6 +123,10 @@ def write(experiment: Experiment, runner: Runner, out: Path, command: str) -> No
     rows = tables.rows_of(experiment, results)
     tests = tables.comparisons(experiment, results)
     report = tables.report_of(experiment, rows)
+    if missing := [metric for metric in experiment.file.metrics if metric not in tables.measured(results)]:
+        report.notes.append(
+            f"No run has measured {', '.join(missing)}; there are: {', '.join(tables.measured(results))}."
+        )
     report.notes += tables.untested(experiment, tests)
     report.notes += experiment.data_notes
     report.notes += short_of_budget(experiment, results)
@@ -138,13 +142,15 @@ def write(experiment: Experiment, runner: Runner, out: Path, command: str) -> No
     for each in reports:
         each.print()
     out.mkdir(parents=True, exist_ok=True)
-    with full_disk_named(out):
-        pictures = plots.draw(experiment, rows, out)
     markdown = "\n".join(each.markdown() for each in reports)
-    markdown += "".join(f"\n![{experiment.name}]({path.name})\n" for path in pictures if path.suffix == ".png")
+    # The table is there before its pictures, which may fail.
     write_atomic(out / f"{experiment.name}.md", markdown.encode())
     write_atomic(out / f"{experiment.name}.csv", tables.as_csv(rows).encode())
     write_json(out / f"{experiment.name}.json", tables.as_json(experiment, rows, tests, results))
+    with full_disk_named(out):
+        pictures = plots.draw(experiment, rows, out)
+    markdown += "".join(f"\n![{experiment.name}]({path.name})\n" for path in pictures if path.suffix == ".png")
+    write_atomic(out / f"{experiment.name}.md", markdown.encode())
     print(out / f"{experiment.name}.md")
 
 

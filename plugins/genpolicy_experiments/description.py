@@ -198,6 +198,9 @@ class Experiment:
                 axes[axis] = {str(label): value for label, value in labels.items()}
                 if len(axes[axis]) < len(labels):
                     raise settings.located(ConfigError(f"key 'axes.{axis}' has a label twice, as number and as text"))
+        published = settings.data.get("published")
+        if isinstance(published, dict) and isinstance(values := published.get("values"), dict):
+            published["values"] = {str(label): value for label, value in values.items()}
         self.file = settings.fill(ExperimentFile)
         self.name = self.file.name or path.stem
         self._check()
@@ -349,14 +352,19 @@ class Experiment:
                 )
         for settings in cell.settings:
             data = _merged(data, settings)
-        trainer = data.setdefault("trainer", {})
+        for section in ("trainer", "data"):
+            if not isinstance(data.setdefault(section, {}) or {}, dict):
+                rule = f"key {section!r} holds settings, got {data[section]!r}"
+                raise ConfigError(f"{self.path}: cell {cell.name!r}: {rule}")
+            data[section] = data[section] or {}
+        trainer = data["trainer"]
         for limit in BUDGETS.values():
             trainer.pop(limit, None)
         ((kind, amount),) = self.budget_of(cell).items()
         if kind in BUDGETS:
             trainer[BUDGETS[kind]] = int(amount) if kind in WHOLE else float(amount)
         trainer["seed"] = seed
-        folder = data.setdefault("data", {}).setdefault("folder", "") or self.file.data.folder
+        folder = data["data"].setdefault("folder", "") or self.file.data.folder
         data["data"]["folder"] = folder
         structured(RunConfig, data, where=f"{self.path}: cell {cell.name!r}")
         return data
@@ -380,7 +388,7 @@ class Experiment:
             "seed": seed,
         }
         if begins_with := data.get("init_from"):
-            identity["init_from"] = checksum(begins_with)
+            identity["init_from"] = checksum(str(begins_with))
         return PlannedRun(digest(identity), f"{cell.name}, seed {seed}", seed, data, self.budget_of(cell))
 
 
@@ -416,7 +424,7 @@ def _remove(data: dict[str, Any], path: str) -> bool:
         if not isinstance(data.get(section), dict):
             return False
         data = data[section]
-    return data.pop(name, None) is not None
+    return data.pop(name, data) is not data
 
 
 def _count(cells: Iterator[Cell]) -> int:

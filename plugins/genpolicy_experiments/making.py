@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -30,7 +31,9 @@ def make_data(experiment: Experiment, say: Callable[[str], None]) -> None:
     """
     source, folders = experiment.file.data, experiment.data_folders()
     missing = [folder for folder in folders if not _is_complete(folder)]
-    commands = [shlex.split(command.replace("{folder}", source.folder)) for command in source.make or ()]
+    commands = [
+        [word.replace("{folder}", source.folder) for word in shlex.split(command)] for command in source.make or ()
+    ]
     if not missing and all(_is_trained(command) for command in commands):
         return
     if not source.make:
@@ -60,9 +63,11 @@ def _is_complete(folder: str) -> bool:
 
 def _is_trained(command: Sequence[str]) -> bool:
     """Whether a command of ``data.make`` trains no policy, or one that is there."""
-    if command[:1] != ["train"] or "--out" not in command:
+    if command[:1] != ["train"]:
         return True
-    return (Path(command[command.index("--out") + 1]) / POLICY_FOLDER).is_dir()
+    joined = "\0".join(command)
+    out = re.search(r"\0(?:--out[\0=]|out=)([^\0]+)", joined)
+    return out is None or (Path(out[1]) / POLICY_FOLDER).is_dir()
 
 
 def require_data(experiment: Experiment) -> None:

@@ -256,7 +256,6 @@ def _point(row: Row, metric: str, x: float | str) -> Point:
 
 def _is_number(text: str) -> bool:
     try:
-        float(text)
+        return math.isfinite(float(text))
     except ValueError:
         return False
-    return True

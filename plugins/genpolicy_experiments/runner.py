@@ -155,9 +155,14 @@ class Runner:
         """Create the folders, before anything takes time.
 
         Raises:
-            ConfigError: one of them is a file or cannot be written to.
+            ConfigError: one of them is a file, cannot be written to, or has a name that no policy's folder can have.
         """
         for folder, option in ((self.out, "--out"), (self.runs, "--runs" if self._is_shared else "--out")):
+            if "?" in str(folder):
+                raise ConfigError(
+                    f"{folder}: in a policy's name '?' begins its options, so none can lie there; name another folder "
+                    f"with {option}"
+                )
             try:
                 folder.mkdir(parents=True, exist_ok=True)
                 if not os.access(folder, os.W_OK | os.X_OK):

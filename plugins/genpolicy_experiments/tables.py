@@ -66,11 +66,16 @@ def _quantity(metric: str) -> str:
 
 
 def num_futures(experiment: Experiment, cell: Cell) -> int:
-    """Number of futures that a decision of a cell averages over, which are rows of each of its network calls."""
+    """Number of futures that a decision of a cell averages over, which are rows of each of its network calls.
+
+    A search averages over none.
+    """
     learner = experiment.configuration(cell, experiment.file.seeds[0]).get("learner") or {}
     sampler = learner.get("sampler") or {}
     head, _, query = str(cell.play.get(SPELLING, "")).partition("?")
     play = spelled_options(query) if head == FOLDER else cell.play
+    if int(play.get("candidates") or 0):
+        return 1
     # Another sampler does not use the options of the configured one.
     same = play.get("sampler") in (None, sampler.get("name"))
     return int(play.get("num_futures") or (same and sampler.get("num_futures")) or 1)
@@ -86,11 +91,16 @@ def figures_of(experiment: Experiment, result: Result) -> dict[str, Any] | None:
     return {**result.figures, "calls": result.figures["calls"] * num_futures(experiment, result.cell)}
 
 
+def measured(results: Sequence[Result]) -> list[str]:
+    """The metrics that a finished run has, in alphabetical order."""
+    return sorted({name for result in results for name in result.figures or {}})
+
+
 def rows_of(experiment: Experiment, results: Sequence[Result]) -> list[Row]:
     """The cells with their means over the finished seeds.
 
     Raises:
-        ConfigError: no run has finished, no run has a metric, or no run reached its budget.
+        ConfigError: no run has finished, no run has a metric that is compared, or no run reached its budget.
     """
     finished = [result for result in results if result.figures is not None]
     if not finished:
@@ -98,9 +108,8 @@ def rows_of(experiment: Experiment, results: Sequence[Result]) -> list[Row]:
         raise ConfigError(
             f"{experiment.path}: no run has finished, so there is no table. The first of {len(results)}: {first}"
         )
-    known = sorted({name for result in finished for name in result.figures or {}})
-    compared = [metric for c in experiment.file.compare for metric in (c.metric, c.of_b)]
-    for metric in (*experiment.file.metrics, *compared):
+    known = measured(results)
+    for metric in (metric for c in experiment.file.compare for metric in (c.metric, c.of_b)):
         if metric not in known:
             raise ConfigError(f"{experiment.path}: metric {metric!r} was not measured; there are: {', '.join(known)}")
     _require_budget(experiment, finished)

@@ -22,6 +22,7 @@ from genpolicy.game import Game
 from genpolicy_common.arguments import add_json
 from genpolicy_labelling import arguments as kinds
 from genpolicy_labelling.commands import add_game, add_split, finish
+from genpolicy_labelling.importing import MAX_SHOWN
 from genpolicy_labelling.label import make_record
 from genpolicy_labelling.splits import SplitFractions
 from genpolicy_labelling.terminal import command_line, facts, progress, say, show, stoppable, write_json
@@ -30,7 +31,10 @@ from genpolicy_labelling.writer import DatasetWriter
 BLOCK_RECORDS = 256
 """Most positions that are labelled together; without ``max_best`` no more than are missing."""
 MAX_IDLE = 5_000
-"""Playouts in a row that find nothing new before the search for more is given up."""
+"""Playouts in a row that find nothing new, or labelled positions that are not kept, before the search for more is given
+up."""
+MAX_ERRORS = 8
+"""Positions that the oracle fails to label, and none that it labels, before it is given up."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +124,8 @@ def write(
     """
     left_out: Counter[str] = Counter()
     states = drawn(game, wanted, random.Random(f"playouts|{seed}"))
-    found = unit = 0
-    while found < num:
+    found = unit = idle = asked = 0
+    while found < num and idle < MAX_IDLE:
         size = BLOCK_RECORDS if wanted.max_best < 1 else min(BLOCK_RECORDS, num - found)
         if not (block := list(itertools.islice(states, size))):
             break
@@ -130,12 +134,18 @@ def write(
         for state, line in zip(block, lines, strict=True):
             record = make_record(game, state, line)
             if line.error is not None:
-                left_out[line.error] += 1
+                left_out["unlabelled"] += 1
+                if left_out["unlabelled"] <= MAX_SHOWN:
+                    say(f"not labelled: {line.error}")
             elif len(record.best_moves(game)) > wanted.max_best * len(game.legal(state)):
                 left_out["too many best moves"] += 1
             elif found + len(kept) < num:
                 kept.append(replace(record, split=splits.of_position(game, state)))
         found += len(kept)
+        idle = 0 if kept else idle + len(block)
+        asked += len(block)
+        if left_out["unlabelled"] == asked >= MAX_ERRORS:
+            raise DatasetError(f"{game.spec}: the oracle labelled none of {asked} positions, for the reasons above")
         if not writer.is_done(unit):
             writer.add(unit, kept)
         unit += 1
@@ -232,7 +242,7 @@ def run(arguments: argparse.Namespace) -> int:
                 finish(writer, game, {"skipped": dict(left_out)})
     dataset = Dataset.open(arguments.out)
     if dataset.num_records < arguments.positions:
-        say(f"only {dataset.num_records:,} such positions were found: {MAX_IDLE:,} playouts in a row found no new one")
+        say(f"only {dataset.num_records:,} such positions were found: {MAX_IDLE:,} in a row were not new or not kept")
     show(dataset, Console())
     write_json(arguments.json, facts(dataset))
     return 0

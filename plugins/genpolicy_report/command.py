@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import shlex
+import shutil
 import sys
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,7 +57,7 @@ def add_report_parser(measures: Any) -> None:
         "--play", type=int, metavar="ROUNDS", help="Elo from a round robin played now, with this many openings"
     )
     parser.add_argument("--openings", type=Path, metavar="FILE", help="book for --play; default random openings")
-    parser.add_argument("--max-plies", type=int, default=512, metavar="N", help="longest game of --play; default 512")
+    parser.add_argument("--max-plies", type=int, metavar="N", help="longest game of --play; default 512")
     parallel = parser.add_argument(
         "--parallel", type=int, default=1, metavar="N", help="processes of --play; default 1"
     )
@@ -126,6 +130,15 @@ def _check_options(arguments: argparse.Namespace) -> None:
             raise ValueError(f"--{option.replace('_', '-')} must be at least 1, got {value}")
     if arguments.play is not None and len(specs_of(arguments)) < 2:
         raise ValueError("--play needs at least two policies to play each other")
+    of_games = ("anchor", "advantage", "draw", "prior", "bootstrap")
+    for needed, options_of_it in (("play", ("openings", "max_plies")), ("puzzles", ("puzzle_limit",))):
+        for option in options_of_it:
+            if getattr(arguments, option) is not None and getattr(arguments, needed) is None:
+                raise ValueError(f"--{option.replace('_', '-')} belongs to --{needed}: add that, or leave it out")
+    if arguments.play is None and arguments.tournament is None:
+        for option in of_games:
+            if getattr(arguments, option):
+                raise ValueError(f"--{option} is for ratings: add --play or --tournament, or leave it out")
     options = rating_options(arguments)  # errors in them are reported before hours of measuring
     if arguments.play is not None and options.anchor is not None:
         names = names_of(specs_of(arguments))
@@ -264,8 +277,7 @@ def _tournament(
     from genpolicy_report.tables import tournament_tables
 
     if arguments.play is not None:
-        folder = side / "tournament"
-        _play(arguments, game, rows, folder)
+        folder = _play(arguments, game, rows, side)
     elif arguments.tournament is not None:
         folder = arguments.tournament
     else:
@@ -291,7 +303,8 @@ def _tournament(
     return tournament, tournament_tables([table, crosstable(games, [player.name for player in ratings.players])])
 
 
-def _play(arguments: argparse.Namespace, game: Game[Any], rows: list[Row], folder: Path) -> None:
+def _play(arguments: argparse.Namespace, game: Game[Any], rows: list[Row], side: Path) -> Path:
+    """Play the tournament and return its folder, one for each list of policies, openings and rules."""
     from genpolicy_arena.adjudication import Adjudication
     from genpolicy_arena.openings import draw_from_book, draw_random, read_book
     from genpolicy_arena.tournament import TournamentConfig, run_tournament
@@ -305,11 +318,15 @@ def _play(arguments: argparse.Namespace, game: Game[Any], rows: list[Row], folde
         game=game.spec,
         players={row.name: row.spec for row in rows},
         openings=openings,
-        rules=Adjudication(max_plies=arguments.max_plies),
+        rules=Adjudication(max_plies=arguments.max_plies or MAX_PLIES),
         seed=arguments.seed,
         device=arguments.device,
         event=f"{arguments.out.name}: tournament",
     )
+    facts = json.dumps([config.manifest(), [asdict(opening) for opening in openings]], sort_keys=True, default=str)
+    folder = side / f"tournament-{hashlib.sha256(facts.encode()).hexdigest()[:10]}"
+    if arguments.again:
+        shutil.rmtree(folder, ignore_errors=True)
     with _progress() as progress:
         run_tournament(
             config,
@@ -320,10 +337,12 @@ def _play(arguments: argparse.Namespace, game: Game[Any], rows: list[Row], folde
             progress=progress,
             note=lambda text: print(text, file=sys.stderr),
         )
+    return folder
 
 
 RANDOM_PLIES = 6
 """Random moves before each game of ``--play`` without a book."""
+MAX_PLIES = 512
 
 
 @contextmanager

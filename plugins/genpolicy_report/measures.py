@@ -217,10 +217,11 @@ class PlayedTournament:
         players: Mapping[str, str] = self.manifest["players"]
         known = self.manifest.get(CHECKSUMS, {})
         folders = folders_of([row.spec])
-        for name, spec in players.items():
+        ordered = sorted(players.items(), key=lambda each: each[0] != row.name)  # one policy may play under two names
+        for name, spec in ordered:
             if replaced(spec, known.get(name, {})) == replaced(row.spec, folders):
                 return name
-        spelled = [name for name, spec in players.items() if _same_policy(spec, row.spec)]
+        spelled = [name for name, spec in ordered if _same_policy(spec, row.spec)]
         for name in (*spelled, *({row.name} & players.keys())):
             if name not in known and (name in spelled or not folders):
                 return name

@@ -294,3 +294,13 @@ def test_aliases_that_expand_without_end_are_refused(tmp_path: Path) -> None:
     file = write(tmp_path, "bomb.yaml", "\n".join(["a: &a [x, x, x]", *levels]) + "\n")
     with pytest.raises(ConfigError, match=r"bomb\.yaml: not readable as YAML"):
         read_yaml(file)
+
+
+@pytest.mark.parametrize("text", ["2024_07", "007", "1:30"])
+def test_an_argument_s_text_is_what_was_written(text: str) -> None:
+    """YAML reads these as numbers, whose text is another one."""
+    assert Settings([], [f"out={text}"]).data == {"out": text}
+
+
+def test_an_argument_s_number_may_be_written_with_underscores() -> None:
+    assert compose(RunConfig, [], ["trainer.max_records=1_000_000"]).trainer.max_records == 1_000_000

@@ -97,10 +97,36 @@ def test_what_cannot_be_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "--max-best" in capsys.readouterr().err
     assert main([*COMMAND, "--positions", "900", "--out", str(tmp_path / "few")]) == 0
     said = capsys.readouterr().err
-    assert "only 627 such positions were found: 5,000 playouts in a row found no new one" in said
+    assert "only 627 such positions were found: 5,000 in a row were not new or not kept" in said
     policy = [*COMMAND[:4], "--oracle", "policy:random", "--positions", "5", "--out", str(tmp_path / "policy")]
     assert main(policy) == 2
     assert "use an engine or a solver as the oracle" in capsys.readouterr().err
+
+
+def test_a_search_that_keeps_nothing_ends(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(playouts, "MAX_IDLE", 60)
+    wide = ["data", "playouts", "--game", "connect:rows=3,cols=5,k=3,gravity=true", "--oracle", "solver"]
+    assert main([*wide, "--max-best", "0.1", "--positions", "10", "--out", str(tmp_path / "none")]) == 2
+    assert "hold no such position" in capsys.readouterr().err
+
+
+def test_an_oracle_that_labels_nothing_is_given_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    big = ["data", "playouts", "--game", "connect:rows=6,cols=7,k=4,gravity=true"]
+    command = [*big, "--oracle", "solver?node_limit=2", "--plies", "1:4", "--positions", "20"]
+    assert main([*command, "--out", str(tmp_path / "none")]) == 2
+    said = capsys.readouterr().err
+    assert said.count("not labelled: ") == 5
+    assert "the oracle labelled none of 20 positions, for the reasons above" in said
+
+
+def test_positions_without_a_label_are_counted_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    big = ["data", "playouts", "--game", "connect:rows=6,cols=7,k=4,gravity=true", "--plies", "20:38"]
+    folder = tmp_path / "some"
+    assert main([*big, "--oracle", "solver?node_limit=50", "--positions", "40", "--out", str(folder)]) == 0
+    assert set(Dataset.open(folder).info.counts["skipped"]) == {"unlabelled"}
+    assert "not labelled: " in capsys.readouterr().err
 
 
 def test_nature_moves_but_its_positions_are_not_kept() -> None:

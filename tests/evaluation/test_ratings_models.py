@@ -244,6 +244,29 @@ def test_bootstrap_by_pairs_sees_that_games_of_a_pair_depend_on_each_other() -> 
     assert paired.high - paired.low == pytest.approx(true_width, rel=0.25)
 
 
+def test_a_bootstrap_sample_that_links_no_groups_is_no_sample() -> None:
+    """C and D meet A and B in three pairs; a sample without those says nothing of the difference."""
+
+    def pairs(first: str, second: str, number: int, results: tuple[int, int]) -> list[RatedGame]:
+        names = ((first, second), (second, first))
+        return [
+            RatedGame(*names[game], result, f"{first}{second}{pair}")
+            for pair in range(number)
+            for game, result in enumerate(results)
+        ]
+
+    listed = pairs("A", "B", 50, (1, 1)) + pairs("C", "D", 50, (1, 1)) + pairs("C", "A", 3, (1, 0))
+    ratings = fit(listed, FitOptions(anchor=("A", 0.0), bootstrap=200))
+    middle = next(row for row in ratings.players if row.name == "C")
+    assert middle.low > 100, "no sample in which C is rated in a group of its own, around 0"
+    assert "samples lacked a player or a link" in ratings.notes[-1]
+
+
+def test_a_draw_parameter_is_refused_where_the_model_has_none() -> None:
+    with pytest.raises(ValueError, match="model 'ordo' has no draw parameter"):
+        fit(games("a", "b", 2, 1, 1), FitOptions(model="ordo", draw=0.5))
+
+
 # What goes wrong.
 
 
@@ -379,7 +402,10 @@ def test_one_lost_game_of_a_newcomer_leaves_the_draw_parameter_of_the_others(mod
 
 @pytest.mark.parametrize("model", list(MODELS))
 @pytest.mark.parametrize("draw", [None, "fit"])
-def test_an_advantage_given_back_as_it_was_printed_gives_the_same_ratings(model: str, draw: Literal["fit"]) -> None:
+def test_an_advantage_given_back_as_it_was_printed_gives_the_same_ratings(
+    model: str, draw: Literal["fit"] | None
+) -> None:
+    draw = draw if MODELS[model].has_draw_parameter else None
     for options in (FitOptions(model, draw=draw), FitOptions(model, draw=draw, advantage="fit")):
         found = fit(LISTED, options)
         again = fit(LISTED, FitOptions(model, draw=draw, advantage=found.advantage))

@@ -371,13 +371,14 @@ def test_command_makes_a_page_and_goes_on(
     # Again: nothing is measured and no game is played.
     for name in ("measure_accuracy", "measure_latency"):
         monkeypatch.setattr(report_parts, name, lambda *args, **options: pytest.fail("measured again"))
-    games = (tmp_path / "page_files" / "tournament" / "games.jsonl").read_bytes()
+    (cup,) = (tmp_path / "page_files").glob("tournament-*")
+    games = (cup / "games.jsonl").read_bytes()
     assert main([*command, "--title", "Mine <b>"]) == 0
     assert "4 parts were measured before" in capsys.readouterr().out
-    assert (tmp_path / "page_files" / "tournament" / "games.jsonl").read_bytes() == games
+    assert (cup / "games.jsonl").read_bytes() == games
     assert "<h1>Mine &lt;b&gt;</h1>" in out.read_text()
     # A page in Markdown over the tournament's folder.
-    shutil.copytree(tmp_path / "page_files" / "tournament", tmp_path / "games")
+    shutil.copytree(cup, tmp_path / "games")
     other = ["evaluate", "report", "--policy", "random", "--game", CONNECT, "--tournament", str(tmp_path / "games")]
     assert main([*other, "--out", str(tmp_path / "p.md")]) == 0
     assert "![elo](p_files/elo.svg)" in (tmp_path / "p.md").read_text()
@@ -410,6 +411,11 @@ def test_command_puts_published_figures_beside_puzzles(tmp_path: Path, capsys: p
         (["--data", "nowhere"], "nowhere"),
         (["--tournament", "nowhere", "--anchor", "random=strong"], "--anchor"),
         (["--tournament", "nowhere", "--policy", "nobody"], "nobody"),
+        (["--data", "nowhere", "--openings", "book.txt"], "--openings belongs to --play"),
+        (["--tournament", "nowhere", "--max-plies", "9"], "--max-plies belongs to --play"),
+        (["--data", "nowhere", "--puzzle-limit", "9"], "--puzzle-limit belongs to --puzzles"),
+        (["--data", "nowhere", "--anchor", "random=3"], "--anchor is for ratings"),
+        (["--tournament", "nowhere", "--model", "ordo", "--draw", "0.5"], "holds no tournament"),
     ],
 )
 def test_command_refuses_nonsense(
@@ -485,3 +491,27 @@ def test_damaged_tournaments_are_named(tmp_path: Path) -> None:
     (tmp_path / "tournament.json").write_text("[]")
     with pytest.raises(ValueError, match=r"tournament\.json: damaged"):
         read_tournament(tmp_path)
+
+
+def test_a_policy_is_added_and_one_that_plays_twice_has_two_ratings(tmp_path: Path) -> None:
+    """A page with another list of policies plays another tournament, and a name's Elo is that of its games."""
+    command = ["evaluate", "report", "--game", CONNECT, "--play", "6", "--max-plies", "9"]
+    out, figures = tmp_path / "page.md", tmp_path / "page.json"
+    first = [*command, "--policy", "random", "random", "--out", str(out), "--json", str(figures)]
+    assert main(first) == 0
+    assert main([*first, "--policy", "greedy"]) == 0
+    assert len(list((tmp_path / "page_files").glob("tournament-*"))) == 2
+    written = json.loads(figures.read_text())["policies"]
+    ratings = {row["policy"]: row["elo"]["elo"] for row in written}
+    assert len(ratings) == 3
+    assert ratings["random #1"] != ratings["random #2"]
+    (cup,) = (
+        folder
+        for folder in (tmp_path / "page_files").glob("tournament-*")
+        if "greedy" in (folder / "tournament.json").read_text()
+    )
+    played = (cup / "games.jsonl").stat().st_mtime_ns
+    assert main([*first, "--policy", "greedy"]) == 0
+    assert (cup / "games.jsonl").stat().st_mtime_ns == played
+    assert main([*first, "--policy", "greedy", "--again"]) == 0
+    assert (cup / "games.jsonl").stat().st_mtime_ns > played

@@ -156,6 +156,8 @@ def test_what_is_wrong_by_itself_is_refused_when_it_is_read(
         ),
         (label(**DIFFUSION, learner__horizon=10**9), "a sequence of more than 20,000 tokens"),
         (label(data__train="validatoin"), "no record in split 'validatoin'"),
+        (label(data=5), "cell 'a': key 'data' holds settings, got 5"),
+        (label(trainer=[1]), "cell 'a': key 'trainer' holds settings, got [1]"),
     ],
 )
 def test_what_cannot_be_made_is_refused_before_anything_is_run(
@@ -247,6 +249,60 @@ def test_the_last_of_three_axes_wins(settings: list[Any], learner: dict[str, Any
     axes = {name: {"x": each} for name, each in zip("abc", settings, strict=True)}
     experiment = Experiment(describe(tmp_path, "nowhere", axes=axes, run={}))
     assert experiment.configuration(experiment.cells[0], 0)["learner"] == learner
+
+
+def test_an_empty_section_has_no_settings(tmp_path: Path, data: Path) -> None:
+    path = describe(tmp_path, data, run={"learner.kind": "one_step", "trainer": None, "data": None})
+    experiment = Experiment(path)
+    configuration = experiment.configuration(experiment.cells[0], 0)
+    assert configuration["trainer"] == {"max_records": 64, "seed": 0}
+    assert configuration["data"] == {"folder": str(data)}
+
+
+def test_a_policy_to_begin_with_may_have_a_number_for_a_name(tmp_path: Path, data: Path) -> None:
+    experiment = Experiment(describe(tmp_path, data, **label(init_from=20260701)))
+    assert experiment.planned(experiment.cells[0], 0).config["init_from"] == 20260701
+
+
+def test_what_is_removed_may_hold_nothing(tmp_path: Path, data: Path) -> None:
+    axes = {"x": {"a": {"without": ["data.validation"]}}}
+    path = describe(tmp_path, data, axes=axes, run={"learner.kind": "one_step", "data.validation": None})
+    experiment = Experiment(path)
+    assert "validation" not in experiment.configuration(experiment.cells[0], 0)["data"]
+
+
+@pytest.mark.parametrize("label", ["1:3", "no", "007", "1e-3", ".inf"])
+def test_a_label_that_yaml_reads_as_something_else_is_refused(
+    label: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = describe(tmp_path, "nowhere", axes={"x": {"other": {}}})
+    text = path.read_text()
+    path.write_text(text.replace("other:", f"{label}:"))
+    assert main(["experiment", str(path), "--out", str(tmp_path / "out")]) == 2
+    assert f"YAML reads the key {label} as" in (said := capsys.readouterr().err)
+    assert f"quote it: '{label}'" in said
+    path.write_text(text.replace("other:", f"'{label}':"))
+    assert [cell.name for cell in Experiment(path).cells] == [label]
+
+
+def test_published_values_of_a_label_that_is_a_number(tmp_path: Path) -> None:
+    published = {"source": "a paper", "values": {4: {"best": 41.3}}}
+    experiment = Experiment(describe(tmp_path, "nowhere", axes={"x": {4: {}}}, published=published))
+    assert list(experiment.file.published.values) == ["4"]
+
+
+def test_a_key_is_removed_behind_an_option_too(tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["experiment", str(describe(tmp_path, data)), "--out", str(tmp_path / "out")]
+    assert main([*command, "~budget", "budget.steps=4", "--plan"]) == 0
+    assert "a, seed 0: to do" in capsys.readouterr().out
+
+
+def test_a_folder_in_which_no_policy_can_lie_is_refused(
+    tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["experiment", str(describe(tmp_path, data)), "--out", str(tmp_path / "why?")]) == 2
+    assert "'?' begins its options" in capsys.readouterr().err
+    assert not (tmp_path / "why?").exists()
 
 
 def test_a_run_that_begins_with_other_weights_is_another_run(tmp_path: Path, data: Path) -> None:

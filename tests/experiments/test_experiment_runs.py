@@ -20,10 +20,11 @@ import yaml
 
 from genpolicy.cli import main
 from genpolicy.data.records import Dataset
+from genpolicy.errors import ConfigError
 from genpolicy.folder_lock import FolderLock
 from genpolicy.machine import num_cores
 from genpolicy.training.checkpoint import differences
-from genpolicy_experiments import commands, stored, worker
+from genpolicy_experiments import commands, making, plots, stored, worker
 from genpolicy_experiments import runner as runners
 from genpolicy_experiments.defaults import _without_idle
 from genpolicy_experiments.description import Experiment
@@ -435,3 +436,40 @@ def test_runs_may_lie_beside_their_table(copied: tuple[Path, Path, Path]) -> Non
     path, out, _ = copied
     folder = str(out / "runs")
     assert main(["experiment", str(path), "--out", folder, "--runs", folder]) == 0
+
+
+@pytest.mark.parametrize("out", [["--out", "pre"], ["--out=pre"], ["out=pre"]])
+def test_a_policy_that_a_command_makes_is_found_however_its_folder_is_spelled(
+    out: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["train", "--config", "connect/s-a-3x3", *out]
+    assert not making._is_trained(command)
+    (tmp_path / "pre" / "policy").mkdir(parents=True)
+    assert making._is_trained(command)
+    assert making._is_trained(["data", "import", *out])
+
+
+def test_the_folder_of_the_data_may_have_a_space_in_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "my data"
+    data = {"folder": str(folder), "make": ["data import x --out {folder}-positions"]}
+    path = describe(tmp_path, folder)
+    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), "data": data}))
+    experiment = Experiment(path)
+    called: list[list[str]] = []
+
+    def run(command: list[str], **options: Any) -> SimpleNamespace:
+        called.append(command)
+        return SimpleNamespace(returncode=3)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    with pytest.raises(ConfigError, match="ended with status 3"):
+        make_data(experiment, lambda text: None)
+    assert called[0][-2:] == ["--out", f"{folder}-positions"]
+
+
+@pytest.mark.parametrize(
+    ("label", "is_number"), [("4", True), ("1e-3", True), ("inf", False), ("nan", False), ("x", False)]
+)
+def test_labels_on_an_axis_of_numbers_are_finite(label: str, is_number: bool) -> None:
+    assert plots._is_number(label) is is_number

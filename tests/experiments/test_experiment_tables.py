@@ -105,6 +105,25 @@ def test_calls_count_the_futures_that_a_decision_averages_over(tmp_path: Path, p
     assert tables.figures_of(experiment, results[-1]) == {**(results[-1].figures or {}), "calls": 160}
 
 
+def test_a_search_averages_over_no_futures(tmp_path: Path) -> None:
+    play = {"play.candidates": 4, "play.sampler": "a0_last", "play.num_futures": 8}
+    experiment = experiment_of(tmp_path, axes={"way": {"many": play}})
+    (row,) = tables.rows_of(experiment, results_of(experiment, tmp_path))
+    assert row.means["calls"].value == 20
+
+
+def test_a_metric_that_no_run_measured_is_left_empty_unless_it_is_compared(tmp_path: Path) -> None:
+    experiment = experiment_of(tmp_path, metrics=["best", "own:rebiult"])
+    results = results_of(experiment, tmp_path)
+    report = tables.report_of(experiment, tables.rows_of(experiment, results))
+    assert report.rows[0][-1] == "-"
+    cell = {"way": "plain"}
+    compare = [{"a": cell, "b": {"way": "many"}, "metric": "raw_best"}]
+    experiment = experiment_of(tmp_path, compare=compare)
+    with pytest.raises(ConfigError, match="metric 'raw_best' was not measured; there are: best"):
+        tables.rows_of(experiment, results)
+
+
 def test_published_shares_are_fractions_in_the_file_as_means_are(tmp_path: Path) -> None:
     published = {"source": "a paper", "values": {"plain": {"best": 41.3, "calls": 20}}}
     experiment = experiment_of(tmp_path, published=published)

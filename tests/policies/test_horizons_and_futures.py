@@ -157,6 +157,8 @@ def test_bad_options_are_refused() -> None:
     for options in ({"sampler": "easy_first"}, {"sampler": "a0_last", "temperature": 0.0}):
         with pytest.raises(ConfigError, match="take sampler=a0_last and a temperature above 0"):
             policy.with_options(num_futures=3, **options)
+    with pytest.raises(ConfigError, match="a search of candidates=2 draws none: leave one of them out"):
+        policy.with_options(num_futures=3, sampler="a0_last", temperature=1.0, candidates=2)
     with pytest.raises(ValueError, match="num_futures must be at least 1 and at most 1024"):
         policy.with_options(num_futures=10**9)
     with pytest.raises(ValueError, match="depth must be at least 1 and at most 64"):
