@@ -252,6 +252,8 @@ class Dataset:
         self.info = info
         self.parts = tuple(parts) or (self,)
         """What it is the union of; a data set of one folder is its own only part."""
+        self.beside: Dataset | None = None
+        """The union that it is trained on in, though its windows are its own: what that holds out is held out here."""
 
     @staticmethod
     def open(folder: str | Path | Sequence[str | Path], *, verify: bool = True) -> Dataset:

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -83,6 +84,8 @@ def build_cache(dataset: Dataset, split: str, game: Game[Any], layout: Layout, o
         "limit": options.limit,
         "centipawn_scale": dataset.centipawn_scale,
     }
+    if choices and dataset.beside is not None:
+        identity["beside"] = dataset.beside.checksum
     if options.columns:  # caches from before there were any stay valid
         identity["columns"] = sorted(options.columns)
     scale = dataset.centipawn_scale
@@ -164,12 +167,15 @@ def _encode(files: ArrayFiles, split: _Split, scratch: Path) -> None:
 
 
 def _held_out_keys(split: _Split) -> NDArray[np.uint64]:
-    """Keys of the positions of all records that are not in a split."""
-    keys = [np.empty(0, np.uint64)]
-    for number, batch in enumerate(split.dataset.batches([*COLUMNS, "split"], batch_rows=BATCH_ROWS)):
-        others = batch.filter(pa.array([name != split.name for name in batch.column("split").to_pylist()]))
-        keys.append(split.encoder.keys(records_of(split.dataset, others, COLUMNS, f"batch {number}, record", 0)))
-    return np.unique(np.concatenate(keys))
+    """Keys of the positions of all records that are not in a split, and in a union not in that of another part."""
+    dataset, ours, keys = split.dataset.beside or split.dataset, [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
+    for number, batch in enumerate(dataset.batches([*COLUMNS, "split"], batch_rows=BATCH_ROWS)):
+        is_other = pa.array([name != split.name for name in batch.column("split").to_pylist()])
+        read = partial(records_of, dataset, names=COLUMNS, what=f"batch {number}, record", start=0)
+        keys.append(split.encoder.keys(read(batch=batch.filter(is_other))))
+        if split.dataset.beside is not None:
+            ours.append(split.encoder.keys(read(batch=batch.filter(pc.invert(is_other)))))
+    return np.setdiff1d(np.concatenate(keys), np.concatenate(ours))
 
 
 def _sample(split: _Split) -> list[WindowRecord]:

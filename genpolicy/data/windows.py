@@ -46,9 +46,19 @@ class Batch:
 
 
 def concatenate(batches: Sequence[BatchT]) -> BatchT:
-    """Several batches of one kind as one."""
+    """Several batches of one kind as one; a field of no columns, which a source lacks, is 0 beside others."""
     kind = type(batches[0])
-    return kind(**{f.name: torch.cat([getattr(batch, f.name) for batch in batches]) for f in fields(kind)})
+    return kind(**{f.name: _stacked([getattr(batch, f.name) for batch in batches]) for f in fields(kind)})
+
+
+def _stacked(parts: Sequence[Tensor]) -> Tensor:
+    widest = max(parts, key=lambda part: part.numel() // max(len(part), 1))
+    return torch.cat(
+        [
+            part if part.shape[1:] == widest.shape[1:] or part.numel() else part.new_zeros(len(part), *widest.shape[1:])
+            for part in parts
+        ]
+    )
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from genpolicy import registry
-from genpolicy.data.windows import TokenBatch
+from genpolicy.data.records import Dataset
+from genpolicy.data.windows import TokenBatch, WindowSource
 from genpolicy.diffusion.logits import NEGATIVE_INFINITY, Denoiser, TypedLogits
 from genpolicy.diffusion.making import make_process
 from genpolicy.diffusion.random import uniforms
@@ -78,7 +79,8 @@ class DiffusionConfig(NetworkLearnerConfig):
     """Plies imagined."""
     horizons: list[int] = field(default_factory=list)
     """Where given, one model for several horizons: a batch is seen with one of these, drawn anew, and later plies are
-    hidden (Ye et al. 2025, Table 6). With rotary positions ``horizon``, a policy's longest, may exceed all of these."""
+    hidden (Ye et al. 2025, Table 6). With rotary positions ``horizon``, a policy's longest, may exceed all of these;
+    training refuses it with others."""
     tokens: str = ""
     """The game's tokenizer of states: its own, or one of ``Game.tokenizers``."""
     process: dict[str, Any] = field(default_factory=lambda: {"kind": "absorbing"})
@@ -143,6 +145,29 @@ class DiffusionLearner(NetworkLearner):
         """The tokens of the network's sequences under some options."""
         tokenizer = game.tokenizer(config.tokens)
         return acting_layout(game, config.paradigm, config.horizon, admit_pad=config.train_pad, tokenizer=tokenizer)
+
+    def meaning(self) -> dict[str, Any]:
+        """As for every network learner; what the logits are, and how many times a network that is told one knows."""
+        process, found = self.process, super().meaning()
+        if hasattr(process, "prediction_type"):
+            found["process.prediction_type"] = process.prediction_type
+        if self.config.network.time_conditioning:
+            found["process.num_timesteps"] = process.num_timesteps
+        return found
+
+    def windows(self, records: Dataset, split: str, *, seed: int) -> WindowSource:
+        """As for every network learner.
+
+        Raises:
+            ConfigError: plies are imagined that no horizon trains, whose positions have embeddings of their own.
+        """
+        trained, longest = self.config.horizons, self.config.horizon
+        if trained and longest > max(trained) and self.config.network.positions != "rotary":
+            raise ConfigError(
+                f"learner.horizon={longest} is beyond learner.horizons={trained}, so its last plies would not be "
+                "trained: set learner.network.positions=rotary, or a horizon among them"
+            )
+        return super().windows(records, split, seed=seed)
 
     def take_weights(self, source: Learner) -> None:
         """Those of a policy of the same layout and network, or what a policy over another sequence shares with this one

@@ -136,6 +136,8 @@ def make_stream(kind: str, learner: Learner, dataset: Dataset, data: DataConfig,
     learner.trained_split = data.train
     # The parts of a union lie in the order of their checksums, the shares in that of the folders' names.
     parts = [dataset] if data.shares is None else [Dataset.open(folder, verify=False) for folder in data.folders]
+    for part in parts if len(parts) > 1 else ():
+        part.beside = dataset
     named = registry.named("learners", kind, learner)
     try:
         inspect.signature(learner.windows).bind(parts[0], data.train, seed=seed)

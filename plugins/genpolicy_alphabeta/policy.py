@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -81,6 +82,7 @@ class AlphaBetaPolicy(Policy):
     """
 
     kind: ClassVar[str] = "alphabeta"
+    imagines: ClassVar[bool] = False
     is_prior: ClassVar[bool] = False
     starts_cold: ClassVar[bool] = False
     spelling: ClassVar[str] = "alphabeta[?depth=N&nodes=N&movetime_ms=N&prior=FOLDER&evaluator=FOLDER]"
@@ -262,6 +264,8 @@ class DeepeningThinker:
         search = self._policy.make_search(Control(check))
         self._policy.seed_helpers()
         if limits.is_own:
+            if (remaining := limits.remaining_s()) is not None:
+                search.movetime_ms = min(search.movetime_ms or math.inf, max(1.0, 1e3 * remaining))
             found = search.search(state, only=only, check=check)
             publish(self._answer(found, found.nodes))
             return

@@ -108,6 +108,13 @@ def number_with_interval(number: float, interval: tuple[float, float], digits: i
     return f"{number:.{digits}f}{shown}"
 
 
+def positions_text(num_positions: int, num_games: int) -> str:
+    """How many positions of how many games, and where intervals come from, for the note below a table."""
+    if num_games == num_positions > 1:
+        return f"{num_positions} positions, none known to share a game; intervals: 95 %, bootstrap by position"
+    return f"{num_positions} positions from {games_text(num_games)}"
+
+
 def games_text(num_games: int) -> str:
     """Where intervals come from, for the note below a table."""
     if num_games == 1:

@@ -34,6 +34,7 @@ class OraclePolicy(Policy):
     """
 
     kind: ClassVar[str] = "oracle"
+    imagines: ClassVar[bool] = False
     is_prior: ClassVar[bool] = False
     takes_others: ClassVar[bool] = True
     spelling: ClassVar[str] = "oracle:NAME[?horizon=N&key=value&...]"

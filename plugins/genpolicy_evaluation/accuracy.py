@@ -21,12 +21,15 @@ from numpy.typing import NDArray
 
 from genpolicy.policies.base import Decision, Policy
 from genpolicy_common.labelled import LabelledPosition
-from genpolicy_common.tables import Report, games_text, number_with_interval, percent, percent_with_interval
+from genpolicy_common.tables import Report, number_with_interval, percent, percent_with_interval, positions_text
 from genpolicy_evaluation.intervals import cluster_bootstrap, wilson
 from genpolicy_evaluation.judgement import Judgement, judge
 from genpolicy_evaluation.positions import ask
 
 HitArray = NDArray[np.float64]
+
+ALONE = 4
+"""Positions decided alone, to count the calls of a search."""
 
 
 @dataclass(frozen=True)
@@ -163,10 +166,17 @@ def measure_accuracy(
         raw_labelled=Share.of(_hits(raw_moves, [{p.label} for p in positions]), clusters) if raw_moves else None,
         raw_best=Share.of(_hits(raw_moves, [p.best for p in positions]), clusters) if raw_moves else None,
         raw_legal=Share.of(_stat(raw_decisions, "raw_legal"), clusters) if raw_moves else None,
-        network_calls=float(_stat(decisions, "network_calls").mean()),
+        network_calls=_calls(policy, decisions, positions),
         ms=ms,
         judgement=judge(decisions, positions),
     )
+
+
+def _calls(policy: Policy, decisions: Sequence[Decision], positions: Sequence[LabelledPosition]) -> float:
+    """Network calls of a decision; of a few decided alone, where a search shares its calls between positions."""
+    if policy.thinker() is not None:
+        decisions = [decision for position in positions[:ALONE] for decision in policy.decide([position.state])]
+    return float(_stat(decisions, "network_calls").mean())
 
 
 def _hits(moves: Sequence[int], right: Sequence[set[int] | frozenset[int]]) -> HitArray:
@@ -197,11 +207,8 @@ def accuracy_report(rows: Sequence[Accuracy], positions: Sequence[LabelledPositi
             f"{row.ms:.1f}",
         )
     games = len({position.cluster for position in positions})
-    whence = f"{len(positions)} positions from {games_text(games)}."
-    if games == len(positions) > 1:
-        whence = f"{games} positions, none known to share a game; intervals: 95 %, bootstrap by position."
     report.notes = [
-        f"{whence} Legal moves only, except in the raw columns.",
+        f"{positions_text(len(positions), games)}. Legal moves only, except in the raw columns.",
         "x random: the share of best moves, divided by that of a random legal move on the same positions.",
     ]
     return report

@@ -62,7 +62,7 @@ def measure_boards(policy: Policy, positions: Sequence[LabelledPosition], *, nam
     from genpolicy.search.model import RulesModel
     from genpolicy_evaluation.accuracy import Share
 
-    if isinstance(getattr(policy, "model", None), RulesModel):
+    if isinstance(getattr(policy, "model", None), RulesModel) or not policy.imagines:
         raise ValueError(
             f"policy {name!r} searches by the rules, which make its boards: measure the policy in it, or its search in "
             "the imagination"
@@ -137,7 +137,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure imagined boards and show the table."""
     from genpolicy_common.arguments import settle_device
     from genpolicy_common.labelled import labelled_positions
-    from genpolicy_common.tables import Report, games_text, write_json, write_markdown
+    from genpolicy_common.tables import Report, positions_text, write_json, write_markdown
     from genpolicy_evaluation.commands import facts, opened, source
     from genpolicy_evaluation.players import opened_players, specs_of
 
@@ -154,7 +154,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     for row in rows:
         report.add(row.policy, f"{row.moves} move", *(str(row.shares[measure]) for measure in MEASURES))
-    report.notes = [f"{len(positions)} positions from {games_text(len({p.cluster for p in positions}))}."]
+    report.notes = [f"{positions_text(len(positions), len({p.cluster for p in positions}))}."]
     report.print()
     write_json(arguments.json, {"data": facts(arguments, dataset, positions), "policies": [r.figures() for r in rows]})
     write_markdown(arguments.markdown, [report])

@@ -35,7 +35,7 @@ from genpolicy.game import Game
 from genpolicy.policies.base import Decision, Policy
 from genpolicy.values import score_to_value
 from genpolicy_common.labelled import LabelledPosition
-from genpolicy_common.tables import Report, games_text
+from genpolicy_common.tables import Report, positions_text
 from genpolicy_evaluation.accuracy import Share
 from genpolicy_evaluation.positions import ask, chunks, progress_bar
 
@@ -219,7 +219,7 @@ def futures_reports(
         reports.append(report)
     if reports:
         reports[-1].notes = [
-            f"{len(positions)} positions from {games_text(len({p.cluster for p in positions}))}; no legal mask; best "
+            f"{positions_text(len(positions), len({p.cluster for p in positions}))}; no legal mask; best "
             f"action by {judge}.",
             "match: the imagined position is the one after the imagined move, move counters included; match board: "
             "without them.",

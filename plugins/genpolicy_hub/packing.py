@@ -38,12 +38,14 @@ def pack(folder: Path, out: Path, *, half: bool = True, figures: str = "", avera
 
     Raises:
         CheckpointError: a damaged policy, one with other files than weights, or weights too large for float16.
-        ValueError: ``out`` holds a policy already.
+        ValueError: ``out`` holds a policy already, or a file that would be replaced.
     """
     from safetensors.torch import save
 
     if (out / "config.yaml").exists():
         raise ValueError(f"{out}: holds a policy already; name another folder")
+    if there := [name for name in ("model.safetensors", "provenance.json", "README.md") if (out / name).exists()]:
+        raise ValueError(f"{out}: holds {' and '.join(there)}, which a policy has too; name another folder")
     config = read_policy_config(folder)
     with contextlib.closing(load_policy(folder)) as policy:  # what is damaged is not handed on
         weights = _saved(folder) if average is None else _means(policy, folder, average)

@@ -44,7 +44,8 @@ def score_after(text: str, *, same_player: bool = False) -> str:
     kind, number = parse_score(text)
     # "Mate in n" counts the moves of the side that mates: one of them has been made.
     left = number - 1 if kind == "mate" and number > 0 else number
-    return f"{kind}:{(left if same_player else -left) or 0:g}"  # no -0
+    after = (left if same_player else -left) or 0  # no -0
+    return f"{kind}:{after:.10g}" if kind == "value" else f"{kind}:{after:.0f}"
 
 
 def afterstates(game: Game[Any], record: Record, num_moves: int, rng: random.Random) -> Iterator[Record]:
@@ -154,6 +155,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     require(arguments.folder, "--data", "runs/labelled")
     source = Dataset.open(arguments.folder)
+    if not source.info.complete:
+        raise DatasetError(f"{arguments.folder} is unfinished; resume it with: {source.info.command}")
     game = load_game(source.game_spec)
     info = DatasetInfo(
         game=game.spec,

@@ -267,7 +267,9 @@ def run_import(arguments: argparse.Namespace) -> int:
 def run_label(arguments: argparse.Namespace) -> int:
     """``genpolicy data label``."""
     from genpolicy.data.records import Dataset, DatasetInfo
+    from genpolicy.errors import DatasetError
     from genpolicy.registry import load_game
+    from genpolicy.values import CENTIPAWN_SCALE
     from genpolicy_labelling.label import LabelResult, label
     from genpolicy_labelling.writer import DatasetWriter
 
@@ -282,6 +284,12 @@ def run_label(arguments: argparse.Namespace) -> int:
         return 2
     game = load_game(source.game_spec)
     with stoppable(), _open_oracle(arguments, game, single=True) as oracle:
+        scale = float(oracle.describe().get("centipawn_scale", CENTIPAWN_SCALE))
+        if arguments.share < 1 and scale != source.centipawn_scale and _has_centipawns(source):
+            raise DatasetError(
+                f"--share {arguments.share:g} keeps scores of {arguments.folder}, whose centipawns are of scale "
+                f"{source.centipawn_scale:g}, and the oracle's are of {scale:g}: give it that scale, or label all"
+            )
         info = DatasetInfo(
             game=game.spec,
             made_by="label",
@@ -324,6 +332,15 @@ def run_label(arguments: argparse.Namespace) -> int:
                     )
                 finish(writer, game, {"skipped": source.info.counts.get("skipped", {})})
     return _report(arguments, game)
+
+
+def _has_centipawns(source: Dataset) -> bool:
+    return any(
+        score is not None and score.startswith("cp:")
+        for batch in source.batches(["scores"])
+        for scores in batch.column(0).to_pylist()
+        for score in scores or ()
+    )
 
 
 def run_selfplay(arguments: argparse.Namespace) -> int:

@@ -64,10 +64,13 @@ def fit_scale(centipawns: Array, results: Array, games: NDArray[np.int64], seed:
         seed: Seed of the resampled games.
 
     Raises:
-        ValueError: the likelihood has no maximum (all scores are 0, or every result agrees with its score's sign).
+        ValueError: the likelihood has no maximum (all scores are 0, or every result agrees with its score's sign), or
+            it lies at 0 or below.
     """
     weight = np.ones(len(centipawns))
     best = _likeliest(centipawns, results, weight)
+    if best <= 0:
+        raise ValueError(f"the fitted scale is {best:g}: the better score wins no more often; are the results right?")
     rng = np.random.default_rng(seed)
     num_games = int(games.max()) + 1
     drawn = []
@@ -75,8 +78,8 @@ def fit_scale(centipawns: Array, results: Array, games: NDArray[np.int64], seed:
         times = np.bincount(rng.integers(num_games, size=num_games), minlength=num_games)
         try:
             drawn.append(_likeliest(centipawns, results, times[games].astype(np.float64), best))
-        except ValueError:  # a resample whose results all agree with the scores has no finite scale
-            drawn.append(np.inf)
+        except ValueError:  # a resample whose results all agree with the scores, or all differ, has no finite scale
+            drawn.append(np.copysign(np.inf, np.sum(times[games] * (results - 0.5) * centipawns)))
     low, high = np.quantile(drawn, [0.025, 0.975], method="nearest")
     return best, float(low), float(high)
 

@@ -36,10 +36,13 @@ class RandomFutureOracle(Oracle):
             raise ValueError(f"seed must be a whole number, got {seed!r}") from None
         self.game = game
         self.first = make_oracle(oracle, game, **options)
+        self.scale = self.first.scale
 
     def describe(self) -> dict[str, Any]:
         """The first move's oracle, and the seed of the others."""
-        return {"name": "random_future", "seed": self.seed, "first": self.first.describe()}
+        first = self.first.describe()
+        of_scores: dict[str, Any] = {key: first[key] for key in ("score_scale", "centipawn_scale") if key in first}
+        return {"name": "random_future", "seed": self.seed, "first": first, **of_scores}
 
     def analyse(self, states: Sequence[Any], horizon: int, *, move_values: bool = False) -> list[Line]:
         """One line for each state; see ``Oracle``."""

@@ -310,6 +310,8 @@ class Selfplay:
     def _verdict(self, game: UnfinishedGame, line: Line) -> float | None:
         """Add a label's value to its game; the result for player 0 by adjudication or by length, None if it goes on."""
         score = line.scores[0] if line.scores else None
+        if score is None and line.error is None and self.config.adjudicate is not None:
+            raise DatasetError("--adjudicate goes by values, and the oracle gives none; leave it out")
         value = 0.0 if score is None else score_to_value(score, self.oracle.scale)
         value = value if self.game.player(game.state) == 0 else -value
         game.values.append(value)

@@ -247,8 +247,8 @@ class DatasetWriter:
         if old.complete:
             journals.remove(self.folder)
         listed = {str(shard["file"]) for shard in old.shards}
-        for stray in self.folder.glob("*.parquet"):
-            if stray.name not in listed:
+        for stray in self.folder.glob("records-*.parquet"):
+            if stray.name not in listed and not old.complete:
                 stray.unlink()  # killed between writing a shard and listing it; the journal still has its rows
         for shard in old.shards:
             check_shard(self.folder / shard["file"], shard, verify=True)

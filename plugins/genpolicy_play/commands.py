@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -141,7 +142,8 @@ def _sides(game: Game[Any], color: str, seed: int) -> tuple[int, ...]:
 
 
 def _watch(policy: Policy, opponent: Policy | None, arguments: argparse.Namespace) -> int:
-    from genpolicy_play.terminal import MAX_PLIES, explain, self_play
+    from genpolicy_evaluation.players import seed_of
+    from genpolicy_play.terminal import MAX_PLIES, explain, move_name, self_play
 
     game = policy.game
     start = game.parse(arguments.position)
@@ -151,18 +153,20 @@ def _watch(policy: Policy, opponent: Policy | None, arguments: argparse.Namespac
         # Colours alternate from game to game, so that neither side has the first move more often.
         pair = (policy, second) if index % 2 == 0 else (second, policy)
         for each in {id(p): p for p in pair}.values():
-            each.seed(arguments.seed + index)
+            spelled = arguments.policy if each is policy else arguments.opponent
+            each.seed(seed_of(spelled, arguments.seed) + index)
         print(f"game {index + 1}: {game.players[0]} {pair[0].label}, {game.players[1]} {pair[1].label}", flush=True)
 
         def show(state: Any, decision: Any) -> None:
             if arguments.show_lines:
-                print(f"  {game.players[game.player(state)]} {game.moves[decision.move]}", flush=True)
+                print(f"  {game.players[game.player(state)]} {move_name(game, state, decision.move)}", flush=True)
                 for line in explain(game, state, decision):
                     print(f"    {line}", flush=True)
 
         most, seed = arguments.max_plies or MAX_PLIES, arguments.seed + index
         moves, ending = self_play(pair, start, on_move=show, max_plies=most, seed=seed)
-        print("  " + " ".join(game.moves[move] for move in moves))
+        states = itertools.accumulate(moves, game.play, initial=start)
+        print("  " + " ".join(move_name(game, state, move) for state, move in zip(states, moves, strict=False)))
         print(f"  {ending.text(game)} ({len(moves)} plies)", flush=True)
         if ending.winner is not None:
             wins[0 if pair[ending.winner] is policy else 1] += 1

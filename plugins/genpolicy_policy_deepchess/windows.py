@@ -20,7 +20,7 @@ from torch import Tensor
 from genpolicy.data.counter_rng import draw
 from genpolicy.data.records import SPLITS, Dataset
 from genpolicy.data.windows import Batch, WindowSource
-from genpolicy.errors import DatasetError
+from genpolicy.errors import ConfigError, DatasetError
 from genpolicy.game import Game
 from genpolicy.values import score_to_value
 from genpolicy_policy_deepchess.config import ComparatorConfig
@@ -73,6 +73,8 @@ def _usable(
     records: Dataset, split: str, game: Game[Any], config: ComparatorConfig
 ) -> Iterator[tuple[Any, float, str]]:
     """Each position's state, value for player 0 and game."""
+    if config.quiet and game.hints is None:
+        raise ConfigError(f"learner.quiet=true: {game.spec} does not say which positions are quiet; leave it out")
     names = ["game_id", "ply", "state", "result", "scores"]
     chosen = None if config.split_by == "position" else split
     for row in (row for batch in records.batches(names, chosen) for row in batch.to_pylist()):

@@ -43,6 +43,11 @@ class ImageLearner(Learner):
     config: ImageConfig
     network: ImageNetwork
 
+    def meaning(self) -> dict[str, Any]:
+        """What the image is, what the network predicts of it, and the noise at each time."""
+        names = ("target", "prediction", "scale", "schedule", "num_timesteps")
+        return {name: getattr(self.config, name) for name in names}
+
     def __init__(self, game: Game[Any], config: ImageConfig) -> None:
         super().__init__(game, config)
         self.layout = Layout(game, "s-a", 1)

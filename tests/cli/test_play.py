@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -156,3 +157,35 @@ def test_random_color_follows_the_seed(game: Game[Any]) -> None:
 
     assert {_sides(game, "random", seed=seed) for seed in range(10)} == {(0,), (1,)}
     assert _sides(game, "random", seed=4) == _sides(game, "random", seed=4)
+
+
+def test_a_seed_in_a_policy_s_spelling_is_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    games = set()
+    for seed in (5, 6, 7):
+        command = ["play", "--game", "chess", "--policy", f"random?seed={seed}", "--self-play", "1", "--max-plies", "6"]
+        assert cli.main(command) == 0
+        games.add(capsys.readouterr().out)
+    assert len(games) == 3
+
+
+def test_an_engine_of_another_game_than_its_policy_s_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["engine", "--policy", "chess", "--game", "shogi"]) == 2
+    assert "policy 'chess' plays 'chess', not 'shogi'" in capsys.readouterr().err
+    assert cli.main(["engine", "--policy", "shogi", "--game", "shogi:declaration=none"]) == 2
+    assert "plays 'shogi', not 'shogi:declaration=none'" in capsys.readouterr().err
+
+
+def test_no_policy_is_shown_where_chance_decides(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    command = [
+        "show",
+        "--game",
+        "pig",
+        "--policy",
+        "random",
+        "--position",
+        "0 0 0 A roll",
+        "--out",
+        str(tmp_path / "a.svg"),
+    ]
+    assert cli.main(command) == 2
+    assert "chance decides in '0 0 0 A roll', and no policy is asked there" in capsys.readouterr().err

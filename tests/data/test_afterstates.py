@@ -24,6 +24,8 @@ from tests.small_datasets import CONNECT, solved_connect, write_dataset
         ("mate:1", "mate:0", "mate:0"),
         ("mate:-2", "mate:2", "mate:-2"),  # they mate by their next two
         ("value:0.5", "value:-0.5", "value:0.5"),
+        ("value:0.123456789", "value:-0.123456789", "value:0.123456789"),
+        ("cp:1200000", "cp:-1200000", "cp:1200000"),
     ],
 )
 def test_a_score_is_seen_from_the_other_side(before: str, after: str, again: str) -> None:
@@ -70,3 +72,12 @@ def test_a_data_set_without_values_of_moves_names_the_way_out(
     data = write_dataset(tmp_path / "lines", CONNECT, [record]).folder
     assert main(["data", "afterstates", str(data), "--out", str(tmp_path / "out")]) == 2
     assert "label it with genpolicy data label --move-values" in capsys.readouterr().err
+
+
+def test_an_unfinished_data_set_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = solved_connect(tmp_path / "solved", every=50).folder
+    info = folder / "dataset.yaml"
+    info.write_text(info.read_text().replace("complete: true", "complete: false"))
+    assert main(["data", "afterstates", "--data", str(folder), "--out", str(tmp_path / "after")]) == 2
+    assert "is unfinished; resume it with" in capsys.readouterr().err
+    assert not (tmp_path / "after").exists()

@@ -59,6 +59,18 @@ def test_what_has_no_scale_is_said(centipawns: list[float]) -> None:
         fit_scale(np.array(centipawns), np.array([1.0, 0.0]), np.array([0, 1]))
 
 
+def test_results_of_the_wrong_side_are_said() -> None:
+    centipawns, results, games = drawn_games(300, seed=3)
+    with pytest.raises(ValueError, match="the better score wins no more often; are the results right"):
+        fit_scale(centipawns, 1 - results, games)
+
+
+def test_a_resample_whose_results_all_differ_from_the_scores_lies_below() -> None:
+    """Two of three games are won by the better score: some resamples hold the third alone."""
+    _, low, high = fit_scale(np.array([50.0, 60.0, 55.0]), np.array([1.0, 1.0, 0.0]), np.arange(3))
+    assert (low, high) == (-math.inf, math.inf)
+
+
 def write(folder, records: list[Record]) -> None:
     info = DatasetInfo(game="connect:cols=3,gravity=false,k=3,rows=3", made_by="import")
     with DatasetWriter(folder, info) as writer:

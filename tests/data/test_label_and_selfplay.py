@@ -382,3 +382,40 @@ def test_real_games_go_through(tmp_path, stockfish, capsys) -> None:
     assert all(len(record.moves) == 4 for record in records[:5])
     assert cli.main(["data", "info", out, "--json", str(tmp_path / "info.json")]) == 0
     assert json.loads((tmp_path / "info.json").read_text())["oracle"]["limits"] == {"nodes": 3000}
+
+
+def test_kept_scores_keep_their_scale(tmp_path, positions, fake_engine, capsys) -> None:
+    """Of a part that is labelled anew, the rest would be read by the new oracle's scale."""
+    path = fake_engine()
+    label = ["data", "label", str(positions), "--oracle", f"{path}?nodes=5&scale=0.01"]
+    assert cli.main([*label, "--out", str(tmp_path / "first")]) == 0
+    again = ["data", "label", str(tmp_path / "first"), "--share", "0.5", "--out", str(tmp_path / "second")]
+    assert cli.main([*again, "--oracle", f"{path}?nodes=5&scale=0.002"]) == 2
+    assert "whose centipawns are of scale 0.01, and the oracle's are of 0.002" in capsys.readouterr().err
+    assert cli.main([*again, "--oracle", f"{path}?nodes=5&scale=0.01"]) == 0
+
+
+def test_a_file_beside_finished_shards_is_left_alone(tmp_path, capsys) -> None:
+    words = [
+        "data",
+        "selfplay",
+        "--game",
+        TIC_TAC_TOE,
+        "--oracle",
+        "solver",
+        "--games",
+        "2",
+        "--out",
+        str(tmp_path / "d"),
+    ]
+    assert cli.main(words) == 0
+    for name in ("analysis.parquet", "records-mine.parquet"):
+        (tmp_path / "d" / name).write_text("mine")
+    assert cli.main(words) == 0
+    assert (tmp_path / "d" / "analysis.parquet").read_text() == (tmp_path / "d" / "records-mine.parquet").read_text()
+
+
+def test_adjudication_without_values_is_refused(tmp_path, capsys) -> None:
+    words = ["data", "selfplay", "--game", TIC_TAC_TOE, "--oracle", "policy:random", "--games", "2"]
+    assert cli.main([*words, "--adjudicate", "0.5:2", "--out", str(tmp_path / "d")]) == 2
+    assert "--adjudicate goes by values, and the oracle gives none" in capsys.readouterr().err

@@ -86,3 +86,12 @@ def test_windows_are_drawn_anew_in_the_split_that_is_trained_on(drawn: dict[str,
     for windows, is_drawn in ((trained, True), (neighbour, False), (measured, False)):
         one, other = (windows.batch(np.arange(200), epoch).tokens for epoch in (1, 2))
         assert torch.equal(one, other) is not is_drawn
+
+
+def test_scores_keep_the_scale_of_the_oracle_that_gave_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    game = genpolicy.load_game(CONNECT)
+    solver = type(make_oracle("solver", game))
+    monkeypatch.setattr(solver, "describe", lambda self: {"name": "solver", "centipawn_scale": 0.01})
+    monkeypatch.setattr(solver, "scale", 0.01, raising=False)
+    with make_oracle("random_future", game) as oracle:
+        assert oracle.scale == oracle.describe()["centipawn_scale"] == 0.01

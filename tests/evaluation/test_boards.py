@@ -152,8 +152,10 @@ def test_without_a_mask_random_moves_are_those_drawn_and_an_illegal_own_move_is_
     assert own.shares["board"].value < 1
 
 
-def test_boards_that_the_rules_make_are_not_measured() -> None:
-    policy = genpolicy.load_policy("mcts:rollout?simulations=2", game="chess")
+@pytest.mark.parametrize("spec", ["mcts:rollout?simulations=2", "alphabeta?depth=1", "oracle:alphabeta?depth=1"])
+def test_boards_that_the_rules_make_are_not_measured(spec: str) -> None:
+    policy = genpolicy.load_policy(spec, game="chess")
     positions = labelled_positions(Dataset.open(SAMPLE), policy.game, "test", limit=2)
     with pytest.raises(ValueError, match="'search' searches by the rules"):
         measure_boards(policy, positions, name="search")
+    policy.close()

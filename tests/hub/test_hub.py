@@ -216,6 +216,11 @@ def test_what_cannot_be_packed_is_said(policy: Path, tmp_path: Path, capsys: pyt
     packed = pack(policy, tmp_path / "packed", half=False)
     with pytest.raises(ValueError, match="holds a policy already"):
         pack(policy, packed)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "README.md").write_text("my project")
+    with pytest.raises(ValueError, match=r"holds README.md, which a policy has too; name another folder"):
+        pack(policy, tmp_path / "mine")
+    assert (tmp_path / "mine" / "README.md").read_text() == "my project"
     large = load_policy(policy)
     with torch.no_grad():
         next(iter(large.learner.parameters())).fill_(1e6)  # type: ignore[attr-defined]

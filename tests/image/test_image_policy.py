@@ -279,3 +279,9 @@ def test_options_that_say_nothing_are_refused(query: str, message: str, tiny_fol
     if key != "temperature":
         with pytest.raises(ValueError, match=key):
             learner().policy().with_options(**{key: float(value) if value in ("2.5", "nan") else value})
+
+
+@pytest.mark.parametrize("change", [{"prediction": "x0"}, {"num_timesteps": 500}, {"schedule": "cosine"}])
+def test_weights_that_mean_something_else_are_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(CheckpointError, match=f"differ in learner.{next(iter(change))}"):
+        learner(preset="published", **change).take_weights(learner(preset="published"))

@@ -319,6 +319,9 @@ def test_mates_are_found_on_request(chess_tree: Session, shogi_tree: Session) ->
     assert len(before_bestmove(lines)[-1].split(" pv ")[1].split()) == 3
     lines = chess_tree.ask("position fen 4k3/8/8/8/8/8/8/QQ2K3 w - - 0 1", "go mate 1 nodes 40")
     assert "score cp" in before_bestmove(lines)[-1], "without a mate the policy chooses"
+    for limits in ("nodes 100 depth 1 wtime 1000 btime 1000", "wtime 500 btime 500", "movetime 300"):
+        lines = chess_tree.ask("position startpos", f"go mate 20 {limits}")
+        assert "score cp" in before_bestmove(lines)[-1], "the policy has a part of the time"
     answer = shogi_tree.ask(f"position sfen {TSUME_5}", "go mate 20000", until="checkmate")[-1].split()
     assert len(answer) == 1 + 5
     game = load_game("shogi")

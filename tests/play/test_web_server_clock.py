@@ -113,6 +113,40 @@ def test_a_search_answers_with_what_it_has_found(spec: str) -> None:
     policy.close()
 
 
+@pytest.mark.parametrize("spec", ["alphabeta?nodes=100000", "mcts:heuristic?simulations=40000"])
+def test_a_search_has_its_time_at_every_move(spec: str) -> None:
+    """What is cut at the end of the time counts; the next decision does not pay for it."""
+    game = load_game("chess")
+    policy, timing, state = load_policy(spec, game=game), Timing(), game.parse()
+    go = Go(time_left=(15_000, 15_000))  # half a second a move
+    found = [timing.dream(policy, state, go, lambda step: None, lambda: None).decision.stats for _ in range(4)]
+    assert min(stats["nodes"] for stats in found) > 50
+    assert min(stats["depth"] for stats in found) > 1
+    policy.close()
+
+
+def test_a_search_without_time_answers_with_its_first_thought() -> None:
+    """A whole one would take hours."""
+    game = load_game("chess")
+    policy = load_policy("mcts:rollout?simulations=1000000", game=game)
+    timing = Timing()
+    for _ in range(2):
+        dream = timing.dream(policy, game.parse(), Go(time_left=(0, 0), byoyomi=1), lambda step: None, lambda: None)
+        assert dream.decision.move in game.legal(game.parse())
+    policy.close()
+
+
+def test_a_search_under_a_clock_is_no_more_than_it_is_set_to() -> None:
+    game = load_game("chess")
+    go = Go(time_left=(3_600_000, 3_600_000))
+    for spec, most in (("mcts:heuristic?simulations=30", 31), ("alphabeta?depth=2", 1000)):
+        policy = load_policy(spec, game=game)
+        dream = Timing().dream(policy, game.parse(), go, lambda step: None, lambda: None)
+        assert 0 < dream.decision.stats["nodes"] <= most
+        assert dream.decision.move == policy.decide([game.parse()])[0].move
+        policy.close()
+
+
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
     with serving(["random"], ["chess", "shogi", TIC_TAC_TOE]) as made:

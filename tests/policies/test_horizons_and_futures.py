@@ -13,7 +13,7 @@ import genpolicy
 from genpolicy import registry
 from genpolicy.data.records import Dataset
 from genpolicy.diffusion.samplers import Sampler, SamplerOutput, Step
-from genpolicy.errors import ConfigError
+from genpolicy.errors import CheckpointError, ConfigError
 from genpolicy.networks import DenoisingTransformer, NetworkConfig
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
 from genpolicy.policies.first_action import FirstAction
@@ -165,3 +165,28 @@ def test_bad_options_are_refused() -> None:
         policy.with_options(depth=10**9)
     with pytest.raises(ValueError, match="num_futures must be at least 1"):
         policy.with_options(num_futures=0)
+
+
+def test_plies_that_no_horizon_trains_are_refused_in_training(tmp_path: Path) -> None:
+    solved = solved_connect(tmp_path, every=20)
+    with pytest.raises(ConfigError, match=r"learner.horizon=3 is beyond learner.horizons=\[1\]"):
+        learner(horizons=[1], network=BOARD).windows(solved, "train", seed=0)
+    rotary = dataclasses.replace(BOARD, positions="rotary")
+    assert len(learner(horizons=[1], network=rotary).windows(solved, "train", seed=0))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "option"),
+    [
+        (
+            {"kind": "multinomial", "prediction_type": "leave_one_out"},
+            {"kind": "multinomial"},
+            "process.prediction_type",
+        ),
+        ({"kind": "absorbing", "num_timesteps": 10}, {"kind": "absorbing"}, "process.num_timesteps"),
+    ],
+)
+def test_weights_that_know_another_process_are_refused(one: dict[str, Any], other: dict[str, Any], option: str) -> None:
+    timed = dataclasses.replace(BOARD, time_conditioning=True)
+    with pytest.raises(CheckpointError, match=f"differ in learner.{option}"):
+        learner(process=one, network=timed).take_weights(learner(process=other, network=timed))

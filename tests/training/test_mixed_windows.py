@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,16 @@ import numpy as np
 import pytest
 
 from genpolicy.config import compose
-from genpolicy.data.records import Dataset
+from genpolicy.data.records import Dataset, Record
 from genpolicy.data.stream import MixedWindows, Share
 from genpolicy.data.windows import TokenBatch
 from genpolicy.errors import CheckpointError, ConfigError
+from genpolicy.registry import load_game
 from genpolicy.training.checkpoint import newest
 from genpolicy.training.config import DataConfig, RunConfig
 from genpolicy.training.loop import train
-from tests.small_datasets import solved_connect
+from genpolicy.training.setup import make_learner, make_stream
+from tests.small_datasets import CONNECT, solved_connect, write_dataset
 from tests.training.test_streams import Rows
 
 
@@ -159,3 +162,45 @@ def test_a_run_is_not_resumed_with_the_shares_of_its_folders_exchanged(tmp_path:
     train(configuration(folders, tmp_path / "run", "trainer.max_steps=4"))
     with pytest.raises(CheckpointError, match="dataset"):
         train(configuration(folders[::-1], tmp_path / "run"), resume=True)
+
+
+def test_search_policies_beside_labels_without_any(tmp_path: Path) -> None:
+    """policy_value learns moves of both; a part without policies has no column for them."""
+    solved = solved_connect(tmp_path / "solved", every=5)
+    labelled = [
+        replace(each, scores=(each.scored_moves[each.moves[0]],)) for each in solved.records("train") if each.moves
+    ]
+    searched = [
+        replace(each, policy=f"{each.moves[0]}=1", value=0.5) for each in itertools.islice(labelled, 0, None, 3)
+    ]
+    folders = [
+        write_dataset(tmp_path / name, CONNECT, records).folder
+        for name, records in (("labelled", labelled), ("searched", searched))
+    ]
+    train(configuration(folders, tmp_path / "out", "learner.kind=policy_value", "trainer.max_steps=2"))
+
+
+def test_what_another_folder_holds_out_is_never_a_label(tmp_path: Path) -> None:
+    game = load_game(CONNECT)
+    states = [game.parse()]
+    for move in ("b2", "a1"):
+        states.append(game.play(states[-1], game.moves.index(move)))
+    own = Record(game.format(states[0]), line="b2 a1 c1 a3", move_values="b2=value:0", split="train")
+    held_out = Record(game.format(states[2]), line="c1", split="test")
+    other = Record(game.format(states[1]), line="c3", split="train")
+    one, two = ([own], [held_out, other])
+    folders = [write_dataset(tmp_path / name, CONNECT, some).folder for name, some in (("a", one), ("b", two))]
+    config = configuration(folders, tmp_path / "out")
+    learner = make_learner(game, {"kind": "diffusion", "network": {"num_layers": 1, "width": 16, "num_heads": 2}})
+    stream = make_stream("diffusion", learner, Dataset.open(folders), config.data, 0)
+    stream.begin(Share(10))
+    labelled = {int(part.target[row].sum()) for part in stream.parts(0) for row in range(len(part))}
+    assert isinstance(stream, MixedWindows)
+    layout = learner.layout
+    places = [slot.start for slot in layout.slots if slot.kind == "action"]
+    for part in stream.parts(0):
+        for row in part.tokens:
+            moves = [game.moves[int(row[at]) - layout.move_offset] if row[at] != layout.mask else None for at in places]
+            if moves[0] == "b2":
+                assert moves == ["b2", "a1", None, None]
+    assert labelled

@@ -45,6 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
     if spec.game is None:
         raise ValueError(f"policy {arguments.policy!r} works for any game: name one, e.g. --game chess")
     game = registry.load_game(spec.game)
+    if arguments.game is not None and (asked := registry.load_game(arguments.game)).spec != game.spec:
+        raise ValueError(f"--game: policy {arguments.policy!r} plays {game.spec!r}, not {asked.spec!r}; leave it out")
     if game.protocol not in DIALECTS:
         names = ", ".join(DIALECTS)
         raise ValueError(

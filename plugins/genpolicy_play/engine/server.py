@@ -29,7 +29,7 @@ from genpolicy_play.engine.protocol import (
 )
 from genpolicy_play.engine.replies import Replies
 from genpolicy_play.engine.search import Budget, Search, make_budget
-from genpolicy_play.engine.shortcuts import MateSearch, Reply, immediate_reply
+from genpolicy_play.engine.shortcuts import MAX_MATE_PLIES, MateSearch, Reply, immediate_reply
 from genpolicy_play.engine.worker import Worker
 
 
@@ -233,9 +233,11 @@ class Server:
         word = self.dialect.mate_answer
         # UCI gives the moves of a mate, USI the milliseconds to look for one.
         budget = Budget(*[go.mate / 1e3] * 3) if word and go.mate else None
-        if budget is None and go.movetime is not None:
+        if budget is None and not word:
+            budget = make_budget(go, self.game.player(state), self._overhead_ms())
+        elif budget is None and go.movetime is not None:
             budget = make_budget(go, self.game.player(state), 0.0)
-        plies = None if word else max(1, 2 * go.mate - 1)
+        plies = None if word else max(1, min(2 * go.mate - 1, go.depth or MAX_MATE_PLIES))
         allowed = self._allowed(state, go) or self.game.legal(state).tolist()
         search = MateSearch(self.game, state, allowed, go, budget, plies, self._num_variations())
         if search.allowed:

@@ -51,6 +51,10 @@ def _info(score: str) -> str:
     return f"info depth 0 score {score} nodes 0 nps 0 time 0"
 
 
+MATE_SHARE = 0.5
+"""Of the time, for a mate; a policy has the rest, where it plays if there is none."""
+
+
 class MateSearch(Search):
     """A search for a forced mate by the rules alone, whatever the policy is.
 
@@ -81,12 +85,27 @@ class MateSearch(Search):
         """The mate, once it is found."""
         self.exhausted = False
         """Whether there is no mate of the lengths to look for."""
+        self._num_checks = 0
+
+    def check_mate(self) -> None:
+        """As ``check``; and end after as many positions as ``go`` says, or where the rest of the time is the policy's.
+
+        Raises:
+            SearchStopped: it has to end.
+        """
+        self.check()
+        self._num_checks += 1
+        budget = None if self.max_plies is None else self.budget
+        if budget is not None and self.elapsed_s() >= MATE_SHARE * budget.soft_s:
+            raise SearchStopped
+        if self.go.nodes is not None and self._num_checks > self.go.nodes:
+            raise SearchStopped
 
     def run(self) -> list[int] | None:
         """The moves of both sides in the shortest mate; None where there is none, or none was found in time."""
         try:
             for plies in range(1, (self.max_plies or MAX_MATE_PLIES) + 1, 2):
-                there = self.restricted or self.game.mate_distance(self.state, plies, check=self.check) is not None
+                there = self.restricted or self.game.mate_distance(self.state, plies, check=self.check_mate) is not None
                 if there and (line := self._line(self.state, self.allowed, plies)) is not None:
                     return line
         except SearchStopped:
@@ -108,7 +127,7 @@ class MateSearch(Search):
             longest: tuple[int, int, Any] | None = None
             for reply in replies:
                 answered = self.game.play(after, reply)
-                distance = self.game.mate_distance(answered, plies - 2, check=self.check)
+                distance = self.game.mate_distance(answered, plies - 2, check=self.check_mate)
                 if distance is None:
                     longest = None
                     break

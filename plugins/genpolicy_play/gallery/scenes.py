@@ -77,4 +77,6 @@ def state_of(scene: Scene) -> tuple[Game[Any], Any]:
             f"scene {scene.title!r}: the game is over in {game.format(state)!r} ({game.view.ending(state)}): nothing "
             "is left to imagine"
         )
+    if game.chance(state) is not None:
+        raise ValueError(f"scene {scene.title!r}: chance decides in {game.format(state)!r}: add moves")
     return game, state

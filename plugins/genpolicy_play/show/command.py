@@ -115,7 +115,7 @@ def _position(policy: Policy, arguments: argparse.Namespace) -> Any:
     """The position of a command line.
 
     Raises:
-        ValueError: no position of the game, an illegal move, or the game is over in it.
+        ValueError: no position of the game, an illegal move, or the game is over in it, or chance decides.
     """
     game = policy.game
     state = game.parse(arguments.position or " ".join(arguments.words) or None)
@@ -125,6 +125,8 @@ def _position(policy: Policy, arguments: argparse.Namespace) -> Any:
         raise ValueError(
             f"the game is over in {game.format(state)!r} ({game.view.ending(state)}): nothing is left to imagine"
         )
+    if game.chance(state) is not None:
+        raise ValueError(f"chance decides in {game.format(state)!r}, and no policy is asked there: add --moves")
     return state
 
 
@@ -195,10 +197,12 @@ def _write(
 
 def _summary(policy: Policy, dream: Dream, told: list[Frame]) -> str:
     """A line for people: the move, and how the imagined line fares under the rules."""
+    from genpolicy_play.terminal import move_name
+
     words = [
         (action.text or "(end)")
         + ("" if action.legal or action.move < 0 else " (illegal)" if action.legal is False else " (?)")
         for action in told[-1].actions
     ]
     imagined = f"imagines {' '.join(words)}" if len(words) > 1 else "it imagines nothing beyond this move"
-    return f"{policy.label} plays {policy.game.moves[dream.decision.move]}; {imagined}"
+    return f"{policy.label} plays {move_name(policy.game, dream.state, dream.decision.move)}; {imagined}"

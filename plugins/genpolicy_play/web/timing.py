@@ -23,12 +23,19 @@ from genpolicy_play.web.requests import Fields, RequestError
 MAX_CLOCK_MS = 24 * 3600 * 1000
 FORGETS = 0.9
 """Factor on the time that a whole decision took, at each one with less effort: the machine may be faster again."""
-CUT_SHARE = 0.5
-"""Most of a decision that counts as made when its time is over: a search does not tell how much is left."""
 
 
 class _TimeIsOver(Exception):
     """The decision as set does not fit into its time."""
+
+
+class _AsSet(Search):
+    """A search under a clock for which the policy's own settings are the most effort."""
+
+    @property
+    def is_own(self) -> bool:
+        """Always."""
+        return True
 
 
 def read_clock(fields: Fields) -> Go | None:
@@ -67,9 +74,9 @@ class Timing:
     ) -> Dream:
         """The policy's decision within its time.
 
-        It decides as it is set where that took less than its share of the clock before. Otherwise, and where the share
-        is over, a policy that improves its answer for as long as it is given (a search) does so, and one that makes
-        network calls makes as many as fit. A policy that can do neither decides as it is set.
+        A policy that improves its answer for as long as it is given (a search) does so, until it is as good as it is
+        set to or its share of the clock is over. Another decides as it is set where that took less than the share
+        before, and otherwise with as many network calls as fit, or as it is set if it can do neither.
 
         Args:
             policy: The policy.
@@ -84,6 +91,8 @@ class Timing:
         thinker, quick = policy.thinker(), policy.with_effort(calls=1)
         if budget is None or (thinker is None and quick is policy):
             return policy.dream(state, on_step, control=Control(check))
+        if thinker is not None:
+            return self._thought(policy, thinker, state, go, check, _rest(budget, self._now() - began))
         end = began + budget.soft_s
         expected = self._took.get(policy, 0.0)
         if expected < end - self._now():
@@ -92,8 +101,6 @@ class Timing:
             expected = self._took[policy]
         else:
             self._took[policy] = FORGETS * expected
-        if thinker is not None:
-            return self._thought(policy, thinker, state, go, check, _rest(budget, self._now() - began))
         left = end - self._now()
         calls = max(1, int(policy.num_calls * left / expected)) if left > 0 else 1
         return policy.with_effort(calls=calls).dream(state, on_step, control=Control(check))
@@ -112,7 +119,7 @@ class Timing:
         try:
             return policy.dream(state, on_step, control=Control(check_time))
         except _TimeIsOver:
-            share = min(num_checks / policy.num_calls, CUT_SHARE)
+            share = num_checks / policy.num_calls
             raise
         finally:
             self._took[policy] = (self._now() - began) / max(share, 1 / policy.num_calls)
@@ -121,7 +128,8 @@ class Timing:
         self, policy: Policy, thinker: Thinker, state: Any, go: Go, check: Callable[[], None], budget: Budget
     ) -> Dream:
         game = policy.game
-        search = Search(state, [int(move) for move in game.legal(state)], go=go, budget=budget)
+        legal = [int(move) for move in game.legal(state)]
+        search: Search = _AsSet(state, legal, go=go, budget=budget)
 
         def check_both() -> None:
             check()
@@ -133,6 +141,9 @@ class Timing:
         with suppress(SearchStopped):
             thinker.think(state, search, publish, control=Control(check_both))
         if search.best is None:  # no time at all, or a policy that stops before its first answer
+            search = Search(state, legal, go=Go(nodes=1))
+            thinker.think(state, search, publish, control=Control(check))
+        if search.best is None:
             return policy.with_effort(calls=1).dream(state, control=Control(check))
         return Dream(state, game.player(state), None, (), decision_of(search.best))
 
