@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -170,11 +169,11 @@ def _held_out_keys(split: _Split) -> NDArray[np.uint64]:
     """Keys of the positions of all records that are not in a split, and in a union not in that of another part."""
     dataset, ours, keys = split.dataset.beside or split.dataset, [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
     for number, batch in enumerate(dataset.batches([*COLUMNS, "split"], batch_rows=BATCH_ROWS)):
-        is_other = pa.array([name != split.name for name in batch.column("split").to_pylist()])
+        is_ours = np.array([name == split.name for name in batch.column("split").to_pylist()])
         read = partial(records_of, dataset, names=COLUMNS, what=f"batch {number}, record", start=0)
-        keys.append(split.encoder.keys(read(batch=batch.filter(is_other))))
+        keys.append(split.encoder.keys(read(batch=batch.filter(pa.array(~is_ours)))))
         if split.dataset.beside is not None:
-            ours.append(split.encoder.keys(read(batch=batch.filter(pc.invert(is_other)))))
+            ours.append(split.encoder.keys(read(batch=batch.filter(pa.array(is_ours)))))
     return np.setdiff1d(np.concatenate(keys), np.concatenate(ours))
 
 

@@ -149,8 +149,8 @@ class DiffusionLearner(NetworkLearner):
     def meaning(self) -> dict[str, Any]:
         """As for every network learner; what the logits are, and how many times a network that is told one knows."""
         process, found = self.process, super().meaning()
-        if hasattr(process, "prediction_type"):
-            found["process.prediction_type"] = process.prediction_type
+        if kind := getattr(process, "prediction_type", None):
+            found["process.prediction_type"] = kind
         if self.config.network.time_conditioning:
             found["process.num_timesteps"] = process.num_timesteps
         return found

@@ -172,7 +172,7 @@ def test_an_engine_of_another_game_than_its_policy_s_is_refused(capsys: pytest.C
     assert cli.main(["engine", "--policy", "chess", "--game", "shogi"]) == 2
     assert "policy 'chess' plays 'chess', not 'shogi'" in capsys.readouterr().err
     assert cli.main(["engine", "--policy", "shogi", "--game", "shogi:declaration=none"]) == 2
-    assert "plays 'shogi', not 'shogi:declaration=none'" in capsys.readouterr().err
+    assert "plays 'shogi', not 'shogi:declaration=none" in capsys.readouterr().err
 
 
 def test_no_policy_is_shown_where_chance_decides(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
