@@ -166,13 +166,13 @@ def measure_accuracy(
         raw_labelled=Share.of(_hits(raw_moves, [{p.label} for p in positions]), clusters) if raw_moves else None,
         raw_best=Share.of(_hits(raw_moves, [p.best for p in positions]), clusters) if raw_moves else None,
         raw_legal=Share.of(_stat(raw_decisions, "raw_legal"), clusters) if raw_moves else None,
-        network_calls=_calls(policy, decisions, positions),
+        network_calls=calls_of(policy, decisions, positions),
         ms=ms,
         judgement=judge(decisions, positions),
     )
 
 
-def _calls(policy: Policy, decisions: Sequence[Decision], positions: Sequence[LabelledPosition]) -> float:
+def calls_of(policy: Policy, decisions: Sequence[Decision], positions: Sequence[LabelledPosition]) -> float:
     """Network calls of a decision; of a few decided alone, where a search shares its calls between positions."""
     if policy.thinker() is not None:
         decisions = [decision for position in positions[:ALONE] for decision in policy.decide([position.state])]

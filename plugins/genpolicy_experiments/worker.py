@@ -35,6 +35,7 @@ from genpolicy.training.checkpoint import newest
 from genpolicy.training.config import RunConfig
 from genpolicy.training.run import CHECKPOINTS, POLICY_FOLDER
 from genpolicy_common.labelled import LabelledPosition, labelled_positions
+from genpolicy_evaluation.accuracy import calls_of
 from genpolicy_evaluation.futures import measure_futures
 from genpolicy_evaluation.positions import ask
 from genpolicy_experiments import stored
@@ -236,7 +237,7 @@ def measure(policy: Policy, positions: list[LabelledPosition], evaluate: dict[st
             hits[name + suffix] = np.array(row)
             figures[name + suffix] = float(np.mean(row))
         if not suffix:
-            figures["calls"] = float(np.mean([d.stats.get("network_calls", 0.0) for d in decisions]))
+            figures["calls"] = calls_of(way, decisions, positions)
             figures["ms"] = ms
     figures["random"] = float(np.mean([len(p.best) / p.num_legal for p in positions]))
     if evaluate.get("futures"):

@@ -294,3 +294,11 @@ def test_a_seed_that_is_spelled_is_the_policys_own(measure: str, tmp_path: Path)
         shares[-1] = shares[-1].get("labelled", shares[-1])["accuracy"]
     assert shares[0] != shares[1]
     assert shares[0] == shares[2]
+
+
+def test_calls_of_a_search_are_those_of_a_decision(tmp_path: Path) -> None:
+    """A tree search asks about many positions in one call; its decisions each count all of them."""
+    policy = genpolicy.load_policy("mcts:tic-tac-toe?simulations=4", game=CONNECT)
+    positions = labelled_positions(solved_connect(tmp_path, every=20), policy.game, "train")
+    few, many = (measure_accuracy(policy, positions[:number], raw=False).network_calls for number in (4, 40))
+    assert few == many <= 6
