@@ -41,8 +41,8 @@ class RandomFutureOracle(Oracle):
     def describe(self) -> dict[str, Any]:
         """The first move's oracle, and the seed of the others."""
         first = self.first.describe()
-        of_scores: dict[str, Any] = {key: first[key] for key in ("score_scale", "centipawn_scale") if key in first}
-        return {"name": "random_future", "seed": self.seed, "first": first, **of_scores}
+        scale = {"centipawn_scale": self.scale} if "centipawn_scale" in first else {}
+        return {"name": "random_future", "seed": self.seed, "first": first, **scale}
 
     def analyse(self, states: Sequence[Any], horizon: int, *, move_values: bool = False) -> list[Line]:
         """One line for each state; see ``Oracle``."""
