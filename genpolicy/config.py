@@ -293,7 +293,7 @@ MAX_DEPTH = 100  # the parsers call themselves for every level, the one in C unt
 MAX_TEXT = 5_000
 CHARACTERS_PER_NODE = 50
 _TEXT, _MERGE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
-_REWRITTEN = re.compile(r"[-+]?(0[0-9_]+|[0-9]+(_[0-9]*)+|[0-9]+(:[0-9]+)+)")
+_REWRITTEN = re.compile(r"[-+]?(?:0[0-9_]+|[0-9]+_[0-9_]*|[0-9]+:[0-9:]+)")
 """Numbers that are no text any more once YAML has read them: 007 is 7, 2024_07 is 202407, 1:30 is 90."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
