@@ -294,7 +294,7 @@ MAX_TEXT = 5_000
 CHARACTERS_PER_NODE = 50
 _TEXT, _MERGE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
 _REWRITTEN = re.compile(r"[-+]?(?:0[0-9_]+|[0-9]+_[0-9_]*|[0-9]+:[0-9:]+)")
-"""Numbers that are no text any more once YAML has read them: 007 is 7, 2024_07 is 202407, 1:30 is 90."""
+"""Numbers whose spelling YAML loses: 007 becomes 7, 2024_07 becomes 202407, and 1:30 becomes 90."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -390,7 +390,7 @@ def _key_lines(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _rewritten_keys(text: str) -> Iterator[tuple[str, Any, int]]:
-    """Keys that YAML reads as a number or a truth of another text, with what it reads, and the line, from 1."""
+    """Keys that YAML does not read as they are written (1:30 is 90, no is False): text, value, and line from 1."""
 
     def plain_keys(node: yaml.Node | None) -> Iterator[yaml.ScalarNode]:
         for each in node.value if isinstance(node, yaml.SequenceNode) else ():
@@ -422,7 +422,7 @@ def _argument(override: str) -> tuple[str, DictConfig]:
     try:
         text = override[len(key) + 1 :]
         check_yaml(text)
-        if _REWRITTEN.fullmatch(text):  # a number where one is wanted, and elsewhere what was written
+        if _REWRITTEN.fullmatch(text):  # a field for numbers still reads one; any other keeps the text
             text = f"'{text}'"
         return key, OmegaConf.from_dotlist([f"{key}={text}"])
     except yaml.MarkedYAMLError as error:

@@ -253,7 +253,7 @@ class Dataset:
         self.parts = tuple(parts) or (self,)
         """What it is the union of; a data set of one folder is its own only part."""
         self.beside: Dataset | None = None
-        """The union that it is trained on in, though its windows are its own: what that holds out is held out here."""
+        """The union it is trained in where its windows are built alone; what that holds out is held out here, too."""
 
     @staticmethod
     def open(folder: str | Path | Sequence[str | Path], *, verify: bool = True) -> Dataset:

@@ -166,7 +166,7 @@ def _encode(files: ArrayFiles, split: _Split, scratch: Path) -> None:
 
 
 def _held_out_keys(split: _Split) -> NDArray[np.uint64]:
-    """Keys of the positions of all records that are not in a split, and in a union not in that of another part."""
+    """Keys of the positions that only other splits hold; of a union, where the data set is trained as a part of one."""
     dataset, ours, keys = split.dataset.beside or split.dataset, [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
     for number, batch in enumerate(dataset.batches([*COLUMNS, "split"], batch_rows=BATCH_ROWS)):
         is_ours = np.array([name == split.name for name in batch.column("split").to_pylist()])

@@ -46,7 +46,7 @@ class Batch:
 
 
 def concatenate(batches: Sequence[BatchT]) -> BatchT:
-    """Several batches of one kind as one; a field of no columns, which a source lacks, is 0 beside others."""
+    """Several batches of one kind as one; where only some have columns in a field, the others get zeros."""
     kind = type(batches[0])
     return kind(**{f.name: _stacked([getattr(batch, f.name) for batch in batches]) for f in fields(kind)})
 

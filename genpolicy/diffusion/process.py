@@ -77,6 +77,8 @@ class Process(ABC):
     """Whether it is a Markov chain, with ``transition``, ``posterior`` and ``elbo_term``; a constructor may set it."""
     needs_time: bool = False
     """Whether a network must be given the time, which x_t alone does not show; a constructor may set it."""
+    prediction_type: str = "denoiser"
+    """What the network's logits stand for, p(x_0 | x_t) by default; a constructor may set it."""
 
     def __init__(
         self,

@@ -25,8 +25,8 @@ def usable_logits(logits: Tensor | TypedLogits, num_symbols: int, admitted: Tens
 
 
 MAX_EXTRA = 256
-"""Logits of symbols that a token does not admit, at most, for one group of tokens fewer: a group costs a dozen calls of
-torch, whatever its size."""
+"""Most logits of symbols that are not admitted to compute for one group less: a group costs a dozen torch calls,
+whatever its size."""
 
 
 class AdmittedParts:
@@ -77,7 +77,7 @@ class AdmittedParts:
 
 
 def _joined(parts: list[list[int]], allowed: NDArray[np.bool_]) -> list[list[int]]:
-    """Groups of rows of ``allowed`` [n, G], the nearest put together for as long as that adds few logits."""
+    """Groups of rows of ``allowed`` [n, G], merged as long as that adds few logits, the cheapest pair first."""
     has = np.stack([allowed[rows[0]] for rows in parts]).astype(np.float32)
     while len(parts) > 1:
         num, width = np.array([len(rows) for rows in parts]), has.sum(axis=1)
@@ -87,7 +87,7 @@ def _joined(parts: list[list[int]], allowed: NDArray[np.bool_]) -> list[list[int
         one, other = divmod(int(extra.argmin()), len(parts))
         if extra[one, other] > MAX_EXTRA:
             break
-        parts[one] = parts[one] + parts.pop(other)  # ``one`` comes first, for the table is symmetric
+        parts[one] = parts[one] + parts.pop(other)  # one < other: argmin finds the first of a symmetric table
         has[one] = np.maximum(has[one], has[other])
         has = np.delete(has, other, axis=0)
     return parts

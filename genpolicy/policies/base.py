@@ -108,8 +108,10 @@ class Policy(ABC):
         del on_step  # a policy that imagines by steps has its own
         return Dream(state, self.game.player(state), None, (), decide_with(self, [state], control)[0])
 
-    imagines: ClassVar[bool] = True
-    """Whether the states of its decisions are its own guesses; False where the rules make them."""
+    @property
+    def imagines(self) -> bool:
+        """Whether the states of its decisions are its own guesses; False if they come from the rules."""
+        return True
 
     def thinker(self) -> Thinker | None:
         """Improves an answer for as long as it is given; None for a policy that decides in one go."""

@@ -5,7 +5,6 @@ Axes: B batch, N tokens of a sequence.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import math
@@ -17,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from genpolicy import registry
 from genpolicy.data.records import Dataset
 from genpolicy.data.windows import TokenBatch, WindowSource
 from genpolicy.diffusion.logits import NEGATIVE_INFINITY, Denoiser, TypedLogits
@@ -25,7 +23,7 @@ from genpolicy.diffusion.making import make_process
 from genpolicy.diffusion.random import uniforms
 from genpolicy.diffusion.ranking import usable_logits
 from genpolicy.diffusion.samplers import Sampler, make_sampler, sample_steps, sampler_class
-from genpolicy.errors import CheckpointError, ConfigError, RegistryError, require_one_of
+from genpolicy.errors import CheckpointError, ConfigError, require_one_of
 from genpolicy.game import Game
 from genpolicy.networks.every_block import EveryBlock
 from genpolicy.networks.prefix import Encoded
@@ -38,35 +36,13 @@ from genpolicy.policies.first_action import FirstAction, FirstCall, Imagined
 from genpolicy.policies.imagined import Imagination, ImaginedModel, Replies, search
 from genpolicy.policies.learner import Learner
 from genpolicy.policies.ply_order import ORDERS, PlyOrder
+from genpolicy.policies.sampling import SamplerConfig as SamplerConfig
+from genpolicy.policies.sampling import require_possible
 from genpolicy.policies.tokens import NetworkLearner, NetworkLearnerConfig, NetworkPolicy, acting_layout
 from genpolicy.sequence import KINDS, Layout, Slot
 
 if TYPE_CHECKING:
     from genpolicy.search.model import SearchModel
-
-
-@dataclass
-class SamplerConfig:
-    """How a diffusion policy fills in the future; ``load_policy`` accepts other values."""
-
-    name: str = "easy_first"
-    """A sampler of ``genpolicy.diffusion``."""
-    num_steps: int | None = None
-    """Network calls of one decision, 1 to the process's timesteps; None is as many as it has timesteps."""
-    temperature: float | None = None
-    """Divides the logits of what is drawn; 0 takes the likeliest, None is the sampler's own default."""
-    options: dict[str, Any] = field(default_factory=dict)
-    """What the sampler takes itself."""
-    num_futures: int = 1
-    """Futures imagined for one decision; above 1 the move is the likeliest of the mean of p(a_0 | s, future)."""
-    candidates: int = 0
-    """Moves whose imagined boards are judged (``genpolicy.policies.imagined``); 0 plays what the sampler says."""
-    depth: int = 1
-    """Imagined boards of each candidate's line."""
-    weight: float = 32.0
-    """Of a line's win probability against the candidate's log-probability."""
-    horizon: int | None = None
-    """Plies imagined, where the model was trained for several horizons; None is the learner's own."""
 
 
 @dataclass
@@ -147,19 +123,17 @@ class DiffusionLearner(NetworkLearner):
         return acting_layout(game, config.paradigm, config.horizon, admit_pad=config.train_pad, tokenizer=tokenizer)
 
     def meaning(self) -> dict[str, Any]:
-        """As for every network learner; what the logits are, and how many times a network that is told one knows."""
-        process, found = self.process, super().meaning()
-        if kind := getattr(process, "prediction_type", None):
-            found["process.prediction_type"] = kind
+        """Also what the logits stand for and, if the network is told the time, the number of timesteps."""
+        found = {**super().meaning(), "process.prediction_type": self.process.prediction_type}
         if self.config.network.time_conditioning:
-            found["process.num_timesteps"] = process.num_timesteps
+            found["process.num_timesteps"] = self.process.num_timesteps
         return found
 
     def windows(self, records: Dataset, split: str, *, seed: int) -> WindowSource:
         """As for every network learner.
 
         Raises:
-            ConfigError: plies are imagined that no horizon trains, whose positions have embeddings of their own.
+            ConfigError: the last plies have position embeddings that no horizon would train.
         """
         trained, longest = self.config.horizons, self.config.horizon
         if trained and longest > max(trained) and self.config.network.positions != "rotary":
@@ -302,32 +276,9 @@ class DiffusionPolicy(NetworkPolicy):
         self._plies = 1 if by_one_call else self.sampling.horizon or learner.config.horizon
         self._end = learner.end_of(self._plies)
         self._sampler = self._make_sampler()
-        self._require_futures()
+        require_possible(self.sampling, self._sampler)
         self._imagination = Imagination(learner) if self.sampling.candidates else None
         self._replies = Replies.of(learner, self._sampler)
-
-    def _require_futures(self) -> None:
-        for name, least in (("num_futures", 1), ("candidates", 0), ("depth", 1), ("weight", 0)):
-            if not least <= getattr(self.sampling, name) < math.inf:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self.sampling, name)}")
-        for name, most in (("num_futures", declared.MOST_FUTURES), ("depth", declared.MOST_DEPTH)):
-            if getattr(self.sampling, name) > most:
-                raise ValueError(f"{name} must be at most {most:,}, got {getattr(self.sampling, name):,}")
-        if self.sampling.candidates and self.sampling.num_futures > 1:
-            raise ConfigError(
-                f"num_futures={self.sampling.num_futures} averages over futures, and a search of "
-                f"candidates={self.sampling.candidates} draws none: leave one of them out"
-            )
-        draws = self._sampler.decides_last and self._sampler.config.get("temperature")
-        if self.sampling.num_futures > 1 and not draws:
-            known = []
-            for name in registry.available("samplers"):
-                with contextlib.suppress(RegistryError):
-                    known += [name] * sampler_class(name).decides_last
-            raise ConfigError(
-                f"num_futures={self.sampling.num_futures} averages over futures that are drawn before the move is "
-                f"decided: take sampler={' or '.join(known)} and a temperature above 0"
-            )
 
     @classmethod
     def options(cls, spec: PolicySpec | None = None) -> tuple[Option, ...]:

@@ -82,7 +82,6 @@ class AlphaBetaPolicy(Policy):
     """
 
     kind: ClassVar[str] = "alphabeta"
-    imagines: ClassVar[bool] = False
     is_prior: ClassVar[bool] = False
     starts_cold: ClassVar[bool] = False
     spelling: ClassVar[str] = "alphabeta[?depth=N&nodes=N&movetime_ms=N&prior=FOLDER&evaluator=FOLDER]"
@@ -176,6 +175,11 @@ class AlphaBetaPolicy(Policy):
             stats["mate_plies"] = float(found.plies_to_end)
         names = self.game.moves.texts
         return Decision(found.move, None, found.value, found.line, tuple(texts), stats=stats, names=names)
+
+    @property
+    def imagines(self) -> bool:
+        """See ``Policy.imagines``."""
+        return False
 
     def thinker(self) -> DeepeningThinker:
         """See ``Policy.thinker``."""

@@ -34,7 +34,6 @@ class OraclePolicy(Policy):
     """
 
     kind: ClassVar[str] = "oracle"
-    imagines: ClassVar[bool] = False
     is_prior: ClassVar[bool] = False
     takes_others: ClassVar[bool] = True
     spelling: ClassVar[str] = "oracle:NAME[?horizon=N&key=value&...]"
@@ -51,6 +50,11 @@ class OraclePolicy(Policy):
     def label(self) -> str:
         """The spelling, e.g. ``oracle:solver``."""
         return self._name
+
+    @property
+    def imagines(self) -> bool:
+        """See ``Policy.imagines``."""
+        return False
 
     def decide(self, states: Sequence[Any], *, control: Control = FREE) -> list[Decision]:
         """The oracle's move for each position, with its line and its value for the player to move.

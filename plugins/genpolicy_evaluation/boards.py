@@ -59,13 +59,12 @@ def measure_boards(policy: Policy, positions: Sequence[LabelledPosition], *, nam
     from genpolicy.control import Control
     from genpolicy.policies.base import decide_with
     from genpolicy.policies.rarity import Rarity
-    from genpolicy.search.model import RulesModel
     from genpolicy_evaluation.accuracy import Share
 
-    if isinstance(getattr(policy, "model", None), RulesModel) or not policy.imagines:
+    if not policy.imagines:
         raise ValueError(
-            f"policy {name!r} searches by the rules, which make its boards: measure the policy in it, or its search in "
-            "the imagination"
+            f"policy {name!r} searches by the rules, which make its boards: measure one that imagines them, or its "
+            "search in the imagination"
         )
 
     game, draws, rarity = policy.game, np.random.default_rng(seed), np.random.default_rng(seed + 1)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -65,9 +65,9 @@ def _is_trained(command: Sequence[str]) -> bool:
     """Whether a command of ``data.make`` trains no policy, or one that is there."""
     if command[:1] != ["train"]:
         return True
-    joined = "\0".join(command)
-    out = re.search(r"\0(?:--out[\0=]|out=)([^\0]+)", joined)
-    return out is None or (Path(out[1]) / POLICY_FOLDER).is_dir()
+    folders = [word.partition("=")[2] for word in command if word.startswith(("--out=", "out="))]
+    folders += [folder for option, folder in itertools.pairwise(command) if option == "--out"]
+    return all((Path(folder) / POLICY_FOLDER).is_dir() for folder in folders)
 
 
 def require_data(experiment: Experiment) -> None:

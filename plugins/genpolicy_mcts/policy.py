@@ -288,6 +288,11 @@ class MctsPolicy(Policy):
         """The policy whose probabilities are the prior; None for a uniform prior or a model's own."""
         return self.model.prior if isinstance(self.model, PolicyModel) else None
 
+    @property
+    def imagines(self) -> bool:
+        """See ``Policy.imagines``."""
+        return not isinstance(self.model, RulesModel)
+
     def thinker(self) -> TreeThinker:
         """See ``Policy.thinker``."""
         return TreeThinker(self)

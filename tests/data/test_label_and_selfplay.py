@@ -396,18 +396,8 @@ def test_kept_scores_keep_their_scale(tmp_path, positions, fake_engine, capsys) 
 
 
 def test_a_file_beside_finished_shards_is_left_alone(tmp_path, capsys) -> None:
-    words = [
-        "data",
-        "selfplay",
-        "--game",
-        TIC_TAC_TOE,
-        "--oracle",
-        "solver",
-        "--games",
-        "2",
-        "--out",
-        str(tmp_path / "d"),
-    ]
+    words = ["data", "selfplay", "--game", TIC_TAC_TOE, "--oracle", "solver", "--games", "2"]
+    words += ["--out", str(tmp_path / "d")]
     assert cli.main(words) == 0
     for name in ("analysis.parquet", "records-mine.parquet"):
         (tmp_path / "d" / name).write_text("mine")
