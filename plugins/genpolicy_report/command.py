@@ -130,15 +130,16 @@ def _check_options(arguments: argparse.Namespace) -> None:
             raise ValueError(f"--{option.replace('_', '-')} must be at least 1, got {value}")
     if arguments.play is not None and len(specs_of(arguments)) < 2:
         raise ValueError("--play needs at least two policies to play each other")
-    of_games = ("anchor", "advantage", "draw", "prior", "bootstrap")
-    for needed, options_of_it in (("play", ("openings", "max_plies")), ("puzzles", ("puzzle_limit",))):
-        for option in options_of_it:
-            if getattr(arguments, option) is not None and getattr(arguments, needed) is None:
-                raise ValueError(f"--{option.replace('_', '-')} belongs to --{needed}: add that, or leave it out")
-    if arguments.play is None and arguments.tournament is None:
-        for option in of_games:
-            if getattr(arguments, option):
-                raise ValueError(f"--{option} is for ratings: add --play or --tournament, or leave it out")
+    ratings = dict.fromkeys(("anchor", "advantage", "draw", "prior", "bootstrap"), ("play", "tournament"))
+    for option, parts in {
+        "openings": ("play",),
+        "max_plies": ("play",),
+        "puzzle_limit": ("puzzles",),
+        **ratings,
+    }.items():
+        if getattr(arguments, option) and all(getattr(arguments, part) is None for part in parts):
+            name, needed = option.replace("_", "-"), " or --".join(parts)
+            raise ValueError(f"--{name} has no effect without --{needed}: add that, or leave it out")
     options = rating_options(arguments)  # errors in them are reported before hours of measuring
     if arguments.play is not None and options.anchor is not None:
         names = names_of(specs_of(arguments))
