@@ -284,6 +284,15 @@ class Dataset:
         return " + ".join(part.name for part in self.parts)
 
     @property
+    def unfinished(self) -> list[str]:
+        """For each part whose making was interrupted, what to tell the user."""
+        return [
+            f"{part.name}: unfinished, {part.num_records:,} records so far; resume it with: {part.info.command}"
+            for part in self.parts
+            if not part.info.complete
+        ]
+
+    @property
     def game_spec(self) -> str:
         """What ``genpolicy.load_game`` takes to make the records' game."""
         return self.info.game

@@ -78,6 +78,7 @@ class Run:
         if config.data.shares is not None:
             MixedWindows.require(share, len(config.data.shares))
         self.dataset, self.game = setup.open_data(config)
+        self.notes += self.dataset.unfinished
         randomness.seed_all(options.seed)  # the same initial weights in every process
         self.learner = setup.make_learner(self.game, config.learner)
         kind = config.learner["kind"]

@@ -42,15 +42,18 @@ class Share:
     wilson: tuple[float, float]
     """Positions taken as independent."""
     trials: int
+    games: int
+    """Number of clusters."""
 
     @staticmethod
     def of(hits: HitArray, clusters: Sequence[str]) -> Share:
         """The share of 1 among hits (0 or 1 each) of positions that come from ``clusters``."""
         if len(hits) == 0:
             nowhere = (float("nan"), float("nan"))
-            return Share(float("nan"), nowhere, nowhere, 0)
+            return Share(float("nan"), nowhere, nowhere, 0, 0)
+        independent = wilson(float(hits.sum()), len(hits))
         return Share(
-            float(hits.mean()), cluster_bootstrap(hits, clusters), wilson(float(hits.sum()), len(hits)), len(hits)
+            float(hits.mean()), cluster_bootstrap(hits, clusters), independent, len(hits), games=len(set(clusters))
         )
 
     def figures(self) -> dict[str, Any]:
@@ -60,6 +63,7 @@ class Share:
             "interval": list(self.interval),
             "wilson": list(self.wilson),
             "positions": self.trials,
+            "games": self.games,
         }
 
     def __str__(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -137,11 +138,13 @@ def run_futures(arguments: argparse.Namespace) -> int:
 
 
 def opened(arguments: argparse.Namespace) -> tuple[Dataset, Game[Any]]:
-    """The data set of a command line and its game."""
+    """The data set of a command line and its game; says on stderr what of it is unfinished."""
     from genpolicy import load_game
     from genpolicy.data.records import Dataset
 
     dataset = Dataset.open(arguments.data)
+    for note in dataset.unfinished:
+        print(f"genpolicy: {note}", file=sys.stderr)
     return dataset, load_game(dataset.game_spec)
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from genpolicy.policies.base import Decision, Policy
 from genpolicy_common.labelled import LabelledPosition
-from genpolicy_common.tables import Report
+from genpolicy_common.tables import Report, positions_text
 from genpolicy_evaluation.accuracy import Share
 from genpolicy_evaluation.positions import chunks, progress_bar
 
@@ -226,11 +226,12 @@ def latency_report(points: Sequence[LatencyPoint], source: str, facts: dict[str,
             str(point.labelled),
             str(point.best),
         )
+    accuracy = points[0].labelled
     calls = ", ".join(f"{len(timing.ms)} with batch {timing.batch}" for timing in points[0].timings)
     report.notes = [
         f"Times: median [quartiles] of calls timed one by one: {calls}; {facts['threads']} threads, "
         f"{facts['device']} ({facts['processor']}, {facts['cores']} cores).",
-        f"Accuracy: {points[0].labelled.trials} positions, 95 %, bootstrap by game. Calls: of a move decided alone.",
+        f"Accuracy: {positions_text(accuracy.trials, accuracy.games)}. Calls: of a move decided alone.",
         "Depth in plies: of the imagined line, or the longest line of a tree search; mean over the positions.",
     ]
     return report

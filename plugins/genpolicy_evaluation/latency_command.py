@@ -54,10 +54,9 @@ def add_latency_parser(measures: Any) -> None:
 
 def run_latency(arguments: argparse.Namespace) -> int:
     """Time policies, show the table and draw the figure."""
-    from genpolicy import load_game
-    from genpolicy.data.records import Dataset
     from genpolicy_common.labelled import labelled_positions
     from genpolicy_common.tables import write_json, write_markdown
+    from genpolicy_evaluation.commands import opened
     from genpolicy_evaluation.latency import latency_report, limited_threads, measure_latency
     from genpolicy_evaluation.latency_plot import plot_latency
     from genpolicy_evaluation.matplotlib_style import check_plot_files
@@ -65,8 +64,7 @@ def run_latency(arguments: argparse.Namespace) -> int:
 
     sweeps = read_sweeps(arguments.sweep)
     check_plot_files(arguments.plots)
-    dataset = Dataset.open(arguments.data)
-    game = load_game(dataset.game_spec)
+    dataset, game = opened(arguments)
     positions = labelled_positions(dataset, game, arguments.split, limit=arguments.limit, seed=arguments.seed)
     specs = specs_of(arguments)
     settle_device(arguments, specs)

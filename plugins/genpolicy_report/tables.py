@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from genpolicy.game import PublishedResult
-from genpolicy_common.tables import Report, number_with_interval, percent_with_interval
+from genpolicy_common.tables import Report, number_with_interval, percent_with_interval, positions_text
 from genpolicy_evaluation.latency import number
 from genpolicy_evaluation.puzzle_rating import PuzzleRating
 from genpolicy_report.charts import Bar, Span, interval_chart, line_chart, scatter_chart
@@ -72,7 +72,7 @@ def _notes(rows: Sequence[Row], published: Sequence[PublishedResult]) -> list[st
     accuracy, puzzles, latency = (_first(rows, name) for name in ("accuracy", "puzzles", "latency"))
     if accuracy is not None:
         notes.append(
-            f"Accuracy: {accuracy['labelled']['positions']} positions; 95 % intervals, bootstrap by game. Labelled: "
+            f"Accuracy: {positions_text(accuracy['labelled']['positions'], accuracy['labelled']['games'])}. Labelled: "
             "the record's move; any best: a move whose value ties with the best."
         )
     judged = next((figures for row in rows if (figures := _judgement(row))), None)
@@ -82,7 +82,7 @@ def _notes(rows: Sequence[Row], published: Sequence[PublishedResult]) -> list[st
     if prior is not None:
         notes.append(
             f"Win, draw, loss: mean of -log p(result); {prior:.3f} by the results' shares alone. Plies left: "
-            "mean error. 95 % intervals, bootstrap by game."
+            "mean error. Intervals as of the accuracy."
         )
     if puzzles is not None:
         notes.append(f"Puzzles: {puzzles['solved']['puzzles']}; 95 % intervals, Wilson.")

@@ -303,6 +303,8 @@ def test_an_interrupted_import_tells_what_is_kept(tmp_path, capsys, monkeypatch)
     said = capsys.readouterr().err
     assert "interrupted; 200 positions in finished shards are kept, the rest is read again" in said
     assert "Resume with:" in said
+    cli.main(["evaluate", "accuracy", "--policy", "random", "--data", str(tmp_path / "d")])
+    assert f"{tmp_path / 'd'}: unfinished, 200 records so far; resume it with: " in capsys.readouterr().err
     assert cli.main(words) == 0
     assert Dataset.open(tmp_path / "d").num_records == 400
     assert [shard["rows"] for shard in Dataset.open(tmp_path / "d").info.shards] == [100] * 4
