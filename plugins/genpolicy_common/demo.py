@@ -9,13 +9,17 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from genpolicy.cli import EXIT_INTERRUPTED
 from genpolicy.config import compose
 from genpolicy.errors import did_you_mean
+from genpolicy.machine import num_cores
 from genpolicy.registry import load_game
 from genpolicy.shipped import shipped
 from genpolicy_common import DEMO
@@ -64,8 +68,8 @@ def _run(arguments: argparse.Namespace) -> int:
         return 0
     load_game(arguments.game)  # names the extra that is missing
     os.makedirs(out, exist_ok=True)
-    for step in steps:
-        if status := _run_step(step):
+    for group in side_by_side(steps, num_cores()):
+        if status := _run_steps(group):
             return status
     print(f"\n{demo.next.replace('{out}', out)}", end="")
     return 0
@@ -102,17 +106,52 @@ def command_lines(demo: Demo, out: str, settings: Sequence[str]) -> Iterator[lis
         yield words
 
 
-def _run_step(step: Sequence[str]) -> int:
-    """Run a command line of genpolicy in a process of its own; its exit status, or that of Ctrl-C."""
-    shown = shlex.join(["genpolicy", *step])
+def side_by_side(steps: Sequence[list[str]], num_cores: int) -> Iterator[Sequence[list[str]]]:
+    """The steps in groups that run at the same time: trainings that follow each other, one for each core at most.
+
+    A small network gains little from a second core.
+    """
+    for trains, neighbours in groupby(steps, key=lambda step: step[0] == "train"):
+        group = list(neighbours)
+        at_once = num_cores if trains else 1
+        yield from (group[i : i + at_once] for i in range(0, len(group), at_once))
+
+
+def _run_steps(steps: Sequence[list[str]]) -> int:
+    """Run command lines of genpolicy at the same time and wait for all: 0, or the exit status of one that failed.
+
+    What the first prints is shown at once, what another prints when those before it have ended. Where one fails, the
+    others are told to end.
+    """
+    lines = [shlex.join(["genpolicy", *step]) for step in steps]
+    shown = " &\n$ ".join(lines)
     print(f"\n\033[1m$ {shown}\033[0m" if sys.stdout.isatty() else f"\n$ {shown}", flush=True)
-    process, interrupted = subprocess.Popen([sys.executable, "-m", "genpolicy", *step]), False
-    while process.returncode is None:
-        try:
-            process.wait()
-        except KeyboardInterrupt:  # the step got it, too, and ends when it has saved what it has
-            interrupted = True
-    status = EXIT_INTERRUPTED if interrupted else process.returncode
-    if status:
-        print(f"genpolicy demo: stopped, exit status {status}, at: {shown}", file=sys.stderr)
-    return status
+    threads = {} if len(steps) == 1 else {"OMP_NUM_THREADS": str(num_cores() // len(steps))}
+    failed, interrupted = 0, False
+    with ExitStack() as held:
+        outputs = [None, *(held.enter_context(TemporaryFile()) for _ in steps[1:])]
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-m", "genpolicy", *step],
+                env={**threads, **os.environ},
+                stdout=output,
+                stderr=output and subprocess.STDOUT,
+            )
+            for step, output in zip(steps, outputs, strict=True)
+        ]
+        for line, process, output in zip(lines, processes, outputs, strict=True):
+            while process.returncode is None:
+                try:
+                    process.wait()
+                except KeyboardInterrupt:  # the steps got it, too, and end when they have saved what they have
+                    interrupted = True
+            if output is not None:
+                output.seek(0)
+                print(output.read().decode(errors="replace"), end="", flush=True)
+            status = EXIT_INTERRUPTED if interrupted else process.returncode
+            if status and not failed:
+                failed = status
+                print(f"genpolicy demo: stopped, exit status {status}, at: {line}", file=sys.stderr)
+                for other in processes if not interrupted else ():
+                    other.terminate()
+    return failed

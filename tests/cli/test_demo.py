@@ -13,7 +13,7 @@ import pytest
 
 from genpolicy.cli import main
 from genpolicy.config import compose
-from genpolicy_common.demo import Demo, command_lines, steps_file
+from genpolicy_common.demo import Demo, command_lines, side_by_side, steps_file
 
 pytestmark = pytest.mark.usefixtures("warm_start")
 
@@ -77,6 +77,37 @@ def test_a_step_that_fails_ends_it(steps: Path, capfd: pytest.CaptureFixture[str
     assert "no such sample" in errors
     assert "stopped, exit status 2, at: genpolicy data info sample:go" in errors
     assert "sample:chess" not in shown
+
+
+def test_neighbouring_trainings_run_side_by_side() -> None:
+    info, train, play = ["data", "info"], ["train"], ["play"]
+    steps = [info, train, train, train, play, train, play, play]
+    sizes = {cores: [len(group) for group in side_by_side(steps, cores)] for cores in (1, 2, 8)}
+    assert sizes == {1: [1] * 8, 2: [1, 2, 1, 1, 1, 1, 1], 8: [1, 3, 1, 1, 1, 1]}
+
+
+def test_what_runs_at_the_same_time_is_shown_in_order(
+    steps: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("genpolicy_common.demo.num_cores", lambda: 2)
+    prints = "train --config chess/demo --print-config"
+    steps.write_text(f"steps: [{prints} trainer.seed=1, {prints} trainer.seed=2, data info sample:chess]\n")
+    assert main(["demo"]) == 0
+    shown = capfd.readouterr().out
+    parts = ["seed=1 &\n$ genpolicy train", "seed=2\n", "seed: 1\n", "seed: 2\n", "$ genpolicy data info"]
+    assert sorted(parts, key=shown.index) == parts
+
+
+def test_a_training_that_fails_ends_the_one_beside_it(
+    steps: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("genpolicy_common.demo.num_cores", lambda: 2)
+    long = "train --config chess/demo trainer.max_minutes=60 --out long"
+    steps.write_text(f"steps: [train --config no-such, {long}, data info sample:chess]\n")
+    assert main(["demo"]) == 2
+    shown, errors = capfd.readouterr()
+    assert "stopped, exit status 2, at: genpolicy train --config no-such" in errors
+    assert "$ genpolicy data info" not in shown
 
 
 @pytest.mark.parametrize(
