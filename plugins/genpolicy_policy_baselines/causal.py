@@ -2,7 +2,8 @@
 
 The given prefix sees itself in full (a prefix language model); an imagined token sees the prefix, itself and the tokens
 imagined before it. The features of token n - 1 predict token n. A factorised move head also reads the squares of the
-state in which the move is made; all of them lie before the move, so it reads their own features.
+state in which the move is made, and ``board_values`` those of the state that is valued; all of them lie before the move
+or value, so their own features are read.
 
 Axes: B batch, N tokens, W width.
 """
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from genpolicy.diffusion.logits import LogitGroup, TypedLogits
 from genpolicy.errors import ConfigError
 from genpolicy.networks.config import NetworkConfig
+from genpolicy.networks.heads import TypedHead
 from genpolicy.networks.transformer import DenoisingTransformer
 from genpolicy.sequence import KINDS, Layout
 
@@ -44,8 +46,10 @@ class CausalTransformer(DenoisingTransformer):
             raise ConfigError(f"paradigm {layout.paradigm!r} does not begin with given tokens")
         before = torch.ones(layout.length, layout.length, dtype=torch.bool).tril()
         self.visible = nn.Buffer(before | given, persistent=False)
-        is_action = torch.from_numpy(layout.kinds == KINDS.index("action")) & ~given
-        self.is_action = nn.Buffer(is_action, persistent=False)
+        reads_board = layout.kinds == KINDS.index("action")
+        if isinstance(self.head, TypedHead) and self.head.values is not None:
+            reads_board |= layout.kinds == KINDS.index("value")
+        self.reads_board = nn.Buffer(torch.from_numpy(reads_board) & ~given, persistent=False)
 
     def forward(self, tokens: Tensor, t: Tensor | None = None, visible: Tensor | None = None) -> TypedLogits:
         """Logits of every imagined token, from the ids [B, N] before it.
@@ -54,10 +58,10 @@ class CausalTransformer(DenoisingTransformer):
         """
         shifted, mixed = self._features(tokens, t, visible)
         others = TypedLogits.of(self.head(shifted, tokens))
-        actions = TypedLogits.of(self.head(mixed, tokens)) if bool(self.is_action.any()) else others
+        readers = TypedLogits.of(self.head(mixed, tokens)) if bool(self.reads_board.any()) else others
         groups = tuple(
-            a if bool(self.is_action[a.positions].all()) else _with_actions(o, a, self.is_action)
-            for o, a in zip(others.groups, actions.groups, strict=True)
+            r if bool(self.reads_board[r.positions].all()) else _with_readers(o, r, self.reads_board)
+            for o, r in zip(others.groups, readers.groups, strict=True)
         )
         return TypedLogits(groups, others.num_tokens, others.num_symbols)
 
@@ -75,19 +79,19 @@ class CausalTransformer(DenoisingTransformer):
         ``admitted`` as in ``DenoisingTransformer``."""
         shifted, mixed = self._features(tokens, t, visible)
         nll = shifted.new_zeros(where.shape, dtype=torch.float32 if shifted.dtype != torch.float64 else None)
-        for features, chosen in ((shifted, where & ~self.is_action), (mixed, where & self.is_action)):
+        for features, chosen in ((shifted, where & ~self.reads_board), (mixed, where & self.reads_board)):
             part = self.head.nll(features, targets, chosen, tokens, admitted)
             nll = nll.masked_scatter(chosen, part.to(nll.dtype))
         return nll[where]
 
     def _features(self, tokens: Tensor, t: Tensor | None, visible: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Features [B, N, W] of the token before each, and the same with a token's own features except at actions."""
+        """Features [B, N, W] of the token before each, and each token's own ones but at those that read the board."""
         hidden = self.trunk(tokens, t, self.visible if visible is None else self.visible & visible)
         shifted = hidden.roll(1, dims=1)
-        return shifted, torch.where(self.is_action[:, None], shifted, hidden)
+        return shifted, torch.where(self.reads_board[:, None], shifted, hidden)
 
 
-def _with_actions(others: LogitGroup, actions: LogitGroup, is_action: Tensor) -> LogitGroup:
-    """A group of actions and other tokens (a unified head's), with the right prediction for each token."""
-    logits = torch.where(is_action[others.positions][:, None], actions.logits, others.logits)
+def _with_readers(others: LogitGroup, readers: LogitGroup, reads_board: Tensor) -> LogitGroup:
+    """A group of tokens that read the board and others (a unified head's), with the right prediction for each token."""
+    logits = torch.where(reads_board[others.positions][:, None], readers.logits, others.logits)
     return LogitGroup(others.positions, others.symbols, logits)

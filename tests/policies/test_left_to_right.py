@@ -33,11 +33,11 @@ def connect_data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return solved_connect(tmp_path_factory.mktemp("left_to_right"))
 
 
-def causal(paradigm: str, horizon: int, shape: tuple[str, str]) -> tuple[Layout, CausalTransformer]:
+def causal(paradigm: str, horizon: int, shape: tuple[str, str], **options: Any) -> tuple[Layout, CausalTransformer]:
     codes = {"num_books": 2, "num_codes": 3} if "k" in paradigm else {}
     layout = Layout(genpolicy.load_game(CONNECT), paradigm, horizon, num_value_bins=4, **codes)
     config = NetworkConfig(
-        num_layers=2, width=16, num_heads=2, dropout=0.0, geometry=shape[0], head=shape[1], init_std=0.5
+        num_layers=2, width=16, num_heads=2, dropout=0.0, geometry=shape[0], head=shape[1], init_std=0.5, **options
     )
     network = CausalTransformer(layout, config, generator=torch.Generator().manual_seed(3))
     return layout, network.double()
@@ -54,7 +54,20 @@ def rows(layout: Layout, num: int, seed: int) -> torch.Tensor:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("paradigm", WITH_ACTION)
 def test_a_token_depends_on_all_before_it_and_on_nothing_after(paradigm: str, shape: tuple[str, str]) -> None:
-    layout, network = causal(paradigm, 1 if paradigm == "s-a" else 2, shape)
+    require_order(*causal(paradigm, 1 if paradigm == "s-a" else 2, shape))
+
+
+@pytest.mark.parametrize("paradigm", ["s-avav", "s-avsav"])
+def test_a_value_read_from_the_whole_board_depends_on_nothing_after_it(paradigm: str) -> None:
+    layout, network = causal(paradigm, 2, ("board", "typed"), board_values=4)
+    require_order(layout, network)
+    tokens = rows(layout, 3, 2)
+    where = torch.from_numpy(~layout.given).expand_as(tokens)
+    by_logits = -network(tokens).log_prob(tokens).detach()[where]
+    torch.testing.assert_close(network.token_nll(tokens, None, tokens, where).detach(), by_logits)
+
+
+def require_order(layout: Layout, network: CausalTransformer) -> None:
     base = rows(layout, 1, 0)
     imagined = np.flatnonzero(~layout.given)
     before = network(base).dense()
@@ -64,7 +77,7 @@ def test_a_token_depends_on_all_before_it_and_on_nothing_after(paradigm: str, sh
         changed[0, at] = int(others[others != int(base[0, at])][0]) if len(others) > 1 else layout.mask
         moved = (network(changed).dense() - before).nan_to_num().abs().amax(dim=(0, 2)) > 1e-12
         for n in imagined:
-            assert bool(moved[n]) == (at < n), (paradigm, shape, int(n), at)
+            assert bool(moved[n]) == (at < n), (layout.describe(), int(n), at)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
