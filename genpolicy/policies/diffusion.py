@@ -352,7 +352,7 @@ class DiffusionPolicy(NetworkPolicy):
     @property
     def mask_only_filters(self) -> bool:
         """Whether it plays the likeliest move by one call."""
-        return self._imagination is None and self.num_calls == 1 and not self._sampler.config.temperature
+        return self._imagination is None and self.num_calls == 1 and self._sampler.config.get("temperature") == 0
 
     def _options_with(self, changed: dict[str, Any]) -> dict[str, Any]:
         names = ("num_steps", "horizon", "candidates", "depth", "weight")

@@ -16,8 +16,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import genpolicy
+from genpolicy import registry
 from genpolicy.config import structured
+from genpolicy.diffusion import Sampler, SamplerOutput, Step
 from genpolicy.diffusion.logits import TypedLogits
+from genpolicy.diffusion.ranking import likeliest_symbols
 from genpolicy.errors import CheckpointError, ConfigError
 from genpolicy.game import Game
 from genpolicy.networks import NetworkConfig
@@ -219,6 +222,30 @@ def test_more_calls_are_counted(connect: Game[Any]) -> None:
     calls = {name: mode.decide([connect.parse()])[0].stats["network_calls"] for name, mode in policy.modes().items()}
     assert calls == {"one_call": 1.0, "easy_first 20": 20.0}
     assert policy.with_options(num_steps=7).decide([connect.parse()])[0].stats["network_calls"] == 7.0
+
+
+def test_the_mask_only_filters_one_call_of_the_likeliest_move(
+    connect: Game[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_registered", {})
+
+    @registry.register("samplers", "plain")
+    class Plain(Sampler):
+        """Without a temperature, so that nobody can tell whether it draws."""
+
+        def advance(self, step: Step) -> SamplerOutput:
+            sampled = torch.where(step.frozen, step.xt, likeliest_symbols(step.clean))
+            return SamplerOutput(sampled, sampled, torch.zeros(step.xt.shape))
+
+    learner = diffusion(connect)
+    for options, expected in (
+        ({"sampler": "one_call"}, True),
+        ({"sampler": "one_call", "temperature": 0.5}, False),
+        ({"sampler": "easy_first", "num_steps": 1}, True),
+        ({"sampler": "easy_first", "num_steps": 2}, False),
+        ({"sampler": "plain", "num_steps": 1}, False),
+    ):
+        assert DiffusionPolicy(learner, **options).mask_only_filters is expected, options
 
 
 def test_probabilities_are_those_of_the_first_call(connect: Game[Any]) -> None:
