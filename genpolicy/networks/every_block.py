@@ -64,8 +64,15 @@ class OnePass:
     """[B, N] ids, of which a block sees those before it; ``mask`` where one is not to be seen."""
 
     def __call__(self, tokens: Tensor, t: Tensor | None = None) -> TypedLogits:
-        """Not served: the logits of all tokens are of several contexts. Take ``token_nll``."""
-        raise NotImplementedError("one pass over every block gives likelihoods, by token_nll, and no table of logits")
+        """Not served: the logits of all tokens are of several contexts. Take ``token_nll``.
+
+        Raises:
+            ConfigError: always; some process's loss asks for whole predictions.
+        """
+        raise ConfigError(
+            "learner.process.one_pass trains by the likelihood of tokens, and this process's loss reads whole "
+            "predictions: set learner.process.one_pass=0, or another weighting"
+        )
 
     def token_nll(self, tokens: Tensor, t: Tensor | None, targets: Tensor, where: Tensor) -> Tensor:
         """As ``DenoisingTransformer.token_nll``; times are not read."""

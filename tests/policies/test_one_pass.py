@@ -103,6 +103,12 @@ def test_another_attention_is_refused_before_anything_is_trained() -> None:
         learner(network=NetworkConfig(geometry="board", num_layers=1, width=16, num_heads=2, head="typed"))
 
 
+def test_a_loss_that_reads_whole_predictions_is_refused() -> None:
+    made = learner(kind="flow", weighting="generalised_kl")
+    with pytest.raises(ConfigError, match=r"learner\.process\.one_pass trains by the likelihood of tokens"):
+        made.loss(batch_of(made, 4), torch.Generator().manual_seed(0))
+
+
 def test_without_it_nothing_changes() -> None:
     layout = learner().layout
     assert PlyOrder(layout, one_pass=0).chances.tolist() == PlyOrder(layout).chances.tolist()
