@@ -180,8 +180,12 @@ class PlyOrder:
         pure = (certain < CERTAIN) & ~torch.tensor(self._is_state, device=device)
         times = torch.stack(of_block, 1).masked_fill(pure, last)[:, self.blocks.clamp(min=0).to(device)]
         hidden = self.is_value.to(device) & (hide < HIDDEN_VALUES)[:, None] & ~batch.frozen
+        clean, process = batch.tokens.masked_fill(hidden, self.mask), learner.process
+        if not process.noise_is_visible:  # a network has no symbol for the mask then
+            known, admitted = clean != self.mask, learner.admitted
+            clean, _ = process.corrupt(clean, last, frozen=known, admitted=admitted, generator=generator)
         every_block = EveryBlock(learner.layout, learner.network)
-        return learner.loss_at(batch, generator, times, every_block.given(batch.tokens.masked_fill(hidden, self.mask)))
+        return learner.loss_at(batch, generator, times, every_block.given(clean))
 
     def drawn(self, num: int, offset: Tensor) -> Tensor:
         """[num] the later blocks of some records in order, as evenly as they can be drawn; 0: none; K: all together

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from genpolicy.errors import ConfigError
 from genpolicy.networks.config import NetworkConfig
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner, DiffusionPolicy, SamplerConfig
 from genpolicy.policies.ply_order import PlyOrder
+from genpolicy.sequence import KINDS
 from genpolicy.testing import check_learner
 from tests.policies.test_ply_order import batch_of
 from tests.small_datasets import CONNECT, solved_connect
@@ -69,6 +71,29 @@ def test_every_weight_has_a_gradient_and_one_seed_one_loss(one_pass: float) -> N
     assert losses[0] == losses[1] != losses[2]
     losses[0].backward()  # type: ignore[no-untyped-call]
     assert [name for name, p in made.named_parameters() if p.grad is None] == []
+
+
+@pytest.mark.parametrize("process", [{"kind": "multinomial"}, {"kind": "flow", "source": "uniform", "timeless": True}])
+def test_where_noise_looks_like_data_what_is_not_to_be_seen_is_noise(process: dict[str, Any]) -> None:
+    """A network has no symbol for a mask then, neither for values that are hidden nor for the end of a short line."""
+    made = learner(paradigm="s-avsav", horizon=3, **process)
+    batch = batch_of(made, 32)
+    cut = (torch.arange(32) % 2 == 0)[:, None] & (torch.arange(made.layout.length) > made.layout.first_action + 1)
+    batch = dataclasses.replace(
+        batch, tokens=batch.tokens.masked_fill(cut, made.layout.mask), target=batch.target & ~cut
+    )
+    seen = list[torch.Tensor]()
+    made.network.trunk.embedding.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    loss, again = (made.loss(batch, torch.Generator().manual_seed(3))[0] for _ in range(2))
+    assert loss.isfinite()
+    assert loss == again
+    clean, _ = seen[:2]
+    last = clean.shape[1]
+    assert torch.from_numpy(made.layout.admitted[:last])[torch.arange(last), clean].all()
+    is_value = torch.from_numpy(made.layout.kinds == KINDS.index("value"))[:last] & ~cut[:, :last]
+    changed = clean != batch.tokens[:, :last]
+    assert not (changed & ~is_value & ~cut[:, :last]).any()
+    assert 0.2 < changed[is_value].float().mean() < 0.8  # half of the records hide them
 
 
 @pytest.mark.thorough
