@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from genpolicy.control import FREE
 from genpolicy.data.records import Dataset
 from genpolicy.data.windows import TokenBatch, WindowSource
 from genpolicy.diffusion.logits import NEGATIVE_INFINITY, Denoiser, TypedLogits
@@ -347,7 +348,10 @@ class DiffusionPolicy(NetworkPolicy):
 
     def search_model(self, name: str | None = None) -> SearchModel | None:
         """See ``Policy.search_model``; ``imagined`` is its imagination, by default the rules are searched."""
-        return ImaginedModel(Imagination(self.learner, "model=rules")) if name == "imagined" else None
+        if name != "imagined":
+            return None
+        evaluating = functools.partial(self._evaluating, FREE)
+        return ImaginedModel(Imagination(self.learner, "model=rules"), evaluating=evaluating)
 
     @property
     def mask_only_filters(self) -> bool:

@@ -14,7 +14,8 @@ Axes: B batch, K candidates, R = B K rows, L tokens of a state, N tokens of a se
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -336,10 +337,16 @@ class ImaginedModel(SearchModel):
     Args:
         model: The network.
         num_choices: Most moves of an imagined board.
+        evaluating: What the network is called in.
     """
 
-    def __init__(self, model: Imagination, num_choices: int = 32) -> None:
-        self._model, self._num_choices = model, num_choices
+    def __init__(
+        self,
+        model: Imagination,
+        num_choices: int = 32,
+        evaluating: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self._model, self._num_choices, self._evaluating = model, num_choices, evaluating
         self._game = model.learner.game
 
     def root(self, states: Sequence[Any]) -> Nodes:
@@ -359,7 +366,7 @@ class ImaginedModel(SearchModel):
         ]
         roots = torch.stack([at.tokens for at in embeddings])
         moves = torch.tensor(seen, device=roots.device)
-        with torch.no_grad():
+        with torch.no_grad(), self._evaluating():
             parts = zip(_parts(roots), _parts(moves), strict=True)
             boards = self._model.turned(torch.cat([self._model.after(*part) for part in parts]))
         self.network_calls += 1
@@ -373,7 +380,7 @@ class ImaginedModel(SearchModel):
             return None
 
     def _nodes(self, boards: Tensor, players: Sequence[int], legal: Tensor | None, discount: float) -> Nodes:
-        with torch.no_grad():
+        with torch.no_grad(), self._evaluating():
             judged = zip(*(self._model.judge(part) for part in _parts(boards)), strict=True)
             log_policy, win, over = (torch.cat(each) for each in judged)
         self.network_calls += 1
