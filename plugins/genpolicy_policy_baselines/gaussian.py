@@ -18,6 +18,7 @@ from torch import Tensor
 
 from genpolicy.data.windows import TokenBatch
 from genpolicy.diffusion.logits import TypedLogits
+from genpolicy.diffusion.making import require_keys
 from genpolicy.diffusion.ranking import likeliest_symbols
 from genpolicy.errors import ConfigError, did_you_mean
 from genpolicy.game import Game
@@ -95,16 +96,12 @@ def make_embedding(options: dict[str, Any], layout: Layout) -> GaussianEmbedding
     Raises:
         ConfigError: a key or a value that it does not take.
     """
-    known = [name for name in inspect.signature(GaussianEmbedding).parameters if name != "num_symbols"]
     given = {key: value for key, value in options.items() if key != "kind"}
     if options.get("kind", GaussianEmbedding.kind) != GaussianEmbedding.kind:
         raise ConfigError(
             f"learner.process.kind {options['kind']!r} noises tokens, not embeddings: set learner.kind=diffusion"
         )
-    for key in given:
-        if key not in known:
-            hint = did_you_mean(key, known)
-            raise ConfigError(f"key 'learner.process.{key}' does not exist.{hint} Keys here: {', '.join(known)}")
+    require_keys(given, GaussianEmbedding)
     return GaussianEmbedding(layout.num_symbols, **given)
 
 

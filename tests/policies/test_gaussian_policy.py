@@ -156,6 +156,10 @@ def test_bad_options_are_refused() -> None:
         learner(scheduler="ddpn")
     with pytest.raises(ConfigError, match=r"learner.process.widht' does not exist. Did you mean: 'width'"):
         learner(process={"widht": 3})
+    for options in ({"num_timesteps": 10.5}, {"num_timesteps": True}, {"width": "8"}, {"gamma_max": "high"}):
+        with pytest.raises(ConfigError, match=rf"'learner\.process\.{next(iter(options))}' is a value such as "):
+            learner(process=options)
+    assert learner(process={"gamma_max": 4}).process.gamma_max == 4
     with pytest.raises(ConfigError, match=r"set learner\.kind=diffusion"):
         learner(process={"kind": "absorbing"})
     with pytest.raises(ConfigError, match=r"set learner\.kind=gaussian"):
