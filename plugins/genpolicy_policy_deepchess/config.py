@@ -25,8 +25,7 @@ class ComparatorConfig:
     """``autoencoder``: the encoder learns to restore bits (the first run); ``compare``: which position is better (the
     second, with ``init_from`` the first, or from nothing)."""
     encoder: str = "mlp"
-    """``mlp``: the paper's Pos2Vec over bits; ``trunk``: this library's transformer over state tokens, the mean of its
-    squares."""
+    """``mlp``: the paper's Pos2Vec over bits; ``trunk``: this library's transformer, the mean of its state tokens."""
     widths: list[int] = field(default_factory=lambda: [600, 400, 200, 100])
     """Layers of the ``mlp`` encoder; the last is the code's width, for ``trunk`` too."""
     head: list[int] = field(default_factory=lambda: [400, 200, 100])
