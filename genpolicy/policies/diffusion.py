@@ -272,10 +272,11 @@ class DiffusionPolicy(NetworkPolicy):
             horizon=preset.horizon if horizon is None else horizon,
             options={**(preset.options if same else {}), **options},
         )
-        # Noise ordered by ply is not trained on what lies after the block that is decided: the first, for one call.
-        by_one_call = learner.by_ply is not None and self.sampling.name == "one_call"
-        self._plies = 1 if by_one_call else self.sampling.horizon or learner.config.horizon
+        self._plies = learner.config.horizon if self.sampling.horizon is None else self.sampling.horizon
         self._end = learner.end_of(self._plies)
+        if learner.by_ply is not None and self.sampling.name == "one_call":
+            # Noise ordered by ply is not trained on what lies after the block that is decided, here the first.
+            self._plies, self._end = 1, learner.end_of(1)
         self._sampler = self._make_sampler()
         require_possible(self.sampling, self._sampler)
         self._imagination = Imagination(learner) if self.sampling.candidates else None

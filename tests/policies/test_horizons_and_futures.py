@@ -15,7 +15,7 @@ from genpolicy.data.records import Dataset
 from genpolicy.diffusion.samplers import Sampler, SamplerOutput, Step
 from genpolicy.errors import CheckpointError, ConfigError
 from genpolicy.networks import DenoisingTransformer, NetworkConfig
-from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner
+from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner, SamplerConfig
 from genpolicy.policies.first_action import FirstAction
 from genpolicy.policies.seeds import RowSeeds
 from genpolicy.sequence import Layout
@@ -154,6 +154,13 @@ def test_bad_options_are_refused() -> None:
     policy = learner().policy()
     with pytest.raises(ConfigError, match=r"a horizon of this model is 1\.\.3"):
         policy.with_options(horizon=9)
+    # One call of a network that learned ply by ply imagines the move alone, which is no reason to accept any number.
+    by_ply = learner(process={"kind": "absorbing", "order": "ply"}).policy()
+    for options in ({"horizon": 9}, {"sampler": "one_call", "horizon": 9}):
+        with pytest.raises(ConfigError, match=r"a horizon of this model is 1\.\.3"):
+            by_ply.with_options(**options)
+    with pytest.raises(ConfigError, match=r"a horizon of this model is 1\.\.3 \(learner.horizon\), got 0"):
+        learner(sampler=SamplerConfig(horizon=0)).policy()
     for options in ({"sampler": "easy_first"}, {"sampler": "a0_last", "temperature": 0.0}):
         with pytest.raises(ConfigError, match="take sampler=a0_last and a temperature above 0"):
             policy.with_options(num_futures=3, **options)
