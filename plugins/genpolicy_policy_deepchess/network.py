@@ -13,6 +13,7 @@ from einops import rearrange
 from torch import Tensor, nn
 from torch.nn import functional
 
+from genpolicy.errors import ConfigError
 from genpolicy.game import Game
 from genpolicy.networks.transformer import Trunk, draw_weights
 from genpolicy.sequence import Layout
@@ -61,10 +62,19 @@ class BitsEncoder(nn.Module):
 
 
 class TrunkEncoder(nn.Module):
-    """The library's transformer over state tokens; a code is a projection of the mean of its tokens."""
+    """The library's transformer over state tokens; a code is a projection of the mean of its tokens.
+
+    Raises:
+        ConfigError: a network that is conditioned on the time of a noise, of which positions have none.
+    """
 
     def __init__(self, game: Game[Any], config: ComparatorConfig) -> None:
         super().__init__()
+        if timed := config.network.time_conditioning:
+            raise ConfigError(
+                f"learner.network.time_conditioning={str(timed).lower()}: a comparator reads positions without noise, "
+                "which have no time; set it to false"
+            )
         layout = Layout(game, "s-a", 1)
         self.trunk = Trunk(layout, config.network, layout.num_symbols + 1)
         self.out = nn.Linear(config.network.width, config.widths[-1])

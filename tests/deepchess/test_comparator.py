@@ -410,6 +410,14 @@ def test_options_that_cannot_be(options: dict[str, Any], reason: str) -> None:
         replace(SMALL, **options)
 
 
+@pytest.mark.parametrize("attention", ["full", "prefix"])
+def test_a_trunk_that_is_told_a_time_is_refused_before_it_is_trained(attention: str) -> None:
+    timed = replace(TRUNK.network, time_conditioning=True, attention=attention)
+    with pytest.raises(ConfigError, match=r"learner\.network\.time_conditioning=true: .* set it to false"):
+        learner(replace(TRUNK, network=timed))
+    learner(replace(SMALL, network=timed))  # Pos2Vec has no trunk
+
+
 def test_a_text_to_drop_that_no_symbol_begins_with_is_named(caplog: pytest.LogCaptureFixture) -> None:
     made = learner(replace(SMALL, drop=["foo:"]))
     assert f"learner.drop: no symbol of {made.game.spec!r} begins like 'foo:'" in caplog.text
