@@ -130,6 +130,15 @@ class DiffusionLearner(NetworkLearner):
             found["process.num_timesteps"] = self.process.num_timesteps
         return found
 
+    def flops_per_record(self) -> float | None:
+        """As for every network learner; of sequences that are cut in training, the mean."""
+        if self.by_ply is not None:
+            return self.flops_of(*self.by_ply.cost())
+        if not self.config.horizons:
+            return super().flops_per_record()
+        lengths = [self.end_of(horizon) for horizon in self.config.horizons]
+        return self.flops_of(sum(lengths) / len(lengths), sum(n**2 for n in lengths) / len(lengths))
+
     def windows(self, records: Dataset, split: str, *, seed: int) -> WindowSource:
         """As for every network learner.
 

@@ -94,8 +94,8 @@ class PlyOrder:
         self.blocks = torch.from_numpy(layout.blocks)
         self.is_value = torch.from_numpy(layout.kinds == KINDS.index("value"))
         firsts = [int((layout.blocks == block).argmax()) for block in range(int(layout.blocks.max()) + 1)]
-        self.ends = [*firsts[1:], layout.length]
-        """Number of tokens up to the end of each block."""
+        self.first, self.ends = firsts[0], [*firsts[1:], layout.length]
+        """First token of the first block, and number of tokens up to the end of each."""
         self.mask, self.joint = layout.mask, float(given["joint_share"])
         is_state = torch.tensor([KINDS[layout.kinds[first]] != "action" for first in firsts])
         self._is_state = is_state.tolist()
@@ -199,6 +199,18 @@ class PlyOrder:
         places = (torch.arange(num) + offset.double().cpu()) / num
         block = torch.searchsorted(ends, places, right=True) + 1
         return block.masked_fill(places >= ends[-1], 0).masked_fill(places < self.one_pass, -1)
+
+    def cost(self) -> tuple[float, float]:
+        """Tokens that go through a network for a record, and pairs of them that attend, on average.
+
+        Finished games (``ends``) and ``compare`` take more, which depends on the data.
+        """
+        chances = [1.0 - self.one_pass, *self.chances[1:].tolist(), self.joint]
+        passes = [(chance, end, end**2) for chance, end in zip(chances, [*self.ends, self.ends[-1]], strict=True)]
+        starts = [self.first, *self.ends[:-1]]
+        last, own = starts[-1], sum((end - start) * end for start, end in zip(starts, self.ends, strict=True))
+        passes.append((self.one_pass, last + self.ends[-1] - self.first, last**2 + own))
+        return sum(chance * n for chance, n, _ in passes), sum(chance * pairs for chance, _, pairs in passes)
 
     def view(self, batch: TokenBatch, block: int, hide_values: Tensor) -> TokenBatch:
         """The windows up to the end of a block, which is to be restored.

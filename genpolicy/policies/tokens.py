@@ -136,10 +136,15 @@ class NetworkLearner(Learner):
         the same (Chowdhery et al. 2022, arXiv:2204.02311); Kaplan et al. 2020 (arXiv:2001.08361) count half of it for
         attention. An attention bias adds three times what it counts forward.
         """
+        return self.flops_of(self.layout.length, self.layout.length**2)
+
+    def flops_of(self, num_tokens: float, num_pairs: float) -> float:
+        """The operations where so many tokens go through the blocks, and so many pairs of them attend."""
         weights = sum(p.numel() for p in self.network.trunk.blocks.parameters())
         shape = self.config.network
-        attention = 12 * shape.num_layers * shape.width * self.layout.length**2
-        return float(6 * weights * self.layout.length + attention + 3 * self.network.trunk.bias.flops())
+        attention = 12 * shape.num_layers * shape.width * num_pairs
+        bias = 3 * self.network.trunk.bias.flops() * (num_pairs / self.layout.length**2)
+        return float(6 * weights * num_tokens + attention + bias)
 
     def meaning(self) -> dict[str, Any]:
         """The side that tokens are seen from."""
