@@ -371,12 +371,14 @@ class DiffusionPolicy(NetworkPolicy):
     def _options_with(self, changed: dict[str, Any]) -> dict[str, Any]:
         names = ("num_steps", "horizon", "candidates", "depth", "weight")
         now: dict[str, Any] = {name: getattr(self.sampling, name) for name in names}
+        # What sampling and a search do not share is left to the constructor where the other one is asked for.
         if changed.get("sampler", self.sampling.name) == self.sampling.name:
             temperature = self.sampling.temperature
             now = {**now, **self.sampling.options, "sampler": self.sampling.name, "temperature": temperature}
-            now["num_futures"] = self.sampling.num_futures
+            if not changed.get("candidates"):
+                now["num_futures"] = self.sampling.num_futures
         if not changed.keys().isdisjoint(SAMPLING):
-            del now["candidates"]  # as where the policy is made
+            del now["candidates"]
         return {**self.own_options(), **now, **changed}
 
     def _predict(self, tokens: Tensor, t: Tensor, encoded: Encoded | None = None) -> TypedLogits:

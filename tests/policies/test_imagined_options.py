@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 
 import genpolicy
 from genpolicy.errors import ConfigError
-from genpolicy.policies.diffusion import DiffusionPolicy
+from genpolicy.policies.diffusion import DiffusionPolicy, SamplerConfig
 from genpolicy.policies.ply_order import Finished
 from genpolicy_connect.tokens import ConnectTokens
 from tests.policies.test_imagined import learner
@@ -79,6 +80,22 @@ def test_an_option_of_the_sampling_turns_off_a_search_that_would_ignore_it(optio
     else:
         assert genpolicy.load_policy(f"tic-tac-toe?{option}&candidates=4").num_calls == 3
     assert policy.with_options(seed=3, weight=2.0).num_calls == 3
+
+
+def test_a_search_turns_off_the_futures_that_a_policy_averages_over_by_itself(tmp_path: Path) -> None:
+    """However it is asked for, unless both are."""
+    sampling = SamplerConfig("a0_last", temperature=1.0, num_futures=3)
+    policy = learner(sampler=sampling).policy()
+    folder = policy.save_pretrained(tmp_path / "policy")
+    for each in (genpolicy.load_policy(folder, candidates=4), policy.with_options(candidates=4)):
+        assert each.num_calls == 3
+        assert isinstance(each, DiffusionPolicy)
+        assert each.sampling.num_futures == 1
+    with pytest.raises(ConfigError, match="a search of candidates=4 draws none"):
+        policy.with_options(candidates=4, num_futures=3)
+    seeded = policy.with_options(seed=5, candidates=0)
+    assert isinstance(seeded, DiffusionPolicy)
+    assert seeded.sampling.num_futures == 3
 
 
 @pytest.mark.parametrize(
