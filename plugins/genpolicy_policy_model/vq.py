@@ -110,10 +110,11 @@ class VQLearner(ModelLearner):
         """As ``ModelLearner.windows``.
 
         Raises:
-            ConfigError: besides, ``worth=label`` without the records of the other player's positions.
+            ConfigError: besides, ``worth=label`` without the records of the other player's positions, where it trains.
         """
         windows = super().windows(records, split, seed=seed)
-        if self.config.worth == "label":
+        # Walks soon leave a small split that is measured, so that one says nothing of what the data set values.
+        if self.config.worth == "label" and split == self.trained_split:
             batch = windows.batch(np.arange(0, len(windows), -(-len(windows) // LOOKED_AT)), 0)
             assert isinstance(batch, EpisodeBatch)
             if not bool((batch.live[:, 1:] & ~batch.worth.isnan()).any()):

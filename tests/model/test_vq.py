@@ -488,6 +488,8 @@ def test_labels_of_one_player_alone_are_named(solved: Dataset, tmp_path: Path) -
         learner_of(unroll=1, worth="label").windows(data, "train", seed=0)
     assert len(learner_of(unroll=1).windows(data, "train", seed=0))
     assert len(learner_of(unroll=1, worth="label").windows(solved, "train", seed=0))
+    measured = learner_of(unroll=1, worth="label").source(data, "train", seed=0)  # as a small split of walks would be
+    assert len(measured) == len(first)
 
 
 def test_longer_windows_than_the_games_and_games_without_turns_are_named(
