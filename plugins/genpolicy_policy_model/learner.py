@@ -103,6 +103,7 @@ class ModelLearner(Learner):
         found = re.fullmatch(r"unroll=(\d+): (.*); set unroll=(\d+) at most", text)
         if each == 1 or found is None:
             return text
-        asked, longest = int(found[1]), int(found[3])
-        way = f"set unroll={longest // each} at most" if longest >= each else f"{each} moves are too many here"
-        return f"unroll={asked // each} takes runs of {asked} own moves: {found[2]}; {way}"
+        asked, longest, why = int(found[1]), int(found[3]), found[2]
+        if longest < each:  # no unroll helps
+            return f"span={each} takes runs of {each} own moves: {why}; set span={longest}, or make that split larger"
+        return f"unroll={asked // each} takes runs of {asked} own moves: {why}; set unroll={longest // each} at most"

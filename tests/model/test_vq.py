@@ -500,6 +500,9 @@ def test_longer_windows_than_the_games_and_games_without_turns_are_named(
     with pytest.raises(ConfigError, match=r"learner\.unroll=4 takes runs of 8 own moves: .*; set unroll=2 at most"):
         learner_of(unroll=4, span=2).windows(solved, "train", seed=0)
     assert len(learner_of(unroll=2, span=2).windows(solved, "train", seed=0))
+    # No unroll helps, least of all where what is measured has one code, whatever the option says.
+    with pytest.raises(ConfigError, match=r"learner\.span=6 takes runs of 6 own .*; set span=\d, or make that split"):
+        learner_of(unroll=2, span=6).source(solved, "train", seed=0)
     twice = load_game(CONNECT)
     monkeypatch.setattr(twice, "alternates", False)
     with pytest.raises(ConfigError, match=r"learner\.kind=vq: in 'connect.*may move twice"):
