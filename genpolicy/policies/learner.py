@@ -198,8 +198,9 @@ class Learner(nn.Module, ABC):
                 the message names what differs.
         """
         self.require_same_meaning(source)
-        theirs, ours = source.state_dict(), self.state_dict()
-        silent = tuple(f"{name}." for name, part in self.named_modules() if isinstance(part, AttentionBias | Copies))
+        mine, other = self.network, source.network  # no folder holds what only training needs
+        theirs, ours = other.state_dict(), mine.state_dict()
+        silent = tuple(f"{name}." for name, part in mine.named_modules() if isinstance(part, AttentionBias | Copies))
         theirs = {**{name: ours[name] for name in ours if name.startswith(silent)}, **theirs}
         differing = [name for name in ours if name not in theirs or theirs[name].shape != ours[name].shape]
         differing += [name for name in theirs if name not in ours]
@@ -208,14 +209,14 @@ class Learner(nn.Module, ABC):
                 f"it and this learner differ in {len(differing)} tensors, such as {differing[0]!r}; "
                 "give the learner the same layout and network"
             )
-        trunks = dict(source.named_modules())
-        for name, part in self.named_modules():
-            other = trunks.get(name)
-            if isinstance(part, Trunk) and isinstance(other, Trunk) and (option := differing_option(part, other)):
+        trunks = dict(other.named_modules())
+        for name, part in mine.named_modules():
+            trunk = trunks.get(name)
+            if isinstance(part, Trunk) and isinstance(trunk, Trunk) and (option := differing_option(part, trunk)):
                 raise CheckpointError(
                     f"it and this learner differ in the network's {option} ({name}); give the learner what it has"
                 )
-        self.load_state_dict(theirs)
+        mine.load_state_dict(theirs)
 
     def param_groups(self, weight_decay: float) -> list[dict[str, Any]]:
         """Optimiser groups: weight decay on matrices only, as is usual for transformers.

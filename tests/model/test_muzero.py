@@ -183,6 +183,14 @@ def test_consistency_compares_own_positions_and_moves_no_true_latent(solved: Dat
     torch.testing.assert_close(held.loss(masked, torch.Generator())[0], loss)
 
 
+@pytest.mark.parametrize("consistency", [0.0, 1.0])
+def test_a_run_may_begin_with_a_policy_whose_training_had_another_consistency(consistency: float) -> None:
+    source, learner = learner_of(consistency=1.0 - consistency), learner_of(1, consistency=consistency)
+    learner.take_weights(source)
+    taken = learner.network.state_dict()
+    assert all(torch.equal(taken[name], each) for name, each in source.network.state_dict().items())
+
+
 # The laws of learners, policies and models.
 
 
