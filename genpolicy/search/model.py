@@ -109,7 +109,7 @@ class SearchModel(ABC):
     def position(self, embedding: Any) -> Any | None:
         """The state of the game that an embedding stands for; None where the model has none.
 
-        Lines are shown only where the model gives states.
+        Lines are shown only where the model gives states. A model that gives none for a root has no positions at all.
         """
         del embedding
         return None

@@ -242,7 +242,7 @@ class MctsPolicy(Policy):
             policy=self.target(result),
             value=result.value if self.model.bounded else None,
             line=line,
-            states=self.texts(states),
+            states=self.texts(result, states),
             variations=self.variations(result, move),
             stats={
                 "raw_legal": 1.0,
@@ -260,7 +260,7 @@ class MctsPolicy(Policy):
         for each in result.best_first(move)[:num]:
             line, states = result.line_from(each)
             value = min(1.0, max(-1.0, result.q[each])) if self.model.bounded else None
-            found.append(Variation(line, value, states=self.texts(states[:1])))
+            found.append(Variation(line, value, states=self.texts(result, states[:1])))
         return tuple(found)
 
     def target(self, result: SearchResult) -> dict[int, float]:
@@ -278,8 +278,11 @@ class MctsPolicy(Policy):
             shares = result.distribution(self.tau * self.temperature)
         return int(generator.choice(list(shares), p=list(shares.values())))
 
-    def texts(self, embeddings: Sequence[Any]) -> tuple[str | None, ...]:
-        """Text of the position that each embedding stands for; None where the model does not know one."""
+    def texts(self, result: SearchResult, embeddings: Sequence[Any]) -> tuple[str | None, ...]:
+        """Text of the position that each embedding of a search stands for, None for one that stands for none; empty
+        where the model knows no positions, not even the root's."""
+        if self.model.position(result.tree.embeddings[0]) is None:
+            return ()
         positions = [self.model.position(embedding) for embedding in embeddings]
         return tuple(None if position is None else self.game.format(position) for position in positions)
 

@@ -125,4 +125,4 @@ class TreeThinker:
         if isinstance(self._policy.model, RulesModel):
             return Answer(variations, nodes, result.depth)
         line, states = result.line_from(move)
-        return Answer(variations, nodes, result.depth, line, self._policy.texts(states))
+        return Answer(variations, nodes, result.depth, line, self._policy.texts(result, states))

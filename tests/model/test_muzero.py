@@ -17,8 +17,11 @@ from genpolicy.errors import CheckpointError, ConfigError
 from genpolicy.game import Game
 from genpolicy.networks.config import NetworkConfig
 from genpolicy.networks.value_heads import two_hot
+from genpolicy.policies.thinking import Answer, Limits
 from genpolicy.testing.policies import check_learner, check_policy
 from genpolicy.testing.search import check_search_model
+from genpolicy_common.labelled import LabelledPosition
+from genpolicy_evaluation.boards import measure_boards
 from genpolicy_policy_model.config import MuZeroConfig
 from genpolicy_policy_model.episodes import EpisodeBatch
 from genpolicy_policy_model.muzero import MuZeroLearner
@@ -236,7 +239,17 @@ def test_a_search_takes_the_model_of_a_folder_and_its_options(tmp_path: Path) ->
     search = load_policy(f"mcts:{folder}?simulations=12")
     decision = search.decide([GAME.parse()])[0]
     assert decision.stats["simulations"] == 12
-    assert all(text is None for text in decision.states)  # it knows no positions
+    assert decision.line
+    assert decision.states == ()  # it knows no positions, so none of them may be counted as wrong
+    assert all(each.states == () for each in decision.variations)
+    with pytest.raises(ValueError, match="imagines no board after a move"):
+        measure_boards(search, [LabelledPosition(GAME.parse(), (), frozenset(), 9, "")], name="search")
+    answers: list[Answer] = []
+    thinker = search.thinker()
+    assert thinker is not None
+    thinker.think(GAME.parse(), Limits(), answers.append)
+    assert answers[-1].imagined
+    assert answers[-1].states == ()
     assert decision.stats["network_calls"] >= 3
     beyond = load_policy(f"mcts:{folder}?simulations=12&terminal=false&top=5&leaves=1").decide([GAME.parse()])[0]
     assert beyond.stats["network_calls"] == 13  # the root, and a leaf for each simulation

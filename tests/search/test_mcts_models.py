@@ -246,7 +246,8 @@ def test_a_search_over_a_policy_expands_the_policys_own_model(part: int, monkeyp
     state = game.play(game.parse(), 8)
     decision = policy.decide([state])[0]
     assert decision.move == 7  # the legal choice that its model likes best
-    assert decision.states == (None,) * len(decision.line)  # no position stands for a hidden vector
+    assert decision.line
+    assert decision.states == ()  # no position stands for a hidden vector
     assert decision.value is None  # it is not a number in [-1, 1]
     assert 1 < decision.stats["network_calls"] <= 61
     answers: list[Answer] = []
