@@ -53,6 +53,8 @@ class _Reader(LineReader):
     def _reset(self, entry: Entry | None) -> None:
         self.entry = entry
         self.diagram: Diagram | None = None
+        self.began = False
+        """A move was seen, readable or not."""
         self.ended = False
         self.illegal: tuple[int, str] | None = None
         """Line and text of an illegal move that waits for the statement that it lost the game."""
@@ -93,7 +95,7 @@ class _Reader(LineReader):
                 self.illegal = None
 
     def _header(self, line: int, text: str) -> Iterator[PlayedGame]:
-        if self.ended or (self.entry is not None and self.entry.moves):
+        if self.began or self.ended:
             yield from self.finish(line)
         entry = self._current(line)
         if text[0] == "N" and text[1:2] in ("+", "-"):
@@ -110,17 +112,22 @@ class _Reader(LineReader):
         if self.ended and (text[0] == "P" or text in ("+", "-")):
             yield from self.finish(line)
         entry = self._current(line)
-        if entry.error is not None or re.fullmatch(r"T[\d.]*", text):
-            return
+        match = _MOVE.fullmatch(text)
+        self.began |= match is not None
+        # Of a bad game only the end counts, so that the next one is not taken for its rest.
         if text[0] == "%":
-            self._end(entry, line, text[1:])
+            if entry.error is None:
+                self._end(entry, line, text[1:])
+            self.ended = True
+            return
+        if entry.error is not None or re.fullmatch(r"T[\d.]*", text):
             return
         self._give_up_illegal(entry)
         if text[0] == "P":
             self._place(entry, line, text)
         elif text in ("+", "-"):
             self._set_up(entry, line, "+-".index(text))
-        elif match := _MOVE.fullmatch(text):
+        elif match is not None:
             if entry.replay is None:
                 self._set_up(entry, line, "+-".index(match.group(1)))
             if entry.error is None:
@@ -200,7 +207,6 @@ class _Reader(LineReader):
             entry.end(line, word)
         else:
             entry.fail(line, f"'%{word}' does not end a game; known are {', '.join('%' + name for name in ENDINGS)}")
-        self.ended = True
 
 
 def _placed(diagram: Diagram | None, text: str) -> Diagram:

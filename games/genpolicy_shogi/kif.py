@@ -114,6 +114,8 @@ class _Reader(LineReader):
         """Player to move, where a line names one."""
         self.last = ""
         """Square of the last move, in USI."""
+        self.began = False
+        """A move was seen, readable or not."""
         self.ended = False
         self.in_variation = False
 
@@ -129,6 +131,7 @@ class _Reader(LineReader):
         elif _KI2_MARK.search(stripped[0]) or (match := _KIF_LINE.match(text)):
             if not self.in_variation:
                 entry = self._current(line)
+                self.began = True
                 if entry.error is None:
                     self._moves(entry, line, stripped)
         elif stripped[0] in "|｜":
@@ -137,7 +140,7 @@ class _Reader(LineReader):
             self._current(line)
             self.player = _SIDES[stripped[:2]]
         elif match := _HEADER.match(stripped):
-            if self.entry is not None and (self.entry.moves or self.ended):
+            if self.began or self.ended:
                 yield from self.finish(line)
             self._header(line, match.group(1).strip(), match.group(2).strip(" \t　"))
         elif self.entry is None or not self.entry.moves:

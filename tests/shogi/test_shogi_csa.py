@@ -187,6 +187,16 @@ def test_bad_games_are_counted_and_the_others_kept(tmp_path) -> None:
     assert len(bad) == 1
 
 
+@pytest.mark.parametrize("bad", ["P1-KY-KE\n+\n+7776FU", "PI\n-\n+7776FU", "PI\n+\n+7776XX", "PI\n+\n+7776FU\nfoo"])
+@pytest.mark.parametrize("between", ["%TORYO\nV2.2\nN+C\n", "%TORYO\n", "V2.2\nN+C\n"])
+def test_a_game_that_is_bad_from_its_first_move_costs_no_other(tmp_path, bad, between) -> None:
+    path, found = tmp_path / "games.csa", list[SourceError]()
+    path.write_text(f"V2.2\nN+A\n{bad}\n{between}PI\n+\n+2726FU\n%TORYO\n")
+    (game,) = GAME.files.open_games(path, found.append)
+    assert (game.game_id, usi(game)) == ("games.csa:2", ["2g2f"])
+    assert ["game 1 (A - ?" in str(error) for error in found] == [True]
+
+
 def test_what_is_written_is_read_by_cshogi(tmp_path) -> None:
     start = "lnsgkgsnl/1r5b1/ppppppppp/9/9/9/PPPPPPPPP/1B5R1/LNSGKGSNL b - 1"
     line = ["7g7f", "3c3d", "8h2b+", "3a2b", "B*4e", "B*8e", "4e3d", "8e7f", "2h7h", "7f6g+"]

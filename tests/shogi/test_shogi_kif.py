@@ -272,6 +272,18 @@ def test_bad_games_name_the_line(tmp_path, content, message) -> None:
         read(tmp_path, content)
 
 
+@pytest.mark.parametrize(
+    "bad",
+    ["手合割：謎落ち\n先手：A\n   1 ７六歩(77)\n", "手合割：平手\n先手：A\n   1 ７五歩(77)\n", "先手：A\n▲５五銀\n"],
+)
+def test_a_game_that_is_bad_from_its_first_move_costs_no_other(tmp_path, bad) -> None:
+    path, found = tmp_path / "games.kifu", list[SourceError]()
+    path.write_text(bad + "   2 投了\n手合割：平手\n先手：C\n   1 ２六歩(27)\n   2 投了\n")
+    (game,) = GAME.files.open_games(path, found.append)
+    assert (game.game_id, game.headers["Black"], usi(game)) == ("games.kifu:2", "C", ["2g2f"])
+    assert ["game 1 (A - ?" in str(error) for error in found] == [True]
+
+
 def test_what_is_written_is_read_by_cshogi(tmp_path) -> None:
     line = ["7g7f", "3c3d", "8h2b+", "3a2b", "B*4e", "B*8e", "4e3d", "8e7f", "2h7h", "7f6g+"]
     start = GAME.format(GAME.parse())
