@@ -53,6 +53,8 @@ class Position:
     """A search's policy, if the source gives one: ``"e2e4=0.61 d2d4=0.39"``."""
     num_other_best: int = 0
     """Best moves that the source names beside the one that begins ``line``."""
+    is_whole_in_source: bool = False
+    """No other source holds positions of this game: ``game_id`` is unique within its source, as a ``PlayedGame``'s."""
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ def read_positions(game: Game[Any], source: Source, label: str, on_bad: OnBad | 
                     played=played,
                     result=RESULTS[record.result & 3],
                     policy=policy,
+                    is_whole_in_source=True,
                 )
         return
     records: Iterator[tuple[int, Hcpe | Psv]]

@@ -101,20 +101,21 @@ def import_sources(
     entries = _entries(game, sources, on_bad, on_bad if skip_bad else None)
     last_game: str | None = None
     for unit, (prefix, entry) in enumerate(entries):
-        if isinstance(entry, Position) and entry.game_id not in (None, last_game):
+        game_id = _game_id(prefix, entry)
+        if isinstance(entry, Position) and game_id not in (None, last_game):
             if report.num_games == max_games:
                 break  # before the first row of the next game
-            last_game = entry.game_id
+            last_game = game_id
             report.num_games += 1
         if isinstance(entry, PlayedGame):
             try:
-                records = list(_game_records(game, prefix, entry, splits))
+                records = list(_game_records(game, entry, game_id, splits))
                 report.num_games += 1
             except SourceError as error:
                 records = []
                 on_bad(error)
         else:
-            records = _position_records(game, entry, splits, report, on_bad)
+            records = _position_records(game, entry, game_id, splits, report, on_bad)
         if not writer.is_done(unit):
             writer.add(unit, records)
         report.num_positions += len(records)
@@ -150,8 +151,7 @@ def _entries(
     ``skip_source``.
     """
     for number, source in enumerate(sources):
-        # One source keeps its own ids; among several, two files may have the same name. Positions keep their game's id
-        # as it is, since those of one game may lie in several files.
+        # One source keeps its own ids; among several, two files may have the same name.
         prefix = f"{number}/" if len(sources) > 1 else ""
         if source == ALL:
             for state in game.positions():
@@ -173,7 +173,14 @@ def _entries(
             skip_source(error)
 
 
-def _game_records(game: Game[Any], prefix: str, played: PlayedGame, splits: SplitFractions) -> Iterator[Record]:
+def _game_id(prefix: str, entry: Entry) -> str | None:
+    """The game's id in the data set. The rows of a table keep theirs, since those of one game may lie in several."""
+    if entry.game_id is None or (isinstance(entry, Position) and not entry.is_whole_in_source):
+        return entry.game_id
+    return prefix + entry.game_id
+
+
+def _game_records(game: Game[Any], played: PlayedGame, game_id: str | None, splits: SplitFractions) -> Iterator[Record]:
     """One record for each move.
 
     Raises:
@@ -185,7 +192,7 @@ def _game_records(game: Game[Any], prefix: str, played: PlayedGame, splits: Spli
     for ply, move in enumerate(played.moves):
         yield Record(
             state=game.format(state),
-            game_id=prefix + played.game_id,
+            game_id=game_id,
             ply=ply,
             played=game.moves[move],
             result=played.result,
@@ -206,6 +213,7 @@ def _game_records(game: Game[Any], prefix: str, played: PlayedGame, splits: Spli
 def _position_records(
     game: Game[Any],
     position: Position,
+    game_id: str | None,
     splits: SplitFractions,
     report: ImportReport,
     on_bad: Callable[[SourceError], None],
@@ -228,7 +236,7 @@ def _position_records(
     return [
         Record(
             state=position.text,
-            game_id=position.game_id,
+            game_id=game_id,
             ply=position.ply,
             line=" ".join(line) or None,
             ended=bool(line) and (ended or position.ended),

@@ -9,7 +9,7 @@ import pytest
 
 import genpolicy
 from genpolicy.cli import main
-from genpolicy.data.records import Record
+from genpolicy.data.records import Dataset, Record
 from genpolicy.game import PlayedGame, Position
 from genpolicy.values import score_to_value
 from genpolicy_shogi import binary
@@ -109,6 +109,24 @@ def game_bytes(ids: tuple[int, ...], result: int) -> bytes:
     """A game that nobody searched: no candidates ("not a sample") and no score."""
     moves = b"".join(struct.pack("<HhH", move16_of_usi(GAME.moves[i]), 0, 0) for i in ids)
     return pack(HCP, texts()[0]) + struct.pack("<HBB", len(ids), result, 0) + moves
+
+
+def test_files_of_one_name_in_two_sources_hold_games_of_their_own(tmp_path) -> None:
+    ids = tuple(GAME.moves.index(usi) for usi in LINE)
+    sources = []
+    for folder, moves in (("a", ids[:2]), ("b", ids[:3])):
+        sources.append(tmp_path / folder / "x.hcpe3")
+        sources[-1].parent.mkdir()
+        sources[-1].write_bytes(game_bytes(moves, 1))
+    assert run("import", *sources, "--game", "shogi", "--out", tmp_path / "set") == 0
+    assert [record.game_id for record in Dataset.open(tmp_path / "set").records()] == [
+        *["0/x.hcpe3:1"] * 2,
+        *["1/x.hcpe3:1"] * 3,
+    ]
+    assert run("export", tmp_path / "set", "--games", "--out", tmp_path / "all.usi") == 0
+    assert [len(game.moves) for game in GAME.files.open_games(tmp_path / "all.usi")] == [2, 3]
+    assert run("import", *sources, "--game", "shogi", "--max-games", 1, "--out", tmp_path / "one") == 0
+    assert Dataset.open(tmp_path / "one").num_records == 2
 
 
 def test_games_that_nobody_searched_have_no_labels(tmp_path, capsys) -> None:
