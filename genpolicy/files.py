@@ -8,15 +8,19 @@ import hashlib
 import io
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, TypeVar
+
+from genpolicy.errors import SourceError
 
 if TYPE_CHECKING:
     import zstandard
 
 PACKED_CHUNK_BYTES = 1 << 12  # small, since a chunk of packed bytes can unpack to thousands of times its size
+FileT = TypeVar("FileT")
+EntryT = TypeVar("EntryT")
 MAX_LINE_BREAKS = 50
 """Line breaks that a row may hold, so that one unclosed quote does not swallow the rest of a file."""
 
@@ -187,3 +191,37 @@ def _is_row(text: str) -> bool:
         return len(list(csv.reader([text], strict=True))) == 1
     except csv.Error:  # an open quote at the end, or a line break outside quotes
         return False
+
+
+def entries_of(
+    files: Sequence[FileT],
+    read: Callable[[FileT, Callable[[SourceError], None] | None], Iterator[EntryT]],
+    on_bad: Callable[[SourceError], None] | None,
+) -> Iterator[EntryT]:
+    """The entries of some files, one file after the other.
+
+    Args:
+        files: The files.
+        read: Reads one, from the file and from what is called with the error of each bad entry.
+        on_bad: What to call then. One of several files that holds nothing, or cannot be read any further, counts as one
+            bad entry.
+
+    Raises:
+        SourceError: as ``read``; what ``on_bad`` raises.
+    """
+    refused = False  # on_bad is not called with the error that it raised itself
+
+    def count(error: SourceError) -> None:
+        nonlocal refused
+        assert on_bad is not None
+        refused = True
+        on_bad(error)
+        refused = False
+
+    for file in files:
+        try:
+            yield from read(file, None if on_bad is None else count)
+        except SourceError as error:
+            if on_bad is None or len(files) == 1 or refused:
+                raise
+            on_bad(error)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from genpolicy.drawing import Drawing
 from genpolicy.errors import SourceError
+from genpolicy.files import entries_of
 from genpolicy.game import Files, Game, Hints, OnBad, PlayedGame, Position, Puzzle, View
 from genpolicy_chess.evaluation import forcing_moves, is_quiet, static_value
 from genpolicy_chess.files import ACCEPTED, find_files
@@ -47,8 +48,9 @@ class ChessFiles(Files):
         if kind != "games":
             raise SourceError(f"{path}: holds positions, not games; games come as .pgn, .pgn.gz or .pgn.zst")
         unlike = len({file.name for file in files}) == len(files)
-        for file in files:
-            yield from read_games(file, on_bad, file.name if unlike else str(file))
+        yield from entries_of(
+            files, lambda file, on_bad: read_games(file, on_bad, file.name if unlike else str(file)), on_bad
+        )
 
     def open_positions(self, path: Path, on_bad: OnBad | None = None) -> Iterator[Position]:
         """Positions of EPD or FEN lists, of records of DiffuSearch and Lichess, of tables of searches; streamed.
@@ -61,8 +63,7 @@ class ChessFiles(Files):
         kind, files = find_files(path)
         if kind != "positions":
             raise SourceError(f"{path}: holds games, not positions; {ACCEPTED}")
-        for file in files:
-            yield from read_positions(file, on_bad)
+        yield from entries_of(files, read_positions, on_bad)
 
     def open_puzzles(self, path: Path, on_bad: OnBad | None = None) -> Iterator[Puzzle]:
         """Puzzles of a table in Lichess's columns (.csv, .csv.gz, .csv.zst), a folder or a glob of them, streamed.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from genpolicy.drawing import Drawing
+from genpolicy.files import entries_of
 from genpolicy.game import Files, Hints, OnBad, PlayedGame, Position, View
 from genpolicy_connect.drawing import drawing
 from genpolicy_connect.game_files import SUFFIX, append_game, find_files, is_game_file, read_entries, read_games
@@ -35,16 +36,16 @@ class ConnectFiles(Files):
         """Games of a ``.games`` file (see ``game_files``), or of all of them in a folder or glob, streamed."""
         files = find_files(path)
         unlike = len({file.name for file in files}) == len(files)
-        for file in files:
-            yield from read_games(self.game, file, on_bad, file.name if unlike else str(file))
+        yield from entries_of(
+            files, lambda file, on_bad: read_games(self.game, file, on_bad, file.name if unlike else str(file)), on_bad
+        )
 
     def open_positions(self, path: Path, on_bad: OnBad | None = None) -> Iterator[Position]:
         """Positions of a text file (or .gz), or of all files of a folder or glob, streamed.
 
         There is one position a line; empty lines and lines that begin with # are left out.
         """
-        for file in find_files(path):
-            yield from self._positions(file, on_bad)
+        yield from entries_of(find_files(path), self._positions, on_bad)
 
     def _positions(self, path: Path, on_bad: OnBad | None) -> Iterator[Position]:
         game = self.game

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from genpolicy.errors import SourceError
+from genpolicy.files import entries_of
 from genpolicy.game import Game, OnBad, PlayedGame, Position, Puzzle
 from genpolicy_shogi import csa, kif, labelled, lists, tsume
 from genpolicy_shogi.files import ACCEPTED, LIST_SUFFIXES, Kind, Source, append_bytes, encoding_of, find_files
@@ -38,9 +39,13 @@ def open_games(game: Game[Any], path: Path, on_bad: OnBad | None = None) -> Iter
         raise SourceError(f"{path}: holds positions, not games; {ACCEPTED}")
     readers: dict[str, Callable[..., Iterator[PlayedGame]]] = {".csa": csa.read_games, ".hcpe3": labelled.read_games}
     readers |= dict.fromkeys(LIST_SUFFIXES, lists.read_games)
-    for file, label in _labels(files):
+
+    def read(labelled_file: tuple[Source, str], on_bad: OnBad | None) -> Iterator[PlayedGame]:
+        file, label = labelled_file
         reader = readers.get(file.suffix, kif.read_games)
-        yield from _guarded(partial(reader, game, file, label), file, "game", len(files), on_bad)
+        return _some(partial(reader, game, file, label), file, "game", on_bad)
+
+    yield from entries_of(list(_labels(files)), read, on_bad)
 
 
 def open_positions(game: Game[Any], path: Path, on_bad: OnBad | None = None) -> Iterator[Position]:
@@ -52,12 +57,16 @@ def open_positions(game: Game[Any], path: Path, on_bad: OnBad | None = None) -> 
     kind, files = find_files(path)
     if kind != "positions":
         raise SourceError(f"{path}: holds games, not positions; {ACCEPTED}")
-    for file, label in _labels(files):
+
+    def read(labelled_file: tuple[Source, str], on_bad: OnBad | None) -> Iterator[Position]:
+        file, label = labelled_file
         if file.suffix in LIST_SUFFIXES:
             reader = partial(lists.read_positions, game, file)
         else:
             reader = partial(labelled.read_positions, game, file, label)
-        yield from _guarded(reader, file, "position", len(files), on_bad)
+        return _some(reader, file, "position", on_bad)
+
+    yield from entries_of(list(_labels(files)), read, on_bad)
 
 
 def open_puzzles(
@@ -79,33 +88,23 @@ def _labels(files: list[Source]) -> Iterator[tuple[Source, str]]:
         yield file, file.name if unlike else file.label
 
 
-def _guarded(
-    read: Callable[[OnBad | None], Iterator[_T]], file: Source, what: str, num_files: int, on_bad: OnBad | None
-) -> Iterator[_T]:
-    """The entries of a reader; one file of many that is damaged or empty counts as one bad entry."""
+def _some(read: Callable[[OnBad | None], Iterator[_T]], file: Source, what: str, on_bad: OnBad | None) -> Iterator[_T]:
+    """The entries of a reader, good or bad; none at all is an error."""
     entries = 0
-    refused = False  # on_bad is not called with the error that it raised itself
 
     def count(error: SourceError) -> None:
-        nonlocal entries, refused
+        nonlocal entries
         entries += 1
         assert on_bad is not None
-        refused = True
         on_bad(error)
-        refused = False
 
-    try:
-        for entry in read(None if on_bad is None else count):
-            entries += 1
-            yield entry
-        if entries == 0:
-            with file.open() as data:
-                empty = "" if data.read(1) else " (it is empty)"
-            raise SourceError(f"{file.label}: holds no {what}{empty}; {ACCEPTED}")
-    except SourceError as error:
-        if on_bad is None or num_files == 1 or refused:
-            raise
-        on_bad(error)
+    for entry in read(None if on_bad is None else count):
+        entries += 1
+        yield entry
+    if entries == 0:
+        with file.open() as data:
+            empty = "" if data.read(1) else " (it is empty)"
+        raise SourceError(f"{file.label}: holds no {what}{empty}; {ACCEPTED}")
 
 
 def write_game(game: Game[Any], path: Path, played: PlayedGame) -> None:

@@ -147,8 +147,8 @@ def _entries(
 ) -> Iterator[tuple[str, Entry]]:
     """Entries, each with a prefix that keeps the ids of whole games of several sources apart.
 
-    If one of several sources cannot be read any further, the rest of it is left out and the error is given to
-    ``skip_source``.
+    If a source cannot be read any further, the rest of it is left out and the error is given to ``skip_source``, unless
+    it is the only one and nothing of it could be read.
     """
     for number, source in enumerate(sources):
         # One source keeps its own ids; among several, two files may have the same name.
@@ -164,11 +164,13 @@ def _entries(
         opened: Iterator[Entry] = (
             files.open_games(path, on_bad) if kind == "games" else files.open_positions(path, on_bad)
         )
+        some = len(sources) > 1
         try:
             for entry in opened:
+                some = True
                 yield prefix, entry
         except SourceError as error:
-            if skip_source is None or len(sources) == 1:
+            if skip_source is None or not some:
                 raise
             skip_source(error)
 

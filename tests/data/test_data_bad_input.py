@@ -250,6 +250,54 @@ def test_a_cut_archive_among_several_is_skipped_from_there_on(tmp_path, capsys, 
     assert f"skipped: {files[1]}:" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("name", "game", "entry"),
+    [
+        ("a.csa.gz", "shogi", "V2.2\nN+{}\nPI\n+\n+7776FU\n%TORYO\n/\n"),
+        ("a.games.gz", "connect:rows=3,cols=3,k=3", '-; a; *; {{"X": "{}"}}\n'),
+    ],
+)
+def test_the_rest_of_a_cut_archive_alone_is_skipped(tmp_path, capsys, name, game, entry) -> None:
+    file = tmp_path / name
+    packed = gzip.compress("".join(entry.format(number * 7919 % 1000) for number in range(500)).encode())
+    file.write_bytes(packed[: len(packed) * 2 // 3])
+    words = ["import", file, "--game", game, "--out", tmp_path / "d"]
+    assert f"{file}: " in fails(capsys, *words)
+    assert cli.main(["data", *map(str, words), "--skip-bad"]) == 0
+    counts = Dataset.open(tmp_path / "d").info.counts
+    assert counts["skipped"] == {"unreadable": 1}
+    assert 100 < counts["games"] < 500
+    assert f"skipped: {file}: " in capsys.readouterr().err
+    file.write_bytes(packed[:20])  # nothing can be read
+    assert f"{file}: " in fails(capsys, *words[:-1], tmp_path / "e", "--skip-bad")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "game", "entry"),
+    [
+        (".pgn", "chess", '[Event "x"]\n\n1. e4 *\n'),
+        (".epd", "chess", "8/5k2/8/8/3K4/8/4P3/8 w - - 0 1\n"),
+        (".csa", "shogi", "V2.2\nPI\n+\n+7776FU\n%TORYO\n"),
+        (".games", "connect:rows=3,cols=3,k=3", "-; a; *; {}\n"),
+        (".txt", "connect:rows=3,cols=3,k=3", ".../.../X.. O\n"),
+    ],
+)
+@pytest.mark.parametrize("others", [[], ["other"]])
+def test_an_empty_file_of_a_folder_costs_no_other(tmp_path, capsys, suffix, game, entry, others) -> None:
+    for name, content in (("in/a", entry), ("in/b", ""), ("in/c", entry), ("other", entry)):
+        path = (tmp_path / name).with_suffix(suffix)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(content)
+    sources = [tmp_path / "in", *((tmp_path / name).with_suffix(suffix) for name in others)]
+    words = ["import", *sources, "--game", game, "--out", tmp_path / "d"]
+    said = fails(capsys, *words)
+    assert f"b{suffix}: holds no " in said
+    assert said.rstrip().endswith("(--skip-bad skips such entries)")
+    assert cli.main(["data", *map(str, words), "--skip-bad"]) == 0
+    dataset = Dataset.open(tmp_path / "d")
+    assert (dataset.num_records, dataset.info.counts["skipped"]) == (2 + len(others), {"unreadable": 1})
+
+
 def test_a_failed_import_leaves_nothing_behind(tmp_path, capsys) -> None:
     file = tmp_path / "p.epd"
     file.write_text("8/5k2/8/8/3K4/8/4P3/8 w - - 0 1\nno position\n")
