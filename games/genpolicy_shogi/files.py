@@ -162,7 +162,7 @@ def _members(file: Path) -> list[Source]:
 
 
 def read_lines(source: Source) -> Iterator[tuple[int, str]]:
-    """Number (from 1) and text of each line, without its end; a byte-order mark is dropped.
+    """Number (from 1) and text of each line, without its end (LF, CRLF or CR); a byte-order mark is dropped.
 
     Raises:
         SourceError: the file cannot be opened or unpacked, is cut short, or is not text.
@@ -182,7 +182,12 @@ def read_lines(source: Source) -> Iterator[tuple[int, str]]:
                 text = line.decode(encoding or "ascii")
             except UnicodeDecodeError:
                 text = _other(source, number, line, encoding)
-            yield number, text.rstrip("\r\n")
+            if text.endswith("\n"):
+                yield number, text.rstrip("\r\n")
+            else:  # the last line, or all of a file whose lines end in CR
+                parts = text.rstrip("\r").split("\r")
+                yield from enumerate(parts, number)
+                number += len(parts) - 1
 
 
 def encoding_of(path: Path) -> str | None:

@@ -96,12 +96,14 @@ def test_floodgate_says_who_won_and_the_ratings(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp932"])
-@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+@pytest.mark.parametrize("ends", ["\n", "\r\n", "\r", "\r\r\n"])
 def test_encodings_and_line_ends(tmp_path, encoding, ends) -> None:
     text = "V2.2\nN+羽生善治\nN-森内俊之\nPI\n+\n+7776FU\n%TORYO\n".replace("\n", ends)
     (game,) = read(tmp_path, text.encode(encoding))
     assert (game.headers["Black"], game.headers["White"]) == ("羽生善治", "森内俊之")
-    assert game.result == 1.0
+    assert (usi(game), game.result) == (["7g7f"], 1.0)
+    with pytest.raises(SourceError, match=r"games\.csa:8: .*stands after the game's end"):
+        read(tmp_path, f"{text}-3334FU{ends}".encode(encoding))
 
 
 @pytest.mark.parametrize(
