@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import re
 from collections.abc import Callable, Mapping
 
@@ -16,6 +17,8 @@ MAX_NUMBERS = 20_000  # of an observation; hive has 6,647
 SMALLER = {"hive": "hive,board_size=4"}
 """Games whose usual board makes too many tokens, with one that fits."""
 MAX_WHOLE = 1_000_000  # of a parameter: OpenSpiel reads 32 bits, and multiplies
+NUM_STARTS = 32
+"""Beginnings that show who moves first: dice that decide it between two give all of them to one in 1 of 2^31 cases."""
 CONDITIONS: tuple[tuple[Callable[[GameType], bool], str], ...] = (
     (lambda kind: kind.default_loadable, "it is made of other games or of files"),
     (lambda kind: kind.min_num_players <= 2 <= kind.max_num_players, "it is not for two players"),
@@ -75,6 +78,17 @@ def _checked(game: pyspiel.Game, spec: str) -> pyspiel.Game:
     except pyspiel.SpielError as error:
         raise ValueError(f"OpenSpiel refuses {spec!r}: {str(error).strip()}") from error
     return game
+
+
+def first_player(game: pyspiel.Game) -> int:
+    """OpenSpiel's number of the player who moves first; 0 where dice decide who begins."""
+    draw, movers = random.Random(0), set[int]()
+    for _ in range(NUM_STARTS):
+        state = game.new_initial_state()
+        while state.is_chance_node():
+            state.apply_action(draw.choice(state.legal_actions()))
+        movers.add(max(state.current_player(), 0))
+    return movers.pop() if len(movers) == 1 else 0
 
 
 def specification(game: pyspiel.Game) -> str:

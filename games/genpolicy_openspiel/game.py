@@ -47,10 +47,9 @@ class OpenSpielGame(Game[State]):
     def __init__(self, game: str = "", **parameters: str) -> None:
         self.rules = catalogue.load(game, parameters)
         self.spec = catalogue.specification(self.rules)
-        start = self.rules.new_initial_state()
         self.has_chance = self.rules.max_chance_outcomes() > 0
         self._dice = self.rules.num_distinct_actions()
-        self._first = max(start.current_player(), 0)  # of OpenSpiel's player 0 where dice decide who begins
+        self._first = catalogue.first_player(self.rules)
         shape = _board_shape(self.rules.observation_tensor_shape())
         try:
             seen = survey(self.rules, (shape[0], shape[1] * shape[2]))

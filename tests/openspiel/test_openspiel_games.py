@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("pyspiel", reason="open_spiel is not installed: pip install 'genpolicy[openspiel]'")
 
 from genpolicy import load_game
+from genpolicy.chance import settled
 from genpolicy.errors import IllegalMoveError
 from genpolicy.game import Game
 from genpolicy.testing import check_game, perft
@@ -164,6 +165,14 @@ def test_backgammons_dice() -> None:
     after = game.play(after, int(game.legal(after)[0]))
     assert sorted({round(36 * share) for share in game.chance(after).tolist()}) == [1]  # type: ignore[union-attr]
     assert game.format(game.parse(game.format(after))) == game.format(after)
+
+
+@pytest.mark.parametrize("spec", ["chess", "chess,chess960=true", "einstein_wurfelt_nicht", "maedn", "pig"])
+def test_player_0_moves_first_where_no_dice_decide_it(spec: str) -> None:
+    game = load_game(f"openspiel:{spec}")
+    for seed in range(5):
+        state, _ = settled(game, game.parse(), random.Random(seed))
+        assert game.player(state) == 0
 
 
 def test_a_search_plays_a_game_with_dice() -> None:
