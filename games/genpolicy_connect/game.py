@@ -44,6 +44,8 @@ class ConnectGame(Game[Board]):
     def __init__(self, rows: int | str = 6, cols: int | str = 7, k: int | str = 4, gravity: bool | str = True) -> None:
         self.rows = _number("rows", rows, 1, MAX_SIDE)
         self.cols = _number("cols", cols, 1, MAX_SIDE)
+        if self.rows == self.cols == 1:
+            raise ValueError("a board of one square has no row of two; take more rows or columns")
         self.k = _number("k", k, 2, max(self.rows, self.cols))
         self.gravity = _truth("gravity", gravity)
         self.spec = f"connect:rows={self.rows},cols={self.cols},k={self.k},gravity={str(self.gravity).lower()}"

@@ -233,6 +233,7 @@ def test_a_win_under_other_stones_was_not_the_last_move() -> None:
         ("rows=0", "rows must be a whole number from 1 to 26, got '0'"),
         ("cols=27", "cols must be a whole number from 1 to 26, got '27'"),
         ("rows=3,cols=3,k=4", "k must be a whole number from 2 to 3, got '4'"),
+        ("rows=1,cols=1", "a board of one square has no row of two; take more rows or columns"),
         ("k=1", "k must be a whole number from 2 to 7"),
         ("k=four", "k must be a whole number"),
         ("gravity=down", r"gravity must be true or false \(yes, no, 1, 0\), got 'down'"),
