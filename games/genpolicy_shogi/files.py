@@ -12,7 +12,7 @@ import io
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal, cast
@@ -126,23 +126,27 @@ def find_files(path: Path) -> tuple[Kind, list[Source]]:
     if not files:
         what = "not a kind of file that shogi reads" if path.is_file() else "holds no file that shogi reads"
         raise SourceError(f"{path}: {what}; {ACCEPTED}")
-    kinds: set[Kind] = {kind_of(source) for source in files}
+    kinds = {kind for source in files if (kind := kind_of(source)) is not None}
     if len(kinds) > 1:
         raise SourceError(f"{path}: holds files of games and files of positions; name those of one kind, e.g. *.csa")
-    return kinds.pop(), files
+    return kinds.pop() if kinds else "positions", files
 
 
-def kind_of(source: Source) -> Kind:
-    """What a file holds: by its name, and for a list by its first line."""
+def kind_of(source: Source) -> Kind | None:
+    """What a file holds: by its name, and for a list by its first line; None where that cannot be read or is missing.
+
+    The reader of the file then says what is wrong with it.
+    """
     if source.suffix in GAME_SUFFIXES:
         return "games"
     if source.suffix in BINARY_SUFFIXES:
         return "positions"
-    for _, line in read_lines(source):
-        words = line.split()
-        if words and not words[0].startswith("#"):
-            return "games" if words[0] == "startpos" or "moves" in words else "positions"
-    return "positions"
+    with suppress(SourceError):
+        for _, line in read_lines(source):
+            words = line.split()
+            if words and not words[0].startswith("#"):
+                return "games" if words[0] == "startpos" or "moves" in words else "positions"
+    return None
 
 
 def _is_hidden(parts: Sequence[str]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 import tracemalloc
 import zipfile
@@ -43,6 +44,22 @@ def mid_game(seed: int) -> PlayedGame:
 
 
 GAMES = [random_game(i) for i in range(6)] + [random_game(9, HANDICAP), mid_game(11), mid_game(12)]
+
+
+@pytest.mark.parametrize("line", ["startpos moves 7g7f\n", f"{START}\n"])
+def test_a_list_that_holds_nothing_is_not_of_another_kind(tmp_path, line) -> None:
+    kind = "games" if "moves" in line else "positions"
+    for name, content in (("a", line), ("b", ""), ("d", line)):
+        (tmp_path / f"{name}.usi").write_text(content)
+    (tmp_path / "c.usi.gz").write_bytes(gzip.compress(1000 * line.encode())[:30])
+    assert GAME.files.source_kind(tmp_path) == kind
+    bad: list[SourceError] = []
+    read = GAME.files.open_games if kind == "games" else GAME.files.open_positions
+    assert len(list(read(tmp_path, bad.append))) == 2
+    assert ["b.usi: holds no" in str(bad[0]), "c.usi.gz: cannot be read" in str(bad[1])] == [True, True]
+    for name, message in (("b.usi", "holds no position"), ("c.usi.gz", "cut short")):
+        with pytest.raises(SourceError, match=message):
+            list(GAME.files.open_positions(tmp_path / name))
 
 
 @pytest.mark.parametrize(
