@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from queue import SimpleQueue
 from typing import Literal
 
 from genpolicy.errors import EngineError
@@ -286,17 +290,43 @@ def _spawn(command: str) -> subprocess.Popen[bytes]:
     if sys.platform == "win32":  # which cannot wait for several pipes, nor end what an engine has started
         raise EngineError(f"{command}: engines are not run on Windows; use WSL, or search with alphabeta or mcts")
     try:
-        return subprocess.Popen(
-            [command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            start_new_session=True,  # Ctrl-C is for us; we end the engines
-            preexec_fn=_die_with_parent,
-        )
+        # Linux kills a child that asked for it when the thread that started it ends; only the main thread ends last.
+        if _die_with_parent is None or threading.current_thread() is threading.main_thread():
+            return _start(command)
+        started: Future[subprocess.Popen[bytes]] = Future()
+        _lasting_thread(os.getpid()).put((command, started))
+        return started.result()
     except OSError as error:
         raise EngineError(f"{command}: cannot be started: {error.strerror or error}") from error
+
+
+def _start(command: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        start_new_session=True,  # Ctrl-C is for us; we end the engines
+        preexec_fn=_die_with_parent,
+    )
+
+
+@functools.cache
+def _lasting_thread(pid: int) -> SimpleQueue[tuple[str, Future[subprocess.Popen[bytes]]]]:
+    """What a thread that lasts as long as this process is to start; a fork, with its own ``pid``, has another one."""
+    wanted: SimpleQueue[tuple[str, Future[subprocess.Popen[bytes]]]] = SimpleQueue()
+
+    def serve() -> None:
+        while True:
+            command, started = wanted.get()
+            try:
+                started.set_result(_start(command))
+            except BaseException as error:  # it is raised where the engine was asked for
+                started.set_exception(error)
+
+    threading.Thread(target=serve, name="engines", daemon=True).start()
+    return wanted
 
 
 def _make_die_with_parent() -> Callable[[], None] | None:

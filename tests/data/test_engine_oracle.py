@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -274,6 +275,19 @@ oracle.analyse([game.parse()], 1)
         time.sleep(0.05)
     os.kill(pid, 9)
     pytest.fail("the engine outlived its parent")
+
+
+def test_an_engine_outlives_the_thread_that_started_it(fake_engine) -> None:
+    path = fake_engine()
+    oracles: list[EngineOracle] = []
+    thread = threading.Thread(target=lambda: oracles.append(EngineOracle(GAME, str(path), nodes=1, attempts=1)))
+    thread.start()
+    thread.join()
+    while Path(f"/proc/self/task/{thread.native_id}").exists():  # Python is done with it before the system is
+        time.sleep(0.01)
+    with oracles[0] as oracle:
+        check_lines(oracle.analyse(states(), 2), FENS, 2)
+        assert oracle.num_restarts == 0
 
 
 def running(pid: int) -> bool:
