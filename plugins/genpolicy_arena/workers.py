@@ -206,6 +206,7 @@ def _run_cluster(
     folders = folders_of([*setup.players.values(), *judge])
     at_work: dict[Worker, Sequence[GameTask]] = {}
     idle: deque[Worker] = deque()
+    received: set[int] = set()
     first: tuple[str, dict[str, Any]] | None = None
     with closing(Crew(cluster, play_on_cluster, setup, folders, say=note, most=len(groups))) as crew:
         while waiting or at_work:
@@ -220,7 +221,9 @@ def _run_cluster(
                 first = first or (worker.name, message[1])
                 _require_same(worker.name, message[1], *first)
             elif message[0] == "game":
-                crew.credit(worker)
+                if message[1].number not in received:  # one that is played again brings the work no further
+                    received.add(message[1].number)
+                    crew.credit(worker)
                 if not finished(message[1]):
                     return
             elif message[0] == "warning":

@@ -8,8 +8,9 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,12 @@ from typing import Any
 import pytest
 
 from genpolicy import cli, registry
+from genpolicy.control import FREE, Control
 from genpolicy.data.records import Dataset
 from genpolicy.errors import EngineError
 from genpolicy.files import DiskFullError, disk_full
+from genpolicy.game import Game
+from genpolicy.policies.base import Decision, Policy
 from genpolicy_common.cluster import ClusterError, Crew, Hello, Lost, Versions, open_cluster
 from genpolicy_common.shipping import fetch, folders_of, packed, replaced
 from genpolicy_labelling.cluster_oracle import ClusterOracle
@@ -237,6 +241,37 @@ def test_tournaments_play_the_same_games(tmp_path: Path, capsys: pytest.CaptureF
         games.append(sorted((row["number"], row["start"], row["moves"], row["result"]) for row in rows))
     assert games[0] == games[1]
     assert re.search(r"\d workers? answered: ", capsys.readouterr().err)
+
+
+class Deadly(Policy):
+    """Plays the first legal move, and kills its process where one move is left: other games have ended by then."""
+
+    kind = "deadly"
+
+    def __init__(self, game: Game[Any]) -> None:
+        self.game = game
+
+    def decide(self, states: Sequence[Any], *, control: Control = FREE) -> list[Decision]:
+        if any(len(self.game.legal(state)) == 1 for state in states):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return [Decision(int(self.game.legal(state)[0])) for state in states]
+
+    @classmethod
+    def from_spec(cls, argument: str, options: dict[str, Any]) -> Deadly:
+        return cls(GAME)
+
+
+def test_a_group_that_kills_each_worker_in_its_middle_ends_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    registry.register("policies", "deadly")(Deadly)
+    words = ["tournament", "--game", CONNECT, "--policy", "deadly", "random", "--rounds", "8", "--random-plies", "2"]
+    try:
+        assert cli.main([*words, "--games-at-once", "16", "--out", str(tmp_path / "a"), *FORKS]) == 2
+    finally:
+        registry.unregister("policies", "deadly")
+    assert "5 workers were lost before they had answered anything" in capsys.readouterr().err
+    assert (tmp_path / "a" / "games.jsonl").read_text().count("\n") > 0, "games of the group ended before"
 
 
 @pytest.mark.parametrize("role", ["player", "judge"])
