@@ -89,17 +89,23 @@ def read_games(game: Game[Any], paths: Sequence[Path], skipped: Counter[str]) ->
         skipped: Counts what was left out, by reason.
 
     Raises:
-        SourceError: a file cannot be read at all or is given twice, or a tournament is of another game.
+        SourceError: a file cannot be read at all or its games are given twice, or a tournament is of another game.
     """
     from genpolicy.errors import SourceError
     from genpolicy.facets import reader
     from genpolicy_arena.ratings import RatedGame
-    from genpolicy_arena.results import MANIFEST
+    from genpolicy_arena.results import GAMES, MANIFEST
     from genpolicy_evaluation.positions import progress_bar
 
-    for number, path in enumerate(paths):
-        if path.resolve() in {other.resolve() for other in paths[:number]}:
-            raise SourceError(f"{path}: given twice, and its games count once")
+    seen: dict[Path, Path] = {}
+    for path in paths:
+        whole = path.resolve()
+        if whole.stem == GAMES and (whole.parent / MANIFEST).is_file():  # the games that the folder stands for
+            whole = whole.parent
+        if whole in seen:
+            other = f" (the same games as {seen[whole]})" if seen[whole] != path else ""
+            raise SourceError(f"{path}: given twice{other}, and its games count once; leave one of them out")
+        seen[whole] = path
     games: list[RatedGame] = []
 
     def bad(error: Exception) -> None:

@@ -190,6 +190,12 @@ def test_games_are_not_counted_twice(cup: Path, monkeypatch: pytest.MonkeyPatch)
     for again in (cup, Path("cup"), cup / ".." / "cup"):
         with pytest.raises(SourceError, match="given twice"):
             read_games(FOUR, [cup, again], Counter())
+    (file,) = cup.glob("games.[!j]*")
+    for both in ([cup, file], [file, cup]):
+        with pytest.raises(SourceError, match=r"given twice \(the same games as "):
+            read_games(FOUR, both, Counter())
+    shutil.copy(file, cup / f"mine{file.suffix}")
+    assert len(read_games(FOUR, [cup, cup / f"mine{file.suffix}"], Counter())) == 24, "another file is another file"
 
 
 def test_a_game_with_two_lines_is_named(cup: Path) -> None:
