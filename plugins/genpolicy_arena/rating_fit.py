@@ -72,6 +72,8 @@ class FitOptions:
     def __post_init__(self) -> None:
         if self.model not in MODELS:
             raise ValueError(f"model must be one of {', '.join(MODELS)}, got {self.model!r}")
+        if self.draw is not None and not MODELS[self.model].has_draw_parameter:
+            raise ValueError(f"--draw: model {self.model!r} has no draw parameter; leave it out")
         for option, value, least, most in (
             ("--anchor NAME=ELO", None if self.anchor is None else self.anchor[1], -MAX_RATING, MAX_RATING),
             ("--advantage", self.advantage, -MAX_ADVANTAGE, MAX_ADVANTAGE),

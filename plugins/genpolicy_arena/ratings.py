@@ -126,8 +126,6 @@ def fit(games: Iterable[RatedGame], options: FitOptions | None = None) -> Rating
             f"a draw parameter of 0 means that no game is ever drawn, and {drawn} of {len(listed)} were: give --draw a "
             "number above 0, or fit"
         )
-    if options.draw is not None and not model.has_draw_parameter:
-        raise ValueError(f"--draw: model {options.model!r} has no draw parameter; leave it out")
     groups = find_groups(len(tally.names), tally.pairs)
     estimate, used, prior, notes = _fit_feasible(tally, model, options, groups)
     if groups.num_components > 1:
