@@ -18,6 +18,8 @@ from genpolicy.policies.base import load_policy, read_policy_config
 
 FILES = ("config.yaml", "model.safetensors", "provenance.json", "README.md")
 """What a packed policy consists of. The weights are in safetensors, so reading them runs no code."""
+SOURCE_FILE = "genpolicy-source"
+"""Beside the Hub's own notes on what was fetched: the name that was asked for."""
 CACHE = "GENPOLICY_HUB_CACHE"
 """Environment variable: the folder of policies that were fetched."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}(@[A-Za-z0-9._/-]{1,200})?")
@@ -48,13 +50,17 @@ def pull(name: str, out: Path | None = None) -> Path:
 
     Raises:
         ValueError: not a name, no such repository, one without a policy, no network and no copy from before, or
-            ``out`` holds something else.
+            ``out`` holds something else, such as another repository's policy.
     """
     repository, revision = _parts(name)
     folder = out if out is not None else cache_folder() / name.replace("/", "--").replace("@", "--")
     # What was pulled, whole or in part, has this folder.
     if out is not None and out.exists() and not (out / ".cache" / "huggingface").is_dir() and any(out.iterdir()):
         raise ValueError(f"{out}: holds files that were not pulled, which this would replace; choose another folder")
+    # Files that a repository lacks, and all of them without a network, would be those of what was pulled there before.
+    source = folder / ".cache" / "huggingface" / SOURCE_FILE
+    if source.is_file() and (before := source.read_text(encoding="utf-8")) != name:
+        raise ValueError(f"{folder}: holds hf:{before}; choose another folder for hf:{name}")
     with _told(name):
         from huggingface_hub import snapshot_download
 
@@ -75,6 +81,8 @@ def pull(name: str, out: Path | None = None) -> Path:
             "genpolicy push uploads one"
         )
     read_policy_config(folder)
+    if out is not None:  # in the cache the folder's name says it
+        source.write_text(name, encoding="utf-8")
     return folder
 
 

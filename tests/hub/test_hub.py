@@ -295,6 +295,27 @@ def test_a_policy_of_ones_own_is_not_replaced_by_one_that_is_pulled(
         assert main(["pull", "me/mine", "--out", str(tmp_path / "copy")]) == 0
 
 
+def test_a_folder_of_one_repository_is_not_taken_for_another(
+    policy: Path, server: StandIn, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["push", str(policy), "me/mine"]) == 0
+    copy = str(tmp_path / "copy")
+    assert main(["pull", "me/typo", "--out", copy]) == 2
+    assert main(["pull", "me/mine", "--out", copy]) == 0
+    server.repositories["me/other"] = {"README.md": b"no policy"}
+    server.repositories["me/second"] = {name: (policy / name).read_bytes() for name in hub.FILES[:2]}
+    capsys.readouterr()
+    for name in ("me/other", "me/second", "me/mine@v2"):
+        assert main(["pull", name, "--out", copy]) == 2
+        said = capsys.readouterr()
+        assert f"copy: holds hf:me/mine; choose another folder for hf:{name}" in said.err
+        assert not said.out
+    server.shutdown()  # without the Hub, what is there counts only where it is what was asked for
+    server.server_close()
+    assert main(["pull", "me/third", "--out", copy]) == 2
+    assert main(["pull", "me/mine", "--out", copy]) == 0
+
+
 def test_half_a_download_is_finished_the_next_time(policy: Path, server: StandIn) -> None:
     assert main(["push", str(policy), "me/mine"]) == 0
     folder = hub.pull("me/mine")
