@@ -205,9 +205,11 @@ class Cluster(ABC):
 
     def close(self) -> None:
         """End all workers; safe to call twice."""
-        for worker in self.workers:
+        workers = self.workers
+        for worker in workers:
             if worker.pipe is not None:
                 self._forget(worker)
+        for worker in workers:  # when all know that they may end
             self._kill(worker.handle)
         self._expected.clear()
         for stranger in self._strangers:

@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -24,7 +25,7 @@ LOCAL, AUTO = "local", "auto"
 OBJECT_STORE_BYTES = 100_000_000
 """Of a cluster that is started here; workers put nothing there."""
 CLOSE_S = 5.0
-"""So long may workers take to end by themselves, so that they end their engines."""
+"""So long may all workers together take to end by themselves, so that they end their engines."""
 
 
 class RayCluster(Cluster):
@@ -48,6 +49,8 @@ class RayCluster(Cluster):
         self._places = num_workers or int(ray.cluster_resources().get("CPU", 1))
         task: Any = ray.remote(max_calls=1, max_retries=0, num_cpus=1, scheduling_strategy="SPREAD")
         self._task = task(work_for)
+        self._patience_until: float | None = None
+        """When workers that have not ended are killed; None while the cluster is at work."""
         super().__init__("127.0.0.1" if address == LOCAL else ray.util.get_node_ip_address())
 
     @property
@@ -79,7 +82,9 @@ class RayCluster(Cluster):
         return set(ray.wait(list(handles), num_returns=len(handles), timeout=0)[0]) if handles else ()
 
     def _kill(self, handle: Any) -> None:
-        if not ray.wait([handle], timeout=CLOSE_S)[0]:
+        if self._patience_until is None:
+            self._patience_until = time.monotonic() + CLOSE_S
+        if not ray.wait([handle], timeout=max(0.0, self._patience_until - time.monotonic()))[0]:
             ray.cancel(handle, force=True)
 
 

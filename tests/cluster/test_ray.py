@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -195,6 +196,28 @@ def listens(port: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def test_workers_that_wait_for_room_do_not_each_delay_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    from genpolicy_ray import cluster as module
+
+    clock, cancelled = [0.0], []
+
+    def wait(handles: list[object], *, timeout: float) -> tuple[list[object], list[object]]:
+        clock[0] += timeout  # none of them ends by itself
+        return [], handles
+
+    monkeypatch.setattr(module.ray, "is_initialized", lambda: True)  # Ray itself has no part in this
+    monkeypatch.setattr(module.ray, "remote", lambda **_: lambda _: SimpleNamespace(remote=lambda *_: object()))
+    monkeypatch.setattr(module.ray, "wait", wait)
+    monkeypatch.setattr(module.ray, "cancel", lambda handle, force: cancelled.append(handle))
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+    cluster = module.RayCluster("local", 30)
+    for _ in range(cluster.num_places):
+        cluster.start(print)
+    cluster.close()
+    assert len(cancelled) == 30
+    assert clock[0] <= module.CLOSE_S, "all of them have this long together"
 
 
 def test_without_ray_the_extra_is_named(warm_start: None) -> None:
