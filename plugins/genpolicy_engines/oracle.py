@@ -129,14 +129,12 @@ class EngineOracle(Oracle):
         if "movetime_ms" in self._limits:
             timeout += self._limits["movetime_ms"] / 1000
         self.path = path = find_engine(engine)
-        settings = {dialect.hash_option: str(self._hash_mb), **self._options}
+        settings = {"Threads": str(self._threads), dialect.hash_option: str(self._hash_mb), **self._options}
         self._num_valued = None if multipv is None else _at_least_1("multipv", multipv)
         if self._num_valued is not None:
             if "multipv" in map(str.lower, self._options):
                 raise ValueError("multipv and MultiPV are one option; give multipv, with --move-values")
             settings, spelt["MultiPV"] = {**settings, "MultiPV": str(self._num_valued)}, "multipv"
-        if self._threads > 1:
-            settings = {"Threads": str(self._threads), **settings}
         words = {"nodes": "nodes {}", "depth": "depth {}", "movetime_ms": dialect.movetime}
         limit = " ".join(words[key].format(value) for key, value in self._limits.items())
         # The pool must not hold the oracle, or nobody would ever collect it and end its engines.

@@ -225,6 +225,8 @@ class EngineProcess:
 
     def _settings(self) -> list[str]:
         wanted = dict(self.options)
+        if wanted.get("Threads") == "1" and "threads" not in self.announced:
+            del wanted["Threads"]  # an engine without the option has one
         table = self.dialect.hash_option
         if table in wanted and table.lower() not in self.announced:
             if "hash" in self.announced:  # a USI engine may call its table Hash all the same

@@ -106,6 +106,18 @@ def test_values_that_the_engine_takes_reach_it_as_it_spells_them(fake_engine) ->
     ]
 
 
+@pytest.mark.parametrize("spelling", ["nodes=1", "nodes=1&threads=1", "nodes=1&Threads=1"])
+def test_an_engine_with_another_default_gets_the_one_thread_that_is_recorded(fake_engine, spelling: str) -> None:
+    path = fake_engine()
+    hash_line = "option name Hash type spin default 16\\n"
+    threads_line = "option name Threads type spin default 4 min 1 max 1024\\n"  # as YaneuraOu has it
+    assert hash_line in path.read_text()
+    path.write_text(path.read_text().replace(hash_line, hash_line + threads_line))
+    with make_oracle(f"{path}?{spelling}", GAME) as oracle:
+        assert oracle.describe()["threads"] == 1
+    assert "setoption name Threads value 1" in (path.parent / "options").read_text().splitlines()
+
+
 def test_an_oracle_says_which_options_it_takes() -> None:
     game = genpolicy.load_game("connect:rows=3,cols=3,k=3")
     with pytest.raises(ValueError, match=r"'solver' takes no option 'nodes'. It takes: seed, distance, node_limit"):
