@@ -30,6 +30,8 @@ MAX_DRAW = 10_000.0
 """Largest draw parameter as people write it: with this nu, equal players draw 9,998 of 10,000 games."""
 MAX_PRIOR = 1e6
 """Most virtual games of each player; so many hide the games played."""
+MIN_BOOTSTRAP = 20
+"""Fewest bootstrap samples whose percentiles are shown as an interval."""
 _RULE_OF_THREE = 3.0
 """Decided games that none among many observed ones cannot rule out (95 %)."""
 _MAX_MOVE = 3.0
@@ -83,8 +85,10 @@ class FitOptions:
             # So written, NaN fails too.
             if isinstance(value, int | float) and not least <= value <= most:
                 raise ValueError(f"{option} must be a number from {least:,.0f} to {most:,.0f}, got {value}")
-        if self.bootstrap < 0:
-            raise ValueError(f"bootstrap must be at least 0 draws, got {self.bootstrap}")
+        if self.bootstrap < 0 or 0 < self.bootstrap < MIN_BOOTSTRAP:
+            raise ValueError(
+                f"bootstrap must be 0 or at least {MIN_BOOTSTRAP} samples, got {self.bootstrap}; 1000 is usual"
+            )
 
 
 class Tally:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from genpolicy_arena.rating_fit import Estimate, FitOptions, RatedGame, Tally, maximise
+from genpolicy_arena.rating_fit import MIN_BOOTSTRAP, Estimate, FitOptions, RatedGame, Tally, maximise
 from genpolicy_arena.rating_groups import Groups, find_groups
 from genpolicy_arena.rating_models import MODELS, Floats, RatingModel
 
@@ -330,7 +330,7 @@ def _bootstrap(games: Sequence[RatedGame], options: FitOptions, ratings: Ratings
         advantages.append(sample.advantage)
         for row in sample.players:
             samples[row.name].append(row.elo)
-    if len(advantages) < 20:
+    if len(advantages) < MIN_BOOTSTRAP:
         ratings.notes.append("too few bootstrap samples link all players: the intervals are by the information matrix")
         return
     for row in ratings.players:

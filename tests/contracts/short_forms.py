@@ -53,7 +53,7 @@ ADDED: Mapping[str, tuple[str, ...]] = {
     "evaluate puzzles": ("--limit", "2"),
     "evaluate report": ("--limit", "8", "--calls", "1", "--puzzle-limit", "2", "--play", "1"),
     "tournament": ("--rounds", "1", "--max-plies", "8", "--parallel", "1"),
-    "ratings": ("--bootstrap", "10"),
+    "ratings": ("--bootstrap", "20"),
     "demo": ("--plan",),
     "loop": ("games=12", 'random_plies="2:4"', f"learners={json.dumps(LEARNERS)}", "gate.rounds=1"),
     "web": ("--port", "0"),

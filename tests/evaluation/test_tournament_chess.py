@@ -191,6 +191,7 @@ def test_ratings_read_anybodys_pgn(tmp_path: Path, capsys: pytest.CaptureFixture
         (["--policy", "random", "random?seed=1", "--anchor", "random=x"], "is not a number"),
         (["--policy", "random", "random?seed=1", "--model", "elo"], "bt, bayeselo, ordo"),
         (["--policy", "random", "random?seed=1", "--model", "ordo", "--draw", "1"], "has no draw parameter"),
+        (["--policy", "random", "random?seed=1", "--bootstrap", "19"], "bootstrap must be 0 or at least 20"),
         (["--policy", "random", "random?seed=1", "--at-limit", "judge"], "needs a judge"),
         (["--policy", "random", "random?seed=1", "--judge", "nobody"], "nobody"),
         (["--policy", "random", "random?seed=1", "--judge-cp", "500"], "add --judge"),
