@@ -27,6 +27,8 @@ from genpolicy_labelling.writer import DatasetWriter
 BLOCK_RECORDS = 1024
 """Records of the source whose afterstates are written together."""
 DEFAULT_MOVES = 4
+SEVERAL = "several"
+"""In place of a position's split where games of two splits reach it."""
 
 
 def score_after(text: str, *, same_player: bool = False) -> str:
@@ -98,7 +100,9 @@ def write(source: Dataset, writer: DatasetWriter, game: Game[Any], num_moves: in
     any_valued = False
     for record in source.records():
         any_valued = any_valued or bool(record.move_values)
-        of_split[game.canonical_key(game.parse(record.state))] = record.split
+        key = game.canonical_key(game.parse(record.state))
+        if of_split.setdefault(key, record.split) != record.split:
+            of_split[key] = SEVERAL  # of whichever split an afterstate is, another one holds it
     if not any_valued:
         raise DatasetError(
             f"{source.label} has no move values: label it with genpolicy data label --move-values, for example with "

@@ -52,12 +52,13 @@ def test_every_afterstate_has_the_value_that_the_solver_gives_it(tmp_path: Path)
     assert main([*command, "--moves", "0"]) == 2
 
 
-def test_a_symmetric_copy_of_a_position_of_another_split_is_left_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize("holders", [["test"], ["test", "train"], ["train", "test"]], ids=" then ".join)
+def test_a_symmetric_copy_of_a_position_of_another_split_is_left_out(tmp_path: Path, holders: list[str]) -> None:
     game = genpolicy.load_game(CONNECT)
     corner = game.format(game.play(game.parse(), game.moves.index("c3")))
     records = [
         Record(game.format(game.parse()), move_values="a1=value:0 b2=value:0", split="train"),
-        Record(corner, line="b2", split="test"),
+        *(Record(corner, line="b2", split=split) for split in holders),
     ]
     data, out = write_dataset(tmp_path / "data", CONNECT, records).folder, tmp_path / "after"
     assert main(["data", "afterstates", "--data", str(data), "--out", str(out)]) == 0
