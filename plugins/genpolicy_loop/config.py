@@ -131,6 +131,11 @@ class LoopConfig:
                 raise ValueError(
                     f"learners: {name!r} must be lower-case letters, digits, - and _, and none of {', '.join(RESERVED)}"
                 )
+        if "{" in self.start:
+            raise ValueError(
+                f"start: {self.start!r}: plays the first generation, before a learner has weights; write a policy "
+                "without {NAME}, such as mcts:rollout?simulations=16"
+            )
         for key in ("search", "imagine"):
             _check_names(key, getattr(self, key), self.learners)
         if bool(self.alpha) != bool(self.imagine):
