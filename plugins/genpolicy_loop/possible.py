@@ -1,4 +1,4 @@
-"""What can be told of a loop's spellings before its first generation, which may take hours."""
+"""What can be told of a loop's spellings and openings before its first generation, which may take hours."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from genpolicy.policies.base import load_policy
 from genpolicy.registry import load_game
 from genpolicy.training.config import Budget, RunConfig
 from genpolicy.training.setup import make_learner, take_weights
+from genpolicy_arena.openings import draw_random
 
 
 def require_policies(spellings: Mapping[str, str], game: str, learners: Mapping[str, Mapping[str, Any]]) -> None:
@@ -44,6 +45,16 @@ def require_policies(spellings: Mapping[str, str], game: str, learners: Mapping[
         for key, spelling in spellings.items():
             with _named(key):
                 load_policy(spelling.format_map(folders), game=rules).close()
+
+
+def require_openings(game: str, num_plies: int) -> None:
+    """Draw an opening for the gate.
+
+    Raises:
+        ConfigError: so many random moves end the game.
+    """
+    with _named("gate"):
+        draw_random(load_game(game), 1, num_plies, seed=0)
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from genpolicy.files import write_atomic
 from genpolicy.folder_lock import FolderLock
 from genpolicy.registry import load_game
 from genpolicy_loop.config import LoopConfig, training_settings
-from genpolicy_loop.possible import require_policies
+from genpolicy_loop.possible import require_openings, require_policies
 
 LOOP_FILE, LOG_FILE = "loop.json", "log.txt"
 FREE = ("generations", "out")
@@ -154,13 +154,16 @@ class Loop:
 
         Raises:
             StageFailedError: a command failed, was interrupted or stopped; it has said why.
-            ConfigError: the folder holds a loop of other settings, or a policy that it spells cannot be opened.
+            ConfigError: the folder holds a loop of other settings, a policy that it spells cannot be opened, or
+                the gate has no opening to play.
             LockedError: another process runs it.
             DatasetError: no game of the window was won by anybody.
         """
         if not (self.out / LOOP_FILE).exists():
             spelled = {key: getattr(self.config, key) for key in ("start", "search", "imagine")}
             require_policies({key: text for key, text in spelled.items() if text}, self.game, self.learners)
+            if self.config.gate is not None:
+                require_openings(self.game, self.config.gate.random_plies)
         self.out.mkdir(parents=True, exist_ok=True)
         with FolderLock(self.out, "runs a loop", "name another folder in out"):
             self._begin()

@@ -267,6 +267,7 @@ def test_settings_of_selfplay_are_read_before_anything_begins(
     [
         ({"search": "mcts:{prior}?simulation=2&value=even"}, r"search: .*simulation.*simulations"),
         ({"start": "mcts:rolout"}, r"start: .*rolout"),
+        ({"gate": {"random_plies": 9}}, r"gate: 200 draws of 9 random plies gave no opening"),
         ({"start": "{prior}"}, r"start: '\{prior\}': plays the first generation, before a learner has weights"),
         ({"start": "mcts:{other}"}, r"start: 'mcts:\{other\}': plays the first generation"),
         ({"imagine": "{prior}?tempreature=1", "alpha": [0.0, 1.0]}, r"imagine: .*tempreature"),
