@@ -214,13 +214,21 @@ class _Likelihood:
         return matrix
 
 
-def maximise(tally: Tally, model: RatingModel, options: FitOptions, prior: Floats, groups: Groups) -> Estimate | None:
+def maximise(
+    tally: Tally,
+    model: RatingModel,
+    options: FitOptions,
+    advantage: float | Literal["fit"] | None,
+    prior: Floats,
+    groups: Groups,
+) -> Estimate | None:
     """Maximise the likelihood by Newton's method with step halving.
 
     Args:
         tally: The games.
         model: Model of a game's result.
-        options: What is fitted. Here an advantage is on the model's own scale.
+        options: What is fitted.
+        advantage: In place of that of the options, on the model's own scale, whose range is larger than theirs.
         prior: [N] virtual games of each player.
         groups: Groups of the players.
 
@@ -228,7 +236,7 @@ def maximise(tally: Tally, model: RatingModel, options: FitOptions, prior: Float
         The estimate; None if the likelihood has no maximum.
     """
     likelihood = _Likelihood(tally, model, prior)
-    point, fit_advantage, fit_draw, notes = _begin(likelihood, options)
+    point, fit_advantage, fit_draw, notes = _begin(likelihood, options, advantage)
     num = likelihood.size
     free = np.array([True] * num + [fit_advantage, fit_draw])
     within = np.ix_(free, free)
@@ -284,12 +292,14 @@ def maximise(tally: Tally, model: RatingModel, options: FitOptions, prior: Float
     return Estimate(point[:num], float(point[num]), float(point[num + 1]), covariance, names, value, notes)
 
 
-def _begin(likelihood: _Likelihood, options: FitOptions) -> tuple[Floats, bool, bool, list[str]]:
+def _begin(
+    likelihood: _Likelihood, options: FitOptions, advantage: float | Literal["fit"] | None
+) -> tuple[Floats, bool, bool, list[str]]:
     """The initial point [N + 2], whether advantage and draw parameter are free, and notes on that."""
     model, counts, num = likelihood.model, likelihood.counts, likelihood.size
     notes: list[str] = []
     point = np.zeros(num + 2)
-    advantage = model.default_advantage if options.advantage is None else options.advantage
+    advantage = model.default_advantage if advantage is None else advantage
     fit_advantage = advantage is None or advantage == "fit"
     if not fit_advantage:
         point[num] = float(advantage or 0.0) * model.unit

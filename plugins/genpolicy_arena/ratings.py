@@ -210,11 +210,11 @@ def _fit_on_shown_scale(
     own points: both are found in turn until they agree.
     """
     if options.advantage in (None, "fit", 0.0):
-        return maximise(tally, model, options, prior, groups)
+        return maximise(tally, model, options, options.advantage, prior, groups)
     shown, scale = float(options.advantage or 0.0), 1.0
     estimate = None
     for _ in range(MAX_TURNS):
-        estimate = maximise(tally, model, replace(options, advantage=shown / scale), prior, groups)
+        estimate = maximise(tally, model, options, shown / scale, prior, groups)
         if estimate is None:
             return None
         next_scale = max(1e-3, model.elo_scale(estimate.draw))

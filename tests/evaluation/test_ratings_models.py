@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
+from genpolicy_arena.rating_fit import MAX_ADVANTAGE
 from genpolicy_arena.rating_models import MODELS, Counts, RatingModel
 from genpolicy_arena.ratings import FitOptions, RatedGame, Ratings, fit
 
@@ -417,6 +418,12 @@ def test_an_advantage_given_back_as_it_was_printed_gives_the_same_ratings(
 def test_a_given_advantage_is_on_the_scale_of_the_ratings() -> None:
     assert fit(LISTED, FitOptions(advantage=30.0)).advantage == pytest.approx(30.0)
     assert fit(LISTED, FitOptions("bayeselo", advantage=30.0, draw="fit")).advantage == pytest.approx(30.0)
+
+
+@pytest.mark.parametrize("model", list(MODELS))
+@pytest.mark.parametrize("advantage", [MAX_ADVANTAGE, -MAX_ADVANTAGE])
+def test_an_advantage_at_the_end_of_its_range_is_taken_on_any_scale(model: str, advantage: float) -> None:
+    assert fit(LISTED, FitOptions(model, advantage=advantage)).advantage == pytest.approx(advantage)
 
 
 def test_ordo_is_not_certain_of_players_that_always_drew() -> None:
