@@ -1,9 +1,10 @@
 """The oracle that asks an engine over UCI or USI, with several processes side by side.
 
-An engine sees a position without its past, and forgets at the start of every block of positions (``BLOCK_POSITIONS``;
-in self-play some plies of some games). With a limit in nodes or depth and one thread, the labels of a block therefore
-depend on the block and the limit alone: the same with one process or eight, before a kill or after. To forget before
-every position would cost Stockfish 15 % of its speed at 4,000 nodes (0.7 ms, whatever the size of its hash table).
+An engine sees a position without its past, and forgets at the start of every block of positions (some records of a data
+set; in self-play some plies of some games; each position that ``analyse`` is asked about). With a limit in nodes or
+depth and one thread, the labels of a block therefore depend on the block and the limit alone: the same with one process
+or eight, before a kill or after. To forget before every position would cost Stockfish 15 % of its speed at 4,000 nodes
+(0.7 ms, whatever the size of its hash table).
 """
 
 from __future__ import annotations
@@ -44,10 +45,6 @@ ENGINE_NAMES = ("hash", "usi_hash", "threads")
 """Names that engines have for two of these, in lower case."""
 MORE_FOLDERS = ("/usr/games", "/usr/local/games", "/usr/local/bin", "/opt/homebrew/bin", "/snap/bin")
 """Where distributions put engines; Debian's /usr/games is in no server's PATH."""
-BLOCK_POSITIONS = 16
-"""Positions searched one after the other from one empty hash table."""
-MANY = 64
-"""So many positions may be worth a fresh hash table each, as when a policy plays."""
 MAX_ILLEGAL = 3
 """So many illegal answers to one search leave the position without a label."""
 
@@ -173,18 +170,13 @@ class EngineOracle(Oracle):
         return self._pool.num_restarts
 
     def analyse(self, states: Sequence[Any], horizon: int, *, move_values: bool = False) -> list[Line]:
-        """One line for each state, in order (see ``Oracle.analyse``).
-
-        Up to ``MANY`` states are searched from an empty hash table each; more go in blocks of ``BLOCK_POSITIONS``.
-        """
-        size = BLOCK_POSITIONS if len(states) > MANY else 1
+        """One line for each state, in order, each searched from an empty hash table (see ``Oracle.analyse``)."""
         lines: dict[int, Line] = {}
 
         def task(index: int, state: Any) -> Generator[Any, Line, None]:
             lines[index] = yield state
 
-        tasks = [task(index, state) for index, state in enumerate(states)]
-        blocks = (tasks[start : start + size] for start in range(0, len(tasks), size))
+        blocks = ([task(index, state)] for index, state in enumerate(states))
         for _ in self.run(blocks, horizon, move_values=move_values):
             continue
         return [lines[index] for index in range(len(states))]

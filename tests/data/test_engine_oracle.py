@@ -241,6 +241,15 @@ def test_values_of_a_search_that_was_cut_off(last: str, values: str) -> None:
     assert parse_search(b"info depth 1 multipv 1 score cp 5 pv a\nbestmove a\n").by_move == {}
 
 
+def test_an_answer_of_many_depends_on_its_position_alone(fake_engine) -> None:
+    path = fake_engine()
+    path.write_text(path.read_text().replace('["usinewgame"]', '["ucinewgame"]'))
+    with EngineOracle(GAME, str(path), nodes=1) as oracle:
+        check_lines(oracle.analyse(states() * 20, 1), FENS * 20, 1)
+    emptied = (path.parent / "games").read_text().splitlines()
+    assert emptied == ["ucinewgame"] * 80, "the hash table before each position"
+
+
 def test_a_run_that_is_given_up_leaves_usable_engines(fake_engine) -> None:
     def one(state):
         return (yield state)
@@ -352,6 +361,14 @@ def test_searches_sent_ahead_give_the_same_bits(engine, spelling, monkeypatch) -
         pytest.skip(str(error))
     roots = [state for state in states() for _ in range(5)]
     roots += [GAME.play(state, int(move)) for state in states() for move in GAME.legal(state)]
+
+    def one(state):
+        return (yield state)
+
+    def in_blocks(oracle):  # within a block searches are sent ahead
+        blocks = ([one(state) for state in roots[start : start + 16]] for start in range(0, len(roots), 16))
+        return [line for block in oracle.run(blocks, 4) for line in block]
+
     with make_oracle(f"{program}?{spelling}", GAME) as oracle:
         begin, num_ahead = EngineProcess.begin, 0
 
@@ -361,12 +378,12 @@ def test_searches_sent_ahead_give_the_same_bits(engine, spelling, monkeypatch) -
             begin(self, search, fresh=fresh)
 
         monkeypatch.setattr(EngineProcess, "begin", counting)
-        ahead = oracle.analyse(roots, 4)
+        ahead = in_blocks(oracle)
     assert num_ahead > 5  # how many, is a matter of time
     monkeypatch.setattr(engine_process, "QUEUEING_ENGINES", re.compile("no engine"))
     with make_oracle(f"{program}?{spelling}", GAME) as oracle:
         num_ahead = 0
-        assert oracle.analyse(roots, 4) == ahead
+        assert in_blocks(oracle) == ahead
     assert num_ahead == 0
 
 
