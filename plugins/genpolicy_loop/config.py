@@ -127,9 +127,10 @@ class LoopConfig:
         if not 0 <= self.reanalyse <= 1:
             raise ValueError(f"reanalyse lies in [0, 1], got {self.reanalyse}")
         for name in self.learners:
-            if not _NAME.fullmatch(name) or name in RESERVED:
+            if not _NAME.fullmatch(name) or name in RESERVED or name.startswith("again-"):
                 raise ValueError(
-                    f"learners: {name!r} must be lower-case letters, digits, - and _, and none of {', '.join(RESERVED)}"
+                    f"learners: {name!r} must be lower-case letters, digits, - and _, and none of "
+                    f"{', '.join(RESERVED)} and again-..., which are other stages"
                 )
         if "{" in self.start:
             raise ValueError(

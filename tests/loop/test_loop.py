@@ -218,6 +218,7 @@ def test_arguments_change_what_a_learner_was_named_last(
         ({"alpha": [0.5]}, "needs both imagine and alpha"),
         ({"alpha": [2.0], "imagine": "{prior}"}, "every share lies in"),
         ({"learners": {"games": {"learner": {}}}, "search": "{games}"}, "none of games"),
+        ({"learners": {"again-001": {"learner": {}}}, "search": "{again-001}"}, "none of games, again"),
         ({"learners": {"prior": "no-such.yaml"}}, "no-such.yaml"),
         ({"learners": {"prior": {"base": 3}}}, r"learners\.prior\.base is a path or a list of paths, got 3"),
         ({"gate": {"elo0": 5.0, "elo1": 5.0}}, "gate: elo0 must be below"),
