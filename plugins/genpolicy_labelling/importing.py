@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -40,10 +41,14 @@ def describe_sources(sources: Sequence[str]) -> list[dict[str, Any]]:
     """File and SHA-256 of every source; a folder or a glob stands for its files.
 
     Raises:
-        SourceError: no such file.
+        SourceError: no such file, or a source is given twice.
     """
     described: list[dict[str, Any]] = []
+    seen: set[str] = set()
     for source in sources:
+        if (path := os.path.realpath(source)) in seen:
+            raise SourceError(f"{source}: given twice, and its games count once; leave one of them out")
+        seen.add(path)
         if source == ALL:
             described.append({"file": ALL})
             continue

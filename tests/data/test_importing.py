@@ -285,6 +285,16 @@ def test_sources_that_hold_nothing(tmp_path, capsys, name, content, message) -> 
     assert "Traceback" not in error
 
 
+def test_games_of_a_source_given_twice_do_not_count_twice(tmp_path, capsys) -> None:
+    write_pgn(tmp_path / "g.pgn", 2)
+    (tmp_path / "x").mkdir()
+    again = tmp_path / "x" / ".." / "g.pgn"
+    words = ["data", "import", str(tmp_path / "g.pgn"), str(again), "--game", "chess", "--out", str(tmp_path / "d")]
+    assert cli.main(words) == 2
+    assert f"{again}: given twice, and its games count once; leave one of them out" in capsys.readouterr().err
+    assert not (tmp_path / "d").exists()
+
+
 def test_limits(tmp_path, capsys) -> None:
     write_pgn(tmp_path / "g.pgn", 9)
     assert import_to(tmp_path / "a", tmp_path / "g.pgn", "--max-games", 4).info.counts["games"] == 4
