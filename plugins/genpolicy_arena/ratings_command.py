@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections import Counter
@@ -99,7 +100,7 @@ def read_games(game: Game[Any], paths: Sequence[Path], skipped: Counter[str]) ->
 
     seen: dict[Path, Path] = {}
     for path in paths:
-        whole = path.resolve()
+        whole = Path(os.path.realpath(path))  # which Path.resolve refuses to say of a link to itself
         if whole.stem == GAMES and (whole.parent / MANIFEST).is_file():  # the games that the folder stands for
             whole = whole.parent
         if whole in seen:

@@ -198,6 +198,12 @@ def test_games_are_not_counted_twice(cup: Path, monkeypatch: pytest.MonkeyPatch)
     assert len(read_games(FOUR, [cup, cup / f"mine{file.suffix}"], Counter())) == 24, "another file is another file"
 
 
+def test_a_link_that_leads_to_itself_is_named(tmp_path: Path) -> None:
+    (tmp_path / "loop.pgn").symlink_to(tmp_path / "loop.pgn")
+    with pytest.raises(SourceError, match="loop"):
+        read_games(FOUR, [tmp_path / "loop.pgn"], Counter())
+
+
 def test_a_game_with_two_lines_is_named(cup: Path) -> None:
     path = cup / LINES
     path.write_bytes(path.read_bytes() + path.read_bytes().splitlines(keepends=True)[4])
