@@ -129,3 +129,19 @@ def test_undo_drops_it_and_a_stone_goes_where_it_was_put(browser: Any, web_addre
         release(web)
         expect(web.page.locator("#moves button").nth(1)).to_be_visible()
         waiting(web, 0)
+
+
+@pytest.mark.thorough
+def test_one_that_is_entered_while_the_reply_is_fetched_is_played(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        thinking(web, "chess", chess_place("e2"), chess_place("e4"))
+        kept: list[Any] = []
+        web.page.route("**/api/position", lambda route: kept.append(route))
+        release(web)
+        web.wait_until(lambda: len(kept) == 1)  # the policy has moved, and the board does not show it yet
+        web.click(chess_place("b1"), chess_place("c3"))
+        waiting(web, 2)
+        web.page.route("**/api/position", lambda route: route.continue_())
+        kept[0].continue_()
+        expect(web.page.locator("#moves button").nth(2)).to_have_text("Nc3")
+        waiting(web, 0)

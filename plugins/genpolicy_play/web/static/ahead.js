@@ -4,14 +4,14 @@ import { HUMAN } from "./store.js";
 import { t } from "./words.js";
 
 export class Ahead {
-  /** @param {Object} page `board`, `mover`, `played`, `say(text)`. */
+  /** @param {Object} page `board`, `position`, `mover`, `played`, `say(text)`. */
   constructor(page) {
     this.page = page;
     this.move = null; // {source, target, after}: the places, and the line on which it was entered
   }
 
   enter({ source, target }) {
-    this.#set({ source, target, after: this.page.played.join(" ") });
+    this.#set({ source, target, after: this.page.position.moves.join(" ") });
     this.page.say(t("ahead.set"));
   }
 
