@@ -10,7 +10,7 @@ import { askNewGame, choosePromotion, fillPlayers, textName } from "./dialogs.js
 import { byId, canShow, percent } from "./dom.js";
 import { Editor } from "./editor.js";
 import { Graph } from "./graph.js";
-import { branch, swap } from "./line.js";
+import { branch, sameMoves, swap } from "./line.js";
 import { showMoves } from "./moves.js";
 import { sound } from "./sound.js";
 import { beginner, HUMAN, keep, restore, tidy } from "./store.js";
@@ -27,7 +27,7 @@ class Page {
     this.turnNumber = 0; // raised by every change of the position, so that a late answer can be recognised
     this.board = new Board(byId("board"), byId("apart"), {
       choose: (moves) => choosePromotion(moves.map((move) => ({ ...move, label: this.write(move) })), (move) => server.position(this.question([...this.played, move.move]))),
-      move: (move) => (move.ahead ? this.ahead.enter(move) : this.play(move.move)),
+      move: (move) => this.make(move),
       cancel: () => this.ahead.cancel(),
       say: (text) => this.say(text),
       words: () => this.words,
@@ -67,6 +67,11 @@ class Page {
 
   get played() {
     return this.state.moves.slice(0, this.state.ply);
+  }
+
+  /** Whether the board shows the position that the state names: not while that one is fetched, nor where it could not be. */
+  get current() {
+    return this.shown !== undefined && sameMoves(this.shown, this.question());
   }
 
   get mover() {
@@ -114,6 +119,7 @@ class Page {
     showTrouble(this, null);
     this.position = position;
     this.adopt(position);
+    this.shown = this.question();
     this.clock.judge();
     Object.assign(this.state.labels, position.labels);
     Object.assign(this.state.turns, position.turns);
@@ -232,7 +238,7 @@ class Page {
   /** Let one policy analyse the position on the board; its decision, or null. */
   async look(id, { reseed = false, clock } = {}) {
     const column = this.columns.all.get(id);
-    if (!column || !this.position || this.position.outcome) return null;
+    if (!column || !this.current || this.position.outcome) return null;
     if (reseed) {
       this.state.seed = (this.state.seed + 1) % 2 ** 31;
       byId("seed").value = String(this.state.seed);
@@ -270,6 +276,12 @@ class Page {
 
   lookAll() {
     return Promise.all(this.state.watched.map((id) => this.look(id)));
+  }
+
+  /** A move that a person makes on the board. Where that shows an earlier position, it belongs to none: the new one is asked for again. */
+  make(move) {
+    if (move.ahead) return this.ahead.enter(move);
+    return this.current ? this.play(move.move) : this.refresh();
   }
 
   /** Play a move on the board; moves taken back before become the former line. */

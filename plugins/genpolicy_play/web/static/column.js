@@ -2,6 +2,7 @@
 
 import { animated, decide, Trouble } from "./api.js";
 import { download, el, isDark, percent } from "./dom.js";
+import { sameMoves } from "./line.js";
 import { optionFields } from "./options.js";
 import { savePicture } from "./picture.js";
 import { isWrong, Shown } from "./shown.js";
@@ -368,6 +369,3 @@ const searches = ({ options }) => (options ?? []).some(({ name }) => name === "c
 
 /** How many moves of an imagined line are legal, in words. */
 const legalWords = (legal, all) => t(`column.legal${legal < all ? "" : all === 2 ? "-both" : "-all"}`, { legal, all });
-
-/** Whether two questions are about the same position of the same game. */
-const sameMoves = (one, other) => ["game", "start", "moves"].every((part) => JSON.stringify(one[part]) === JSON.stringify(other[part]));

@@ -3,6 +3,7 @@
 import * as server from "./api.js";
 import { byId, canShow, download, el } from "./dom.js";
 import { listenToKeys } from "./keys.js";
+import { sameMoves } from "./line.js";
 import { showMoves } from "./moves.js";
 import { sound } from "./sound.js";
 import { HUMAN, keep } from "./store.js";
@@ -96,10 +97,16 @@ async function typeMove(page, event) {
   event.preventDefault();
   const text = byId("move").value.trim();
   if (!text) return;
+  if (!page.current) {
+    page.refresh();
+    return;
+  }
+  const question = page.question();
   let wrong = page.board.playable ? "" : t("move.not-yours");
   try {
     if (!wrong) {
-      const typed = await server.position({ ...page.question(), typed: text });
+      const typed = await server.position({ ...question, typed: text });
+      if (!sameMoves(question, page.question())) return; // another move came first, such as this one, entered twice
       byId("move").value = "";
       page.play(typed.moves.at(-1));
     }

@@ -40,3 +40,6 @@ export function whence(question, state, name) {
 }
 
 const begins = (first, line) => first.length <= line.length && first.every((move, index) => move === line[index]);
+
+/** Whether two questions are about the same position of the same game. */
+export const sameMoves = (one, other) => ["game", "start", "moves"].every((part) => JSON.stringify(one[part]) === JSON.stringify(other[part]));
