@@ -357,7 +357,7 @@ class Page {
     return this.refresh();
   }
 
-  setSide(player, id) {
+  async setSide(player, id) {
     this.ahead.cancel();
     const { sides } = this.state;
     sides[player] = id;
@@ -366,7 +366,8 @@ class Page {
     this.columns.makeRoom(id);
     tidy(this.state, this.offers);
     dress(this);
-    return this.refresh({ quiet: true });
+    await this.refresh({ quiet: true });
+    await this.turnColumns();
   }
 
   /** Show that the time of the player to move is over; what a policy still decides comes too late. */
@@ -396,6 +397,11 @@ class Page {
     this.state.flip = !this.state.flip;
     this.say(t("flip.done", { player: this.sideNames[this.state.flip ? 1 : 0] }));
     await this.refresh({ quiet: true, still: true });
+    await this.turnColumns();
+  }
+
+  /** Draw what the columns show from the side that the board is seen from; where a policy is to move they will look anew. */
+  async turnColumns() {
     if (this.mover !== null && this.mover !== HUMAN && !this.state.held) return;
     await Promise.all([...this.columns.all].map(([id, column]) =>
       (column.abort ? this.look(id) : this.settled(column.turnRound(this.state.flip)))));

@@ -72,20 +72,37 @@ export class Column {
     }
   }
 
-  /** Draw the steps from the other side: asks the same question again, quietly and with the same seed. */
+  /**
+   * Draw what is imagined from a side: asks the same question again, quietly and with the same seed. The last wish counts.
+   * Where the answer is another one now (a clock or an engine's time ended the first), what is shown stays as it is.
+   */
   async turnRound(flip) {
-    if (!this.decision || !this.steps.length || this.question.flip === flip) return;
+    this.turning?.abort();
+    if (!this.decision || !(this.steps.length || this.#candidates().length) || this.question.flip === flip) return;
     const before = this.question;
+    const abort = this.turning = new AbortController();
     const steps = [];
+    let turned = null;
     try {
-      for await (const line of decide({ ...before, ...this.used, flip })) if (line.step) steps.push(line);
+      for await (const line of decide({ ...before, ...this.used, flip }, abort.signal)) {
+        if (line.decision) turned = line.decision;
+        else steps.push(line);
+      }
     } catch (error) {
+      if (abort.signal.aborted || this.question !== before) return;
       this.#failed(error);
       throw error;
     }
-    if (this.question !== before) return;
-    Object.assign(this, { steps, question: { ...before, flip } });
-    this.#show(this.at, true);
+    if (abort.signal.aborted || this.question !== before || turned.move !== this.decision.move || steps.length !== this.steps.length) return;
+    const { svg, candidates } = turned;
+    Object.assign(this, { steps, question: { ...before, flip }, decision: { ...this.decision, svg, candidates } });
+    if (steps.length) this.#show(this.at, true);
+    else this.shown.showFutures(this.#candidates(), []);
+  }
+
+  /** The moves that a search judged whose imagined boards can be shown. */
+  #candidates() {
+    return (this.decision?.candidates ?? []).filter(({ svg }) => svg);
   }
 
   /** Stop analysing and replaying; what is shown stays. */
@@ -278,7 +295,7 @@ export class Column {
       this.shown.showLine();
       this.shown.showBars((this.steps[this.at] ?? decision).policy ?? []);
     }
-    if (!this.steps.length) this.shown.showFutures((decision.candidates ?? []).filter(({ svg }) => svg), []);
+    if (!this.steps.length) this.shown.showFutures(this.#candidates(), []);
     const calls = decision.calls;
     const told = (decision.line ?? []).filter(({ move, legal }) => move || !legal); // a line that rightly ends has no more moves
     const sound = told.findIndex(({ legal }) => !legal);
@@ -316,7 +333,7 @@ export class Column {
   /** Save the step shown as a picture. */
   async #save() {
     const { decision } = this;
-    const boards = this.steps.length ? this.steps[this.at].boards ?? [] : (decision.candidates ?? []).filter(({ svg }) => svg);
+    const boards = this.steps.length ? this.steps[this.at].boards ?? [] : this.#candidates();
     const line = this.shown.actions().map((action) => this.page.write(action)).join(" ");
     const told = { line, position: this.position.text, at: this.at + 1, of: this.steps.length };
     await savePicture({ title: t("picture.title", { policy: this.policy.label, move: this.page.write(decision) }),
