@@ -232,6 +232,40 @@ def test_a_reload_forgets_nothing(browser: Any, web_address: str) -> None:
 
 
 @pytest.mark.thorough
+def test_a_reload_knows_the_policies_of_another_server(browser: Any, web_address: str) -> None:
+    """One that was started again offers others under the same ids, and some with other options."""
+    optionless: list[str] = []
+
+    def swap(route: Any) -> None:
+        offers = route.fetch().json()
+        one, other = (
+            next(each for each in offers["policies"] if each["game"] == "chess" and each["label"] == label)
+            for label in ("dreamer", "random")
+        )
+        one["id"], other["id"] = other["id"], one["id"]
+        one["options"] = [option for option in one["options"] if option["name"] not in optionless]
+        route.fulfill(body=json.dumps(offers), content_type="application/json")
+
+    with tab(browser, web_address) as web:
+        web.open("chess", FEN, second="dreamer")
+        column = watch(web, "dreamer")
+        steps = column.locator("input[id$=num_steps]")
+        column.locator("summary").first.click()
+        steps.fill("3")
+        steps.blur()
+        web.page.route("**/api/offers", swap)
+        for fields in (1, 0):
+            web.page.reload()
+            expect(column).to_have_count(1)
+            expect(web.page.locator(".column")).to_have_count(1)
+            expect(web.page.locator("#far-player option:checked")).to_have_text("dreamer")
+            expect(steps).to_have_count(fields)
+            stored = web.page.evaluate("JSON.parse(sessionStorage['genpolicy.page']).options")
+            assert [chosen["num_steps"] for chosen in stored.values() if chosen] == [3] * fields
+            optionless.append("num_steps")
+
+
+@pytest.mark.thorough
 def test_dark_follows_the_system_and_the_switch(browser: Any, web_address: str) -> None:
     def brightness(web: Any) -> float:
         colour = web.page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
