@@ -86,6 +86,24 @@ def test_a_kif_in_shift_jis_is_opened(browser: Any, web_address: str) -> None:
 
 
 @pytest.mark.thorough
+def test_a_pgn_in_latin_1_is_opened(browser: Any, web_address: str) -> None:
+    """PGN's own encoding (PGN standard, 4.1); a file is read anew for another game."""
+    text = PGN.replace("Ann", "Müller").replace("Bob", "Grüße")
+    with tab(browser, web_address) as web:
+        web.load()
+        web.page.click("#new")
+        web.page.select_option("#new-kind", "shogi")
+        file = {"name": "game.pgn", "mimeType": "text/plain", "buffer": text.encode("latin-1")}
+        web.page.set_input_files("#new-file", file)
+        expect(web.page.locator("#new-start")).to_have_value(re.compile("Ann|White"))
+        web.page.select_option("#new-kind", "chess")
+        expect(web.page.locator("#new-start")).to_have_value(text)
+        web.page.fill("#new-start", "8/8/8")
+        web.page.select_option("#new-kind", "shogi")
+        expect(web.page.locator("#new-start")).to_have_value("8/8/8")  # what was typed stays
+
+
+@pytest.mark.thorough
 def test_a_wrong_game_is_explained_in_the_dialogue(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         web.page.goto(web_address)

@@ -65,8 +65,15 @@ export function askNewGame(offers, state) {
   const [gameField, textField] = [byId("new-kind"), byId("new-start")];
   const sides = [byId("new-first"), byId("new-second")];
   const wrong = byId("new-error");
+  const chosen = () => offers.games.find((offered) => offered.spec === gameField.value);
+  let ofFile = null; // what the field held when it was filled from the chosen file
+  const read = async () => {
+    const [file] = byId("new-file").files;
+    if (file) textField.value = await textOf(file, chosen());
+    ofFile = textField.value;
+  };
   const fill = () => {
-    const game = offers.games.find((offered) => offered.spec === gameField.value);
+    const game = chosen();
     const formats = (game.file_suffixes ?? []).map((suffix) => suffix.slice(1).toUpperCase()).join(", ");
     const text = textName(game);
     byId("new-start-label").textContent = t(formats ? "new.start-or-game" : "new.start", { text: text[0].toUpperCase() + text.slice(1), formats });
@@ -86,8 +93,11 @@ export function askNewGame(offers, state) {
   gameField.value = state.game;
   textField.value = "";
   byId("new-file").value = "";
-  byId("new-file").onchange = async ({ target }) => { if (target.files[0]) textField.value = await textOf(target.files[0]); };
-  gameField.onchange = fill;
+  byId("new-file").onchange = read;
+  gameField.onchange = () => {
+    fill();
+    if (textField.value === ofFile) read();
+  };
   fill();
   dialog.showModal();
   textField.focus();
@@ -132,13 +142,13 @@ async function opened(game, text) {
   }
 }
 
-/** The text of a file. Older Japanese programs write Shift-JIS. */
-async function textOf(file) {
+/** The text of a file of a game. Where it is not UTF-8, older programs wrote Shift-JIS for shogi, and Latin-1 (PGN's own encoding) for others. */
+async function textOf(file, game) {
   const bytes = await file.arrayBuffer();
   try {
     return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
   } catch {
-    return new TextDecoder("shift_jis").decode(bytes);
+    return new TextDecoder(game.protocol === "usi" ? "shift_jis" : "iso-8859-1").decode(bytes);
   }
 }
 
