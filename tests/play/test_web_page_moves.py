@@ -231,6 +231,22 @@ def test_a_picture_is_saved(browser: Any, web_address: str) -> None:
         assert len(set(picture.convert("RGB").resize((60, 30)).getdata())) > 20  # boards, not an empty sheet
 
 
+@pytest.mark.thorough
+def test_a_last_position_that_was_never_shown_is_evaluated_for_the_right_side(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        evaluated(web, [0.5, 0.5, 0.9])
+        web.load().new_game("chess", "1. e4")
+        web.wait_moves("e4")
+        web.page.route("**/api/position", lambda route: route.abort())
+        web.click(chess_place("e7"), chess_place("e5"))
+        expect(web.page.locator("#trouble")).to_contain_text("does not answer")
+        web.page.unroute("**/api/position")
+        web.page.click("#undo")
+        expect(web.page.locator("#moves .later")).to_have_count(1)
+        web.page.click("#evaluate")
+        expect(web.page.locator("#graph-note")).to_contain_text("White's winning chances: 50 % at the start, 90 %")
+
+
 COUNTED_TONES = """
 window.tones = [];
 window.AudioContext = class extends AudioContext {

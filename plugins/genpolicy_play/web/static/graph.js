@@ -54,11 +54,12 @@ export class Graph {
 
   async #chance(column, moves, ply, signal) {
     const question = { ...this.page.question(moves), policy: column.policy.id, options: this.page.state.options[column.policy.id] ?? {}, dream: false, seed: this.page.state.seed };
-    if (ply === this.line.moves.length) { // where the game may be over, so that there is nothing to decide
-      const { outcome } = await position(this.page.question(moves), signal);
+    let turn = this.page.state.turns[ply];
+    if (ply === this.line.moves.length) { // where the game may be over, so that there is nothing to decide; perhaps never shown
+      const { outcome, turns } = await position(this.page.question(moves), signal);
       if (outcome) return { 0: 1, 1: 0 }[outcome.winner] ?? 0.5;
+      turn = turns.at(-1);
     }
-    const turn = this.page.state.turns[ply];
     if (turn === null) return null; // the die is in the air
     let win = null;
     for await (const { decision } of decide(question, signal)) if (decision) win = decision.win_probability;
