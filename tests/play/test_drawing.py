@@ -283,6 +283,18 @@ class _Renamed:
         return getattr(self._inner, name)
 
 
+def test_boards_of_two_variants_may_stand_on_one_page() -> None:
+    """An id stands for one drawing: the first one on a page is drawn everywhere, as notebooks and galleries show."""
+    drawn: dict[str, set[str]] = {}
+    for spec in ("connect", "connect:rows=3,cols=3,k=3,gravity=false"):
+        game = load(spec)
+        state = game.play(game.parse(), int(game.legal(game.parse())[0]))
+        for group in ElementTree.fromstring(board_svg(game, board_of(game, state))).find(f"{SVG}defs") or ():
+            drawn.setdefault(group.attrib["id"], set()).add(ElementTree.tostring(group, encoding="unicode"))
+    assert len(drawn) > 1
+    assert all(len(looks) == 1 for looks in drawn.values())
+
+
 def test_text_from_outside_is_escaped() -> None:
     game = Unadorned(load("connect:rows=3,cols=3,k=3,gravity=false"))
     state = game.parse("XO./.X./... O")

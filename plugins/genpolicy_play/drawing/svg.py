@@ -10,6 +10,7 @@ sheet can still change it; there is no ``style`` in it, no script and nothing fr
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -210,7 +211,9 @@ class BoardDrawing:
         return f"<defs>{groups}</defs>" if groups else ""
 
     def _id(self, symbol: str) -> str:
-        return f"gp-{self.game.name}-" + "".join(f"{ord(letter):x}" for letter in symbol)
+        # By the specification: a page may hold boards of variants of a game, whose pieces look different.
+        game = re.sub(r"\W+", "-", self.game.spec)
+        return f"gp-{game}-" + "".join(f"{ord(letter):x}" for letter in symbol)
 
     def content(
         self,
