@@ -283,6 +283,17 @@ class _Renamed:
         return getattr(self._inner, name)
 
 
+@pytest.mark.parametrize("label", ["1", "12", "33%"])
+def test_a_label_of_an_arrow_fits_its_disc(label: str) -> None:
+    game = load("connect:rows=3,cols=3,k=3,gravity=false")
+    drawn = ElementTree.fromstring(board_svg(game, board_of(game, game.parse()), arrows=[Arrow(-1, 4, label)]))
+    arrow = next(each for each in drawn.iter(f"{SVG}g") if "gp-arrow" in each.get("class", ""))
+    disc, said = arrow.findall(f"{SVG}circle")[-1], arrow.find(f"{SVG}text")
+    assert said is not None
+    letter = 0.7 * float(said.attrib["font-size"])  # width of a bold digit in DejaVu Sans
+    assert len(label) * letter <= 2 * float(disc.attrib["r"])
+
+
 def test_boards_of_two_variants_may_stand_on_one_page() -> None:
     """An id stands for one drawing: the first one on a page is drawn everywhere, as notebooks and galleries show."""
     drawn: dict[str, set[str]] = {}

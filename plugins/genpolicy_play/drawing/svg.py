@@ -382,7 +382,8 @@ class BoardDrawing:
     @staticmethod
     def _badge(x: float, y: float, label: str, colour: str) -> str:
         circle = f'<circle {disc_at(x, y, 18)} fill="{colour}" stroke="#ffffff" stroke-width="3"/>'
-        return circle + text(x, y + 9, label, 25, "#ffffff", extra=' font-weight="bold"')
+        size = min(25, 50 / len(label))  # a percentage is white, too, and must not stick out of its disc
+        return circle + text(x, y + 0.36 * size, label, size, "#ffffff", extra=' font-weight="bold"')
 
 
 def _shaft(sx: float, sy: float, tx: float, ty: float, colour: str, *, dashed: bool) -> tuple[str, tuple[float, float]]:
