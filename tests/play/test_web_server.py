@@ -281,6 +281,16 @@ def test_castling_as_the_king_on_its_rook_is_read(client: Client) -> None:
     assert (said["moves"], said["labels"]) == (["e1g1"], ["O-O"])
 
 
+def test_a_game_with_a_long_specification_is_played() -> None:
+    pytest.importorskip("pyspiel", reason="needs the extra [openspiel]")
+    spec = load_game("openspiel:hex").spec
+    assert len(spec) > 100
+    with serving(["random"], [spec]) as client:
+        first = client.position(spec)["legal"][0]["move"]
+        assert client.position(spec, [first])["moves"] == [first]
+        assert client.decide(spec, "random", [first]).lines[-1]["decision"]["move"]
+
+
 def test_a_game_that_is_over_has_no_decision(client: Client) -> None:
     reply = client.decide("chess", "random", FOOLS_MATE)
     assert reply.status == 400

@@ -104,7 +104,7 @@ class Application:
         Raises:
             RequestError: it names no game that is offered, or malformed moves.
         """
-        return num_new_moves(fields, require_game(self.catalog.games, fields.text("game"))) > LONG
+        return num_new_moves(fields, require_game(self.catalog.games, fields)) > LONG
 
     async def index(self, request: Request) -> Response:
         """The page."""
@@ -134,7 +134,7 @@ class Application:
         return JSONResponse(await self.work(partial(self._position, fields), long=self.is_long(fields)))
 
     def _position(self, fields: Fields) -> dict[str, Any]:
-        cache = require_game(self.catalog.games, fields.text("game"))
+        cache = require_game(self.catalog.games, fields)
         game, flip = cache.game, fields.flag("flip")
         replay = position_of(fields, cache)
         typed = fields.optional_text("typed", most=MAX_NAME)
@@ -166,19 +166,19 @@ class Application:
         )
 
     def _export(self, fields: Fields) -> tuple[str, bytes]:
-        cache = require_game(self.catalog.games, fields.text("game"))
+        cache = require_game(self.catalog.games, fields)
         return exported(cache.game, position_of(fields, cache), fields)
 
     async def import_game(self, request: Request) -> Response:
         """The moves of a pasted game."""
         fields = Fields(read_object(await request.body()), IMPORT_FIELDS)
-        cache = require_game(self.catalog.games, fields.text("game"))
+        cache = require_game(self.catalog.games, fields)
         return JSONResponse(await self.work(partial(imported, cache.game, fields), long=True))
 
     async def edit(self, request: Request) -> Response:
         """A position that somebody sets up."""
         fields = Fields(read_object(await request.body()), EDIT_FIELDS)
-        cache = require_game(self.catalog.games, fields.text("game"))
+        cache = require_game(self.catalog.games, fields)
         return JSONResponse(await self.work(partial(edited, cache.game, fields)))
 
     def decision_request(self, fields: Fields) -> DecisionRequest:
@@ -187,7 +187,7 @@ class Application:
         Raises:
             RequestError: a malformed request, or no such game, policy or option.
         """
-        cache = require_game(self.catalog.games, fields.text("game"))
+        cache = require_game(self.catalog.games, fields)
         offer = self.catalog.offer(fields.text("policy"), cache.game)
         return DecisionRequest(fields, offer, position_of(fields, cache))
 

@@ -253,12 +253,13 @@ def typed_move(game: Game[Any], found: Replay, text: str) -> str:
         raise RequestError(str(error)) from error
 
 
-def require_game(games: dict[str, ReplayCache], spec: str) -> ReplayCache:
-    """The game of a specification.
+def require_game(games: dict[str, ReplayCache], fields: Fields) -> ReplayCache:
+    """The game that a request names by ``game``; the specification of one with many options is long.
 
     Raises:
         RequestError: it is not offered.
     """
+    spec = fields.text("game", most=MAX_TEXT)
     if spec not in games:
         raise RequestError(f"game {quoted(spec)} is not offered here; there are: {', '.join(games)}")
     return games[spec]
