@@ -390,3 +390,14 @@ def test_undo_goes_back_to_the_persons_own_turn_where_players_do_not_alternate(b
             expect(later).to_have_count(count)
         web.page.wait_for_timeout(1000)
         web.wait_moves(*moves)
+
+
+@pytest.mark.thorough
+def test_a_link_that_is_opened_over_a_flipped_board_lets_stones_fall_down(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.open("chess")
+        web.page.keyboard.press("f")
+        expect(web.page.locator("#near label")).to_have_text("Black")
+        web.load(urlencode({"game": FOUR, "moves": "d"}))
+        web.wait_moves("d")
+        assert web.place(0).bounding_box()["y"] < web.place(41).bounding_box()["y"]

@@ -117,5 +117,5 @@ function addressed(offers) {
   const before = saved();
   const same = before.game === game && (before.start ?? null) === start
     && moves.join(" ") === (before.moves ?? []).slice(0, before.ply).join(" ");
-  return same ? {} : { game, start, moves, labels: [], turns: [], ply: moves.length, sides: [HUMAN, HUMAN], held: false, former: null, clock: null, spent: [], since: null, source: null };
+  return same ? {} : { game, start, moves, labels: [], turns: [], ply: moves.length, sides: [HUMAN, HUMAN], flip: false, held: false, former: null, clock: null, spent: [], since: null, source: null };
 }
