@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -229,6 +230,20 @@ def test_a_picture_is_saved(browser: Any, web_address: str) -> None:
         assert picture.width == 1200
         assert 600 <= picture.height <= 720  # one board beside the position
         assert len(set(picture.convert("RGB").resize((60, 30)).getdata())) > 20  # boards, not an empty sheet
+
+
+@pytest.mark.thorough
+def test_moves_are_numbered_from_the_fens_own_number(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.open("chess", "4k3/8/8/8/8/8/4P3/4K3 b - - 3 17")
+        web.click(chess_place("e8"), chess_place("d7"))
+        web.wait_moves("Kd7")
+        web.click(chess_place("e2"), chess_place("e4"))
+        web.wait_moves("Kd7", "e4")
+        expect(web.page.locator("#moves .number")).to_have_text(["17…", "18."])
+        with web.page.expect_download() as saved:
+            web.page.click("#export")
+        assert "17... Kd7 18. e4" in Path(saved.value.path()).read_text(encoding="utf-8")
 
 
 @pytest.mark.thorough

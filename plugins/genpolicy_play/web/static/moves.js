@@ -28,7 +28,8 @@ export function moveName(page, index) {
 function numberOf(page, index) {
   const pairs = page.game.protocol === "uci"; // 1. e4 e5; other games count each move
   const half = index + (pairs ? page.firstPlayer : 0);
-  return pairs ? `${Math.floor(half / 2) + 1}${half % 2 ? "…" : "."}` : `${index + 1}.`;
+  const first = Number(page.position.start.split(" ")[5]) || 1; // a FEN's sixth field, which saved games count from as well
+  return pairs ? `${Math.floor(half / 2) + first}${half % 2 ? "…" : "."}` : `${index + 1}.`;
 }
 
 /** Scroll a list, and nothing around it, until one of its lines is visible. */
