@@ -352,6 +352,18 @@ def test_texts_from_outside_stay_text(browser: Any, web_address: str) -> None:
 
 
 @pytest.mark.thorough
+def test_an_answer_that_is_not_the_servers_is_told_in_words(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.open("chess", FEN)
+        web.page.route("**/api/position", lambda route: route.fulfill(content_type="text/html", body="<p>Log in</p>"))
+        web.click(chess_place("f1"), chess_place("b5"))
+        expect(web.page.locator("#trouble")).to_contain_text("does not answer")
+        web.page.unroute("**/api/position")
+        web.page.locator("#trouble button").click()
+        web.wait_moves("Bb5")
+
+
+@pytest.mark.thorough
 def test_trouble_is_told_in_words_and_can_be_tried_again(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         web.open("chess", FEN)

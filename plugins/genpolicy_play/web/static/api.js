@@ -33,6 +33,16 @@ async function ask(path, body, signal) {
   return response;
 }
 
+/** The content of an answer; one that breaks off, or that is not the server's (a proxy's page), is as good as none. */
+async function content(response, kind = "json") {
+  try {
+    return await response[kind]();
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Trouble(t("offline"), "offline");
+  }
+}
+
 async function refusal(response) {
   const reason = await response.json().then((answer) => String(answer.error ?? ""), () => "");
   if (response.status === 503 || response.status === 429) return new Trouble(reason || t("busy"), "busy");
@@ -41,23 +51,23 @@ async function refusal(response) {
 }
 
 /** The games and policies on offer. */
-export const offers = async () => (await ask("/api/offers")).json();
+export const offers = async () => content(await ask("/api/offers"));
 
 /** The position after `moves` from `start`, its legal moves and its drawing. */
-export const position = async (question, signal) => (await ask("/api/position", question, signal)).json();
+export const position = async (question, signal) => content(await ask("/api/position", question, signal));
 
 /** The game as a file: its bytes and the name that the server gives it. */
 export async function exported(question) {
   const response = await ask("/api/export", question);
   const named = /filename="?([^";]+)"?/.exec(response.headers.get("Content-Disposition") ?? "");
-  return { blob: await response.blob(), name: named ? named[1] : `game${question.format}` };
+  return { blob: await content(response, "blob"), name: named ? named[1] : `game${question.format}` };
 }
 
 /** The moves of a pasted game: `{start, moves, players, result, date}`. */
-export const imported = async (game, text) => (await ask("/api/import", { game, text })).json();
+export const imported = async (game, text) => content(await ask("/api/import", { game, text }));
 
 /** A position that is set up: `{cells, text, wrong, svg}`, and what may be put where if it is asked for by its text. */
-export const edited = async (question) => (await ask("/api/edit", question)).json();
+export const edited = async (question) => content(await ask("/api/edit", question));
 
 /**
  * A policy's answer, line by line as the server sends it: each denoising step, then the decision.
