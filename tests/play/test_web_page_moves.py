@@ -117,6 +117,28 @@ def test_a_wrong_game_is_explained_in_the_dialogue(browser: Any, web_address: st
 
 
 @pytest.mark.thorough
+def test_a_game_that_is_read_too_late_leaves_the_next_dialogue_alone(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.load()
+        kept: list[Any] = []
+        web.page.route("**/api/import", lambda route: kept.append(route))
+        web.page.click("#new")
+        web.page.fill("#new-start", PGN)
+        web.page.click("#new-form button[type=submit]")
+        web.wait_until(lambda: len(kept) == 1)
+        web.page.keyboard.press("Escape")
+        expect(web.page.locator("#new-game")).to_be_hidden()
+        web.page.click("#new")
+        web.page.route("**/api/import", lambda route: route.continue_())
+        with web.page.expect_response("**/api/import"):
+            kept[0].continue_()
+        web.page.fill("#new-start", "nothing")
+        web.page.click("#new-form button[type=submit]")
+        expect(web.page.locator("#new-error")).to_contain_text("nothing")  # its answer comes after the late one
+        assert web.wait_num_moves(0) == []
+
+
+@pytest.mark.thorough
 def test_the_right_button_draws_arrows(browser: Any, web_address: str) -> None:
     with tab(browser, web_address) as web:
         web.open("chess")

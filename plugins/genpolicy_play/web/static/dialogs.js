@@ -102,7 +102,7 @@ export function askNewGame(offers, state) {
   dialog.showModal();
   textField.focus();
   return new Promise((answer) => {
-    let made = null;
+    let [made, closed] = [null, false];
     byId("new-form").onsubmit = async (event) => {
       event.preventDefault();
       const [game, clock] = [gameField.value, chosenClock()];
@@ -112,15 +112,18 @@ export function askNewGame(offers, state) {
         return;
       }
       try {
-        made = { game, ...(await opened(game, textField.value.trim())), sides: sides.map((side) => side.value), clock };
+        const asked = { game, ...(await opened(game, textField.value.trim())), sides: sides.map((side) => side.value), clock };
+        if (closed) return; // the answer came too late, and the dialog may be open again for another game
+        made = asked;
         dialog.close();
       } catch (error) {
         if (!(error instanceof Trouble)) throw error;
+        if (closed) return;
         complain(error.message);
         textField.focus();
       }
     };
-    dialog.addEventListener("close", () => answer(made), { once: true });
+    dialog.addEventListener("close", () => { closed = true; answer(made); }, { once: true });
   });
 }
 
