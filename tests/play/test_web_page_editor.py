@@ -138,3 +138,12 @@ def test_the_editor_is_accessible_and_fits(browser: Any, web_address: str, size:
         )
         web.shoot(f"editor-{size}", full=False)
         accessible(web.page)
+
+
+@pytest.mark.thorough
+def test_an_editor_that_cannot_open_says_so(browser: Any, web_address: str) -> None:
+    with tab(browser, web_address) as web:
+        web.open("chess")
+        web.page.route("**/api/edit", lambda route: route.abort())
+        web.page.click("#edit-open")
+        expect(web.page.locator("#notice")).to_contain_text("does not answer")

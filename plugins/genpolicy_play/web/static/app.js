@@ -388,8 +388,14 @@ class Page {
   }
 
   /** Set up a position, from the one on the board. */
-  edit() {
-    return this.game.editable && this.position ? this.settled(this.editor.open(this.game, this.position.text, this.state.flip)) : undefined;
+  async edit() {
+    if (!this.game.editable || !this.position) return;
+    try {
+      await this.editor.open(this.game, this.position.text, this.state.flip);
+    } catch (error) {
+      if (!(error instanceof server.Trouble)) throw error;
+      byId("notice").textContent = error.message;
+    }
   }
 
   async flip() {
