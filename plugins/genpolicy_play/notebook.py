@@ -66,7 +66,9 @@ def show(game: Game[Any], what: Any, decision: Decision | None = None) -> Shown:
 
 
 def _show_dream(game: Game[Any], dream: Dream) -> Shown:
-    text = f"{dream.decision.text}{_line(game, dream.decision)}, in {len(dream.steps)} steps"
+    num = len(dream.steps)  # none where the policy searched
+    steps = f", in {num} {'step' if num == 1 else 'steps'}" if num else ""
+    text = f"{dream.decision.text}{_line(game, dream.decision)}{steps}"
     if not _has_board(game):
         return Shown(text, None)
     told = frames(game, dream)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,14 @@ def test_a_decision_and_a_dream_are_drawn(game: genpolicy.Game[Any]) -> None:
     assert (of_decision.svg or "") != (show(game, state).svg or "")  # the arrows
     with pytest.raises(TypeError, match="show\\(game, state, decision\\)"):
         show(game, decision)
+
+
+@pytest.mark.parametrize(("options", "said"), [("", ""), ("?candidates=0&sampler=one_call", ", in 1 step")])
+def test_the_steps_of_a_dream_are_said_where_there_are_any(game: genpolicy.Game[Any], options: str, said: str) -> None:
+    from genpolicy_play.notebook import show
+
+    shown = repr(show(game, genpolicy.load_policy(f"tic-tac-toe{options}").dream(game.parse())))
+    assert re.search("(, in .*)?$", shown).group() == said  # type: ignore[union-attr]
 
 
 def test_without_a_board_the_text_is_all(game: genpolicy.Game[Any], monkeypatch: pytest.MonkeyPatch) -> None:
