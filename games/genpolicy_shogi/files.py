@@ -126,7 +126,7 @@ def find_files(path: Path) -> tuple[Kind, list[Source]]:
     if not files:
         what = "not a kind of file that shogi reads" if path.is_file() else "holds no file that shogi reads"
         raise SourceError(f"{path}: {what}; {ACCEPTED}")
-    kinds = {kind for source in files if (kind := kind_of(source)) is not None}
+    kinds: set[Kind] = {kind for source in files if (kind := kind_of(source)) is not None}
     if len(kinds) > 1:
         raise SourceError(f"{path}: holds files of games and files of positions; name those of one kind, e.g. *.csa")
     return kinds.pop() if kinds else "positions", files
