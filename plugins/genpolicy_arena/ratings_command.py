@@ -146,6 +146,8 @@ def _of_tournament(folder: Path, game: Game[Any]) -> list[RatedGame]:
         results = [result for _, result, _ in read_lines(path, path.read_bytes(), manifest.get("players", {}))]
     except ValueError as error:
         raise SourceError(str(error)) from error
+    except FileNotFoundError as error:
+        raise SourceError(f"{folder}: no game of this tournament is finished yet; go on with it first") from error
     return [RatedGame(each.first, each.second, each.result, f"{path}|{each.pair}") for each in results]
 
 

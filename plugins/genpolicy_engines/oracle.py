@@ -71,8 +71,8 @@ class EngineOracle(Oracle):
         options: Options of the engine by name, e.g. ``{"Skill Level": 5}``.
         scale: Scale of centipawns as win probability (``genpolicy.values``), for whoever reads the scores.
         attempts: Tries of a search on which the engine dies, hangs or answers an illegal move.
-        with_past: Tell the engine how a game came to its positions (``Game.history``), so that it sees repetitions.
-            Labels are of positions alone.
+        with_past: Tell the engine how a game came to its positions (``Game.history``), so that it sees repetitions; for
+            policies, since labels are of positions alone.
         more_options: Further options of the engine.
 
     Raises:
@@ -110,6 +110,8 @@ class EngineOracle(Oracle):
             raise ValueError(
                 f"engine {engine!r} needs a limit: nodes=, depth= or movetime_ms=, e.g. {engine}?nodes=2000"
             )
+        if not isinstance(with_past, bool):  # a spelling gives text
+            raise ValueError("with_past is for policies that are engines: an oracle's labels are of positions alone")
         if line not in LINES:
             raise ValueError(f"line must be pv or searched, got {line!r}")
         self.game = game

@@ -33,6 +33,7 @@ def test_options_reach_the_engine_and_unknown_ones_are_named(fake_engine) -> Non
         ("stockfish", "needs a limit"),
         ("stockfish?nodes=0", "nodes must be a whole number"),
         ("stockfish?nodes=5&line=best", "pv or searched"),
+        ("stockfish?nodes=5&with_past=false", "with_past is for policies"),
         ("stockfish?nodes=5&timeout_s=0", "timeout_s"),
         ("stockfish?nodez=5&nodes=5", "Did you mean: 'nodes'"),
         ("solver?depth=x", "solver"),

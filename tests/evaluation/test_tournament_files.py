@@ -185,6 +185,12 @@ def test_a_tournament_of_another_game_is_not_rated(cup: Path) -> None:
         read_games(TTT, [cup], Counter())
 
 
+def test_a_tournament_that_has_just_begun_says_so(cup: Path) -> None:
+    (cup / LINES).unlink()
+    with pytest.raises(SourceError, match="cup: no game of this tournament is finished yet"):
+        read_games(FOUR, [cup], Counter())
+
+
 def test_games_are_not_counted_twice(cup: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(cup.parent)
     for again in (cup, Path("cup"), cup / ".." / "cup"):
