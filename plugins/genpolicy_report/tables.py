@@ -71,9 +71,11 @@ def _notes(rows: Sequence[Row], published: Sequence[PublishedResult]) -> list[st
     notes = []
     accuracy, puzzles, latency = (_first(rows, name) for name in ("accuracy", "puzzles", "latency"))
     if accuracy is not None:
+        positions, games = (accuracy["labelled"].get(key) for key in ("positions", "games"))
+        # Figures of an earlier version have no number of games.
+        where = positions_text(positions, games) if games else f"{positions} positions; intervals: 95 %"
         notes.append(
-            f"Accuracy: {positions_text(accuracy['labelled']['positions'], accuracy['labelled']['games'])}. Labelled: "
-            "the record's move; any best: a move whose value ties with the best."
+            f"Accuracy: {where}. Labelled: the record's move; any best: a move whose value ties with the best."
         )
     judged = next((figures for row in rows if (figures := _judgement(row))), None)
     if judged is not None and judged.get("value_rank") is not None:

@@ -147,7 +147,7 @@ def test_what_is_wrong_by_itself_is_refused_when_it_is_read(
     ("changes", "message"),
     [
         (label(play__batch_size="abc"), "option batch_size is a whole number, got 'abc'"),
-        (label(learner__kind="gaussian", learner__horizon=2, learner__process={"width": "x"}), "{'width': 'x'}"),
+        (label(learner__kind="gaussian", learner__horizon=2, learner__process={"width": "x"}), "learner.process.width"),
         ({"budget": {"flops": 1}}, "budget.flops 1 is less than one update of 32 records"),
         (label(**DIFFUSION, learner__horizon=3), "learner.horizon 3 goes beyond the 2 plies that"),
         (
