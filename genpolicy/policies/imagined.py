@@ -133,9 +133,15 @@ class Replies(Roots):
 
     @classmethod
     def of(cls, learner: DiffusionLearner, sampler: Sampler) -> Replies | None:
-        """None where a sampler decides in another order than the network was trained in, or for a fixed side."""
+        """None where a sampler decides in another order than the network was trained in, for a fixed side, or where a
+        ply does not say whose side it is: players need not alternate, and sides see boards differently."""
         sees_all = learner.config.viewer == "mover" and learner.layout.tokenizer.turned is not None
-        return cls(learner) if learner.by_ply is not None and sampler.orders_blocks and sees_all else None
+        if learner.by_ply is None or not sampler.orders_blocks or not sees_all:
+            return None
+        made = cls(learner)
+        maps = (made._places, made._symbols, made.mirrored)
+        one_view = all(torch.equal(each, torch.arange(len(each))) for each in maps)
+        return made if learner.game.alternates or one_view else None
 
     def num_calls(self, blocks: Iterable[int]) -> int:
         """How many of the calls that begin with these blocks need one more."""

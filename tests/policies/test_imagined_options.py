@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import genpolicy
 from genpolicy.errors import ConfigError
+from genpolicy.networks.config import NetworkConfig
 from genpolicy.policies.diffusion import DiffusionPolicy, SamplerConfig
+from genpolicy.policies.imagined import Replies
 from genpolicy.policies.ply_order import Finished
 from genpolicy_connect.tokens import ConnectTokens
 from tests.policies.test_imagined import learner
@@ -137,6 +140,28 @@ def test_a_game_whose_players_do_not_alternate_says_what_helps(monkeypatch: pyte
         policy.with_options(candidates=4)
     with pytest.raises(ConfigError, match=r"need alternating players, .*: take model=rules$"):
         policy.search_model("imagined")
+
+
+@pytest.mark.parametrize(("game", "asks"), [(CONNECT, True), ("pig", False), ("openspiel:mancala", True)])
+def test_a_reply_is_asked_from_the_side_of_who_makes_it_or_not_at_all(game: str, asks: bool) -> None:
+    """In pig a player moves again after most moves; in mancala, too, but both sides see the same board."""
+    if game.startswith("openspiel"):
+        pytest.importorskip("pyspiel")
+    process = {"kind": "absorbing", "num_timesteps": 4, "order": "ply"}
+    network = NetworkConfig(num_layers=1, width=16, num_heads=2)
+    policy = DiffusionPolicy(learner(game, process=process, network=network, sampler=SamplerConfig("by_ply")))
+    assert policy.num_calls == policy.num_dream_steps + asks
+    again = [
+        policy.game.play(state, move)
+        for state in [policy.game.parse()]
+        for move in policy.game.legal(state).tolist()
+        if policy.game.player(policy.game.play(state, move)) == policy.game.player(state)
+    ]
+    tokens, replies = policy.game.tokens, Replies(policy.learner)
+    for state in again:
+        player = policy.game.player(state)
+        asked = replies.turned(torch.from_numpy(tokens.encode([state], [player]).astype(np.int64)))
+        assert asks == np.array_equal(asked, tokens.encode([state], [player]))
 
 
 @pytest.mark.parametrize(("turned", "found"), [(None, "leaves it out"), (lambda self: ([], []), "has a method")])
