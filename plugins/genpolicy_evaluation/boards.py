@@ -109,8 +109,9 @@ def _compared(policy: Policy, name: str, state: Any, decision: Decision) -> dict
     if decision.line[0] not in game.legal(state):  # by a policy without a mask
         return dict.fromkeys(MEASURES, False)
     after, tokens = game.play(state, decision.line[0]), game.tokens
-    if decision.state_tokens:  # they may be right on every square and yet stand for no position, as by a right too many
-        learner: Any = policy.learner
+    learner: Any = policy.learner  # None where the policy only chose whose decision it is, as a mixture does
+    # Tokens may be right on every square and yet stand for no position, as by a right too many.
+    if decision.state_tokens and learner is not None:
         tokens = learner.layout.tokenizer
         right = tokens.encode([after], learner.viewers([state]))[0] == np.array(decision.state_tokens[0])
     elif text is None:

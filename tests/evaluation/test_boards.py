@@ -90,6 +90,17 @@ def test_squares_count_although_a_right_makes_the_position_impossible(
     assert own.shares["whole"].value <= own.shares["position"].value < 1
 
 
+def test_boards_of_a_mixture_count_as_those_of_its_policies(tmp_path: Path) -> None:
+    """Its decisions hold tokens, and it has no tokenizer of its own to compare them by."""
+    alone: Any = genpolicy.load_policy("tic-tac-toe")
+    positions = labelled_positions(solved_connect(tmp_path, every=20), alone.game, "test", limit=8)
+    mixture = genpolicy.load_policy("mix:tic-tac-toe,tic-tac-toe", game=alone.game)
+    for one, other in zip(
+        measure_boards(alone, positions, name="alone"), measure_boards(mixture, positions, name="mixture"), strict=True
+    ):
+        assert other.shares == one.shares
+
+
 def test_random_moves_are_other_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     policy, played = Imagining(""), list[int]()
     decide = policy.decide
