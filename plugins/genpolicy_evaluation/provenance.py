@@ -9,6 +9,7 @@ import platform
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import genpolicy
 from genpolicy.errors import EngineError
@@ -48,7 +49,7 @@ def _processor() -> str:
 
 
 def policy_fingerprint(spec: str) -> str:
-    """Equal for policies that are the same: what was written, and the content of every folder that it names.
+    """Equal for policies that are the same: what was written, and the content of every folder and file that it names.
 
     Of a program (an engine) its size and date of change stand in for its content.
     """
@@ -58,9 +59,13 @@ def policy_fingerprint(spec: str) -> str:
         files = sorted(Path(policy_folder(folder) or folder).glob("*"))
         facts += [[file.name, sha256_of(file)] for file in files if file.name in ("config.yaml", "model.safetensors")]
     for part in _named_in(spec):
-        if part not in folders and (program := _program(part)) is not None:
+        if part in folders:
+            continue
+        if (program := _program(part)) is not None:
             stat = os.stat(program)
             facts.append([stat.st_size, stat.st_mtime_ns])
+        elif os.path.isfile(part):
+            facts.append(sha256_of(Path(part)))
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
 
@@ -72,10 +77,14 @@ def _program(name: str) -> str | None:
 
 
 def _named_in(spec: str) -> list[str]:
-    """What in a spelling may be a folder or a program: the head, its argument, the values of options."""
+    """What in a spelling may be a folder, a file or a program: its head, the argument, the values of options, and the
+    same of the spellings that these hold."""
     head, _, query = spec.partition("?")
     values = [pair.partition("=")[2] for pair in query.split("&") if pair]
-    return [part for part in (head, head.partition(":")[2], *values) if part]
+    own = [part for part in (head, head.partition(":")[2], *values) if part]
+    held = (unquote(part) for text in own if text != spec for part in text.split(","))
+    deeper = (name for part in held if part for name in _named_in(part))
+    return own + [name for name in dict.fromkeys(deeper) if name not in own]
 
 
 def source_fingerprint(path: Path) -> str:

@@ -232,6 +232,25 @@ def test_fingerprint_of_a_runs_folder_is_of_the_policy_in_it(tmp_path: Path) -> 
         assert before != policy_fingerprint(spec)
 
 
+def test_fingerprint_follows_files_and_programs_however_deep_they_are_named(tmp_path: Path) -> None:
+    network, program = tmp_path / "net.onnx", tmp_path / "engine"
+    for spec in (
+        f"leela:{network}",
+        f"mcts:leela:{network}?simulations=4",
+        f"mix:leela:{network}%3Ftemperature=1,random",
+    ):
+        network.write_bytes(b"weights")
+        before = policy_fingerprint(spec)
+        network.write_bytes(b"another")
+        assert before != policy_fingerprint(spec), spec
+    for spec in (f"mcts:uniform?value=engine:{program}?nodes=9%26threads=1", f"mix:random,engine:{program}%3Fnodes=9"):
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+        before = policy_fingerprint(spec)
+        program.write_text("#!/bin/sh\n# the next version\n")
+        assert before != policy_fingerprint(spec), spec
+
+
 def test_source_fingerprint_is_the_checksum_of_a_file_and_covers_a_folder(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"abc")
     # SHA-256 of "abc", FIPS 180-2.
