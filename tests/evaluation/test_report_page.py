@@ -434,7 +434,7 @@ def test_command_puts_published_figures_beside_puzzles(tmp_path: Path, capsys: p
         (["--tournament", "nowhere", "--max-plies", "9"], "--max-plies has no effect without --play"),
         (["--data", "nowhere", "--puzzle-limit", "9"], "--puzzle-limit has no effect without --puzzles"),
         (["--data", "nowhere", "--anchor", "random=3"], "--anchor has no effect without --play or --tournament"),
-        (["--tournament", "nowhere", "--model", "ordo", "--draw", "0.5"], "holds no tournament"),
+        (["--tournament", "nowhere", "--model", "ordo", "--draw", "0.5"], "model 'ordo' has no draw parameter"),
     ],
 )
 def test_command_refuses_nonsense(
