@@ -38,7 +38,8 @@ class Bar:
 
 def interval_chart(title: str, unit: str, bars: Sequence[Bar]) -> str:
     """A dot with its interval for each row."""
-    left = _label_width([bar.label for bar in bars])
+    labels = _shortened([bar.label for bar in bars])
+    left = 24 + int(_CHAR * max(map(len, labels), default=0))
     width, row, top = left + 300, 22, 34
     bottom = top + row * len(bars)
     ends = [end for bar in bars for end in bar.span if math.isfinite(end)]
@@ -58,7 +59,7 @@ def interval_chart(title: str, unit: str, bars: Sequence[Bar]) -> str:
             marks.append(_line(scale(low), y, scale(high), y, width=2))
         if math.isfinite(value):
             marks.append(_marker(scale(value), y, hollow=bar.published))
-        parts.append(_text(left - 8, y + 4, _short(bar.label), "muted" if bar.published else "", "end"))
+        parts.append(_text(left - 8, y + 4, labels[index], "muted" if bar.published else "", "end"))
         parts.append(f'<g class="s{6 if bar.published else 0}">{"".join(marks)}</g>')
     return _svg(width, bottom + 24, title, parts)
 
@@ -157,12 +158,10 @@ class _Scale:
         return self.start + share * (self.end - self.start)
 
 
-def _label_width(labels: Sequence[str]) -> int:
-    return 24 + int(_CHAR * max((len(_short(label)) for label in labels), default=0))
-
-
-def _short(label: str) -> str:
-    return label if len(label) <= _MAX_LABEL else "…" + label[1 - _MAX_LABEL :]
+def _shortened(labels: Sequence[str]) -> list[str]:
+    """The ends of long labels; of those that end alike, the whole."""
+    short = [label if len(label) <= _MAX_LABEL else "…" + label[1 - _MAX_LABEL :] for label in labels]
+    return [each if short.count(each) == 1 else label for label, each in zip(labels, short, strict=True)]
 
 
 def _svg(width: float, height: float, title: str, parts: Sequence[str]) -> str:

@@ -79,6 +79,16 @@ def test_interval_chart_puts_values_where_its_axis_says() -> None:
     assert len([g for g in root.iter(f"{SVG}g") if g.find(f"{SVG}line") is not None]) == 1
 
 
+def test_labels_that_are_cut_stay_different() -> None:
+    """Runs with the same long options differ at the beginning alone, which a chart cuts off."""
+    one, other = (f"{run}?sampler=by_ply&num_steps=10&temperature=0.5" for run in ("first", "other"))
+    svg = interval_chart("Accuracy", "%", [Bar(one, (20, 10, 40)), Bar(other, (80, 80, 80))])
+    assert {one, other} <= set(texts(svg))
+    assert float(ElementTree.fromstring(svg).get("width") or 0) > 300 + 5 * len(one)
+    alone = interval_chart("Accuracy", "%", [Bar(one, (20, 10, 40))])
+    assert "…" + one[-39:] in texts(alone)
+
+
 def test_all_charts_are_documents_whatever_the_names_are() -> None:
     nan = (math.nan, math.nan, math.nan)
     charts = [
