@@ -24,6 +24,8 @@ def usable_logits(logits: Tensor | TypedLogits, num_symbols: int, admitted: Tens
     return TypedLogits.of(logits).restrict(admitted)
 
 
+LEAST_TEMPERATURE = 1e-30
+"""What logits are divided by at least: the quotient stays finite, and no smaller temperature draws anything else."""
 MAX_EXTRA = 256
 """Most logits of symbols that are not admitted to compute for one group less: a group costs a dozen torch calls,
 whatever its size."""
@@ -133,12 +135,13 @@ def draw_tokens(clean: TypedLogits, uniform: Tensor, where: Tensor, temperature:
     Only those tokens are computed, since with a large vocabulary this is most of a step's work.
     """
     out = torch.zeros(uniform.shape, dtype=torch.int64, device=uniform.device)
+    divisor = max(temperature, LEAST_TEMPERATURE)
     for g in clean.groups:
         rows, places = where.index_select(1, g.positions).nonzero(as_tuple=True)
         if len(rows) == 0:
             continue
         uniforms = uniform[rows, g.positions[places]]
-        chosen = categorical((g.logits[rows, places].double() / temperature).softmax(-1), uniforms)
+        chosen = categorical((g.logits[rows, places].double() / divisor).softmax(-1), uniforms)
         out[rows, g.positions[places]] = g.symbols[chosen]
     return out
 
@@ -206,7 +209,7 @@ def tempered(logits: TypedLogits, temperature: float) -> TypedLogits:
         return logits
     if temperature == 0:
         return logits.map(lambda g: _only_likeliest(g.logits))
-    return logits.map(lambda g: g.logits / temperature)
+    return logits.map(lambda g: g.logits / max(temperature, LEAST_TEMPERATURE))
 
 
 def _only_likeliest(logits: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from genpolicy.diffusion.ranking import LEAST_TEMPERATURE
 from genpolicy.errors import ConfigError
 from genpolicy.options import Option, PolicySpec
 from genpolicy.policies.base import Decision, Policy, legal_probabilities
@@ -198,7 +199,7 @@ class _Draw:
             images = self._learner.blank(len(self._features))
             self._ask(images, self._learner.last_timestep(len(images)))
             scores = self._masked(self.first_call)
-            return self._drawn(scores / temperature) if temperature else scores.argmax(-1)
+            return self._drawn(scores / max(temperature, LEAST_TEMPERATURE)) if temperature else scores.argmax(-1)
         images = torch.cat([torch.randn(1, *self._image_shape, generator=g) for g in self._generators])
         images = images.to(self._features)
         if temperature == 0:
@@ -234,7 +235,7 @@ class _Draw:
         logits = out.flatten(1).double()
         if self.calls == 1:
             self.first_call = logits.log_softmax(-1)
-        logits = self._masked(logits) / (self._policy.temperature or 1.0)
+        logits = self._masked(logits) / max(self._policy.temperature or 1.0, LEAST_TEMPERATURE)
         return code.mean(logits.softmax(-1).to(images.dtype))
 
     def _masked(self, scores: Tensor) -> Tensor:

@@ -1,8 +1,11 @@
 """Draws of symbols: nothing impossible, nothing lost, nothing favoured."""
 
+import pytest
 import torch
 
+from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.diffusion.random import admitted_uniform, categorical
+from genpolicy.diffusion.ranking import draw_symbols, tempered
 
 # Draws.
 
@@ -21,6 +24,17 @@ def test_categorical_keeps_small_probabilities() -> None:
     """Float32 Gumbel noise would never draw the second symbol."""
     p = torch.tensor([1.0, 1e-9], dtype=torch.float64)
     assert int(categorical(p, torch.tensor(1 - 1e-10, dtype=torch.float64))) == 1
+
+
+@pytest.mark.parametrize("temperature", [5e-324, 1e-308, 1e-40, 1e-30])
+def test_the_smallest_temperatures_take_the_likeliest(temperature: float) -> None:
+    """A float holds temperatures by which a logit cannot be divided."""
+    logits = TypedLogits.of(torch.tensor([[[1.0, 9.0, -torch.inf, 8.0], [-3.0, -2.0, -1.0, -9.0]]]))
+    everywhere = torch.ones(1, 2, dtype=torch.bool)
+    uniform = torch.full((1, 2), 0.5, dtype=torch.float64)
+    assert draw_symbols(logits, uniform, everywhere, temperature).tolist() == [[1, 2]]
+    assert tempered(logits, temperature).dense().softmax(-1).argmax(-1).tolist() == [[1, 2]]
+    assert tempered(logits, temperature).dense().softmax(-1).isfinite().all()
 
 
 def test_admitted_uniform_is_uniform_over_each_tokens_set() -> None:

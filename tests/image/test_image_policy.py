@@ -199,6 +199,15 @@ def test_draws_follow_the_classifier() -> None:
     assert chi < 58.3  # 99.9 percentile at 29 degrees of freedom
 
 
+@pytest.mark.parametrize("preset", ["classifier", "repaired"])
+def test_the_smallest_temperature_decides(preset: str) -> None:
+    state = SHOGI.parse()
+    policy = learner(preset=preset).policy()
+    (small,) = policy.with_options(temperature=5e-324, num_steps=1).decide([state])
+    (none,) = policy.with_options(temperature=0.0).decide([state])
+    assert small.move == none.move
+
+
 def test_a_saved_folder_keeps_every_switch(tmp_path: Path) -> None:
     policy = learner(preset="published", condition="tokens").policy().with_options(scheduler="ddim", num_steps=2)
     folder = policy.save_pretrained(tmp_path / "policy")
