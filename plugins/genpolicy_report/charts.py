@@ -82,13 +82,14 @@ def line_chart(title: str, unit: str, x_labels: Sequence[str], series: Mapping[s
         y = 34 + 18 * number
         # Intervals of the same category are drawn beside each other.
         shift = (number - (len(series) - 1) / 2) * min(6.0, step / (len(series) + 1))
-        marks = [_line(left, y, left + 18, y, width=2), _marker(left + 9, y)]
+        hollow = _is_hollow(number)
+        marks = [_line(left, y, left + 18, y, width=2), _marker(left + 9, y, hollow=hollow)]
         known = [(i, span) for i, span in enumerate(line) if span is not None and not math.isnan(span[0])]
         points = [(left + step * (i + 0.5) + shift, span) for i, span in known]
         path = " ".join(f"{x:.1f},{scale(span[0]):.1f}" for x, span in points)
         marks.append(f'<polyline points="{path}" fill="none" stroke="currentColor" stroke-width="2"/>')
         for x, (value, low, high) in points:
-            marks += [_line(x, scale(low), x, scale(high)), _marker(x, scale(value))]
+            marks += [_line(x, scale(low), x, scale(high)), _marker(x, scale(value), hollow=hollow)]
         parts.append(f'<g class="s{number % NUM_COLOURS}">{"".join(marks)}</g>')
         parts.append(_text(left + 26, y + 4, name))
     return _svg(width, bottom + 26, title, parts)
@@ -117,9 +118,10 @@ def scatter_chart(title: str, x_unit: str, y_unit: str, points: Sequence[tuple[s
     for number, (label, x, y) in enumerate(points):
         row = 34 + 18 * number
         at = [across(math.log10(end)) if end > 0 else left for end in x]
-        marks = [f"<title>{escape(label)}</title>", _marker(left + 9, row)]
+        hollow = _is_hollow(number)
+        marks = [f"<title>{escape(label)}</title>", _marker(left + 9, row, hollow=hollow)]
         marks += [_line(at[1], up(y[0]), at[2], up(y[0])), _line(at[0], up(y[1]), at[0], up(y[2]))]
-        marks.append(_marker(at[0], up(y[0])))
+        marks.append(_marker(at[0], up(y[0]), hollow=hollow))
         parts.append(f'<g class="s{number % NUM_COLOURS}">{"".join(marks)}</g>')
         parts.append(_text(left + 26, row + 4, label))
     return _svg(width, bottom + 40, title, parts)
@@ -179,6 +181,11 @@ def _text(x: float, y: float, text: str, style: str = "", anchor: str = "start")
 def _line(x1: float, y1: float, x2: float, y2: float, style: str = "", width: float = 1) -> str:
     ink = f'class="{style}"' if style else 'stroke="currentColor"'
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" {ink} stroke-width="{width:g}"/>'
+
+
+def _is_hollow(number: int) -> bool:
+    """Whether a line's markers are hollow: every other time that the colours begin anew."""
+    return number // NUM_COLOURS % 2 == 1
 
 
 def _marker(x: float, y: float, *, hollow: bool = False) -> str:

@@ -79,6 +79,16 @@ def test_interval_chart_puts_values_where_its_axis_says() -> None:
     assert len([g for g in root.iter(f"{SVG}g") if g.find(f"{SVG}line") is not None]) == 1
 
 
+def test_more_lines_than_colours_are_told_apart() -> None:
+    names = [f"policy {number}" for number in range(14)]
+    lines = line_chart("Solved", "%", ["800"], {name: [(20, 10, 40)] for name in names})
+    points = scatter_chart("Accuracy", "ms", "%", [(name, (2, 1, 3), (20, 10, 40)) for name in names])
+    for svg in (lines, points):
+        groups = list(ElementTree.fromstring(svg).iter(f"{SVG}g"))
+        looks = [(g.get("class"), *(circle.get("fill") for circle in g.iter(f"{SVG}circle"))) for g in groups]
+        assert len(set(looks)) == len(names)
+
+
 def test_labels_that_are_cut_stay_different() -> None:
     """Runs with the same long options differ at the beginning alone, which a chart cuts off."""
     one, other = (f"{run}?sampler=by_ply&num_steps=10&temperature=0.5" for run in ("first", "other"))
