@@ -82,7 +82,7 @@ class Roots:
         return logits.at(layout.first_action, layout.move_offset, layout.value_offset).log_softmax(-1)
 
     def _over(self, logits: TypedLogits) -> Tensor:
-        """[R] bool, whether no move is as likely as that the game is over; all False where that was not learned."""
+        """[R] bool, whether the end of the game is likelier than all moves; all False where it was not learned."""
         layout = self.layout
         moves = logits.at(layout.first_action, layout.move_offset, layout.value_offset)
         if not self._knows_ends:
@@ -203,8 +203,8 @@ class Judged(NamedTuple):
     win: Tensor
     """[R] win probability of the player to move."""
     over: Tensor
-    """[R] bool, whether the game is over: no move is as likely as PAD. All False where the network has not learned it
-    (``learner.process.ends`` with ``learner.train_pad``)."""
+    """[R] bool, whether the game is over: PAD is likelier than all moves together. All False where the network has not
+    learned it (``learner.process.ends`` with ``learner.train_pad``)."""
 
 
 class Imagination(Roots):
