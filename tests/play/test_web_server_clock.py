@@ -30,12 +30,12 @@ class Time:
 
 
 class Slow(Policy):
-    """Makes network calls that take ``call_s`` each."""
+    """Makes network calls that take ``call_s`` each, and checks before each of their parts."""
 
     kind = "slow"
 
-    def __init__(self, time: Time, call_s: float, calls: int = 10, base: Slow | None = None) -> None:
-        self.game, self.time, self.call_s, self.calls = GAME, time, call_s, calls
+    def __init__(self, time: Time, call_s: float, calls: int = 10, base: Slow | None = None, *, parts: int = 1) -> None:
+        self.game, self.time, self.call_s, self.calls, self.parts = GAME, time, call_s, calls, parts
         self.made: list[int] = [] if base is None else base.made
 
     @property
@@ -43,13 +43,14 @@ class Slow(Policy):
         return self.calls
 
     def with_effort(self, *, calls: int | None = None, plies: int | None = None) -> Policy:
-        return self if calls in (None, self.calls) else Slow(self.time, self.call_s, calls or 1, self)
+        return self if calls in (None, self.calls) else Slow(self.time, self.call_s, calls or 1, self, parts=self.parts)
 
     def decide(self, states: Sequence[Any], *, control: Control = FREE) -> list[Decision]:
         for made in range(self.calls):
             self.made[-1:] = [made]
-            control.check()
-            self.time.now += self.call_s
+            for _ in range(self.parts):
+                control.check()
+                self.time.now += self.call_s / self.parts
         self.made[-1:] = [self.calls]
         return [Decision(int(GAME.legal(state)[0])) for state in states]
 
@@ -69,9 +70,10 @@ def test_a_policy_decides_as_it_is_set_while_that_fits() -> None:
     assert time.now == pytest.approx(103.0)
 
 
-def test_a_first_decision_that_is_too_slow_ends_and_the_next_ones_make_as_many_calls_as_fit() -> None:
+@pytest.mark.parametrize("parts", [1, 4])
+def test_a_first_decision_that_is_too_slow_ends_and_the_next_ones_make_as_many_calls_as_fit(parts: int) -> None:
     time = Time()
-    policy, timing = Slow(time, 0.5), Timing(time)
+    policy, timing = Slow(time, 0.5, parts=parts), Timing(time)
     assert ask(timing, policy, 60_000) == 1, "the share was over: one more call"
     assert time.now == pytest.approx(102.5)
     before = time.now

@@ -94,35 +94,40 @@ class Timing:
         if thinker is not None:
             return self._thought(policy, thinker, state, go, check, _rest(budget, self._now() - began))
         end = began + budget.soft_s
-        expected = self._took.get(policy, 0.0)
-        if expected < end - self._now():
-            with suppress(_TimeIsOver):
-                return self._whole(policy, state, on_step, check, end)
-            expected = self._took[policy]
-        else:
-            self._took[policy] = FORGETS * expected
-        left = end - self._now()
+        expected, left = self._took.get(policy, 0.0), end - self._now()
+        if expected < left:
+            return self._whole(policy, state, on_step, check, end)
+        self._took[policy] = FORGETS * expected
         calls = max(1, int(policy.num_calls * left / expected)) if left > 0 else 1
         return policy.with_effort(calls=calls).dream(state, on_step, control=Control(check))
 
     def _whole(self, policy: Policy, state: Any, on_step: OnStep, check: Callable[[], None], end: float) -> Dream:
-        began, num_checks = self._now(), 0
+        """The policy's decision as it is set; where that is not made by ``end``, the one of the least effort."""
+        began, num_checks, num_quick_checks = self._now(), 0, 0
 
         def check_time() -> None:
             nonlocal num_checks
             check()
             if self._now() >= end:
                 raise _TimeIsOver
-            num_checks += 1  # one before each network call
+            num_checks += 1
 
-        share = 1.0
-        try:
-            return policy.dream(state, on_step, control=Control(check_time))
-        except _TimeIsOver:
-            share = num_checks / policy.num_calls
-            raise
-        finally:
-            self._took[policy] = (self._now() - began) / max(share, 1 / policy.num_calls)
+        def count() -> None:
+            nonlocal num_quick_checks
+            check()
+            num_quick_checks += 1
+
+        with suppress(_TimeIsOver):
+            dream = policy.dream(state, on_step, control=Control(check_time))
+            self._took[policy] = self._now() - began
+            return dream
+        spent = self._now() - began
+        quick = policy.with_effort(calls=1)
+        dream = quick.dream(state, on_step, control=Control(count))
+        # A call makes as many checks as its network has parts: how many, the quick decision tells.
+        of_all = policy.num_calls * num_quick_checks / quick.num_calls
+        self._took[policy] = spent * max(1.0, of_all / max(1, num_checks))
+        return dream
 
     def _thought(
         self, policy: Policy, thinker: Thinker, state: Any, go: Go, check: Callable[[], None], budget: Budget
