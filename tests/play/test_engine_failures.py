@@ -58,6 +58,24 @@ def test_a_policy_that_fails_once_is_asked_once_more() -> None:
         assert session.strays() == []
 
 
+@pytest.mark.parametrize("method", ["seed", "with_options"])
+def test_a_policy_that_fails_between_two_searches_still_answers(method: str) -> None:
+    code = (
+        "from genpolicy_policy_baselines import simple\n"
+        "def fail(self, *arguments, **more):\n"
+        "    raise RuntimeError('the pipe is broken')\n"
+        f"simple.GreedyPolicy.{method} = fail\n"
+    )
+    with Session(command=patched(code, "--policy", "greedy", "--game", "chess")) as session:
+        session.ask("uci", "isready", until="readyok")
+        lines = session.ask("ucinewgame", "setoption name Seed value 3", "isready", until="readyok", timeout_s=20)
+        assert any("the pipe is broken" in line for line in lines)
+        lines = session.ask(MATE_OR_NOT, "go", timeout_s=20)
+        assert best(lines) == "f2f8"
+        assert not any("broken" in line for line in lines), "an option that failed was taken back"
+        assert session.strays() == []
+
+
 def test_a_second_try_is_within_the_time() -> None:
     # It fails when the time is over: then there is none for another try.
     code = failing([1], sleep_s=0.6)

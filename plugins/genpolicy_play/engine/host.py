@@ -98,7 +98,7 @@ class Host:
         try:
             self._policy, self._made_of = self._make(changed), changed
             return refused
-        except (ValueError, LookupError):
+        except Exception:  # whatever a policy raises, an option must not end the engine
             if not changed:
                 raise
         # One at a time, from the last good ones: this names the culprit, and keeps the others.
@@ -109,7 +109,7 @@ class Host:
             try:
                 self._policy = self._make({**good, name: value})
                 good[name] = value
-            except (ValueError, LookupError) as error:
+            except Exception as error:
                 refused.append(f"option {name} stays as it was: {error}")
                 if name in good:
                     settings[name] = good[name]

@@ -19,7 +19,7 @@ from genpolicy_play.engine.replies import Replies
 from genpolicy_play.engine.search import Budget, Search, SearchStopped
 from genpolicy_play.engine.shortcuts import MateSearch
 
-Task = Callable[[], None]
+Task = Callable[[], object]
 
 WARM_UP, WARM_UP_S = Go(nodes=100, depth=2), 1.0
 """Limits of a search while the policy loads; from two plies on, alpha-beta asks the policy that orders its moves."""
@@ -83,7 +83,7 @@ class Worker:
         """Make a call after all tasks so far, with all options applied."""
 
         def run() -> None:
-            self._apply()
+            self._failure_of(self._apply)
             call()
 
         self._tasks.put(run)
@@ -97,7 +97,7 @@ class Worker:
                 self._apply()
                 self._host.reseed(self._settings)
 
-        self._tasks.put(run)
+        self._tasks.put(lambda: self._failure_of(run))
 
     def begin(self, search: Search) -> None:
         """Search, and answer when the answer is due."""
@@ -122,22 +122,28 @@ class Worker:
             self._replies.answer_in_time(search)
 
     def _succeeds(self, search: Search, task: Callable[[Any], None]) -> bool:
-        """Run a task. Returns False where it failed: the GUI gets its answer, and the next move a new attempt.
+        """Run a task. Returns False where it failed: the GUI gets its answer, and the next move a new attempt."""
+        failure = self._failure_of(partial(task, search))
+        search.failure = failure or search.failure
+        return failure is None
+
+    def _failure_of(self, task: Task) -> str | None:
+        """What a task raised, once it is said; None where it succeeded.
 
         Raises:
-            ClosedOutputError: nobody reads the answer.
+            ClosedOutputError: nobody reads it.
         """
         try:
-            task(search)
+            task()
         except ClosedOutputError:
             raise
         except Exception as error:
-            search.failure = str(error) or type(error).__name__
-            self._replies.say(f"the policy fails here: {search.failure}")
+            failure = str(error) or type(error).__name__
+            self._replies.say(f"the policy fails here: {failure}")
             self._replies.log(repr(error))
             self._policy = None
-            return False
-        return True
+            return failure
+        return None
 
     def _release(self, search: Search) -> None:
         """Count a search as done; before its answer goes out, so that the next command finds the worker free."""
