@@ -15,6 +15,7 @@ import math
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,8 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
         write_durably(unfinished / STATE_FILE, (json.dumps(state, indent=1, sort_keys=True) + "\n").encode())
         replace_folder(unfinished, final)
     except OSError as error:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        with suppress(OSError):
+            remove_leftovers(folder)
         last = newest(folder, checkpoint.num_updates)
         kept = f"the last one, {last}, is untouched" if last else "there was none before"
         way_out = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "see to the folder"
@@ -186,7 +188,11 @@ def prune(folder: Path, num_updates: int, keep: int, best: int) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Delete what a kill left unfinished."""
+    """Delete what a kill left unfinished; a folder that had given way to one that never came is put back."""
+    for old in folder.glob(f"{_REPLACED}*"):
+        final = old.with_name(old.name.removeprefix(_REPLACED))
+        if not final.exists():
+            old.rename(final)
     for leftover in [*folder.glob(f"{_UNFINISHED}*"), *folder.glob(f"{_REPLACED}*")]:
         _remove(leftover)
 

@@ -11,7 +11,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +122,7 @@ class Run:
         self._commits = [commit() or ""]
         if self.is_main:
             self._lock = _take_folder(self.out, held, resume=resume, overwrite=overwrite)
+        self.accelerator.wait_for_everyone()  # the others then find a checkpoint that was put back
         if resume:
             self._resume()
         if options.compile:
@@ -223,7 +224,8 @@ class Run:
                 write_provenance(unfinished, setup.provenance(self.config, self.dataset, facts))
                 checkpoints.replace_folder(unfinished, final)
             except OSError as error:
-                shutil.rmtree(unfinished, ignore_errors=True)
+                with suppress(OSError):
+                    checkpoints.remove_leftovers(self.out)
                 raise CheckpointError(
                     f"{final}: the policy cannot be written ({error.strerror or error}); the checkpoints are safe: "
                     "make room, then resume with --resume"
@@ -408,10 +410,11 @@ def _take_folder(out: Path, held: ExitStack, *, resume: bool, overwrite: bool) -
     out.mkdir(parents=True, exist_ok=True)
     lock = held.enter_context(FolderLock(out, "trains", "name another --out"))
     _require_free(out, resume, overwrite)
+    for folder in (out, out / CHECKPOINTS):
+        checkpoints.remove_leftovers(folder)
     for path in [out / name for name in OF_A_RUN if overwrite and not resume]:
         if path.is_dir():
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-    checkpoints.remove_leftovers(out)
     return lock

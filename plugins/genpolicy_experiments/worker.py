@@ -31,7 +31,7 @@ from genpolicy.folder_lock import FolderLock
 from genpolicy.game import Game
 from genpolicy.policies.base import Policy, load_policy
 from genpolicy.training import setup
-from genpolicy.training.checkpoint import newest
+from genpolicy.training.checkpoint import newest, remove_leftovers
 from genpolicy.training.config import RunConfig
 from genpolicy.training.run import CHECKPOINTS, POLICY_FOLDER
 from genpolicy_common.labelled import LabelledPosition, labelled_positions
@@ -145,6 +145,7 @@ def _train(
     if not is_whole:
         from genpolicy.training.loop import train
 
+        remove_leftovers(folder / CHECKPOINTS)  # a kill may have left the only checkpoint under another name
         train(config, resume=newest(folder / CHECKPOINTS) is not None, overwrite=newest(folder / CHECKPOINTS) is None)
         # The training opened the data again.
         stored.require_version(dataset.folder, version, actual=stored.trained_on(results))

@@ -125,6 +125,36 @@ class TestKilled:
         assert measured == [2, 4]
         assert not [path.name for path in out.iterdir() if path.name.startswith((".unfinished", ".replaced"))]
 
+    @pytest.mark.parametrize("moved", [".unfinished-step-00000004", ".unfinished-policy"])
+    def test_a_kill_while_one_folder_gives_way_to_another_loses_neither(
+        self, data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: str
+    ) -> None:
+        options = ("data.validation=null", "trainer.max_steps=4", "trainer.checkpoint_every=4", "trainer.keep=1")
+        out = tmp_path / "run"
+        before = weights(train(configuration(data, out, *options)))
+        rename = Path.rename
+
+        def killed(path: Path, target: Path) -> Path:
+            if path.name == moved:
+                raise Killed
+            return rename(path, target)
+
+        monkeypatch.setattr(Path, "rename", killed)
+        with pytest.raises(Killed):
+            train(configuration(data, out, *options), resume=True)
+        monkeypatch.undo()
+        monkeypatch.setattr(loop.Loop, "_update", lambda *_: pytest.fail("an update was made again"))
+        assert weights(train(configuration(data, out, *options), resume=True)) == before
+        assert not [path for path in out.rglob(".*") if path.name.startswith((".unfinished", ".replaced"))]
+
+    def test_what_gave_way_does_not_come_back_into_a_run_that_begins_anew(self, data: Dataset, tmp_path: Path) -> None:
+        options, out = ("data.validation=null", "trainer.max_steps=1"), tmp_path / "run"
+        folder = train(configuration(data, out, *options))
+        folder.rename(out / ".replaced-policy")
+        with pytest.raises(TrainingError):
+            train(configuration(data, out, *options, *DIVERGING), overwrite=True)
+        assert not folder.exists()
+
     def test_what_else_lies_among_checkpoints_is_left_alone_and_a_broken_log_begins_anew(
         self, data: Dataset, tmp_path: Path
     ) -> None:
