@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ class MetricsLog:
         self, folder: Path | None, num_updates: int, *, tensorboard: bool, also: Callable[[Any, int], None]
     ) -> None:
         self._also = also
+        self._folder = folder
         self._file = None
         self._earlier: list[dict[str, Any]] = []
         self._board: Any = None
@@ -69,13 +70,15 @@ class MetricsLog:
         self._progress.start()
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
         with suppress(OSError):  # as in ``say``
             self._progress.stop()
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # each line was flushed: only what ``write`` has failed with fails here again
+                self._file.close()
         if self._board is not None:
-            self._board.close()
+            with self._errors_named() if kind is None else suppress(OSError):
+                self._board.close()
 
     def say(self, text: str) -> None:
         """Print a line on stderr."""
@@ -95,16 +98,21 @@ class MetricsLog:
         """
         finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
         line = {"step": num_updates, **finite}
-        if self._file is not None and line not in self._earlier:  # a resumed run may measure once more
-            try:
+        with self._errors_named():
+            if self._file is not None and line not in self._earlier:  # a resumed run may measure once more
                 self._file.write(json.dumps(line) + "\n")
-            except OSError as error:
-                text = f"{error.strerror}; the checkpoints are safe: make room, then resume with --resume"
-                raise OSError(error.errno, text, self._file.name) from error
-        if self._board is not None:
-            for name, value in finite.items():
-                self._board.add_scalar(name, value, num_updates)
+            if self._board is not None:
+                for name, value in finite.items():
+                    self._board.add_scalar(name, value, num_updates)
         self._also(finite, num_updates)
+
+    @contextmanager
+    def _errors_named(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            text = f"the metrics cannot be written ({error.strerror}); the checkpoints are safe: make room, then resume"
+            raise OSError(error.errno, f"{text} with --resume", str(self._folder)) from error
 
 
 def _whole_lines(path: Path) -> list[dict[str, Any]]:
