@@ -60,7 +60,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     unfinished = folder / f"{_UNFINISHED}{final.name}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _remove(unfinished)
+        remove(unfinished)
         unfinished.mkdir()
         files = {}
         for name, tensors in checkpoint.tensors.items():
@@ -87,12 +87,12 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
 def replace_folder(new: Path, final: Path) -> None:
     """Rename a finished folder to its place; one that is there already gives way at the last moment."""
     old = final.with_name(f"{_REPLACED}{final.name}")
-    _remove(old)
+    remove(old)
     sync_folder(new)
     if final.exists():
         final.rename(old)
     new.rename(final)
-    _remove(old)
+    remove(old)
     sync_folder(final.parent)  # the rename itself has to reach the disk, too
 
 
@@ -183,7 +183,7 @@ def prune(folder: Path, num_updates: int, keep: int, best: int) -> None:
     """
     for unwanted in _folders(folder, num_updates)[keep:]:
         if _update_of(unwanted) != best:
-            _remove(unwanted)
+            remove(unwanted)
     remove_leftovers(folder)
 
 
@@ -194,7 +194,7 @@ def remove_leftovers(folder: Path) -> None:
         if not final.exists():
             old.rename(final)
     for leftover in [*folder.glob(f"{_UNFINISHED}*"), *folder.glob(f"{_REPLACED}*")]:
-        _remove(leftover)
+        remove(leftover)
 
 
 def forbid_differences(saved: Mapping[str, Any], current: Mapping[str, Any], where: Path | None) -> None:
@@ -253,7 +253,7 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return apart
 
 
-def _remove(folder: Path) -> None:
+def remove(folder: Path) -> None:
     """Delete a folder, a file of its name, or a link, but not what a link leads to."""
     if folder.is_symlink() or folder.is_file():
         folder.unlink()

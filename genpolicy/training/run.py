@@ -413,8 +413,5 @@ def _take_folder(out: Path, held: ExitStack, *, resume: bool, overwrite: bool) -
     for folder in (out, out / CHECKPOINTS):
         checkpoints.remove_leftovers(folder)
     for path in [out / name for name in OF_A_RUN if overwrite and not resume]:
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+        checkpoints.remove(path)
     return lock

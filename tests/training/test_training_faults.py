@@ -155,6 +155,18 @@ class TestKilled:
             train(configuration(data, out, *options, *DIVERGING), overwrite=True)
         assert not folder.exists()
 
+    def test_a_run_whose_parts_are_links_begins_anew_and_what_they_lead_to_stays(
+        self, data: Dataset, tmp_path: Path
+    ) -> None:
+        options, out = ("data.validation=null", "trainer.max_steps=1"), tmp_path / "run"
+        before = weights(train(configuration(data, out, *options)))
+        for name in ("checkpoints", "policy"):
+            (out / name).rename(tmp_path / name)
+            (out / name).symlink_to(tmp_path / name, target_is_directory=True)
+        train(configuration(data, out, *options, "trainer.seed=1"), overwrite=True)
+        assert not (out / "checkpoints").is_symlink()
+        assert weights(tmp_path / "policy") == before != weights(out / "policy")
+
     def test_what_else_lies_among_checkpoints_is_left_alone_and_a_broken_log_begins_anew(
         self, data: Dataset, tmp_path: Path
     ) -> None:
