@@ -367,7 +367,9 @@ def _choose_gpu(number: int) -> None:
 
 
 def _is_run(folder: Path) -> bool:
-    """Whether its configuration is that of a run, not of a policy or a data set."""
+    """Whether it holds checkpoints, or its configuration is that of a run, not of a policy or a data set."""
+    if checkpoints.newest(folder / CHECKPOINTS) is not None:  # which resume without that file, too
+        return True
     try:
         return {"learner", "trainer"} <= set(read_yaml(folder / CONFIG_FILE))
     except ConfigError:

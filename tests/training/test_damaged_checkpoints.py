@@ -85,6 +85,17 @@ def said(capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().err.replace("\n", "")
 
 
+@pytest.mark.parametrize("left", [None, "game: connect\n"], ids=["missing", "cut"])
+def test_a_run_resumes_without_its_own_configuration(data: Dataset, finished: Path, left: str | None) -> None:
+    before = weights(finished / "policy")
+    shutil.rmtree(finished / "policy")
+    (finished / "config.yaml").unlink()
+    if left is not None:
+        (finished / "config.yaml").write_text(left)
+    train(configuration(data, finished), resume=True)
+    assert weights(finished / "policy") == before
+
+
 class TestState:
     @pytest.mark.sampled(2)
     @pytest.mark.parametrize(
