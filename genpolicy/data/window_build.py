@@ -8,13 +8,15 @@ the files are appended in order, so the result is the same for any number of wor
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
@@ -33,6 +35,7 @@ from genpolicy.data.window_cache import HELD_OUT, UNKNOWN
 from genpolicy.data.window_encoder import Arrays, WindowEncoder, WindowRecord
 from genpolicy.data.windows import WindowOptions
 from genpolicy.errors import DatasetError, RegistryError
+from genpolicy.files import DiskFullError, disk_full, full_disk_named
 from genpolicy.game import Game
 from genpolicy.machine import num_cores
 from genpolicy.sequence import Layout
@@ -42,6 +45,8 @@ BATCH_ROWS = 2048
 VERSION = 2
 """Raised when the cache's content changes for the same inputs."""
 COLUMNS = ("state", "line", "ended", "scores", "move_values")
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Exit status of a worker whose disk is full."""
 _SAMPLE = 2048
 _log = logging.getLogger(__name__)
 
@@ -160,9 +165,10 @@ def _encode(files: ArrayFiles, split: _Split, scratch: Path) -> None:
             parts = _encode_elsewhere(split, scratch, workers)
         else:
             parts = ((len(chunk), split.encoder.encode(chunk)) for chunk in _chunks(split))
-        for num_records, arrays in parts:
-            files.append(arrays)
-            progress.advance(task, num_records)
+        with closing(parts):  # ends the processes before their folder is deleted
+            for num_records, arrays in parts:
+                files.append(arrays)
+                progress.advance(task, num_records)
 
 
 def _held_out_keys(split: _Split) -> NDArray[np.uint64]:
@@ -236,7 +242,7 @@ def _layout(game: Game[Any], *, tokens: str, num_value_bins: int, **choices: Any
     return Layout(game, **choices, tokenizer=game.tokenizer(tokens))
 
 
-def _encode_elsewhere(split: _Split, scratch: Path, workers: int) -> Iterator[tuple[int, Arrays]]:
+def _encode_elsewhere(split: _Split, scratch: Path, workers: int) -> Generator[tuple[int, Arrays], None, None]:
     """The parts of a split in order, from worker processes."""
     encoder, total = split.encoder, split.num_records
     task = {
@@ -250,6 +256,7 @@ def _encode_elsewhere(split: _Split, scratch: Path, workers: int) -> Iterator[tu
         "limit": split.limit,
         "workers": workers,
         "scratch": str(scratch.resolve()),
+        "parent": os.getpid(),
     }
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     running = [
@@ -257,6 +264,7 @@ def _encode_elsewhere(split: _Split, scratch: Path, workers: int) -> Iterator[tu
             [sys.executable, "-m", "genpolicy.data.window_build", json.dumps({**task, "worker": worker})],
             stdin=subprocess.DEVNULL,
             env=environment,
+            start_new_session=True,  # Ctrl-C is for us; we end them
         )
         for worker in range(workers)
     ]
@@ -282,6 +290,8 @@ def _encode_elsewhere(split: _Split, scratch: Path, workers: int) -> Iterator[tu
 def _raise_failure(running: list[subprocess.Popen[bytes]], worker: int, scratch: Path, part: Path) -> None:
     for index, process in enumerate(running):
         status = process.poll()
+        if status in FULL:
+            raise disk_full(scratch, status)
         if status is not None and status != 0:
             report = scratch / f"error-{index}.txt"
             raise DatasetError(
@@ -306,12 +316,16 @@ def _work(task: dict[str, Any]) -> None:
         encoder = WindowEncoder(game, layout, scale=dataset.centipawn_scale, **how)
         split = _Split(dataset, task["split"], encoder, task["limit"])
         for i, chunk in enumerate(_chunks(split, task["worker"], task["workers"])):
+            if os.getppid() != task["parent"]:  # it was killed, and nobody takes what this makes
+                return
             number = task["worker"] + i * task["workers"]
             unfinished = scratch / f"unfinished-{number}.npz"
-            with unfinished.open("wb") as file:
+            with full_disk_named(unfinished), unfinished.open("wb") as file:
                 arrays: dict[str, Any] = {**encoder.encode(chunk), "num_records": np.array(len(chunk))}
                 np.savez(file, **arrays)
             unfinished.rename(scratch / f"part-{number}.npz")
+    except DiskFullError as error:  # the file of a message would be empty
+        raise SystemExit(error.errno) from error
     except (ValueError, OSError, RegistryError) as error:
         (scratch / f"error-{task['worker']}.txt").write_text(str(error), encoding="utf-8")
         raise SystemExit(1) from error

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import torch
 
 from genpolicy import load_game, registry
 from genpolicy.data import window_build
+from genpolicy.data.array_cache import ArrayFiles
 from genpolicy.data.counter_rng import Shuffle
 from genpolicy.data.records import Dataset, Record
 from genpolicy.data.window_cache import WindowCache
@@ -19,6 +23,7 @@ from genpolicy.data.window_encoder import WindowEncoder
 from genpolicy.data.window_source import CachedWindows, build_windows
 from genpolicy.data.windows import COLUMNS, WindowOptions
 from genpolicy.errors import DatasetError
+from genpolicy.files import DiskFullError
 from genpolicy.game import Game
 from genpolicy.sequence import Layout
 from tests.small_datasets import CONNECT, solved_connect, write_dataset
@@ -161,6 +166,76 @@ def test_a_bad_record_in_a_worker_is_named_too(
     dataset = write_dataset(tmp_path, game.spec, records)
     with pytest.raises(DatasetError, match=r"record train 2048 .*illegal"):
         windows(dataset, game, Layout(game, "s-a", 1))
+
+
+@pytest.fixture
+def workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Dataset, dict[str, Any]]:
+    """A data set that several processes encode; what these were started with."""
+    started: dict[str, Any] = {}
+    start = subprocess.Popen
+
+    def note(command: list[str], **options: Any) -> Any:
+        started.update(json.loads(command[-1]))
+        if (left := started.pop("left", None)) is not None:
+            (Path(started["scratch"]) / "unfinished-0.npz").symlink_to(left)
+        started["session of its own"] = options.get("start_new_session", False)
+        started.setdefault("processes", []).append(process := start(command, **options))
+        return process
+
+    monkeypatch.setattr(window_build, "PARALLEL_RECORDS", 1)
+    monkeypatch.setattr(window_build, "num_cores", lambda: 2)
+    monkeypatch.setattr(subprocess, "Popen", note)
+    return solved_connect(tmp_path / "data"), started
+
+
+def test_ctrl_c_does_not_reach_the_processes_that_encode(
+    game: Game[Any], workers: tuple[Dataset, dict[str, Any]]
+) -> None:
+    dataset, started = workers
+    windows(dataset, game, Layout(game, "s-a", 1))
+    assert started["session of its own"]
+
+
+def test_a_process_that_encodes_ends_with_the_one_that_wants_it(
+    game: Game[Any], workers: tuple[Dataset, dict[str, Any]], tmp_path: Path
+) -> None:
+    dataset, started = workers
+    windows(dataset, game, Layout(game, "s-a", 1))
+    for parent, parts in ((os.getppid(), ["part-0.npz", "part-1.npz", "part-2.npz"]), (os.getpid(), [])):
+        scratch = tmp_path / str(parent)
+        scratch.mkdir()
+        window_build._work({**started, "workers": 1, "worker": 0, "scratch": str(scratch), "parent": parent})
+        assert sorted(path.name for path in scratch.iterdir()) == parts
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a file whose disk is full")
+def test_a_disk_that_is_full_for_a_process_that_encodes_is_named(
+    game: Game[Any], workers: tuple[Dataset, dict[str, Any]], capfd: pytest.CaptureFixture[str]
+) -> None:
+    dataset, started = workers
+    started["left"] = "/dev/full"
+    with pytest.raises(DiskFullError, match="free some space"):
+        windows(dataset, game, Layout(game, "s-a", 1))
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_processes_that_encode_have_ended_when_their_folder_is_deleted(
+    game: Game[Any], workers: tuple[Dataset, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset, started = workers
+    still_running: list[Any] = []
+
+    def stop(*_: object) -> None:
+        raise DatasetError("stopped")
+
+    def look(*_: object, **__: object) -> None:
+        still_running.extend(process for process in started["processes"] if process.returncode is None)
+
+    monkeypatch.setattr(ArrayFiles, "append", stop)
+    monkeypatch.setattr(shutil, "rmtree", look)
+    with pytest.raises(DatasetError, match="stopped"):
+        windows(dataset, game, Layout(game, "s-a", 1))
+    assert not still_running
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the memory of a process from /proc")
