@@ -52,13 +52,14 @@ def cached(
         DatasetError: no folder can be written to, or the disk damaged what was written; or as ``write``.
         DiskFullError: no space.
     """
+    identity = json.loads(json.dumps(identity))  # as a file gives it back: tuples are lists
     name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:24]
     beside, shared = [dataset.folder / ".cache"], list(_user_caches())
     # Nothing is written into an installed package as long as there is another place.
     homes = shared + beside if dataset.name.startswith("sample:") else beside + shared
     homes = homes if cache_dir is None else [cache_dir]
     for home in homes:
-        if (home / name).exists() and _is_whole(home / name):
+        if (home / name).exists() and _is_whole(home / name, identity):
             return home / name
     home = _writable(homes)
     building = home / f"{_BUILDING}{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
@@ -66,11 +67,12 @@ def cached(
         with full_disk_named(building):
             building.mkdir()
             arrays = write(building)
-            (building / META_FILE).write_text(json.dumps({**identity, "arrays": arrays}, indent=1) + "\n", "utf-8")
+            meta = {**identity, "arrays": arrays, "crc32": _checksum_of_facts(arrays)}
+            (building / META_FILE).write_text(json.dumps(meta, indent=1) + "\n", "utf-8")
             _put(building, home / name)
     finally:
         shutil.rmtree(building, ignore_errors=True)
-    if not _is_whole(home / name):
+    if not _is_whole(home / name, identity):
         raise DatasetError(f"{home / name}: the cache was damaged while it was built; check the disk")
     return home / name
 
@@ -112,11 +114,16 @@ class ArrayFiles:
         return self._facts
 
 
-def _is_whole(folder: Path) -> bool:
-    """Whether a cache is as it was written; where a byte differs it is deleted."""
+def _is_whole(folder: Path, identity: Mapping[str, Any]) -> bool:
+    """Whether a cache is as it was written, and of an identity; where a byte differs it is deleted."""
     try:
         meta = json.loads((folder / META_FILE).read_text(encoding="utf-8"))
-        for name, facts in meta["arrays"].items():
+        arrays, crc32 = meta.pop("arrays"), meta.pop("crc32", None)
+        if meta != identity:
+            raise ValueError(f"{META_FILE} is of another cache")
+        if crc32 not in (None, _checksum_of_facts(arrays)):  # caches from before there was one stay valid
+            raise ValueError(f"{META_FILE} differs from what was written")
+        for name, facts in arrays.items():
             if _checksum(folder / f"{name}.bin") != facts["crc32"]:
                 raise ValueError(f"{name}.bin differs from what was written")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -124,6 +131,10 @@ def _is_whole(folder: Path) -> bool:
         shutil.rmtree(folder, ignore_errors=True)
         return False
     return True
+
+
+def _checksum_of_facts(arrays: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(arrays).encode())
 
 
 def _checksum(path: Path) -> int:

@@ -61,6 +61,44 @@ def test_a_damaged_cache_is_built_again(game: Game[Any], tmp_path: Path, damage:
     assert json.loads((folder / "meta.json").read_text())["arrays"]["tokens"]["shape"][1] == layout.length
 
 
+@pytest.mark.parametrize("damage", [('"<i2"', '">i2"'), ('"|i1"', '"|u1"'), ("175\n", "174\n"), ('"crc32"', '"crc33"')])
+def test_a_cache_whose_description_is_damaged_is_built_again(
+    game: Game[Any], tmp_path: Path, damage: tuple[str, str]
+) -> None:
+    dataset, cache = fresh(tmp_path)
+    layout = Layout(game, "s-asa", 2)
+    before = windows(dataset, game, layout).batch(np.arange(150), 0).tokens
+    (meta,) = cache.glob("*/meta.json")
+    text = meta.read_text()
+    changed = text.replace(*damage)
+    assert changed != text
+    meta.write_text(changed)
+    assert torch.equal(windows(dataset, game, layout).batch(np.arange(150), 0).tokens, before)
+    assert meta.read_text() == text
+
+
+def test_a_cache_in_the_place_of_another_is_built_again(game: Game[Any], tmp_path: Path) -> None:
+    dataset, cache = fresh(tmp_path)
+    layout = Layout(game, "s-asa", 2)
+    num_train = len(windows(dataset, game, layout))
+    (train,) = cache.iterdir()
+    assert len(windows(dataset, game, layout, "test")) != num_train
+    (test,) = {*cache.iterdir()} - {train}
+    shutil.copytree(test, train, dirs_exist_ok=True)
+    assert len(windows(dataset, game, layout)) == num_train
+
+
+def test_a_cache_from_before_its_description_had_a_checksum_is_used(game: Game[Any], tmp_path: Path) -> None:
+    dataset, cache = fresh(tmp_path)
+    windows(dataset, game, Layout(game, "s-asa", 2))
+    (meta,) = cache.glob("*/meta.json")
+    content = json.loads(meta.read_text())
+    del content["crc32"]
+    meta.write_text(older := json.dumps(content))
+    windows(dataset, game, Layout(game, "s-asa", 2))
+    assert meta.read_text() == older
+
+
 def test_the_cache_is_used_again_and_left_alone(game: Game[Any], tmp_path: Path) -> None:
     dataset, cache = fresh(tmp_path)
     windows(dataset, game, Layout(game, "s-asa", 2))
