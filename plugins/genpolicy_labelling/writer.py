@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from genpolicy.data.records import INFO_FILE, SCHEMA, DatasetInfo, Record, check_shard
 from genpolicy.errors import DatasetError, LockedError
-from genpolicy.files import full_disk_named, write_atomic
+from genpolicy.files import full_disk_named, temporary_of, write_atomic
 from genpolicy.folder_lock import LOCK_FILE, FolderLock
 from genpolicy_labelling import journal as journals
 from genpolicy_labelling.journal import Journal, Unit
@@ -222,16 +222,17 @@ class DatasetWriter:
 
     def _resume(self, info: DatasetInfo) -> DatasetInfo:
         path = self.folder / INFO_FILE
-        for torn in self.folder.glob(".*.tmp"):
-            torn.unlink()
+        torn = [temporary_of(path), *self.folder.glob(temporary_of(Path("records-*.parquet")).name)]
         if not path.exists():
-            others = [p.name for p in self.folder.iterdir() if not p.name.startswith(LOCK_FILE)]
+            others = [p.name for p in self.folder.iterdir() if p not in torn and not p.name.startswith(LOCK_FILE)]
             if others:
                 raise DatasetError(
                     f"{self.folder}: holds {', '.join(sorted(others)[:3])} and no {INFO_FILE}; choose a new folder"
                 )
             write_atomic(path, info.to_yaml())
             return info
+        for left in torn:
+            left.unlink(missing_ok=True)
         old = DatasetInfo.read(self.folder)
         if not old.shards and not old.complete and journals.is_empty(self.folder):
             write_atomic(path, info.to_yaml())  # begun and given up before anything was finished

@@ -80,6 +80,13 @@ def test_units_end_in_any_order(tmp_path) -> None:
     assert Dataset.open(tmp_path / "b").checksum == expected.checksum
 
 
+def test_a_folder_of_other_files_keeps_all_of_them(tmp_path) -> None:
+    (tmp_path / ".mine.tmp").write_text("mine")
+    with pytest.raises(DatasetError, match=r"holds \.mine\.tmp and no dataset\.yaml"):
+        write(tmp_path, make_records(1))
+    assert (tmp_path / ".mine.tmp").read_text() == "mine"
+
+
 class Killed(BaseException):
     """Stands for a kill: nothing after it runs."""
 
