@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from genpolicy.data.records import Dataset, Record
 from genpolicy.errors import DatasetError
@@ -121,10 +122,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.out.exists():
         raise ValueError(f"--out {arguments.out}: exists already; name a new file")
     game = load_game(dataset.game_spec)
-    what = "games" if arguments.games else "positions"
+    what: Literal["games", "positions"] = "games" if arguments.games else "positions"
     write = export_games if arguments.games else export_positions
+    writer(game, arguments.out, what)  # which names this file where it refuses
+    unfinished = arguments.out.with_name(f".unfinished-{arguments.out.name}")  # half a file would look like a whole one
     try:
-        count, there = write(dataset, game, arguments.out, arguments.split)
+        unfinished.unlink(missing_ok=True)
+        count, there = write(dataset, game, unfinished, arguments.split)
         if there == 0:
             raise DatasetError(
                 f"{dataset.folder}: holds no record{f' of split {arguments.split}' * bool(arguments.split)}"
@@ -134,9 +138,11 @@ def run(arguments: argparse.Namespace) -> int:
                 f"--out {arguments.out}: this format can hold none of the {there:,} {what} (it may need a result, or a "
                 f"line and a score of each position); name another format"
             )
-    except BaseException:
-        arguments.out.unlink(missing_ok=True)  # half a file would look like a whole one
-        raise
+        with unfinished.open("rb") as file:
+            os.fsync(file.fileno())
+        unfinished.rename(arguments.out)
+    finally:
+        unfinished.unlink(missing_ok=True)
     left = f"; the format has no place for the other {there - count:,}" if count < there else ""
     print(f"wrote {count:,} of {there:,} {what} to {shlex.quote(str(arguments.out))}{left}")
     return 0
