@@ -7,10 +7,11 @@ state is stored for (1 or 2), L tokens of a state, G symmetries.
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,8 @@ from genpolicy.values import CENTIPAWN_SCALE, probability_to_bin, score_to_value
 
 Arrays = dict[str, NDArray[Any]]
 _PLAYOUTS, _PLAYOUT_PLIES = 32, 200
+MAX_NUMBER = 1 + 1e-6
+"""Of a probability, a value or a result that was rounded."""
 
 
 @dataclass(frozen=True)
@@ -176,9 +179,9 @@ class WindowEncoder:
             arrays["played"] = self.game.moves.seen_by(np.array(ids, np.int64), viewers).astype(np.int16)
         if "result" in self.columns:
             signs = np.array([-1.0 if p.players[0] == 1 else 1.0 for p in played], np.float32)
-            arrays["result"] = signs * np.array([p.record.result for p in played], np.float32)  # None becomes NaN
+            arrays["result"] = signs * np.array([p.number("result") for p in played], np.float32)
         if "value" in self.columns:
-            arrays["value"] = np.array([p.record.value for p in played], np.float32)
+            arrays["value"] = np.array([p.number("value") for p in played], np.float32)
         if "policy" in self.columns:
             policies = [p.policy() for p in played]
             counts = np.array([len(policy) for policy in policies], np.int32)
@@ -293,10 +296,21 @@ class PlayedLine:
         for entry in (self.record.policy or "").split():
             text, _, share = entry.partition("=")
             try:
-                shares[self.move(text)] = float(share)
+                shares[self.move(text)] = number = float(share)
+                if not 0 <= number <= MAX_NUMBER:
+                    raise ValueError("it lies outside [0, 1]")
             except ValueError as error:
                 raise DatasetError(f"{self.record.where}: policy {entry!r} is not MOVE=PROBABILITY: {error}") from error
         return shares
+
+    def number(self, name: Literal["result", "value"]) -> float:
+        """The record's result or value; NaN where it has none."""
+        number: float | None = getattr(self.record, name)
+        if number is None:
+            return math.nan
+        if abs(number) > MAX_NUMBER:
+            raise DatasetError(f"{self.record.where}: its {name} is {number}, outside [-1, 1]; make the data set again")
+        return number
 
     def score(self, ply: int) -> str | None:
         """Score text at a ply of the line, for the player to move there."""

@@ -420,12 +420,12 @@ class _Encoder(WindowEncoder):
 
     def _value(self, row: PlayedLine) -> float:
         """For the player to move; NaN where the record has none."""
-        record, searched = row.record, self.search_share
+        searched = self.search_share
         if searched is None:
             score = row.score(0)
-            return np.nan if score is None else value_of(score, record, self.scale)
-        result = np.nan if record.result is None else (1 - 2 * row.players[0]) * record.result
-        search = np.nan if record.value is None else record.value
+            return np.nan if score is None else value_of(score, row.record, self.scale)
+        result = (1 - 2 * row.players[0]) * row.number("result")
+        search = row.number("value")
         return float(
             search if searched == 1 else result if searched == 0 else searched * search + (1 - searched) * result
         )

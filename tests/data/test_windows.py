@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -397,6 +398,21 @@ def test_columns_that_are_wrong_or_were_not_asked_for(game: Game[Any], tmp_path:
         assert len(windows(bad, game, layout)) == 1
         with pytest.raises(DatasetError, match=r"record train 0 .*(not a move|could not convert)"):
             windows(bad, game, layout, columns=(column,))
+
+
+@pytest.mark.parametrize(
+    ("column", "wrong", "message"),
+    [
+        *(("policy", f"a1=0.5 b2={share}", "policy 'b2=.*outside") for share in ("nan", "inf", "-1", "2")),
+        *((name, number, f"its {name} is .*outside") for name in ("value", "result") for number in (7.0, -math.inf)),
+    ],
+)
+def test_numbers_that_are_none_of_a_search_are_refused(
+    game: Game[Any], tmp_path: Path, column: str, wrong: Any, message: str
+) -> None:
+    bad = write_dataset(tmp_path / "bad", game.spec, [record(game, "", "b2", **{column: wrong})])
+    with pytest.raises(DatasetError, match=f"record train 0 .*{message}"):
+        windows(bad, game, Layout(game, "s-a", 1), columns=(column,))
 
 
 def test_a_learner_trains_on_results(game: Game[Any], tmp_path: Path) -> None:
