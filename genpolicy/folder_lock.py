@@ -68,8 +68,13 @@ class FolderLock:
         """Check that this process still holds the folder; to be called before what another process must not see half.
 
         Raises:
-            LockedError: the lock was lost, as network file systems do without a word.
+            LockedError: the lock was lost, as network file systems do without a word, or with the folder itself.
         """
+        if not self._folder.is_dir():
+            raise LockedError(
+                f"{self._folder}: was deleted or moved while this command wrote there; what was kept is where the "
+                "folder is now: put it back, and run the same command again"
+            )
         if not self._is_ours():
             raise LockedError(
                 f"{self._folder}: its lock was lost, and another process may write there{self._read_holder()}; is it "

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -400,3 +401,14 @@ def test_one_process_holds_a_folder_once(tmp_path: Path) -> None:
     lock.release()
     with FolderLock(tmp_path, "tests", "give up"):
         pass
+
+
+@pytest.mark.parametrize("is_moved", [True, False])
+def test_a_folder_that_was_deleted_or_moved_is_said_to_be(tmp_path: Path, is_moved: bool) -> None:
+    folder = tmp_path / "a"
+    folder.mkdir()
+    with FolderLock(folder, "writes", "choose another folder") as lock:
+        lock.require()
+        folder.rename(tmp_path / "b") if is_moved else shutil.rmtree(folder)
+        with pytest.raises(LockedError, match=r"was deleted or moved while this command wrote there.*put it back"):
+            lock.require()
