@@ -59,7 +59,7 @@ def cached(
     homes = shared + beside if dataset.name.startswith("sample:") else beside + shared
     homes = homes if cache_dir is None else [cache_dir]
     for home in homes:
-        if (home / name).exists() and _is_whole(home / name, identity):
+        if _exists(home / name) and _is_whole(home / name, identity):
             return home / name
     home = _writable(homes)
     building = home / f"{_BUILDING}{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
@@ -112,6 +112,13 @@ class ArrayFiles:
             os.fsync(file.fileno())
             file.close()
         return self._facts
+
+
+def _exists(folder: Path) -> bool:
+    try:
+        return folder.exists()
+    except PermissionError:  # within a cache that another user keeps private
+        return False
 
 
 def _is_whole(folder: Path, identity: Mapping[str, Any]) -> bool:

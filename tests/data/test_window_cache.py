@@ -124,6 +124,23 @@ def test_where_the_data_is_read_only_the_users_cache_serves(
     assert list((tmp_path / "user" / "genpolicy" / "windows").iterdir())
 
 
+def test_where_another_user_keeps_the_cache_private_ones_own_serves(
+    game: Game[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset, cache = fresh(tmp_path)
+    cache.write_text("root may look into any folder")
+    exists = Path.exists
+
+    def private(path: Path) -> bool:
+        if path.parent == cache:
+            raise PermissionError(13, "Permission denied", str(path))
+        return exists(path)
+
+    monkeypatch.setattr(Path, "exists", private)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    assert len(windows(dataset, game, Layout(game, "s-a", 1))) > 0
+
+
 def test_a_shipped_sample_is_cached_where_the_user_may_write(
     game: Game[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
