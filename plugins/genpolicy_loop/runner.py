@@ -26,7 +26,7 @@ from typing import Any
 from urllib.parse import quote
 
 from genpolicy import cli
-from genpolicy.config import to_yaml
+from genpolicy.config import read_yaml, to_yaml
 from genpolicy.data.records import Dataset
 from genpolicy.errors import ConfigError, DatasetError
 from genpolicy.files import write_atomic
@@ -202,9 +202,15 @@ class Loop:
             )
         else:
             write_atomic(path, json.dumps(settings, indent=1).encode())
-        for name, settings in self.learners.items():
-            if not (self.out / f"{name}.yaml").exists():
-                write_atomic(self.out / f"{name}.yaml", to_yaml(settings).encode())
+        for name, learner in self.learners.items():
+            path = self.out / f"{name}.yaml"
+            if not path.exists():
+                write_atomic(path, to_yaml(learner).encode())
+            elif read_yaml(path) != json.loads(json.dumps(learner)):
+                raise ConfigError(
+                    f"{path}: is not what the loop was begun with; delete it, and it is written as it was, or name "
+                    "another folder in out"
+                )
 
     def _run(self, stage: Stage) -> dict[str, Any]:
         folder, began = self.folder(stage.generation), time.monotonic()

@@ -295,6 +295,16 @@ def test_a_folder_of_another_loop_or_of_something_else_is_refused(
     loop._begin()
     with pytest.raises(ConfigError, match="was begun with games=6, not 7"):
         loop_of(tmp_path, games=7)._begin()
+    (learner,) = loop.out.glob("*.yaml")
+    written = learner.read_text()
+    learner.write_text(written.replace("lr: 0.01", "lr: 0.1"))
+    assert learner.read_text() != written
+    with pytest.raises(ConfigError, match=rf"{learner.name}: is not what the loop was begun with; delete it"):
+        loop_of(tmp_path)._begin()
+    learner.unlink()
+    loop_of(tmp_path)._begin()
+    assert learner.read_text() == written
+    loop_of(tmp_path)._begin()
     begun = (loop.out / "loop.json").read_text()
     for damaged in ("{", "3", "[1]"):
         (loop.out / "loop.json").write_text(damaged)
