@@ -155,7 +155,7 @@ def _read_path(folders: tuple[tuple[str, int], ...]) -> Mapping[str, list[Entry]
     seen: set[str] = set()
     for folder, _ in folders:
         for name in sorted(name for name in os.listdir(folder) if name.endswith((".dist-info", ".egg-info"))):
-            key = name[:-10].partition("-")[0].replace("_", "-").replace(".", "-").lower()
+            key = name.rpartition(".")[0].partition("-")[0].replace("_", "-").replace(".", "-").lower()
             if key in seen:
                 continue
             seen.add(key)

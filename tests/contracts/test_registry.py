@@ -148,6 +148,18 @@ def test_the_first_package_of_a_name_on_the_path_counts(tmp_path: Path, monkeypa
     assert available("games")["three"].load() == json.loads.__call__
 
 
+def test_metadata_beside_the_source_is_of_the_package_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """setuptools writes ``NAME.egg-info``, without a version, into the folder of a package that is being developed."""
+    for name in ("game_1", "game_2"):
+        install(tmp_path / "site", name, "[genpolicy.games]", f"{name} = m:A")
+        (tmp_path / "site" / f"{name}-1.0.dist-info").rename(tmp_path / "site" / f"{name}.egg-info")
+    install(tmp_path / "installed", "game_1", "[genpolicy.games]", "game_1 = m:A")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "site"), str(tmp_path / "installed")])
+    assert [point.name for point in registry.entry_points(group="genpolicy.games")] == ["game_1", "game_2"]
+
+
 @pytest.mark.parametrize("group", sorted(registry.ONE_OF))
 def test_every_group_takes_what_a_notebook_registers(group: Group) -> None:
     bases = {"learners": Learner, "samplers": Sampler, "biases": AttentionBias}
