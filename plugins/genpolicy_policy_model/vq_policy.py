@@ -25,8 +25,9 @@ from genpolicy_policy_model.vq_network import VQNetwork
 
 
 class VQPolicy(ModelPolicy):
-    """Plays the likeliest move, or the best after one step of a model in which the opponent's replies, or what chance
-    decides, are codes.
+    """Plays the likeliest move, or the best after one step of a model with codes for what the player does not decide.
+
+    That is the opponent's replies, or what chance decides.
 
     Args:
         learner: The learner; its weights are shared.

@@ -142,6 +142,7 @@ def test_games_and_policies_are_listed(tmp_path: Path, capsys: pytest.CaptureFix
     rows = json.loads((tmp_path / "policies.json").read_text())["policies"]
     assert {"diffusion", "one_step", "random", "engine", "oracle"} <= {row["policy"] for row in rows}
     for row in rows:
+        assert row["about"].endswith("."), "a whole sentence, on the first line of the class"
         assert "``" not in row["about"], row
         assert not re.search(r"\w+Policy\b|; see ", row["about"]), "what a user reads names no class"
 
