@@ -292,6 +292,7 @@ MAX_NODES = 5_000  # keys, values, lists and mappings of a configuration, aliase
 MAX_DEPTH = 100  # the parsers call themselves for every level, the one in C until the process dies
 MAX_TEXT = 5_000
 CHARACTERS_PER_NODE = 50
+_OF_VALUES = (yaml.NodeEvent, yaml.CollectionEndEvent)
 _TEXT, _MERGE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
 _REWRITTEN = re.compile(r"[-+]?(?:0[0-9_]+|[0-9]+_[0-9_]*|[0-9]+:[0-9:]+)")
 """Numbers whose spelling YAML loses: 007 becomes 7, 2024_07 becomes 202407, and 1:30 becomes 90."""
@@ -422,6 +423,8 @@ def _argument(override: str) -> tuple[str, DictConfig]:
     try:
         text = override[len(key) + 1 :]
         check_yaml(text)
+        if comment := _comment_behind(text):
+            raise ValueError(f'YAML leaves out {comment!r}; quote the value, {key}="..."')
         if _REWRITTEN.fullmatch(text):  # a field for numbers still reads one; any other keeps the text
             text = f"'{text}'"
         return key, OmegaConf.from_dotlist([f"{key}={text}"])
@@ -429,6 +432,12 @@ def _argument(override: str) -> tuple[str, DictConfig]:
         raise ConfigError(f"argument {override!r}: the value is not readable as YAML: {error.problem}") from error
     except (OmegaConfBaseException, yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"argument {override!r}: {_first_line(error)}") from error
+
+
+def _comment_behind(text: str) -> str:
+    """The comment that ends a value, which is a part of it where a shell took the quotes off; "" for none."""
+    events = [each for each in yaml.parse(text, Loader=YAML_LOADER) if isinstance(each, _OF_VALUES)]
+    return text[max((event.end_mark.index for event in events), default=0) :].strip()
 
 
 def _first_line(error: Exception) -> str:

@@ -304,3 +304,14 @@ def test_an_argument_s_text_is_what_was_written(text: str) -> None:
 
 def test_an_argument_s_number_may_be_written_with_underscores() -> None:
     assert compose(RunConfig, [], ["trainer.max_records=1_000_000"]).trainer.max_records == 1_000_000
+
+
+@pytest.mark.parametrize("value", ["runs/games #2", "[runs/a, runs/b] # both", "#2", "x\t# y"])
+def test_an_argument_of_which_yaml_would_leave_out_a_part_is_refused(value: str) -> None:
+    with pytest.raises(ConfigError, match=r"argument 'data\.folder=.*#.*: YAML leaves out '#.*'; quote the value, "):
+        Settings([], [f"data.folder={value}"])
+
+
+@pytest.mark.parametrize("value", ["'runs/games #2'", '"runs/games #2"', "runs/games#2"])
+def test_a_hash_that_is_quoted_or_within_a_word_is_text(value: str) -> None:
+    assert Settings([], [f"data.folder={value}"]).data == {"data": {"folder": value.strip("'\"")}}
