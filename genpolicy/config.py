@@ -21,6 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 from genpolicy.errors import ConfigError
 from genpolicy.files import read_at_most
 from genpolicy.schema import (
+    as_written,
     fields_of,
     known_keys,
     must_be_section,
@@ -65,6 +66,7 @@ class Settings:
     def __init__(self, files: Sequence[str | Path] = (), overrides: Sequence[str] = ()) -> None:
         self._files = [str(file) for file in files]
         self._places: dict[str, str] = {}
+        self._written: dict[str, str] = {}
         self.repeated: list[str] = []
         """Arguments that a later one of the same key overrides."""
         merged = OmegaConf.create({})
@@ -82,6 +84,7 @@ class Settings:
             place = f"argument {override!r}"
             merged = _merged(merged, setting, place)
             self._places |= dict.fromkeys(_paths(OmegaConf.to_container(setting)), place)
+            self._written |= dict(_spellings(override.partition("=")[2], key))
         try:
             self.data = cast(dict[str, Any], OmegaConf.to_container(merged, resolve=True))
         except OmegaConfBaseException as error:
@@ -98,7 +101,7 @@ class Settings:
             ConfigError: as ``compose``.
         """
         with self.locating():
-            return structured(schema, self.data, elsewhere=elsewhere)
+            return structured(schema, as_written(schema, self.data, self._written), elsewhere=elsewhere)
 
     @contextmanager
     def locating(self) -> Iterator[None]:
@@ -159,7 +162,8 @@ class Settings:
         if path.resolve() in seen:
             raise ConfigError(f"{path}: its 'base' leads back to itself")
         data = read_yaml(path)
-        lines = dict(_key_lines(path.read_text(encoding="utf-8")))
+        text = path.read_text(encoding="utf-8")
+        lines = dict(_key_lines(text))
         bases = data.pop("base", None)
         bases = [] if bases is None else [bases] if isinstance(bases, str) else bases
         if not isinstance(bases, list) or not all(isinstance(base, str) and base for base in bases):
@@ -172,6 +176,7 @@ class Settings:
                 raise ConfigError(f"{path}:{lines['base']}: base {base!r}: {error}") from None
             merged = cast(DictConfig, OmegaConf.merge(merged, self._read(file, (*seen, path.resolve()))))
         self._places |= {key: f"{path}:{line}" for key, line in lines.items() if key != "base"}
+        self._written |= dict(_spellings(text))
         return _merged(merged, data, str(path))
 
 
@@ -388,6 +393,19 @@ def _key_lines(text: str) -> Iterator[tuple[str, int]]:
 
     with suppress(yaml.YAMLError):
         yield from lines_of(yaml.compose(text, Loader=YAML_LOADER))
+
+
+def _spellings(text: str, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Dotted path and text of every value of a YAML document's mappings that stands without quotes."""
+
+    def spellings_of(node: yaml.Node | None, path: str) -> Iterator[tuple[str, str]]:
+        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+            yield from spellings_of(value, f"{path}.{key.value}".strip("."))
+        if isinstance(node, yaml.ScalarNode) and not node.style:
+            yield path, node.value
+
+    with suppress(yaml.YAMLError):
+        yield from spellings_of(yaml.compose(text, Loader=YAML_LOADER), prefix)
 
 
 def _rewritten_keys(text: str) -> Iterator[tuple[str, Any, int]]:

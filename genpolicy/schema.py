@@ -50,6 +50,27 @@ def _walk(schema: type[Any], data: Mapping[str, Any], prefix: str) -> Iterator[t
             yield from _walk(nested, value, path)
 
 
+def as_written(
+    schema: type[Any], data: Mapping[str, Any], written: Mapping[str, str], prefix: str = ""
+) -> dict[str, Any]:
+    """Nested data whose texts are what was written where YAML reads another value: yes, 1e3, 0x1f, 007, 1:30.
+
+    Args:
+        schema: A dataclass.
+        data: Nested plain values.
+        written: The spelling of plain values by dotted path.
+        prefix: Dotted path of the data.
+    """
+    made, hints = dict(data), fields_of(schema)
+    for key, value in data.items():
+        path, hint = f"{prefix}.{key}".strip("."), hints.get(key)
+        if isinstance(value, Mapping) and (nested := section_of(hint)):
+            made[key] = as_written(nested, value, written, path)
+        elif hint in (str, str | None) and isinstance(value, bool | int | float):
+            made[key] = written.get(path, value)
+    return made
+
+
 def unknown_keys(schema: type[Any], data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """Dotted path of every key that the schema lacks."""
     return (path for path, hint, _ in _walk(schema, data, prefix) if hint is None)

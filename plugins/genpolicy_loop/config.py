@@ -81,9 +81,9 @@ class LoopConfig:
     reanalyse: float = 0.25
     """Part of the older records in the window that the newest policy labels anew, in [0, 1]."""
     temperature: str = "1:6"
-    """``T:PLIES`` of ``genpolicy data selfplay``, in quotes: YAML reads 1:6 without them as the number 66."""
+    """``T:PLIES`` of ``genpolicy data selfplay``."""
     random_plies: str = "0:1"
-    """``LOW:HIGH`` random moves that begin a game, in quotes."""
+    """``LOW:HIGH`` random moves that begin a game."""
     error_rate: str = "0"
     """``LOW:HIGH``, the part of random moves in a game."""
     max_plies: int = 200
@@ -111,11 +111,6 @@ class LoopConfig:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         for name, read in _READERS.items():
             text = getattr(self, name)
-            if name in ("temperature", "random_plies") and ":" not in text:
-                raise ValueError(
-                    f'{name} needs a colon and quotes, such as {name}: "1:6" (YAML reads 1:6 without quotes as the '
-                    f"number 66); got {text!r}"
-                )
             try:
                 read(text)
             except argparse.ArgumentTypeError as error:

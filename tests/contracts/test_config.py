@@ -302,6 +302,16 @@ def test_an_argument_s_text_is_what_was_written(text: str) -> None:
     assert Settings([], [f"out={text}"]).data == {"out": text}
 
 
+@pytest.mark.parametrize("text", ["1e3", "yes", "0x1f", ".50", "2024_07", "007", "1:30", "12"])
+def test_a_text_is_what_was_written_where_yaml_reads_another_value(tmp_path: Path, text: str) -> None:
+    base = write(tmp_path, "base.yaml", f"out: first\ninit_from: {text}\ndata: {{train: {text}}}\n")
+    file = write(tmp_path, "file.yaml", f"base: {base}\nout: {text}\n")
+    made = compose(RunConfig, [file], [f"game={text}", f"data.validation={text}"])
+    assert [made.out, made.init_from, made.game, made.data.train, made.data.validation] == 5 * [text]
+    assert compose(RunConfig, [file], [f"data={{validation: {text}}}"]).data.validation == text
+    assert compose(RunConfig, [file], ["out='quoted'"]).out == "quoted"
+
+
 def test_an_argument_s_number_may_be_written_with_underscores() -> None:
     assert compose(RunConfig, [], ["trainer.max_records=1_000_000"]).trainer.max_records == 1_000_000
 
