@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from genpolicy import registry
-from genpolicy.config import Settings, to_dict
+from genpolicy.config import Settings, compose, to_dict
 from genpolicy.errors import ConfigError
 from genpolicy.schema import known_keys
 from genpolicy.training.config import RunConfig
@@ -56,11 +56,13 @@ def configuration(
         ConfigError: a file, key or value that does not exist or is wrong, or nothing to train.
     """
     if resume and not files:
-        own = Path(out or "") / "config.yaml"
-        if out and own.is_file():
+        folder = out or compose(RunConfig, overrides=[each for each in overrides if each.startswith("out=")]).out
+        own = Path(folder) / "config.yaml"
+        if folder and own.is_file():
             files = [own]
-        elif not overrides:
-            raise ConfigError(f"--resume: {f'no {own}' if out else '--out FOLDER is missing'}; name the run to resume")
+        elif not any(each.startswith("learner") for each in overrides):  # those may hold a whole new run
+            missing = f"no {own}" if folder else "--out FOLDER is missing"
+            raise ConfigError(f"--resume: {missing}; name the run to resume")
     if not files and not overrides:
         raise ConfigError("nothing to train: give --config FILE, or a name from 'genpolicy configs'")
     settings = Settings(files, overrides)

@@ -16,6 +16,7 @@ from genpolicy.config import compose
 from genpolicy.data.records import Dataset
 from genpolicy.errors import CheckpointError, ConfigError
 from genpolicy.training.config import RunConfig
+from genpolicy.training.settings import configuration
 from tests.small_datasets import solved_connect
 
 SMALL: dict[str, Any] = {
@@ -100,3 +101,27 @@ def test_a_wrong_setting_is_named(data: Dataset, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nothing to train"):
         genpolicy.train()
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_to_resume_is_named_by_either_spelling_of_out(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("game: chess\n")
+    for out, arguments in (
+        (str(tmp_path), []),
+        (None, [f"out={tmp_path}"]),
+        ("", [f"out='{tmp_path}'", "data.train=a"]),
+    ):
+        _, config = configuration([], arguments, out, resume=True)
+        assert (config.game, config.out) == ("chess", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("out", "arguments", "said"),
+    [
+        ("nowhere", ["trainer.max_records=9"], "--resume: no nowhere/config.yaml; name the run to resume"),
+        ("", ["out=nowhere"], "--resume: no nowhere/config.yaml; name the run to resume"),
+        ("", ["trainer.max_records=9"], "--resume: --out FOLDER is missing; name the run to resume"),
+    ],
+)
+def test_a_run_to_resume_that_is_not_there_is_named(out: str, arguments: list[str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        configuration([], arguments, out, resume=True)
