@@ -71,11 +71,12 @@ def _is_trained(command: Sequence[str]) -> bool:
 
 
 def require_data(experiment: Experiment) -> None:
-    """Check that the data set can be read.
+    """Check that the data sets are there, and that the one to measure on can be read.
 
     Raises:
-        DatasetError: it is missing or damaged.
+        DatasetError: one is missing, or damaged.
     """
-    if not data_folder(experiment.file.data.folder).is_dir():
-        raise DatasetError(f"{experiment.file.data.folder}: no data set; genpolicy experiment FILE makes it")
+    for folder in experiment.data_folders():
+        if not data_folder(folder).is_dir():
+            raise DatasetError(f"{folder}: no data set; genpolicy experiment FILE makes it")
     _ = experiment.dataset

@@ -410,6 +410,15 @@ def test_a_command_that_is_not_text_is_named(tmp_path: Path, capsys: pytest.Capt
     assert "data.make" in capsys.readouterr().err
 
 
+def test_data_to_train_on_that_is_not_made_yet_is_made_by_the_experiment(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = describe(tmp_path, data, axes={"x": {"a": {"data.folder": f"{tmp_path}/later"}}})
+    for option in ("--plan", "--table-only"):
+        assert main(["experiment", str(path), "--out", str(tmp_path / "out"), option]) == 2
+        assert f"{tmp_path}/later: no data set; genpolicy experiment FILE makes it" in capsys.readouterr().err
+
+
 def test_an_experiment_on_a_shipped_sample_is_planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["experiment", "experiments/small/bias", "--out", str(tmp_path), "--plan"]) == 0
     assert "smolgen, seed 2: to do" in capsys.readouterr().out
