@@ -9,7 +9,7 @@ import pytest
 
 from genpolicy import registry
 from genpolicy.cli import main
-from genpolicy.config import compose
+from genpolicy.config import Settings, compose
 from genpolicy.data.records import Dataset
 from genpolicy.errors import ConfigError, DatasetError
 from genpolicy.policies.base import load_policy, policy_spec
@@ -34,6 +34,14 @@ def test_every_shipped_configuration_has_its_name() -> None:
         path.relative_to(ROOT / "configs").as_posix().removesuffix(".yaml") for path in files
     }
     assert {"chess/demo", "connect/s-a-3x3", "experiments/small/claims"} <= set(shipped())
+
+
+def test_a_copy_of_a_training_configuration_serves_from_any_folder(tmp_path: Path) -> None:
+    """``genpolicy configs NAME > mine.yaml``: what it is based on has to be named, not lie beside it."""
+    for name, path in shipped().items():
+        if "/" in name and not name.startswith("experiments/"):
+            (tmp_path / "mine.yaml").write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
+            assert Settings(["mine.yaml"]).data == Settings([name]).data, name
 
 
 @pytest.mark.parametrize("name", ["chess/demo", "chess/demo.yaml"])
