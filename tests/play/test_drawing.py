@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import random
 import re
@@ -168,6 +169,17 @@ def test_moves_start_and_end_where_people_see_them() -> None:
         rest.append(move_places(four, state, 2))
         state = four.play(state, 2)
     assert rest == [(-1, 37), (-1, 30), (-1, 23)]  # one above the other, from the bottom row of 6 by 7
+
+
+def test_a_move_that_ends_nowhere_on_the_board_is_shown_where_it_starts() -> None:
+    """As sowing from a pit: a click on the place makes it, and a plan draws a ring there."""
+    game = copy.copy(load("connect:rows=3,cols=3,k=3,gravity=false"))  # loaded games are shared
+    squares, player_to_move = game.moves.target, np.full(9, 9, np.int16)
+    assert game.tokens.rows[9] == -1
+    for target in (np.full(9, -1, np.int16), player_to_move):
+        game.moves = dataclasses.replace(game.moves, source=squares, target=target)
+        assert move_places(game, game.parse(), 4) == (-1, 4)
+        assert move_places(game, game.play(game.parse(), 0), 4) == (-1, 4)
 
 
 def test_every_place_is_there_once_and_says_what_it_is(game: Game[Any]) -> None:

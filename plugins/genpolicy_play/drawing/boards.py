@@ -169,7 +169,8 @@ def played_out(game: Game[Any], state: Any, line: Sequence[int]) -> list[Board]:
 def move_places(game: Game[Any], state: Any, move: int) -> tuple[int, int]:
     """Places of the tokens that a legal move starts from and ends on, -1 where there is none.
 
-    A drop starts from the hand of its own player, and a stone that falls ends where it comes to rest.
+    A drop starts from the hand of its own player, and a stone that falls ends where it comes to rest. A move that ends
+    nowhere on the board, such as sowing from a pit, has the place it starts from as its only one, the target.
     """
     source, target = _places(game, move, game.player(state))
     before, after = game.tokens.encode([state, game.play(state, move)])
@@ -181,14 +182,19 @@ def move_places(game: Game[Any], state: Any, move: int) -> tuple[int, int]:
 
 def _places(game: Game[Any], move: int, player: int) -> tuple[int, int]:
     """By the vocabulary alone, in the absolute view."""
-    moves, turned = game.moves, game.tokens.turned
-    if player == 0 or turned is None:
-        return int(moves.source[move]), int(moves.target[move])
+    moves, tokens = game.moves, game.tokens
+    turned = None if player == 0 else tokens.turned
     # As its own player sees it, a drop starts from the own hand: seen from the other side that is the right one.
-    seen = int(moves.mirrored[move])
-    places = [int(moves.source[seen]), int(moves.target[seen])]
-    source, target = (int(turned[0][place]) if place >= 0 else -1 for place in places)
+    seen = move if turned is None else int(moves.mirrored[move])
+    places = int(moves.source[seen]), int(moves.target[seen])
+    source, target = places if turned is None else (int(turned[0][place]) if place >= 0 else -1 for place in places)
+    if _is_drawn(tokens, source) and not _is_drawn(tokens, target):
+        return -1, source
     return source, target
+
+
+def _is_drawn(tokens: StateTokenizer[Any], place: int) -> bool:
+    return place >= 0 and (tokens.rows[place] >= 0 or tokens.hands[place] >= 0)
 
 
 def _cell(game: Game[Any], place: int, symbol: str) -> Cell:
