@@ -23,6 +23,7 @@ from genpolicy.testing.encodings import check_moves, check_row, check_tokens, de
 Perft = Mapping[Any, Any]
 MAX_PLIES = 400  # by the piece rules bare kings play for ever; random chess meets claimable draws long before
 MAX_MOVES = 20  # moves of one position on which the laws of play are tried
+KEY_PLIES = 2  # for which transposition keys are asked
 SHARED_READS = 16
 SHARED_INTERVAL_S = 1e-6  # between two switches of threads; Python's own 5 ms hide most races
 
@@ -138,6 +139,8 @@ class _Laws:
         self.at = "the start"
         """Text of the position under test, for the message when a broken game raises something else."""
         self.swaps: dict[str, bool] = {}  # symmetry -> whether it exchanges the players
+        self.seen: dict[Any, tuple[Any, ...]] = {}
+        """What holds in the first position of each key, and its text."""
 
     def hold(self, law: str, text: str, holds: object, detail: object = "") -> None:
         if not holds:
@@ -195,8 +198,27 @@ class _Laws:
         self.hold("outcome lies in [-1, 1] or is None", text, outcome is None or -1 <= outcome <= 1, outcome)
         self.hold("without a legal move there is an outcome", text, len(legal) > 0 or outcome is not None)
         self.chance(state, text, legal)
+        self.keys(state, text, legal)
         self.hold("format(parse(format(s))) = format(s)", text, game.format(game.parse(text)) == text)
         return legal
+
+    def keys(self, state: Any, text: str, legal: np.ndarray[Any, Any]) -> None:
+        """Positions of one key share labels and values, so it must not mix up what the rules tell apart."""
+        game, player = self.game, self.game.player(state)
+        key = game.key(state)
+        self.hold("key is hashable text, bytes or int", text, isinstance(key, str | bytes | int), repr(key))
+        facts = player, legal.tolist()
+        known, first = self.seen.setdefault(("key", key), (facts, text))
+        law = "positions of one key have the same player to move and the same legal moves"
+        self.hold(law, text, facts == known, f"as {first!r}")
+        if game.hints is None or "transposition_key" not in game.hints.gives:
+            return
+        shared = game.hints.transposition_key(state, KEY_PLIES)
+        if shared is not None:
+            result = *facts, game.outcome(state)
+            known, first = self.seen.setdefault(("transposition key", shared), (result, text))
+            law = "positions of one transposition key have the same player to move, legal moves and outcome"
+            self.hold(law, text, result == known, f"as {first!r}")
 
     def chance(self, state: Any, text: str, legal: np.ndarray[Any, Any]) -> None:
         """Nature's moves: a distribution over the legal ones, while the game runs."""
@@ -247,7 +269,6 @@ class _Laws:
         again = game.parse(text)
         self.hold("a text keeps the legal moves", text, np.array_equal(game.legal(again), self.cheap(state)))
         self.hold("a text keeps the player to move", text, game.player(again) == game.player(state))
-        self.hold("key is hashable text, bytes or int", text, isinstance(game.key(state), str | bytes | int))
         self.hold("a text keeps the key", text, game.key(again) == game.key(state))
         self.hold("a text is one line", text, "\n" not in text)
 
@@ -462,5 +483,5 @@ class _Laws:
             legal = forcing is None or bool(np.isin(forcing, game.legal(state)).all())
             self.hold("hints.forcing gives legal moves or None", text, legal, forcing)
         if "transposition_key" in hints.gives:
-            keys = [hints.transposition_key(same, 2) for same in (state, state)]
+            keys = [hints.transposition_key(same, KEY_PLIES) for same in (state, state)]
             self.hold("hints.transposition_key is hashable and does not change", text, len(set(keys)) == 1, keys)

@@ -286,6 +286,13 @@ class BatchTokens(NimTokens):
         return rows
 
 
+class SidelessHints(Hints[tuple[int, int]]):
+    gives = ("transposition_key",)
+
+    def transposition_key(self, state: tuple[int, int], plies: int) -> int:
+        return state[0]
+
+
 @pytest.mark.parametrize(
     ("game", "law"),
     [
@@ -340,6 +347,9 @@ class BatchTokens(NimTokens):
             r"\(set `alternates = False` if",
         ),
         (mutated(key=lambda self, s: object()), "makes the same position"),
+        (mutated(key=lambda self, s: s[0]), r"positions of one key have .* the same legal moves \(as '\d+ [AB]'\)"),
+        (mutated(key=lambda self, s: [s]), r"key is hashable text, bytes or int"),
+        (mutated(hints=SidelessHints()), r"positions of one transposition key have .* \(as '\d+ [AB]'\)"),
         (mutated(player=lambda self, s: 1 - s[1]), "player 0 moves first"),
         (mutated(spec="other"), "spec begins with the game's name"),
     ],
