@@ -40,6 +40,14 @@ def check_moves(game: Game[Any]) -> None:
     ids = np.arange(num_moves)
     permutes = np.array_equal(np.sort(moves.mirrored), ids) and np.array_equal(moves.mirrored[moves.mirrored], ids)
     _hold(game, "moves.mirrored is a permutation and its own inverse", permutes)
+    turned = game.tokens.turned
+    if isinstance(turned, tuple):
+        places, is_square = np.append(turned[0], -1), np.append(game.tokens.rows >= 0, False)
+        for name in ("source", "target"):
+            table = getattr(moves, name)
+            apart = np.flatnonzero(is_square[table] & (places[table[moves.mirrored]] != table))  # hands stay their own
+            law = f"player 1 sees a move's {name} (moves.mirrored) where it sees that square (tokens.turned)"
+            _hold(game, law, not len(apart), " ".join(moves[int(i)] for i in apart[:3]))
     with_none = np.append(ids, -1)[None]
     twice = moves.seen_by(moves.seen_by(with_none, np.array([1])), np.array([1]))
     _hold(game, "moves.seen_by is its own inverse and keeps -1", np.array_equal(twice, with_none))

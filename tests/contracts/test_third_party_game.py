@@ -23,6 +23,7 @@ from genpolicy.networks import NetworkConfig
 from genpolicy.search.model import RulesModel, even
 from genpolicy.sequence import Layout
 from genpolicy.testing import check_game
+from genpolicy.testing.encodings import check_moves
 from genpolicy_alphabeta.search import AlphaBeta
 from genpolicy_mcts.mcts import Mcts
 from genpolicy_mcts.selection import MctsConfig
@@ -388,3 +389,35 @@ def test_a_play_that_changes_its_argument_is_told(in_place: bool) -> None:
 
     with pytest.raises(AssertionError, match="law broken in '12 A': play leaves its argument as it was"):
         check_game(ListNim())
+
+
+@pytest.mark.parametrize(
+    ("places", "mirrored", "holds"),
+    [
+        ([0, 1, 2, 3], [0, 1, 2, 3], True),
+        ([3, 2, 1, 0], [3, 2, 1, 0], True),
+        ([3, 2, 1, 0], [0, 1, 2, 3], False),
+        ([0, 1, 2, 3], [3, 2, 1, 0], False),
+    ],
+)
+def test_moves_that_player_1_sees_elsewhere_than_the_board_are_told(
+    places: list[int], mirrored: list[int], holds: bool
+) -> None:
+    class RowTokens(NimTokens):
+        rows, cols = np.zeros(4, np.int16), np.arange(4, dtype=np.int16)
+        turned = np.array(places), np.arange(len(NimTokens.symbols))
+
+    moves = MoveVocabulary(
+        texts=("a", "b", "c", "d"),
+        source=np.full(4, -1, np.int16),
+        target=np.arange(4, dtype=np.int16),
+        kind=np.zeros(4, np.int16),
+        num_kinds=1,
+        mirrored=np.array(mirrored),
+    )
+    game = mutated(tokens=RowTokens(), moves=moves)
+    if holds:
+        check_moves(game)
+    else:
+        with pytest.raises(AssertionError, match=r"player 1 sees a move's target \(moves\.mirrored\) .* \(a b c\)"):
+            check_moves(game)
