@@ -18,6 +18,7 @@ import numpy as np
 
 from genpolicy.facets import defined_hints, evaluation, gives_evaluation
 from genpolicy.game import Game, Hints
+from genpolicy.registry import available, load_game
 from genpolicy.testing.encodings import check_moves, check_row, check_tokens, described
 
 Perft = Mapping[Any, Any]
@@ -168,6 +169,20 @@ class _Laws:
         self.hold("player 0 moves first from the initial position", text, game.player(start) == 0)
         self.hold("the game runs in the initial position", text, game.outcome(start) is None)
         self.hold("parse() makes the same position each time", text, game.key(start) == game.key(game.parse()))
+        self.spec(text)
+
+    def spec(self, text: str) -> None:
+        """Data sets and checkpoints name the game by its specification alone."""
+        game = self.game
+        if game.name not in available("games"):
+            return  # a class that no package has registered yet
+        law = "load_game makes the same game of spec again"
+        try:
+            again = load_game(game.spec)
+        except Exception as error:  # a constructor may raise anything at its own arguments
+            raise AssertionError(f"{game.spec}: law broken: {law} ({error})") from error
+        made = [(each.spec, each.format(each.parse()), *each.moves.texts) for each in (game, again)]
+        self.hold(law, text, made[0] == made[1], f"its start is {made[1][1]!r}, its spec {again.spec!r}")
 
     def bad_text(self, text: str) -> None:
         law = "a text that is not a position is a ValueError"

@@ -421,3 +421,24 @@ def test_moves_that_player_1_sees_elsewhere_than_the_board_are_told(
     else:
         with pytest.raises(AssertionError, match=r"player 1 sees a move's target \(moves\.mirrored\) .* \(a b c\)"):
             check_moves(game)
+
+
+class Heap(NimGame):
+    """Nim of any number of matches, up to twelve."""
+
+    def __init__(self, matches: str = "12", spec: str = "nim:matches={}") -> None:
+        self.matches, self.spec = int(matches), spec.format(matches)
+
+    def parse(self, text: str | None = None) -> tuple[int, int]:
+        return super().parse(f"{self.matches} A" if text is None else text)
+
+
+@pytest.mark.parametrize("spec", ["nim", "nim:matches=9", "nim:heap={}", "nim:{}"])
+def test_a_specification_that_makes_another_game_is_told(monkeypatch: pytest.MonkeyPatch, spec: str) -> None:
+    registry.load_game.cache_clear()
+    monkeypatch.setitem(registry._registered, "games", {})
+    registry.register("games", "nim")(Heap)
+    check_game(Heap("8"), num_games=1)
+    with pytest.raises(AssertionError, match="load_game makes the same game of spec again"):
+        check_game(Heap("8", spec), num_games=1)
+    registry.unregister("games", "nim")
