@@ -152,7 +152,10 @@ class Game(ABC, Generic[StateT]):
 
     @property
     def symmetries(self) -> tuple[Symmetry, ...]:
-        """Maps of states that commute with the rules, except the identity; () where there is none."""
+        """Maps of states that commute with the rules, except the identity; () where there is none.
+
+        A whole group: with two of them also what they make together, or the copies of a position have no common key.
+        """
         return ()
 
     def canonical_key(self, state: StateT) -> str:

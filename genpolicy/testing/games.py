@@ -433,7 +433,9 @@ class _Laws:
             law = f"{where} keeps the player to move always, or exchanges the players always"
             self.hold(law, text, swaps == always)
             self.hold(f"{where} keeps the outcome", text, game.outcome(copy) == game.outcome(state))
-            self.hold(f"{where} keeps the canonical key", text, game.canonical_key(copy) == game.canonical_key(state))
+            same = game.canonical_key(copy) == game.canonical_key(state)
+            group = "symmetries must be a whole group without its identity: add what two of them make together"
+            self.hold(f"{where} keeps the canonical key", text, same, group)
             for move in self.some(legal):
                 mapped_after = game.key(sym.state(game.play(state, int(move))))
                 played_after = game.key(game.play(copy, int(sym.moves[move])))  # counters may differ

@@ -13,6 +13,7 @@ import pytest
 
 from genpolicy import load_game
 from genpolicy.errors import IllegalMoveError, SourceError
+from genpolicy.game import Symmetry
 from genpolicy.testing import check_game, perft
 from genpolicy_connect import ConnectGame
 from genpolicy_play.drawing import board_of, board_svg
@@ -46,6 +47,16 @@ def test_laws_from_given_positions() -> None:
         texts=["XO./.X./..O X", "XOX/OXO/.X. O", "XXX/OO./... O"],
         perft={**TIC_TAC_TOE_PERFT, "XOX/OXO/.X. O": {1: 2, 2: 2 * 1}},
     )
+
+
+def test_symmetries_that_are_not_a_whole_group_are_told_what_is_missing() -> None:
+    class Mirrored(ConnectGame):
+        @property
+        def symmetries(self) -> tuple[Symmetry, ...]:
+            return super().symmetries[:2]  # left-right and top-bottom, without the half turn that both make
+
+    with pytest.raises(AssertionError, match=r"keeps the canonical key \(symmetries must be a whole group"):
+        check_game(Mirrored(3, 3, 3, False))
 
 
 def test_player_1_sees_the_colours_swapped() -> None:
