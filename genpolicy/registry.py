@@ -22,6 +22,7 @@ from genpolicy.errors import NotInstalledError, RegistryError, did_you_mean
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
+    from inspect import Parameter
     from typing import Any, Literal, TypeVar
 
     from genpolicy.game import Game
@@ -286,6 +287,30 @@ def named(group: Group, name: str, thing: object) -> str:
     if name in available(group):
         return f"{ONE_OF[group]} {name!r} ({origin(group, name)})"
     return f"{ONE_OF[group]} {type(thing).__name__}"
+
+
+def keys_of(made: Callable[..., Any], num_given: int) -> dict[str, Parameter]:
+    """What may be set of a plugin by name: the parameters of its constructor, or of a function that makes it.
+
+    Those that a constructor passes on as ``**rest`` are its base's.
+
+    Args:
+        made: The class or function.
+        num_given: How many arguments the library gives it, by place; they are left out.
+    """
+    from inspect import Parameter, signature
+
+    keys: dict[str, Parameter] = {}
+    bases = made.__mro__ if isinstance(made, type) else ()
+    num_given += bool(bases)  # self
+    for constructor in [vars(each)["__init__"] for each in bases if "__init__" in vars(each)] or [made]:
+        parameters = signature(constructor).parameters.values()
+        named = [p for p in parameters if p.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)]
+        given = [p for p in named if p.kind is not Parameter.KEYWORD_ONLY][:num_given]
+        keys |= {p.name: p for p in named if p not in given and p.name not in keys}
+        if all(p.kind is not Parameter.VAR_KEYWORD for p in parameters):
+            break
+    return keys
 
 
 @contextmanager

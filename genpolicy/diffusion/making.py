@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -42,7 +41,7 @@ def require_keys(options: Mapping[str, Any], factory: Callable[..., Any]) -> Non
     Raises:
         ConfigError: it does not; the message names the near key, or a value.
     """
-    known = {name: p for name, p in inspect.signature(factory).parameters.items() if name != "num_symbols"}
+    known = registry.keys_of(factory, 1)
     for key, value in options.items():
         if key not in known:
             hint = did_you_mean(key, known)

@@ -132,7 +132,7 @@ def make_bias(layout: Layout, config: NetworkConfig) -> AttentionBias:
         hint = did_you_mean(name, known)
         raise ConfigError(f"network.bias {name!r} does not exist.{hint} There are: auto, {', '.join(known)}")
     made: type[AttentionBias] = registry.load("biases", name)
-    takes = dict(list(inspect.signature(made).parameters.items())[2:])
+    takes = registry.keys_of(made, 2)
     for key, value in config.bias_options.items():
         if key not in takes:
             hint = did_you_mean(key, takes)

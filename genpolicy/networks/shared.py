@@ -7,7 +7,6 @@ Axes: N tokens of a sequence.
 
 from __future__ import annotations
 
-import inspect
 from functools import partial
 from typing import Any
 
@@ -16,6 +15,7 @@ import torch
 from genpolicy.networks.biases import RelativeBias, place_relations, ply_relations
 from genpolicy.networks.shown_moves import ShownMoves
 from genpolicy.networks.transformer import DenoisingTransformer, Trunk
+from genpolicy.registry import keys_of
 from genpolicy.sequence import Layout
 
 ALIKE = ("geometry", "num_layers", "width", "num_heads", "positions", "activation", "norm", "board_code")
@@ -40,8 +40,8 @@ def differing_option(ours: Trunk, theirs: Trunk) -> str:
 
 def _options(trunk: Trunk) -> dict[str, Any]:
     """All options of a trunk's bias, those at their defaults among them."""
-    takes = inspect.signature(type(trunk.bias)).parameters.values()
-    return {**{each.name: each.default for each in takes}, **trunk.config.bias_options}
+    takes = keys_of(type(trunk.bias), 2)
+    return {**{name: each.default for name, each in takes.items()}, **trunk.config.bias_options}
 
 
 def _lost(ours: DenoisingTransformer, our: Layout, theirs: DenoisingTransformer, shared: set[str]) -> str:

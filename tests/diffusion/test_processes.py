@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from genpolicy import registry
 from genpolicy.diffusion import Absorbing, LogitGroup, Multinomial, Process, TypedLogits
+from genpolicy.diffusion.making import make_process
 from genpolicy.diffusion.random import beta_quantile
 from genpolicy.errors import ConfigError
 
@@ -331,3 +333,23 @@ def test_marginal_and_posterior_take_plain_numbers(kind: type[Absorbing] | type[
     assert torch.equal(process.marginal(cast(Tensor, 3), 5), process.marginal(three, 5)[0])
     plain = process.posterior(cast(Tensor, 2), cast(Tensor, 3), 10, 5)
     assert torch.equal(plain, process.posterior(two, three, 10, 5)[0])
+
+
+class Held(Absorbing):
+    """Tokens stay clean longer; every other key is the base's."""
+
+    kind = "held"
+
+    def __init__(self, num_symbols: int, *, hold: float = 0.25, **rest: Any) -> None:
+        super().__init__(num_symbols, **rest)
+        self.alpha = self.alpha ** (1 - hold)
+
+
+def test_a_process_that_passes_keys_on_takes_those_of_its_base(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_registered", {})
+    registry.register("processes", "held")(Held)
+    held = make_process({"kind": "held", "hold": 0.5, "num_timesteps": 7, "weighting": "constant"}, 5)
+    assert (held.num_timesteps, held.weighting) == (7, "constant")
+    keys = "kind, hold, num_timesteps, schedule, weighting, reduction, time_sampling"
+    with pytest.raises(ConfigError, match=rf"'learner\.process\.rest' does not exist\. Keys here: {keys}$"):
+        make_process({"kind": "held", "rest": 1}, 5)

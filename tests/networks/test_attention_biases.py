@@ -41,6 +41,14 @@ class Pooled(AttentionBias):
         return to[:, :, None, :].expand(-1, -1, self.head_shape[1], -1)
 
 
+class NamedPooled(Pooled):
+    """Takes the options of its base as ``**rest``."""
+
+    def __init__(self, layout: Layout, config: NetworkConfig, *, name: str = "", **rest: Any) -> None:
+        super().__init__(layout, config, **rest)
+        self.name = name
+
+
 @pytest.fixture
 def pooled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_registered", {})
@@ -203,6 +211,10 @@ def test_wrong_biases_are_named(pooled: None, layout: Layout) -> None:
         made(layout, bias="pooled", bias_options={"scal": 1})
     with pytest.raises(ConfigError, match=r"bias 'relative' takes no option 'layers'\. It takes: none"):
         made(layout, bias="relative", bias_options={"layers": 1})
+    registry.register("biases", "named")(NamedPooled)
+    assert made(layout, bias="named", bias_options={"scale": 2.0, "name": "x"}).trunk.bias.scale == 2.0
+    with pytest.raises(ConfigError, match=r"'named' takes no option 'rest'\. It takes: name, scale, shared"):
+        made(layout, bias="named", bias_options={"rest": 1})
     registry.register("biases", "counter")(Counter)
     with pytest.raises(RegistryError, match=r"collections:Counter.* is the class Counter, not a subclass of .*Attenti"):
         made(layout, bias="counter")
