@@ -19,7 +19,7 @@ def make_process(options: Mapping[str, Any], num_symbols: int) -> Process:
 
     Raises:
         ConfigError: no ``kind``, or a key that the process does not take.
-        RegistryError: no such process, or it is not a ``Process``.
+        RegistryError: no such process, it cannot be made, or it is not a ``Process``.
     """
     rest = dict(options)
     kind = rest.pop("kind", None)
@@ -27,7 +27,8 @@ def make_process(options: Mapping[str, Any], num_symbols: int) -> Process:
         raise ConfigError(f"learner.process.kind must name one of: {', '.join(registry.available('processes'))}")
     factory = registry.load("processes", kind)
     require_keys(rest, factory)
-    process = factory(num_symbols, **rest)
+    with registry.making("processes", kind, ConfigError):
+        process = factory(num_symbols, **rest)
     if not isinstance(process, Process):
         if kind not in registry.available("learners"):
             raise registry.wrong_thing("processes", kind, process, "a genpolicy.diffusion.Process")

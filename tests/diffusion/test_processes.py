@@ -12,7 +12,7 @@ from genpolicy import registry
 from genpolicy.diffusion import Absorbing, LogitGroup, Multinomial, Process, TypedLogits
 from genpolicy.diffusion.making import make_process
 from genpolicy.diffusion.random import beta_quantile
-from genpolicy.errors import ConfigError
+from genpolicy.errors import ConfigError, RegistryError
 
 
 @dataclass
@@ -353,3 +353,13 @@ def test_a_process_that_passes_keys_on_takes_those_of_its_base(monkeypatch: pyte
     keys = "kind, hold, num_timesteps, schedule, weighting, reduction, time_sampling"
     with pytest.raises(ConfigError, match=rf"'learner\.process\.rest' does not exist\. Keys here: {keys}$"):
         make_process({"kind": "held", "rest": 1}, 5)
+
+
+def test_a_process_that_cannot_be_made_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def raising(num_symbols: int, table: str = "a") -> Any:
+        return {}[table]
+
+    monkeypatch.setattr(registry, "_registered", {})
+    registry.register("processes", "raising")(raising)
+    with pytest.raises(RegistryError, match=r"process 'raising' cannot be made \(.*\): KeyError: 'a'"):
+        make_process({"kind": "raising"}, 5)
