@@ -71,7 +71,8 @@ class Puzzle:
     """Absolute ids of the moves played from ``start`` before the policy decides, each legal; often () or the
     opponent's last one."""
     solution: tuple[int, ...]
-    """Absolute ids from there, each legal: the policy's move, the opponent's answer, the policy's next, ...; odd."""
+    """Absolute ids from there, each legal, the policy's move first and last: those of its player are its own. An odd
+    number where players alternate."""
     rule: Literal["line", "mate"] = "line"
     """How a move is judged. ``"line"``: it must be the solution's; a first difference solves the puzzle only if it wins
     at once. ``"mate"``: it must keep a forced win, found by ``Game.mate_distance``; the opponent holds out longest."""

@@ -205,7 +205,9 @@ class _Play:
         for move in puzzle.setup:
             self.state = game.play(self.state, move)
         self.over = False
+        self._player = game.player(self.state)
         self._moves: list[int] = []
+        self._index = 0  # of the policy's next move in the solution
         self._first = False
         self._problem: str | None = None
         # What still holds: the policy is on the solution's line; by the rule; by the weaker count of mate puzzles.
@@ -229,12 +231,12 @@ class _Play:
         except IllegalMoveError as error:
             self._fail(str(error))
             return
-        index = 2 * len(self._moves)
         self._moves.append(answer.move)
+        index = self._index
         expected = index < len(self._puzzle.solution) and answer.move == self._puzzle.solution[index]
         self._on_line = self._on_line and expected
         end = self._game.outcome(after)
-        if end == -1:
+        if end == (1 if self._game.player(after) == self._player else -1):
             self.over = True
         elif self._on_line and (self._puzzle.rule == "line" or self._puzzle.verified):
             self._follow(after, index + 1)
@@ -242,16 +244,17 @@ class _Play:
             self._fail()
         else:
             self._hold_out(after)
-        if index == 0:
+        if len(self._moves) == 1:
             self._first = self._right
 
     def _follow(self, after: Any, index: int) -> None:
-        """Play the solution's answer ``index``; without one the line is through and the puzzle solved."""
-        if index < len(self._puzzle.solution):
-            self.state = self._game.play(after, self._puzzle.solution[index])
-            self._shortest, self._longest = self._shortest - 2, self._longest - 2
-        else:
-            self.over = True
+        """Play the solution from ``index`` up to the policy's next move; without one the puzzle is solved."""
+        game, solution = self._game, self._puzzle.solution
+        while index < len(solution) and game.player(after) != self._player:
+            after = game.play(after, solution[index])
+            index += 1
+        self._shortest, self._longest = self._shortest - 2, self._longest - 2
+        self.state, self._index, self.over = after, index, index == len(solution)
 
     def _hold_out(self, after: Any) -> None:
         """Play the answer that loses slowest, if all of them still lose in time."""

@@ -16,6 +16,7 @@ from genpolicy.game import Game, Puzzle
 from genpolicy.policies.base import Decision, Policy
 from genpolicy_evaluation.puzzle_tables import PuzzleResult, puzzle_reports
 from genpolicy_evaluation.puzzles import _Asker, attempt_puzzles
+from tests.contracts.test_third_party_game import NimGame
 from tests.evaluation.chess_puzzles import QUEEN_E7, QUEEN_UP, SCHOLAR, SCHOLAR_MOVES, puzzle
 from tests.small_datasets import CONNECT
 
@@ -295,6 +296,41 @@ def _judged(game: Game[Any], state: Any, choose: Any) -> tuple[bool, bool]:
         answers = [game.play(after, int(move)) for move in game.legal(after)]
         distances = [slow_distance(game.format(answer)) for answer in answers]
         state = next(answer for answer, (_, p) in zip(answers, distances, strict=True) if p == left - 1)
+
+
+class AgainNim(NimGame):
+    """Who takes one match or three moves again; who takes the last one wins."""
+
+    alternates = False
+
+    def parse(self, text: str | None = None) -> Any:
+        return (*super().parse(text), None)
+
+    def play(self, state: Any, move_id: int) -> Any:
+        left, player = super().play(state[:2], move_id)
+        return left, player ^ (move_id != 1), state[1]
+
+    def outcome(self, state: Any) -> float | None:
+        return None if state[0] else 1.0 if state[1] == state[2] else -1.0
+
+    def format(self, state: Any) -> str:
+        return super().format(state[:2])
+
+
+@pytest.mark.parametrize(
+    ("moves", "asked", "solved"),
+    [(["1", "1", "2"], 3, True), (["1", "1", "1", "1"], 3, False), (["1", "2"], 2, False)],
+)
+def test_every_own_move_is_judged_where_a_player_moves_twice(moves: list[str], asked: int, solved: bool) -> None:
+    policy = Scripted(AgainNim(), moves)
+    line = Puzzle("n", "f:1", "4 A", (), (0, 0, 1))
+    (attempt,) = attempt_puzzles(policy, [line]).attempts
+    assert (len(policy.batches), attempt.solved) == (asked, solved)
+
+
+def test_a_win_that_keeps_the_turn_is_a_win() -> None:
+    (attempt,) = attempt_puzzles(Scripted(AgainNim(), ["3"]), [Puzzle("n", "f:1", "3 A", (), (0, 1))]).attempts
+    assert attempt.solved
 
 
 # Policies that fail.
