@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from genpolicy.testing.encodings import check_moves, check_row, check_tokens, de
 
 Perft = Mapping[Any, Any]
 MAX_PLIES = 400  # by the piece rules bare kings play for ever; random chess meets claimable draws long before
+MAX_POSITIONS = 20_000  # of a game that gives all of them, to be looked at
 MAX_MOVES = 20  # moves of one position on which the laws of play are tried
 KEY_PLIES = 2  # for which transposition keys are asked
 SHARED_READS = 16
@@ -86,12 +88,14 @@ def _check_all(
     for bad in ("", "not a position", *bad_texts):
         laws.bad_text(bad)
     _check_perft(game, counts)
+    reached = laws.positions()
     starts = [None, *texts]
     for text in texts:
         laws.hold("a text of the game is written as it was read", text, game.format(game.parse(text)) == text)
         laws.everything(game.parse(text))
     for number in range(num_games):
-        _check_random_game(laws, game.parse(starts[number % len(starts)]), num_positions)
+        start = starts[number % len(starts)]
+        _check_random_game(laws, game.parse(start), num_positions, reached if start is None else None)
 
 
 def _check_perft(game: Game[Any], counts: Perft) -> None:
@@ -103,7 +107,7 @@ def _check_perft(game: Game[Any], counts: Perft) -> None:
                 raise AssertionError(f"{game.spec}: perft({depth}) of {text or 'the start'!r} is {got}, not {nodes}")
 
 
-def _check_random_game(laws: _Laws, state: Any, num_positions: int) -> None:
+def _check_random_game(laws: _Laws, state: Any, num_positions: int, reached: set[str] | None) -> None:
     game, states = laws.game, [state]
     legal = laws.cheap(state)
     while len(legal) and len(states) < MAX_PLIES:
@@ -116,6 +120,10 @@ def _check_random_game(laws: _Laws, state: Any, num_positions: int) -> None:
     for i in sorted(chosen | set(claimable[:1])):
         laws.everything(states[i])
     laws.shared(states[len(states) // 2])
+    if reached is not None:
+        played = [game.format(s) for s in states if game.outcome(s) is None and game.chance(s) is None]
+        missing = [text for text in played if text not in reached]
+        laws.hold("positions gives every position that play reaches", missing[0] if missing else "", not missing)
     start, moves = game.history(states[-1])
     replayed = game.parse(start)
     for move in moves:
@@ -183,6 +191,16 @@ class _Laws:
             raise AssertionError(f"{game.spec}: law broken: {law} ({error})") from error
         made = [(each.spec, each.format(each.parse()), *each.moves.texts) for each in (game, again)]
         self.hold(law, text, made[0] == made[1], f"its start is {made[1][1]!r}, its spec {again.spec!r}")
+
+    def positions(self) -> set[str] | None:
+        """Texts of all positions of a small game; None where there are too many, or where it does not give them."""
+        try:
+            texts = list(map(self.game.format, itertools.islice(self.game.positions(), MAX_POSITIONS + 1)))
+        except ValueError:
+            return None
+        twice = [text for text, count in Counter(texts).items() if count > 1]
+        self.hold("positions gives each position once", twice[0] if twice else "", not twice)
+        return set(texts) if len(texts) <= MAX_POSITIONS else None
 
     def bad_text(self, text: str) -> None:
         law = "a text that is not a position is a ValueError"

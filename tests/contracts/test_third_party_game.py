@@ -351,6 +351,8 @@ class SidelessHints(Hints[tuple[int, int]]):
         (mutated(key=lambda self, s: s[0]), r"positions of one key have .* the same legal moves \(as '\d+ [AB]'\)"),
         (mutated(key=lambda self, s: [s]), r"key is hashable text, bytes or int"),
         (mutated(hints=SidelessHints()), r"positions of one transposition key have .* \(as '\d+ [AB]'\)"),
+        (mutated(positions=lambda self: iter([(12, 0), (11, 1), (12, 0)])), "positions gives each position once"),
+        (mutated(positions=lambda self: iter([(12, 0), (11, 1)])), r"positions gives every position that play reaches"),
         (mutated(player=lambda self, s: 1 - s[1]), "player 0 moves first"),
         (mutated(spec="other"), "spec begins with the game's name"),
     ],
