@@ -10,7 +10,7 @@ import difflib
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -32,11 +32,21 @@ from genpolicy.schema import (
     unknown_keys,
 )
 from genpolicy.shipped import config_file
+from genpolicy.yaml_text import (
+    CHARACTERS_PER_NODE,
+    MAX_DEPTH,
+    MAX_NODES,
+    MAX_TEXT,
+    check_yaml,
+    comment_behind,
+    entries,
+    rewritten_keys,
+    written,
+)
 
 ConfigT = TypeVar("ConfigT")
-YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The safe parser in C where there is one, as OmegaConf reads: it takes some texts that the one in Python refuses, and
-refuses lists that are nested too deeply at once."""
+_REWRITTEN = re.compile(r"[-+]?(?:0[0-9_]+|[0-9]+_[0-9_]*|[0-9]+:[0-9:]+)")
+"""Numbers whose spelling YAML loses: 007 becomes 7, 2024_07 becomes 202407, and 1:30 becomes 90."""
 
 
 def compose(schema: type[ConfigT], files: Sequence[str | Path] = (), overrides: Sequence[str] = ()) -> ConfigT:
@@ -84,7 +94,7 @@ class Settings:
             place = f"argument {override!r}"
             merged = _merged(merged, setting, place)
             self._places |= dict.fromkeys(_paths(OmegaConf.to_container(setting)), place)
-            self._written |= dict(_spellings(override.partition("=")[2], key))
+            self._written |= written(f"{key}: {override[len(key) + 1 :]}")
         try:
             self.data = cast(dict[str, Any], OmegaConf.to_container(merged, resolve=True))
         except OmegaConfBaseException as error:
@@ -163,7 +173,7 @@ class Settings:
             raise ConfigError(f"{path}: its 'base' leads back to itself")
         data = read_yaml(path)
         text = path.read_text(encoding="utf-8")
-        lines = dict(_key_lines(text))
+        lines = {key: line for key, line, _ in entries(text)}
         bases = data.pop("base", None)
         bases = [] if bases is None else [bases] if isinstance(bases, str) else bases
         if not isinstance(bases, list) or not all(isinstance(base, str) and base for base in bases):
@@ -176,7 +186,7 @@ class Settings:
                 raise ConfigError(f"{path}:{lines['base']}: base {base!r}: {error}") from None
             merged = cast(DictConfig, OmegaConf.merge(merged, self._read(file, (*seen, path.resolve()))))
         self._places |= {key: f"{path}:{line}" for key, line in lines.items() if key != "base"}
-        self._written |= dict(_spellings(text))
+        self._written |= written(text)
         return _merged(merged, data, str(path))
 
 
@@ -293,50 +303,6 @@ def to_dict(config: Any) -> dict[str, Any]:
     return cast(dict[str, Any], OmegaConf.to_container(OmegaConf.structured(config), resolve=True))
 
 
-MAX_NODES = 5_000  # keys, values, lists and mappings of a configuration, aliases followed
-MAX_DEPTH = 100  # the parsers call themselves for every level, the one in C until the process dies
-MAX_TEXT = 5_000
-CHARACTERS_PER_NODE = 50
-_OF_VALUES = (yaml.NodeEvent, yaml.CollectionEndEvent)
-_TEXT, _MERGE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
-_REWRITTEN = re.compile(r"[-+]?(?:0[0-9_]+|[0-9]+_[0-9_]*|[0-9]+:[0-9:]+)")
-"""Numbers whose spelling YAML loses: 007 becomes 7, 2024_07 becomes 202407, and 1:30 becomes 90."""
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
-
-def check_yaml(text: str, max_nodes: int = MAX_NODES, max_text: int = MAX_TEXT) -> None:
-    """Refuse YAML that would take much more memory than its text, crash the parser, or change a terminal; nothing is
-    constructed.
-
-    Raises:
-        ValueError: more nodes or a longer value than allowed, too deep, an alias within what it names, or control
-            characters other than tabs and ends of lines.
-    """
-    if len(text) > max_nodes * CHARACTERS_PER_NODE:
-        raise ValueError(f"it is longer than {max_nodes * CHARACTERS_PER_NODE:,} characters")
-    num_nodes, sizes, is_open = 0, dict[str | None, int](), list[tuple[str | None, int]]()
-    with suppress(yaml.YAMLError):  # what is malformed is left to the parser to name
-        for event in yaml.parse(text, Loader=YAML_LOADER):
-            line = f"line {event.start_mark.line + 1}:"
-            if isinstance(event, yaml.AliasEvent):
-                if event.anchor in (anchor for anchor, _ in is_open):
-                    raise ValueError(f"{line} alias {event.anchor!r} refers to itself")
-                num_nodes += sizes.get(event.anchor, 1)
-            elif isinstance(event, yaml.CollectionEndEvent):
-                anchor, before = is_open.pop()
-                sizes[anchor] = num_nodes - before
-            elif isinstance(event, yaml.NodeEvent):
-                num_nodes, sizes[event.anchor] = num_nodes + 1, 1
-                if isinstance(event, yaml.CollectionStartEvent):
-                    is_open.append((event.anchor, num_nodes - 1))
-                elif isinstance(event, yaml.ScalarEvent) and len(event.value) > max_text:
-                    raise ValueError(f"{line} a text of more than {max_text:,} characters")
-                elif isinstance(event, yaml.ScalarEvent) and _CONTROL.search(event.value):
-                    raise ValueError(f"{line} a text with control characters, which a terminal would obey")
-            if len(is_open) > MAX_DEPTH or num_nodes > max_nodes:
-                raise ValueError(f"{line} more than {MAX_DEPTH} levels or {max_nodes:,} values, aliases followed")
-
-
 def read_yaml(path: Path) -> dict[str, Any]:
     """A YAML file whose top level is a mapping.
 
@@ -355,7 +321,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: not readable as YAML: it is not text in UTF-8") from error
     except ValueError as error:
         raise ConfigError(f"{path}: not readable as YAML: {error}") from error
-    for key, value, line in _rewritten_keys(text):
+    for key, value, line in rewritten_keys(text):
         raise ConfigError(f"{path}:{line}: YAML reads the key {key} as {value}; quote it: {key!r}")
     try:
         data = OmegaConf.to_container(OmegaConf.load(io.StringIO(text)))
@@ -375,56 +341,11 @@ def _yaml_trouble(path: Path, text: str, error: yaml.MarkedYAMLError) -> str:
     line = error.problem_mark.line + 1 if error.problem_mark else 1
     problem = error.problem or "it cannot be parsed"
     if "duplicate key" in problem:
-        lines, key = list(_key_lines(text)), problem.partition("duplicate key ")[2]
-        name = next((name for name, number in lines if number == line and f".{name}".endswith(f".{key}")), key)
-        first = next((number for other, number in lines if other == name), line)
+        keys, key = list(entries(text)), problem.partition("duplicate key ")[2]
+        name = next((name for name, number, _ in keys if number == line and f".{name}".endswith(f".{key}")), key)
+        first = next((number for other, number, _ in keys if other == name), line)
         return f"{path}:{line}: key {name!r} stands there twice, in lines {first} and {line}; keep one of them"
     return f"{path}: not readable as YAML: line {line}: {problem}"
-
-
-def _key_lines(text: str) -> Iterator[tuple[str, int]]:
-    """Dotted path and line, from 1, of every key of a YAML document, in the order they stand in."""
-
-    def lines_of(node: yaml.Node | None, prefix: str = "") -> Iterator[tuple[str, int]]:
-        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
-            path = f"{prefix}.{key.value}".strip(".")
-            yield path, key.start_mark.line + 1
-            yield from lines_of(value, path)
-
-    with suppress(yaml.YAMLError):
-        yield from lines_of(yaml.compose(text, Loader=YAML_LOADER))
-
-
-def _spellings(text: str, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Dotted path and text of every value of a YAML document's mappings that stands without quotes."""
-
-    def spellings_of(node: yaml.Node | None, path: str) -> Iterator[tuple[str, str]]:
-        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
-            yield from spellings_of(value, f"{path}.{key.value}".strip("."))
-        if isinstance(node, yaml.ScalarNode) and not node.style:
-            yield path, node.value
-
-    with suppress(yaml.YAMLError):
-        yield from spellings_of(yaml.compose(text, Loader=YAML_LOADER), prefix)
-
-
-def _rewritten_keys(text: str) -> Iterator[tuple[str, Any, int]]:
-    """Keys that YAML does not read as they are written (1:30 is 90, no is False): text, value, and line from 1."""
-
-    def plain_keys(node: yaml.Node | None) -> Iterator[yaml.ScalarNode]:
-        for each in node.value if isinstance(node, yaml.SequenceNode) else ():
-            yield from plain_keys(each)
-        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
-            may_be_other = key.tag not in (_TEXT, _MERGE) or key.value[:1] in tuple("+-.0123456789")
-            if isinstance(key, yaml.ScalarNode) and not key.style and may_be_other:
-                yield key
-            yield from plain_keys(value)
-
-    with suppress(yaml.YAMLError, OmegaConfBaseException):
-        for key in plain_keys(yaml.compose(text, Loader=YAML_LOADER)):
-            read = OmegaConf.from_dotlist([f"key={key.value}"])["key"]
-            if str(read) != key.value:
-                yield key.value, read, key.start_mark.line + 1
 
 
 def _argument(override: str) -> tuple[str, DictConfig]:
@@ -441,7 +362,7 @@ def _argument(override: str) -> tuple[str, DictConfig]:
     try:
         text = override[len(key) + 1 :]
         check_yaml(text)
-        if comment := _comment_behind(text):
+        if comment := comment_behind(text):
             raise ValueError(f'YAML leaves out {comment!r}; quote the value, {key}="..."')
         if _REWRITTEN.fullmatch(text):  # a field for numbers still reads one; any other keeps the text
             text = f"'{text}'"
@@ -450,12 +371,6 @@ def _argument(override: str) -> tuple[str, DictConfig]:
         raise ConfigError(f"argument {override!r}: the value is not readable as YAML: {error.problem}") from error
     except (OmegaConfBaseException, yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"argument {override!r}: {_first_line(error)}") from error
-
-
-def _comment_behind(text: str) -> str:
-    """The comment that ends a value, which is a part of it where a shell took the quotes off; "" for none."""
-    events = [each for each in yaml.parse(text, Loader=YAML_LOADER) if isinstance(each, _OF_VALUES)]
-    return text[max((event.end_mark.index for event in events), default=0) :].strip()
 
 
 def _first_line(error: Exception) -> str:

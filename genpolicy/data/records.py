@@ -17,16 +17,16 @@ import pyarrow.parquet as pq
 import yaml  # type: ignore[import-untyped]
 
 import genpolicy
-from genpolicy.config import CHARACTERS_PER_NODE, YAML_LOADER, check_yaml
 from genpolicy.errors import DatasetError, lacks_memory
 from genpolicy.files import read_at_most, sha256_of
 from genpolicy.game import Game
 from genpolicy.shipped import data_folder
 from genpolicy.values import CENTIPAWN_SCALE, score_to_value
+from genpolicy.yaml_text import CHARACTERS_PER_NODE, YAML_LOADER, check_yaml
 
 FORMAT_VERSION = 1
-MAX_INFO_NODES = 2_000_000  # values in dataset.yaml: those of a hundred thousand shards and as many sources
 """Raised when a data set written by this code could not be read by older code."""
+MAX_INFO_NODES = 2_000_000  # values in dataset.yaml: those of a hundred thousand shards and as many sources
 INFO_FILE = "dataset.yaml"
 SPLITS = ("train", "validation", "test")
 BATCH_ROWS = 8192

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import re
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,14 +18,12 @@ import numpy as np
 
 from genpolicy.facets import defined_hints, evaluation, gives_evaluation
 from genpolicy.game import Game, Hints
-from genpolicy.registry import available, load_game
 from genpolicy.testing.encodings import check_moves, check_row, check_tokens, described
+from genpolicy.testing.identity import KEY_PLIES, Identity
 
 Perft = Mapping[Any, Any]
 MAX_PLIES = 400  # by the piece rules bare kings play for ever; random chess meets claimable draws long before
-MAX_POSITIONS = 20_000  # of a game that gives all of them, to be looked at
 MAX_MOVES = 20  # moves of one position on which the laws of play are tried
-KEY_PLIES = 2  # for which transposition keys are asked
 SHARED_READS = 16
 SHARED_INTERVAL_S = 1e-6  # between two switches of threads; Python's own 5 ms hide most races
 
@@ -88,7 +85,7 @@ def _check_all(
     for bad in ("", "not a position", *bad_texts):
         laws.bad_text(bad)
     _check_perft(game, counts)
-    reached = laws.positions()
+    reached = laws.identity.positions()
     starts = [None, *texts]
     for text in texts:
         laws.hold("a text of the game is written as it was read", text, game.format(game.parse(text)) == text)
@@ -148,8 +145,7 @@ class _Laws:
         self.at = "the start"
         """Text of the position under test, for the message when a broken game raises something else."""
         self.swaps: dict[str, bool] = {}  # symmetry -> whether it exchanges the players
-        self.seen: dict[Any, tuple[Any, ...]] = {}
-        """What holds in the first position of each key, and its text."""
+        self.identity = Identity(game, self.hold)
 
     def hold(self, law: str, text: str, holds: object, detail: object = "") -> None:
         if not holds:
@@ -177,30 +173,7 @@ class _Laws:
         self.hold("player 0 moves first from the initial position", text, game.player(start) == 0)
         self.hold("the game runs in the initial position", text, game.outcome(start) is None)
         self.hold("parse() makes the same position each time", text, game.key(start) == game.key(game.parse()))
-        self.spec(text)
-
-    def spec(self, text: str) -> None:
-        """Data sets and checkpoints name the game by its specification alone."""
-        game = self.game
-        if game.name not in available("games"):
-            return  # a class that no package has registered yet
-        law = "load_game makes the same game of spec again"
-        try:
-            again = load_game(game.spec)
-        except Exception as error:  # a constructor may raise anything at its own arguments
-            raise AssertionError(f"{game.spec}: law broken: {law} ({error})") from error
-        made = [(each.spec, each.format(each.parse()), *each.moves.texts) for each in (game, again)]
-        self.hold(law, text, made[0] == made[1], f"its start is {made[1][1]!r}, its spec {again.spec!r}")
-
-    def positions(self) -> set[str] | None:
-        """Texts of all positions of a small game; None where there are too many, or where it does not give them."""
-        try:
-            texts = list(map(self.game.format, itertools.islice(self.game.positions(), MAX_POSITIONS + 1)))
-        except ValueError:
-            return None
-        twice = [text for text, count in Counter(texts).items() if count > 1]
-        self.hold("positions gives each position once", twice[0] if twice else "", not twice)
-        return set(texts) if len(texts) <= MAX_POSITIONS else None
+        self.identity.check_spec()
 
     def bad_text(self, text: str) -> None:
         law = "a text that is not a position is a ValueError"
@@ -231,27 +204,9 @@ class _Laws:
         self.hold("outcome lies in [-1, 1] or is None", text, outcome is None or -1 <= outcome <= 1, outcome)
         self.hold("without a legal move there is an outcome", text, len(legal) > 0 or outcome is not None)
         self.chance(state, text, legal)
-        self.keys(state, text, legal)
+        self.identity.check_keys(state, text, legal)
         self.hold("format(parse(format(s))) = format(s)", text, game.format(game.parse(text)) == text)
         return legal
-
-    def keys(self, state: Any, text: str, legal: np.ndarray[Any, Any]) -> None:
-        """Positions of one key share labels and values, so it must not mix up what the rules tell apart."""
-        game, player = self.game, self.game.player(state)
-        key = game.key(state)
-        self.hold("key is hashable text, bytes or int", text, isinstance(key, str | bytes | int), repr(key))
-        facts = player, legal.tolist()
-        known, first = self.seen.setdefault(("key", key), (facts, text))
-        law = "positions of one key have the same player to move and the same legal moves"
-        self.hold(law, text, facts == known, f"as {first!r}")
-        if game.hints is None or "transposition_key" not in game.hints.gives:
-            return
-        shared = game.hints.transposition_key(state, KEY_PLIES)
-        if shared is not None:
-            result = *facts, game.outcome(state)
-            known, first = self.seen.setdefault(("transposition key", shared), (result, text))
-            law = "positions of one transposition key have the same player to move, legal moves and outcome"
-            self.hold(law, text, result == known, f"as {first!r}")
 
     def chance(self, state: Any, text: str, legal: np.ndarray[Any, Any]) -> None:
         """Nature's moves: a distribution over the legal ones, while the game runs."""

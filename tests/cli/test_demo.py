@@ -36,6 +36,11 @@ def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
+@pytest.fixture
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("genpolicy_common.demo.num_cores", lambda: 2)
+
+
 @pytest.mark.parametrize("game", ["chess", "shogi"])
 def test_the_steps_of_a_shipped_demo_are_command_lines(game: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda program, path: program)
@@ -87,9 +92,8 @@ def test_neighbouring_trainings_run_side_by_side() -> None:
 
 
 def test_what_runs_at_the_same_time_is_shown_in_order(
-    steps: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    steps: Path, two_cores: None, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("genpolicy_common.demo.num_cores", lambda: 2)
     prints = "train --config chess/demo --print-config"
     steps.write_text(f"steps: [{prints} trainer.seed=1, {prints} trainer.seed=2, data info sample:chess]\n")
     assert main(["demo"]) == 0
@@ -99,9 +103,8 @@ def test_what_runs_at_the_same_time_is_shown_in_order(
 
 
 def test_a_training_that_fails_ends_the_one_beside_it(
-    steps: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    steps: Path, two_cores: None, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("genpolicy_common.demo.num_cores", lambda: 2)
     long = "train --config chess/demo trainer.max_minutes=60 --out long"
     steps.write_text(f"steps: [train --config no-such, {long}, data info sample:chess]\n")
     assert main(["demo"]) == 2

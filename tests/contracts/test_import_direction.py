@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 RANKS = {
     **dict.fromkeys(["errors", "drawing", "encoding", "facets", "game", "chance", "sources", "files", "machine"], 0),
     **dict.fromkeys(["sequence", "registry", "config", "values", "cli", "options", "control"], 0),
-    **dict.fromkeys(["declared_samplers", "schema", "shipped", "folder_lock"], 0),
+    **dict.fromkeys(["declared_samplers", "schema", "yaml_text", "shipped", "folder_lock"], 0),
     "diffusion": 1,
     "networks": 2,
     **dict.fromkeys(["data", "search"], 3),

@@ -348,7 +348,7 @@ class SidelessHints(Hints[tuple[int, int]]):
             r"\(set `alternates = False` if",
         ),
         (mutated(key=lambda self, s: object()), "makes the same position"),
-        (mutated(key=lambda self, s: s[0]), r"positions of one key have .* the same legal moves \(as '\d+ [AB]'\)"),
+        (mutated(key=lambda self, s: s[0]), r"positions of one key have the same .* legal moves \(as '\d+ [AB]'\)"),
         (mutated(key=lambda self, s: [s]), r"key is hashable text, bytes or int"),
         (mutated(hints=SidelessHints()), r"positions of one transposition key have .* \(as '\d+ [AB]'\)"),
         (mutated(positions=lambda self: iter([(12, 0), (11, 1), (12, 0)])), "positions gives each position once"),

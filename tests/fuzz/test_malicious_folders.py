@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from genpolicy import load_policy
-from genpolicy.config import check_yaml, read_yaml
+from genpolicy.config import read_yaml
 from genpolicy.errors import CheckpointError, ConfigError
+from genpolicy.yaml_text import check_yaml
 from tests.fuzz.malicious_folders import CANARY, bombs, good_policy, peak_mb
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="measures memory by Linux")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from genpolicy.game import Game
 from genpolicy.sequence import Layout
 from genpolicy.values import score_to_value
 from genpolicy_policy_model.episodes import EpisodeBatch, Episodes
+from tests.model.test_vq import batch_of, learner_of
 from tests.small_datasets import CONNECT, solved_connect, write_dataset
 
 # On one worker, so that what the module solves is solved once.
@@ -362,3 +364,17 @@ def test_a_game_in_which_a_player_may_move_twice_is_refused(solved: Dataset, mon
     monkeypatch.setattr(game, "alternates", False)
     with pytest.raises(ConfigError, match="a player may move twice"):
         Episodes(solved, "train", game, unroll=1, source="walks")
+
+
+@pytest.mark.parametrize("kind", ["vector", "squares"])
+def test_windows_whose_next_positions_are_all_unknown_are_measured(solved: Dataset, kind: str) -> None:
+    """As the last windows of a small split of walks may be."""
+    learner = learner_of(autoencoder=kind, autoencoder_width=16, autoencoder_layers=1)
+    batch = batch_of(learner, solved, 3)
+    unknown = batch.states.index_fill(1, torch.tensor([1, 2]), learner.layout.mask)
+    batch = dataclasses.replace(batch, states=unknown, reward=torch.full_like(batch.reward, torch.nan))
+    loss, parts = learner.loss(batch, torch.Generator().manual_seed(0))
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert loss.isfinite()
+    assert parts["rebuilt"] == 0
+    assert all(each.isnan() for each in learner.metrics(batch, torch.Generator()).values())  # nothing to measure

@@ -406,20 +406,6 @@ def test_a_policy_with_an_autoencoder_of_squares_trains_and_searches(solved: Dat
         config(autoencoder_layers=100_000)
 
 
-@pytest.mark.parametrize("kind", ["vector", "squares"])
-def test_windows_whose_next_positions_are_all_unknown_are_measured(solved: Dataset, kind: str) -> None:
-    """As the last windows of a small split of walks may be."""
-    learner = learner_of(autoencoder=kind, autoencoder_width=16, autoencoder_layers=1)
-    batch = batch_of(learner, solved, 3)
-    unknown = batch.states.index_fill(1, torch.tensor([1, 2]), learner.layout.mask)
-    batch = dataclasses.replace(batch, states=unknown, reward=torch.full_like(batch.reward, torch.nan))
-    loss, parts = learner.loss(batch, torch.Generator().manual_seed(0))
-    loss.backward()  # type: ignore[no-untyped-call]
-    assert loss.isfinite()
-    assert parts["rebuilt"] == 0
-    assert all(each.isnan() for each in learner.metrics(batch, torch.Generator()).values())  # nothing to measure
-
-
 # The policy and its model.
 
 

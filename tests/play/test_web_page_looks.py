@@ -3,33 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 
-from tests.play.web_page import DESK, PHONE, chess_place, expect, tab
+from tests.play.web_page import DESK, ONLY_A_DECISION, PHONE, chess_place, column_of, expect, put_beside, tab
 from tests.play.web_policies import STEPS, TTT
 
 FEN = "r1bqkbnr/pppp1ppp/2n5/4p3/4P3/5N2/PPPP1PPP/RNBQKB1R w KQkq - 2 3"
-ONLY_A_DECISION = {
-    "move": "f1b5",
-    "label": "Bb5",
-    "value": None,
-    "win_probability": None,
-    "policy": [{"move": "f1b5", "label": "Bb5", "probability": 0.9}],
-    "line": [{"move": "f1b5", "label": "Bb5", "legal": True, "source": 61, "target": 25}],
-    "legality": [True],
-    "calls": 50,
-    "ms": 3.0,
-}
-
-
-def column_of(web: Any, label: str) -> Any:
-    return web.page.locator(".column", has=web.page.locator("h3", has_text=re.compile(f"^{re.escape(label)}$")))
-
-
 MATE = "6k1/5ppp/8/8/8/8/8/R3K3 w Q - 0 1"
 MATES = {**ONLY_A_DECISION, "line": [{"move": "a1a8", "label": "Ra8#", "legal": True, "source": 56, "target": 0}]}
 END = {"move": None, "label": "end", "legal": True}
@@ -54,13 +36,6 @@ def test_the_end_of_a_line_is_not_counted_as_a_move(browser: Any, web_address: s
             column.get_by_role("button", name="Analyse").click()
             expect(column.locator(".facts")).to_have_text(wanted.pop(0))
             lines.pop(0)
-
-
-def put_beside(web: Any, label: str) -> Any:
-    web.page.select_option("#add", label=label)
-    expect(column_of(web, label)).to_have_count(1)
-    web.settle()
-    return column_of(web, label)
 
 
 def hold_first(web: Any, own: str) -> list[Any]:
@@ -358,170 +333,3 @@ def test_the_tests_of_the_page_share_a_worker(browser: Any, request: pytest.Fixt
     if not request.config.getoption("loadgroup", False):
         pytest.skip("tests run in one process, or are not grouped (--dist loadgroup)")
     assert request.node.nodeid.endswith("@browser")
-
-
-def hold_positions(web: Any) -> list[Any]:
-    """Keep back every question for a position after a move, until ``let_positions``."""
-    kept: list[Any] = []
-
-    def hold(route: Any) -> None:
-        if json.loads(route.request.post_data)["moves"]:
-            kept.append(route)
-        else:
-            route.continue_()
-
-    web.page.route("**/api/position", hold)
-    return kept
-
-
-def let_positions(web: Any, kept: list[Any]) -> None:
-    """Let the questions that were kept back go, and all further ones."""
-    web.page.route("**/api/position", lambda route: route.continue_())
-    for route in kept:
-        route.continue_()
-
-
-@pytest.mark.thorough
-def test_a_move_on_a_board_that_fell_behind_loses_no_game(browser: Any, web_address: str) -> None:
-    with tab(browser, web_address) as web:
-        web.open("chess")
-        web.page.route("**/api/position", lambda route: route.abort())
-        web.click(chess_place("e2"), chess_place("e4"))
-        expect(web.page.locator("#trouble")).to_contain_text("does not answer")
-        web.page.unroute("**/api/position")
-        web.click(chess_place("d2"), chess_place("d4"))  # the board still shows the initial position
-        web.wait_moves("e4")
-        expect(web.page.locator("#trouble")).to_be_hidden()
-
-        kept = hold_positions(web)
-        web.click(chess_place("e7"), chess_place("e5"))
-        web.wait_until(lambda: len(kept) == 1)
-        web.click(chess_place("d7"), chess_place("d5"))
-        web.wait_until(lambda: len(kept) == 2)
-        let_positions(web, kept)
-        web.wait_moves("e4", "e5")
-        expect(web.page.locator("#trouble")).to_be_hidden()
-
-
-@pytest.mark.thorough
-def test_a_move_that_is_typed_twice_is_played_once(browser: Any, web_address: str) -> None:
-    with tab(browser, web_address) as web:
-        web.open("chess")
-        kept: list[Any] = []
-
-        def hold(route: Any) -> None:
-            if '"typed":"e4"' in route.request.post_data:
-                kept.append(route)
-            else:
-                route.continue_()
-
-        web.page.route("**/api/position", hold)
-        web.page.fill("#move", "e4")
-        web.page.press("#move", "Enter")
-        web.page.press("#move", "Enter")
-        web.wait_until(lambda: len(kept) == 2)
-        kept[0].continue_()
-        web.wait_moves("e4")
-        with web.page.expect_response("**/api/position"):
-            kept[1].continue_()
-        web.page.fill("#move", "e5")
-        web.page.press("#move", "Enter")
-        web.wait_moves("e4", "e5")
-        expect(web.page.locator("#trouble")).to_be_hidden()
-
-
-@pytest.mark.thorough
-def test_a_look_before_the_board_follows_is_not_shown_for_the_wrong_side(browser: Any, web_address: str) -> None:
-    answer = {"content_type": "application/x-ndjson"}
-    body = json.dumps({"decision": {**ONLY_A_DECISION, "win_probability": 0.9}}) + "\n"
-    with tab(browser, web_address) as web:
-        web.page.route("**/api/decide", lambda route: route.fulfill(**answer, body=body))
-        web.open("chess")
-        value = web.page.locator(".column .value").first
-        expect(value).to_contain_text("White 90 %")
-        kept, asked = hold_positions(web), list[Any]()
-        web.page.route("**/api/decide", lambda route: asked.append(route))
-        web.click(chess_place("e2"), chess_place("e4"))
-        web.wait_until(lambda: len(kept) == 1)
-        web.page.keyboard.press("l")
-        let_positions(web, kept)
-        web.wait_moves("e4")
-        web.wait_until(lambda: len(asked) == 1)
-        asked[0].fulfill(**answer, body=body)
-        expect(value).to_contain_text("Black 90 %")
-
-
-UPSIDE_DOWN = """svg => {
-  const top = (place) => svg.querySelector(`[data-place="${place}"]`).getBoundingClientRect().top;
-  return top(0) > top(%d);
-}"""
-
-
-def wait_turned(web: Any, svg: Any, last: int, turned: bool) -> None:
-    """Wait until a drawing is seen from the second player's side, or from the first one's."""
-    web.wait_until(lambda: svg.evaluate(UPSIDE_DOWN % last) is turned)
-
-
-@pytest.mark.thorough
-def test_the_boards_of_a_search_are_turned_too(browser: Any, web_address: str) -> None:
-    with tab(browser, web_address) as web:
-        web.open(TTT)
-        future = put_beside(web, "tic-tac-toe").locator(".future svg").first
-        for turned in (True, False):
-            web.page.keyboard.press("f")
-            wait_turned(web, future, 8, turned)
-
-
-@pytest.mark.thorough
-def test_boards_follow_a_side_that_changes_hands(browser: Any, web_address: str) -> None:
-    with tab(browser, web_address) as web:
-        web.open("chess")
-        web.click(chess_place("e2"), chess_place("e4"))
-        web.wait_moves("e4")
-        web.wait_looks()
-        web.page.select_option("#near-player", label="random")  # who sees the board from Black's side plays Black
-        wait_turned(web, web.page.locator("#board svg"), 63, True)
-        wait_turned(web, column_of(web, "dreamer").locator(".future svg").first, 63, True)
-
-
-@pytest.mark.thorough
-def test_two_turns_at_once_leave_the_boards_as_they_were(browser: Any, web_address: str) -> None:
-    with tab(browser, web_address) as web:
-        web.open("chess")
-        kept, failed = list[Any](), list[Any]()
-        web.page.on("requestfailed", lambda request: failed.append(request.url))
-        web.page.route("**/api/decide", lambda route: kept.append(route))
-        web.page.keyboard.press("f")
-        web.wait_until(lambda: len(kept) == 1)
-        web.page.keyboard.press("f")
-        wait_turned(web, web.page.locator("#board svg"), 63, False)
-        web.wait_until(lambda: failed == [f"{web_address}api/decide"])  # the question is withdrawn
-        wait_turned(web, web.page.locator(".future svg").first, 63, False)
-
-
-DRAWN = """() => {
-  const [Drawing, drawn] = [window.Image, []];
-  window.drawn = drawn;
-  window.Image = class extends Drawing {
-    set src(address) { drawn.push(address); super.src = address; }
-  };
-}"""
-"""Notes every drawing that is put into a picture."""
-
-
-@pytest.mark.thorough
-def test_a_saved_picture_is_turned_as_a_whole(browser: Any, web_address: str) -> None:
-    with tab(browser, web_address) as web:
-        web.open("chess")
-        web.page.evaluate(DRAWN)
-        saved = web.page.get_by_role("button", name=re.compile("^Save picture")).first
-        with web.page.expect_download():
-            saved.click()
-        web.page.keyboard.press("f")
-        wait_turned(web, web.page.locator(".future svg").first, 63, True)
-        with web.page.expect_download():
-            saved.click()
-        drawn = web.page.evaluate("drawn")
-        half = len(drawn) // 2
-        assert len(drawn) == 2 * half > 0
-        assert all(before != after for before, after in zip(drawn[:half], drawn[half:], strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -245,3 +246,30 @@ def tab(browser: Any, address: str, look: Mapping[str, Any] = DESK) -> Iterator[
         raise
     finally:
         context.close()
+
+
+ONLY_A_DECISION = {
+    "move": "f1b5",
+    "label": "Bb5",
+    "value": None,
+    "win_probability": None,
+    "policy": [{"move": "f1b5", "label": "Bb5", "probability": 0.9}],
+    "line": [{"move": "f1b5", "label": "Bb5", "legal": True, "source": 61, "target": 25}],
+    "legality": [True],
+    "calls": 50,
+    "ms": 3.0,
+}
+"""What a server answers without a dream; White's chances are added where they matter."""
+
+
+def column_of(web: Any, label: str) -> Any:
+    """The column of the policy of a name."""
+    return web.page.locator(".column", has=web.page.locator("h3", has_text=re.compile(f"^{re.escape(label)}$")))
+
+
+def put_beside(web: Any, label: str) -> Any:
+    """Have a further policy analyse; its column."""
+    web.page.select_option("#add", label=label)
+    expect(column_of(web, label)).to_have_count(1)
+    web.settle()
+    return column_of(web, label)

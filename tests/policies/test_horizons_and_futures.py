@@ -154,7 +154,7 @@ def test_bad_options_are_refused() -> None:
     policy = learner().policy()
     with pytest.raises(ConfigError, match=r"a horizon of this model is 1\.\.3"):
         policy.with_options(horizon=9)
-    # One call of a network that learned ply by ply imagines the move alone, which is no reason to accept any number.
+    # By one call such a network imagines the move alone; other horizons are refused all the same.
     by_ply = learner(process={"kind": "absorbing", "order": "ply"}).policy()
     for options in ({"horizon": 9}, {"sampler": "one_call", "horizon": 9}):
         with pytest.raises(ConfigError, match=r"a horizon of this model is 1\.\.3"):

@@ -357,25 +357,6 @@ def test_a_tree_search_calls_a_cpu_with_at_most_128_rows() -> None:
         assert alone.values[0] == pytest.approx(after.values[row], abs=1e-5)
 
 
-def test_its_model_calls_the_network_as_a_decision_does() -> None:
-    made = learner(network=dataclasses.replace(BOARD, dropout=0.5)).train()
-    policy, state = made.policy(), made.game.parse()
-    called: list[tuple[bool, bool]] = []
-    made.network.trunk.register_forward_pre_hook(
-        lambda trunk, _: called.append((trunk.training, torch.is_autocast_enabled("cpu")))
-    )
-    for precision in ("float32", "bfloat16"):
-        policy.precision = precision
-        policy.decide([state])
-        model = policy.search_model("imagined")
-        assert model is not None
-        nodes = model.root([state])
-        model.expand(nodes.embeddings, [int(nodes.choices[0].ids[0])])
-        assert set(called) == {(False, precision == "bfloat16")}
-        called.clear()
-    assert made.network.training
-
-
 class Table(torch.nn.Module):
     """A perfect denoiser of ``s-avsav``: the rules' board after a given move, and of a position whatever is drawn for
     its key, as ``judged`` says. Of a finished game it says PAD and the result."""

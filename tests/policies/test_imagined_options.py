@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from genpolicy.policies.diffusion import DiffusionPolicy, SamplerConfig
 from genpolicy.policies.imagined import Replies
 from genpolicy.policies.ply_order import Finished
 from genpolicy_connect.tokens import ConnectTokens
-from tests.policies.test_imagined import learner
+from tests.policies.test_imagined import BOARD, learner
 from tests.small_datasets import CONNECT
 
 
@@ -186,3 +187,22 @@ def test_modes_are_one_call_the_sampler_and_the_search() -> None:
     policy = DiffusionPolicy(learner(), candidates=3, depth=2, sampler="easy_first_commit")
     assert list(policy.modes()) == ["one_call", "easy_first_commit 4", "imagined search 3 x 2"]
     assert policy.with_options(candidates=0).modes().keys() == {"one_call", "easy_first_commit 4"}
+
+
+def test_its_model_calls_the_network_as_a_decision_does() -> None:
+    made = learner(network=dataclasses.replace(BOARD, dropout=0.5)).train()
+    policy, state = made.policy(), made.game.parse()
+    called: list[tuple[bool, bool]] = []
+    made.network.trunk.register_forward_pre_hook(
+        lambda trunk, _: called.append((trunk.training, torch.is_autocast_enabled("cpu")))
+    )
+    for precision in ("float32", "bfloat16"):
+        policy.precision = precision
+        policy.decide([state])
+        model = policy.search_model("imagined")
+        assert model is not None
+        nodes = model.root([state])
+        model.expand(nodes.embeddings, [int(nodes.choices[0].ids[0])])
+        assert set(called) == {(False, precision == "bfloat16")}
+        called.clear()
+    assert made.network.training

@@ -12,6 +12,7 @@ import genpolicy
 from genpolicy.data.records import Dataset
 from genpolicy.errors import ConfigError
 from genpolicy.networks.config import NetworkConfig
+from genpolicy.networks.every_block import EveryBlock
 from genpolicy.policies.diffusion import DiffusionConfig, DiffusionLearner, DiffusionPolicy, SamplerConfig
 from genpolicy.policies.ply_order import PlyOrder
 from genpolicy.sequence import KINDS
@@ -138,3 +139,45 @@ def test_without_it_nothing_changes() -> None:
     layout = learner().layout
     assert PlyOrder(layout, one_pass=0).chances.tolist() == PlyOrder(layout).chances.tolist()
     assert PlyOrder(layout, one_pass=0.5).chances.tolist() == [1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"process": {"order": "joint"}},
+        {"horizons": [1, 3], "process": {"order": "joint"}},
+        {"process": {"state_share": 0.2, "move_share": 0.1, "joint_share": 0.05}},
+        {"process": {"one_pass": 0.25}, "attention": "block_causal"},
+    ],
+    ids=str,
+)
+def test_what_a_record_costs_is_what_passes_the_blocks(options: dict[str, Any]) -> None:
+    """Tokens as the first block gets them, and pairs of them as its attention computes them, of 2,000 records."""
+    process = {"kind": "absorbing", "num_timesteps": 4, "order": "ply", **options.pop("process")}
+    network = NetworkConfig(
+        geometry="board",
+        num_layers=1,
+        width=8,
+        num_heads=1,
+        head="typed",
+        positions="rotary",
+        attention=options.pop("attention", "full"),
+    )
+    config = DiffusionConfig(network=network, paradigm="s-avsav", horizon=3, process=process, **options)
+    made = DiffusionLearner(genpolicy.load_game(CONNECT), config)
+    batch, counted = batch_of(made, 200), [0, 0]
+
+    def count(_: Any, inputs: tuple[Any, ...]) -> None:
+        x, start = inputs[0], inputs[3]  # a pass of the noised tokens of all blocks begins after what is given
+        spans = EveryBlock(made.layout, made.network).spans if start else ((0, x.shape[1]),)
+        counted[0] += len(x) * x.shape[1]
+        counted[1] += len(x) * sum((stop - first) * stop for first, stop in spans)
+
+    made.network.trunk.blocks[0].get_submodule("attention").register_forward_pre_hook(count)
+    with torch.no_grad():
+        for seed in range(10):
+            made.loss(batch, torch.Generator().manual_seed(seed))
+    weights = sum(p.numel() for p in made.network.trunk.blocks.parameters())
+    tokens, pairs = (number / 2000 for number in counted)
+    rel = 0.2 if config.horizons else 0.01  # ten draws of a horizon
+    assert made.flops_per_record() == pytest.approx(6 * weights * tokens + 12 * 8 * pairs, rel=rel)
