@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import zstandard
 
 PACKED_CHUNK_BYTES = 1 << 12  # small, since a chunk of packed bytes can unpack to thousands of times its size
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Error numbers of a disk without space."""
 FileT = TypeVar("FileT")
 EntryT = TypeVar("EntryT")
 MAX_LINE_BREAKS = 50
@@ -39,7 +41,7 @@ def full_disk_named(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in FULL:
             raise
         raise disk_full(path, error.errno) from error
 

@@ -8,7 +8,6 @@ the files are appended in order, so the result is the same for any number of wor
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 import os
@@ -35,7 +34,7 @@ from genpolicy.data.window_cache import HELD_OUT, UNKNOWN
 from genpolicy.data.window_encoder import Arrays, WindowEncoder, WindowRecord
 from genpolicy.data.windows import WindowOptions
 from genpolicy.errors import DatasetError, RegistryError
-from genpolicy.files import DiskFullError, disk_full, full_disk_named
+from genpolicy.files import FULL, DiskFullError, disk_full, full_disk_named
 from genpolicy.game import Game
 from genpolicy.machine import num_cores
 from genpolicy.sequence import Layout
@@ -45,8 +44,6 @@ BATCH_ROWS = 2048
 VERSION = 2
 """Raised when the cache's content changes for the same inputs."""
 COLUMNS = ("state", "line", "ended", "scores", "move_values")
-FULL = (errno.ENOSPC, errno.EDQUOT)
-"""Exit status of a worker whose disk is full."""
 _SAMPLE = 2048
 _log = logging.getLogger(__name__)
 
@@ -290,7 +287,7 @@ def _encode_elsewhere(split: _Split, scratch: Path, workers: int) -> Generator[t
 def _raise_failure(running: list[subprocess.Popen[bytes]], worker: int, scratch: Path, part: Path) -> None:
     for index, process in enumerate(running):
         status = process.poll()
-        if status in FULL:
+        if status in FULL:  # how a worker ends whose disk is full
             raise disk_full(scratch, status)
         if status is not None and status != 0:
             report = scratch / f"error-{index}.txt"

@@ -8,7 +8,6 @@ note, and the one before it is taken.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import math
@@ -26,7 +25,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from genpolicy.errors import CheckpointError
-from genpolicy.files import sync_folder, write_durably
+from genpolicy.files import FULL, sync_folder, write_durably
 
 FORMAT_VERSION = 1
 """Raised when a checkpoint written by this code could not be read by older code."""
@@ -76,7 +75,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
             remove_leftovers(folder)
         last = newest(folder, checkpoint.num_updates)
         kept = f"the last one, {last}, is untouched" if last else "there was none before"
-        way_out = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "see to the folder"
+        way_out = "free some space" if error.errno in FULL else "see to the folder"
         raise CheckpointError(
             f"{final}: the checkpoint cannot be written ({error.strerror or error}); {kept}: "
             f"{way_out}, then resume with --resume"

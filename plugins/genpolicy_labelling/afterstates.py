@@ -159,8 +159,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     require(arguments.folder, "--data", "runs/labelled")
     source = Dataset.open(arguments.folder)
-    if not source.info.complete:
-        raise DatasetError(f"{arguments.folder} is unfinished; resume it with: {source.info.command}")
+    if source.unfinished:
+        raise DatasetError(source.unfinished[0])
     game = load_game(source.game_spec)
     info = DatasetInfo(
         game=game.spec,

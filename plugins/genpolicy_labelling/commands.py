@@ -279,9 +279,8 @@ def run_label(arguments: argparse.Namespace) -> int:
         raise ValueError(
             f"--out {arguments.out}: is the data set to label; name a new folder (the data set stays as it is)"
         )
-    if not source.info.complete:
-        say(f"{arguments.folder} is unfinished; labelling would miss the rest. Resume it with: {source.info.command}")
-        return 2
+    if source.unfinished:  # labelling would miss the rest
+        raise DatasetError(source.unfinished[0])
     game = load_game(source.game_spec)
     with stoppable(), _open_oracle(arguments, game, single=True) as oracle:
         scale = float(oracle.describe().get("centipawn_scale", CENTIPAWN_SCALE))

@@ -80,5 +80,5 @@ def test_an_unfinished_data_set_is_refused(tmp_path: Path, capsys: pytest.Captur
     info = folder / "dataset.yaml"
     info.write_text(info.read_text().replace("complete: true", "complete: false"))
     assert main(["data", "afterstates", "--data", str(folder), "--out", str(tmp_path / "after")]) == 2
-    assert "is unfinished; resume it with" in capsys.readouterr().err
+    assert ": unfinished, " in capsys.readouterr().err
     assert not (tmp_path / "after").exists()
