@@ -87,7 +87,7 @@ class SelfAttention(nn.Module):
         """[B, N, W] of the tokens from ``start`` on in and out, or out [S, 1, W] of those ``wanted`` [S]; ``bias``
         [H, N, N], [B, H, N, N] or None."""
         b, n, w = x.shape
-        # einops would add 1 % to a small network's call; of no rows at all torch cannot tell a size that is -1.
+        # einops would slow a small network's call; of no rows at all torch cannot tell a size that is -1.
         qkv = self.qkv(x).view(b, n, 3, self.num_heads, w // self.num_heads)
         if self.rotary is not None:
             qkv = torch.cat([self.rotary(qkv[:, :, :2], start), qkv[:, :, 2:]], dim=2)

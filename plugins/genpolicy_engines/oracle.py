@@ -3,8 +3,7 @@
 An engine sees a position without its past, and forgets at the start of every block of positions (some records of a data
 set; in self-play some plies of some games; each position that ``analyse`` is asked about). With a limit in nodes or
 depth and one thread, the labels of a block therefore depend on the block and the limit alone: the same with one process
-or eight, before a kill or after. To forget before every position would cost Stockfish 15 % of its speed at 4,000 nodes
-(0.7 ms, whatever the size of its hash table).
+or eight, before a kill or after. Labelling does not forget before every position, which would cost time.
 """
 
 from __future__ import annotations
