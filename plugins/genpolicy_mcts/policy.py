@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
+from genpolicy.chance import settled
 from genpolicy.control import FREE, Control
 from genpolicy.facets import gives_evaluation
 from genpolicy.game import Game
@@ -384,7 +386,8 @@ class MctsPolicy(Policy):
         if policies:
             # A policy without priors or values should fail now, and not in the middle of a tournament.
             try:
-                policy.model.for_search(0, FREE.check).root([game.parse()])
+                first, _ = settled(game, game.parse(), random.Random(0))
+                policy.model.for_search(0, FREE.check).root([first])
             except ValueError:
                 policy.close()
                 raise

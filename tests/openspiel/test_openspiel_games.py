@@ -10,11 +10,12 @@ import pytest
 
 pytest.importorskip("pyspiel", reason="open_spiel is not installed: pip install 'genpolicy[openspiel]'")
 
-from genpolicy import load_game
+from genpolicy import load_game, load_policy
 from genpolicy.chance import settled
 from genpolicy.errors import IllegalMoveError
 from genpolicy.game import Game
 from genpolicy.testing import check_game, perft
+from genpolicy_mcts.policy import PolicyModel
 from genpolicy_openspiel import OpenSpielGame
 
 SMALL = (
@@ -165,6 +166,15 @@ def test_backgammons_dice() -> None:
     after = game.play(after, int(game.legal(after)[0]))
     assert sorted({round(36 * share) for share in game.chance(after).tolist()}) == [1]  # type: ignore[union-attr]
     assert game.format(game.parse(game.format(after))) == game.format(after)
+
+
+def test_a_search_is_tried_out_where_a_player_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    # In EinStein two throws of 720 outcomes each come first: 518,400 positions, if the search began before them.
+    asked, judge = list[Any](), PolicyModel.judge
+    monkeypatch.setattr(PolicyModel, "judge", lambda model, states: (asked.extend(states), judge(model, states))[1])
+    game = load_game("openspiel:backgammon")
+    load_policy("mcts:random?value=even", game=game)
+    assert [game.chance(state) for state in asked] == [None]
 
 
 @pytest.mark.parametrize("spec", ["chess", "chess,chess960=true", "einstein_wurfelt_nicht", "maedn", "pig"])
