@@ -103,14 +103,17 @@ class NetworkComparator:
 
     @torch.no_grad()
     def _compare(self, pairs: Sequence[tuple[str, str]]) -> None:
-        """Remember what the network answers for player 0."""
+        """Remember what the network answers for player 0, in both orders where one is the opposite of the other."""
         codes = (torch.stack([self._codes[pair[i]] for pair in pairs]) for i in range(2))
         with self._evaluating():
             answers = self._learner.network.compare(*codes)
         if not bool(torch.isfinite(answers).all()):
             raise ValueError("the comparator's outputs are not finite: its weights are damaged, train it again")
         self.num_calls += 1
-        self._answers.update(zip(pairs, answers.tolist(), strict=True))
+        found = dict(zip(pairs, answers.tolist(), strict=True))
+        if self._learner.config.antisymmetric:  # the sums of another batch are rounded otherwise
+            self._answers.update({(second, first): -answer for (first, second), answer in found.items()})
+        self._answers.update(found)
         self._met.update(second for _, second in pairs)
 
 

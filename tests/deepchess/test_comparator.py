@@ -107,6 +107,14 @@ def test_the_laws_of_a_comparison(config: ComparatorConfig) -> None:
     assert one_sided([(states[0], states[3])], 0) != [-x for x in one_sided([(states[3], states[0])], 0)]
 
 
+def test_orders_are_opposites_whatever_they_are_asked_with() -> None:
+    made = learner()
+    pairs = list(pairwise(walk(made.game, 40)))
+    compare = NetworkComparator(made)
+    one_by_one = [compare([pair], 0)[0] for pair in pairs]
+    assert compare([(b, a) for a, b in pairs], 0) == [-answer for answer in one_by_one]
+
+
 def test_what_is_prepared_answers_the_same_and_is_read_once() -> None:
     made = learner()
     states = walk(made.game, 9)
