@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -25,11 +26,12 @@ def test_play_names_moves_as_openspiel_does(
     assert "5b.bb\n4..b.\n" in shown
 
 
-def test_show_draws_the_line_of_a_search(tmp_path: Path) -> None:
+def test_show_draws_and_names_the_line_of_a_search(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     picture = tmp_path / "line.svg"
     words = ["--policy", "mcts:rollout?simulations=16", "--moves", "b5c4", "--out", str(picture)]
     assert cli.main(["show", *GAME, *words]) == 0
     assert picture.read_text().startswith("<svg")
+    assert re.match(r"\S+ plays (\w+\*?); imagines \1 [a-d]\d[a-d]\d", capsys.readouterr().out)
 
 
 def test_a_tournament_is_played_to_the_end(tmp_path: Path) -> None:

@@ -197,12 +197,10 @@ def _write(
 
 def _summary(policy: Policy, dream: Dream, told: list[Frame]) -> str:
     """A line for people: the move, and how the imagined line fares under the rules."""
-    from genpolicy_play.terminal import move_name
+    from genpolicy_play.terminal import imagined_text, move_name
 
-    words = [
-        (action.text or "(end)")
-        + ("" if action.legal or action.move < 0 else " (illegal)" if action.legal is False else " (?)")
-        for action in told[-1].actions
-    ]
-    imagined = f"imagines {' '.join(words)}" if len(words) > 1 else "it imagines nothing beyond this move"
+    line = [action.move for action in told[-1].actions]
+    imagined = "it imagines nothing beyond this move"
+    if len(line) > 1:
+        imagined = f"imagines {imagined_text(policy.game, dream.state, line)}"
     return f"{policy.label} plays {move_name(policy.game, dream.state, dream.decision.move)}; {imagined}"
