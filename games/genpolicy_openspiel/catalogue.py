@@ -66,7 +66,8 @@ def load(name: str, parameters: Mapping[str, str]) -> pyspiel.Game:
 
 def _checked(game: pyspiel.Game, spec: str) -> pyspiel.Game:
     """A game of a size that is played here, for two; some refuse their parameters only when a game begins."""
-    numbers = math.prod(game.observation_tensor_shape())
+    shape = game.observation_tensor_shape()
+    numbers = math.prod(shape) if min(shape) > 0 else 0  # two negative sides make a positive number
     moves = game.num_distinct_actions() + game.max_chance_outcomes()
     for what, count, most in (("moves", moves, MAX_MOVES), ("numbers", numbers, MAX_NUMBERS)):
         if not 1 <= count <= most:
@@ -74,9 +75,12 @@ def _checked(game: pyspiel.Game, spec: str) -> pyspiel.Game:
     if game.num_players() != 2:
         raise ValueError(f"{spec!r} is for {game.num_players()} players, not two")
     try:
-        game.new_initial_state()
+        state = game.new_initial_state()
+        goes_on = state.is_terminal() or len(state.legal_actions()) > 0
     except pyspiel.SpielError as error:
         raise ValueError(f"OpenSpiel refuses {spec!r}: {str(error).strip()}") from error
+    if not goes_on:
+        raise ValueError(f"{spec!r}: OpenSpiel knows neither a legal move nor a result in the initial position")
     return game
 
 

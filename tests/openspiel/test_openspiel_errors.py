@@ -40,7 +40,11 @@ def test_without_openspiel_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -
         ("openspiel:hex,swap=perhaps", "swap must be true or false"),
         ("openspiel:breakthrough,rows=1", r"OpenSpiel refuses 'openspiel:breakthrough,rows=1': .*rows_ > 1"),
         ("openspiel:gomoku,dims=40", "OpenSpiel refuses 'openspiel:gomoku,dims=40'"),
-        ("openspiel:hex,board_size=-1", "neither a legal move nor a result after 1 plies"),
+        ("openspiel:hex,board_size=-1", "has 0 numbers; 1 to 20,000 are played here"),
+        ("openspiel:havannah,board_size=-1", "has 0 numbers; 1 to 20,000 are played here"),  # else it kills the process
+        ("openspiel:yacht,num_dice=0", "OpenSpiel refuses 'openspiel:yacht,num_dice=0': .*no dice to reroll"),
+        ("openspiel:yacht,dice_sides=0", "'openspiel:yacht,dice_sides=0': .* neither a legal move nor a result"),
+        ("openspiel:pig,diceoutcomes=0", "neither a legal move nor a result after 3 plies"),
         ("openspiel:hex,board_size=45", "what OpenSpiel writes of it is not UTF-8"),
         ("openspiel:connect_four,rows=100000", "numbers; 1 to 20,000 are played here"),
         ("openspiel:mnk,m=100000,n=100000", "moves; 1 to 20,000 are played here"),
