@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -98,7 +99,8 @@ def run_accuracy(arguments: argparse.Namespace) -> int:
 def _own(player: Policy, dataset: Dataset, split: str, num: int) -> dict[str, float]:
     """What the learner of a policy with weights measures (``Learner.measure``); {} of any other policy."""
     learner = getattr(player, "learner", None)
-    return {} if learner is None else learner.eval().measure(dataset, split, num)
+    found = {} if learner is None else learner.eval().measure(dataset, split, num)
+    return {name: value for name, value in found.items() if not math.isnan(value)}  # NaN was not measured
 
 
 def run_futures(arguments: argparse.Namespace) -> int:

@@ -271,6 +271,7 @@ def test_evaluate_accuracy_shows_what_a_learner_measures(
     (name, value), *_ = own["judge"].items()
     assert f"judge: {name} {value:.4g}" in printed
     assert "random: measures nothing more" in printed
+    assert "plies_error" not in printed, "no record is of a game, so no plies are left to be measured"
 
 
 def test_evaluate_accuracy(data: Path, policies: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
