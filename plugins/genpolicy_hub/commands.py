@@ -51,19 +51,29 @@ def _add_packing(parser: argparse.ArgumentParser) -> None:
 
 
 def _packed(arguments: argparse.Namespace, out: Path) -> Path:
-    from genpolicy.shipped import policy_folder
     from genpolicy_hub.packing import pack
 
     if arguments.folder is None:
         raise ValueError("--policy is missing, e.g. --policy runs/mine")
-    folder = policy_folder(arguments.folder) or Path(arguments.folder)
-
+    folder = _saved("--policy", arguments.folder)
     try:
         figures = arguments.figures.read_text(encoding="utf-8") if arguments.figures else ""
     except UnicodeDecodeError as error:
         raise ValueError(f"--figures {arguments.figures}: is not text in UTF-8 ({error})") from error
-    average = arguments.average and (policy_folder(arguments.average) or Path(arguments.average))
+    average = arguments.average and _saved("--average", arguments.average)
     return pack(folder, out, half=not arguments.float32, figures=figures, average=average)
+
+
+def _saved(option: str, text: str) -> Path:
+    from genpolicy.policies.base import policy_spec
+
+    spec = policy_spec(text)
+    if spec.config is None or spec.settings:
+        raise ValueError(
+            f"{option} {text}: is not a saved policy; name its folder, the folder of the run that trained it, or a "
+            "shipped name, without options"
+        )
+    return Path(spec.argument)
 
 
 def _pack(arguments: argparse.Namespace) -> int:

@@ -229,7 +229,10 @@ def test_what_cannot_be_packed_is_said(policy: Path, tmp_path: Path, capsys: pyt
         pack(tmp_path / "large", tmp_path / "never")
     assert not (tmp_path / "never").exists()
     assert main(["pack", str(tmp_path / "nothing"), "--out", str(tmp_path / "never")]) == 2
-    assert "nothing" in capsys.readouterr().err
+    assert "nothing: no such folder" in capsys.readouterr().err
+    for option, name in [("--policy", "random"), ("--policy", f"{policy}?num_steps=2"), ("--average", "random")]:
+        assert main(["pack", "--policy", str(policy), option, name, "--out", str(tmp_path / "never")]) == 2
+        assert f"{option} {name}: is not a saved policy; name its folder" in capsys.readouterr().err
     (tmp_path / "table.md").write_bytes(b"\xff")
     figures = ["--figures", str(tmp_path / "table.md")]
     assert main(["pack", str(policy), "--out", str(tmp_path / "never"), *figures]) == 2
