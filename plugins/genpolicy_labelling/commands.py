@@ -416,7 +416,7 @@ def run_info(arguments: argparse.Namespace) -> int:
         console.print(f"\nrecord {number}", style="bold")
         for name, value in record.to_row().items():
             if value not in (None, []):
-                console.print(f"  {name}: {value}", markup=False, highlight=False)
+                console.print(f"  {name}: {value}", markup=False, highlight=False, soft_wrap=True)
     write_json(arguments.json, facts(dataset))
     return 0
 

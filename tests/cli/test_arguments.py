@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 
 from genpolicy import cli, registry
+from genpolicy.data.records import Dataset
 from genpolicy_common import arguments, completion
 from genpolicy_common.tables import Report
 from tests.small_datasets import CONNECT
@@ -270,3 +271,14 @@ def test_completion_names_the_extra(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert "pip install 'genpolicy[completion]'" in capsys.readouterr().err
     assert cli.main(["completion", "fish"]) == 2
     assert completion.HOW.count("genpolicy completion") == 2
+
+
+def test_an_example_record_stays_on_its_lines_in_a_pipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = ["--plies", "0:0", "--out", str(tmp_path / "solved")]
+    assert cli.main(["data", "playouts", "--game", CONNECT, "--oracle", "solver", "--positions", "1", *out]) == 0
+    (record,) = Dataset.open(tmp_path / "solved").records()
+    assert record.move_values is not None
+    assert len(record.move_values) > 80, "the width of a terminal that is none"
+    capsys.readouterr()
+    assert cli.main(["data", "info", "--data", str(tmp_path / "solved")]) == 0
+    assert f"\n  move_values: {record.move_values}\n" in capsys.readouterr().out
