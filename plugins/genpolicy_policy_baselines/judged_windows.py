@@ -71,6 +71,11 @@ class JudgedWindows(WindowSource):
         self._windows, self._labels, self._layout = windows, labels, layout
         self._plies_left, self._result_share, self._has_policy = plies_left, result_share, has_policy
 
+    @property
+    def has_plies(self) -> bool:
+        """Whether the plies left are known for any window."""
+        return not np.isnan(self._plies_left).all()
+
     def __len__(self) -> int:
         return len(self._windows)
 

@@ -10,6 +10,7 @@ Axes: B positions, N tokens of a sequence, M moves of the vocabulary, K = 3: win
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -145,8 +146,17 @@ class PolicyValueLearner(NetworkLearner):
         Raises:
             DatasetError: no record of the split has a value; the message says which command adds them.
         """
-        options = self.config.window_options(seed, training=split == self.trained_split)
-        return judged_windows(records, split, self.layout, self.game, options, self.config.result_share)
+        training = split == self.trained_split
+        options = self.config.window_options(seed, training=training)
+        windows = judged_windows(records, split, self.layout, self.game, options, self.config.result_share)
+        if training and not windows.has_plies and not self.config.harmony and self.config.plies_weight > 0:
+            warnings.warn(
+                f"{records.label}: no record of split {split!r} is of a game with a result, so none teaches the plies "
+                "left; where no data set does, what the policy says of them means nothing, and learner.plies_weight=0 "
+                "leaves it out",
+                stacklevel=2,
+            )
+        return windows
 
     def loss(self, batch: JudgedBatch, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
         """The weighted sum of the three losses, each a mean over the rows that have its label; the parts to log."""
@@ -248,7 +258,8 @@ class PolicyValuePolicy(OneStepPolicy):
     """Plays as S-A does; the same network call also evaluates the position.
 
     ``Decision.wdl`` are the probabilities of win, draw and loss for the player to move, ``value`` is win less loss;
-    stats has ``plies_left``. Options are those of ``OneStepPolicy``.
+    stats has ``plies_left``. A head whose loss had no weight in training says nothing. Options are those of
+    ``OneStepPolicy``.
     """
 
     kind: ClassVar[str] = "policy_value"
@@ -267,15 +278,18 @@ class PolicyValuePolicy(OneStepPolicy):
     def _completed(
         self, decisions: list[Decision], imagined: Imagined, states: Sequence[Any], viewers: NDArray[np.int64]
     ) -> list[Decision]:
-        """The decisions with the value, win, draw and loss, and plies left of each position."""
+        """The decisions with the value, win, draw and loss, and plies left of each position, of heads with a weight."""
         assert isinstance(imagined, Judged)
-        rows = zip(decisions, imagined.wdl.tolist(), imagined.plies_left.tolist(), strict=True)
-        return [
-            dataclasses.replace(
-                decision, value=win - loss, wdl=(win, draw, loss), stats={**decision.stats, "plies_left": left}
-            )
-            for decision, (win, draw, loss), left in rows
-        ]
+        config, said = self.learner.config, []
+        for decision, (win, draw, loss), left in zip(
+            decisions, imagined.wdl.tolist(), imagined.plies_left.tolist(), strict=True
+        ):
+            if config.harmony or config.value_weight > 0:
+                decision = dataclasses.replace(decision, value=win - loss, wdl=(win, draw, loss))
+            if config.harmony or config.plies_weight > 0:
+                decision = dataclasses.replace(decision, stats={**decision.stats, "plies_left": left})
+            said.append(decision)
+        return said
 
 
 PolicyValueLearner.policy_class = PolicyValuePolicy

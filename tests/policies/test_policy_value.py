@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +184,28 @@ def test_it_keeps_the_laws_of_policies(geometry: str, pool: str, game: Game[Any]
         assert policy.decide([state])[0].wdl == pytest.approx(made.wdl, abs=1e-5)
         assert policy.dream(state).decision.wdl == pytest.approx(made.wdl, abs=1e-5)
     assert len(policy.dream(states[0]).steps) == 1
+
+
+def test_a_head_whose_loss_has_no_weight_says_nothing(game: Game[Any]) -> None:
+    (without,) = make(game, plies_weight=0.0).policy().decide([game.parse()])
+    assert "plies_left" not in without.stats
+    assert without.value is not None
+    (moves,) = make(game, value_weight=0.0).policy().decide([game.parse()])
+    assert moves.value is None
+    assert moves.wdl is None
+    assert moves.stats["plies_left"] > 0
+    (learned,) = make(game, value_weight=0.0, plies_weight=0.0, harmony=True).policy().decide([game.parse()])
+    assert learned.value is not None
+    assert "plies_left" in learned.stats
+
+
+def test_plies_left_that_no_record_knows_are_named(game: Game[Any], solved: Dataset, tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=r"of a game with a result.*learner\.plies_weight=0 leaves it out"):
+        make(game).windows(solved, "train", seed=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make(game, plies_weight=0.0).windows(solved, "train", seed=0)
+        make(game).windows(games(tmp_path), "train", seed=0)
 
 
 def test_it_fits_32_records(game: Game[Any], solved: Dataset) -> None:
