@@ -142,7 +142,7 @@ def _of_tournament(folder: Path, game: Game[Any]) -> list[RatedGame]:
     try:
         manifest = read_manifest(folder / MANIFEST)
         if manifest.get("game") != game.spec:
-            raise SourceError(f"{folder}: a tournament of {manifest.get('game')!r}, not {game.spec!r}")
+            raise SourceError(f"{folder}: a tournament of {manifest.get('game')!r}, not {game.spec!r}; give --game")
         results = [result for _, result, _ in read_lines(path, path.read_bytes(), manifest.get("players", {}))]
     except ValueError as error:
         raise SourceError(str(error)) from error

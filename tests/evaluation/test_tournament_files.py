@@ -181,7 +181,7 @@ def test_a_line_of_too_many_brackets_is_named(cup: Path) -> None:
 
 
 def test_a_tournament_of_another_game_is_not_rated(cup: Path) -> None:
-    with pytest.raises(SourceError, match=f"cup: a tournament of '{FOUR.spec}', not '{TTT.spec}'"):
+    with pytest.raises(SourceError, match=f"cup: a tournament of '{FOUR.spec}', not '{TTT.spec}'; give --game"):
         read_games(TTT, [cup], Counter())
 
 
