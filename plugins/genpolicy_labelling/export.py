@@ -110,7 +110,7 @@ def add_parser(verbs: Any) -> None:
     )
     parser.add_argument("--games", action="store_true", help="write whole games, from the moves that were played")
     parser.add_argument("--split", metavar="NAME", help="only train, validation or test (default: all)")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, output_options=("out",))
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -141,6 +141,8 @@ def run(arguments: argparse.Namespace) -> int:
         with unfinished.open("rb") as file:
             os.fsync(file.fileno())
         unfinished.rename(arguments.out)
+    except ValueError as error:  # such as a name that stands for no format of the game
+        raise ValueError(str(error).replace(str(unfinished), f"--out {arguments.out}")) from error
     finally:
         unfinished.unlink(missing_ok=True)
     left = f"; the format has no place for the other {there - count:,}" if count < there else ""

@@ -32,3 +32,19 @@ def test_a_file_that_a_kill_leaves_does_not_look_like_a_whole_one(
     assert seen == [[".unfinished-out.games"]]
     assert "b2" in out.read_text()
     assert [path.name for path in tmp_path.iterdir() if path.name != "data"] == ["out.games"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("out.xyz", "--out out.xyz: games are written as .pgn"),
+        ("no/out.pgn", "--out no/out.pgn: there is no folder no; make it first"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_named_as_it_was_given(
+    name: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["data", "export", "--games", "--data", "sample:chess", "--split", "test", "--out", name]) == 2
+    assert message in capsys.readouterr().err
+    assert not any(tmp_path.iterdir())
