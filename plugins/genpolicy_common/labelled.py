@@ -65,10 +65,9 @@ def labelled_positions(
     labelled = np.array([row for row, line in enumerate(lines) if line], np.int64)
     if len(labelled) == 0:
         counts = ", ".join(f"{name} {number}" for name, number in dataset.splits.items())
-        raise DatasetError(
-            f"{dataset.label}: no labelled position in split {split!r}; its splits: {counts} (name another one with "
-            "--split; data import --split gives the shares of all three)"
-        )
+        other = "name another one with --split; data import --split gives the shares of all three"
+        why = "genpolicy data label makes labels" if dataset.splits.get(split) else other
+        raise DatasetError(f"{dataset.label}: no labelled position in split {split!r}; its splits: {counts} ({why})")
     chosen = set(drawn(labelled, limit, seed).tolist())
     positions, row, scale = [], 0, dataset.centipawn_scale
     for number, part in enumerate(dataset.parts):  # two data sets may give games the same names

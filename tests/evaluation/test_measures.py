@@ -265,6 +265,9 @@ def test_labelled_positions_of_a_split(game: Game[Any], tmp_path: Path) -> None:
         DatasetError, match=r"no labelled position in split 'validation'.*train 1 \(name another .*--split"
     ):
         labelled_positions(data, game, "validation")
+    imported = write_dataset(tmp_path / "imported", game.spec, records[1:2])
+    with pytest.raises(DatasetError, match=r"split 'test'; its splits: test 1 \(genpolicy data label makes labels\)"):
+        labelled_positions(imported, game, "test")
     with pytest.raises(ValueError, match="limit must be at least 1"):
         labelled_positions(data, game, "test", limit=0)
 
