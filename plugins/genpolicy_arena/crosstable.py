@@ -67,7 +67,7 @@ def rating_report(ratings: Ratings, title: str = "Ratings") -> Report:
     if draw is not None and ratings.draw is not None:
         line += f"; draws {draw} = {ratings.draw:.3g}"
     if ratings.prior:
-        line += f"; prior of {ratings.prior:g} virtual games per player"
+        line += f"; virtual games per player: {ratings.prior:g}"
     report.notes += [line, *ratings.notes]
     return report
 

@@ -229,7 +229,7 @@ def latency_report(points: Sequence[LatencyPoint], source: str, facts: dict[str,
     accuracy = points[0].labelled
     calls = ", ".join(f"{len(timing.ms)} with batch {timing.batch}" for timing in points[0].timings)
     report.notes = [
-        f"Times: median [quartiles] of calls timed one by one: {calls}; {facts['threads']} threads, "
+        f"Times: median [quartiles] of calls timed one by one: {calls}; threads: {facts['threads']}; "
         f"{facts['device']} ({facts['processor']}, {facts['cores']} cores).",
         f"Accuracy: {positions_text(accuracy.trials, accuracy.games)}. Calls: of a move decided alone.",
         "Depth in plies: of the imagined line, or the longest line of a tree search; mean over the positions.",

@@ -219,6 +219,6 @@ def test_table_says_how_it_was_measured(game: Game[Any], positions: list[Labelle
     point = measure_latency(Sleeper(game), positions, batches=(2, 1), num_calls=3, warm_up=0)
     facts = {"threads": 2, "device": "cpu", "processor": "some chip", "cores": 4}
     table = latency_report([point], "x", facts).markdown()
-    assert "3 with batch 2, 3 with batch 1; 2 threads, cpu (some chip, 4 cores)" in table
+    assert "3 with batch 2, 3 with batch 1; threads: 2; cpu (some chip, 4 cores)" in table
     assert "ms a move, batch 2 | ms a move, batch 1" in table
     assert f"Accuracy: {len(positions)} positions, none known to share a game; intervals: 95 %, boot" in table

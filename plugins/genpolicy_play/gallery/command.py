@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
                 told.append(record(policy, state, column, flip=scene.flip))
             finally:
                 policy.close()
-            print(f"{scene.title}: {told[-1].title}, {len(told[-1].steps)} steps, plays {told[-1].move}", flush=True)
+            print(f"{scene.title}: {told[-1].title}, steps: {len(told[-1].steps)}, plays {told[-1].move}", flush=True)
         recorded.append(told)
     say_device(arguments)
     page = html(gallery, [game.format(state) for game, state in positions], recorded).encode()
