@@ -243,10 +243,10 @@ def ending_of(game: Game[Any], state: Any) -> Ending | None:
     outcome = game.outcome(state)
     if outcome is None and len(game.legal(state)) > 0:
         return None
-    player = game.player(state)
+    player, reason = game.player(state), game.view.ending(state)
     if outcome is None or outcome == 0:
-        return Ending(None, "draw")
-    return Ending(player if outcome > 0 else 1 - player, "by the rules")
+        return Ending(None, reason)
+    return Ending(player if outcome > 0 else 1 - player, reason)
 
 
 def self_play(

@@ -53,8 +53,8 @@ def test_the_policy_answers_and_the_end_of_input_leaves(game: Game[Any]) -> None
 
 def test_the_game_ends_by_its_rules(game: Game[Any]) -> None:
     shown, (_, ending) = session(game, "random", ["a3", "a2", "b3", "b2", "c3"], humans=(0, 1))
-    assert (ending.winner, ending.reason) == (0, "by the rules")
-    assert shown[-1] == "X wins: by the rules"
+    assert (ending.winner, ending.reason) == (0, "3 in a row")
+    assert shown[-1] == "X wins: 3 in a row"
     assert "You play both sides." in shown[0]
 
 
@@ -62,7 +62,7 @@ def test_a_draw_is_a_draw(game: Game[Any]) -> None:
     moves = ["a3", "b2", "c3", "b3", "b1", "a2", "c2", "c1", "a1"]  # X O X / O O X / X X O, no line of three
     _, (_, ending) = session(game, "random", moves, humans=(0, 1))
     assert ending.winner is None
-    assert ending.reason == "draw"
+    assert ending.reason == "the board is full"
 
 
 def test_undo_takes_back_both_moves(game: Game[Any]) -> None:
@@ -136,7 +136,7 @@ def test_self_play_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> No
 def test_from_a_position_and_end_of_input() -> None:
     start = "XX./OO./... X"
     command = [sys.executable, "-m", "genpolicy", "play", "--policy", "random", "--game", CONNECT, "--from", start]
-    for text, last in (("c3\n", "X wins: by the rules"), ("", "no winner: end of input, game abandoned")):
+    for text, last in (("c3\n", "X wins: 3 in a row"), ("", "no winner: end of input, game abandoned")):
         done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines()[-1].endswith(last)
