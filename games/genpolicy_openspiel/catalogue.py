@@ -51,7 +51,10 @@ def load(name: str, parameters: Mapping[str, str]) -> pyspiel.Game:
     known = kinds()
     ours = [each for each, kind in known.items() if not unfit(kind)]
     if not name:
-        raise ValueError(f"say which game of OpenSpiel, e.g. openspiel:breakthrough; there are: {', '.join(ours)}")
+        raise ValueError(
+            "say which game of OpenSpiel, e.g. openspiel:breakthrough or openspiel:breakthrough,rows=5; there are: "
+            f"{', '.join(ours)}"
+        )
     if name not in known:
         raise ValueError(f"OpenSpiel has no game {name!r}.{did_you_mean(name, known)} There are: {', '.join(ours)}")
     if why := unfit(known[name]):
