@@ -26,8 +26,14 @@ def test_without_openspiel_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("openspiel", r"e\.g\. openspiel:breakthrough or openspiel:breakthrough,rows=5; there are: amazons, .*, yacht$"),
-        ("openspiel:breakthrough(rows=5,columns=4)", r"say which .* e\.g\. .* openspiel:breakthrough,rows=5; there are"),
+        (
+            "openspiel",
+            r"e\.g\. openspiel:breakthrough or openspiel:breakthrough,rows=5; there are: amazons, .*, yacht$",
+        ),
+        (
+            "openspiel:breakthrough(rows=5,columns=4)",
+            r"say which .* e\.g\. .* openspiel:breakthrough,rows=5; there are",
+        ),
         ("openspiel:brekthrough", r"has no game 'brekthrough'\. Did you mean: 'breakthrough'\? There are: amazons"),
         ("openspiel:leduc_poker", "'leduc_poker' of OpenSpiel cannot be played here: players do not see everything"),
         ("openspiel:dark_hex", "players do not see everything"),
