@@ -93,10 +93,15 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def refuse_pipe(path: Path) -> None:
+    """Raise a ValueError where a pipe is in a file's place: opening it would wait for somebody who writes."""
+    if path.is_fifo():
+        raise ValueError("it is a pipe, not a file")
+
+
 def read_at_most(path: Path, max_bytes: int) -> bytes:
     """The content of a file; a ValueError where it has more bytes, and then no more than these are read."""
-    if path.is_fifo():  # opening it would wait for somebody who writes
-        raise ValueError("it is a pipe, not a file")
+    refuse_pipe(path)
     with path.open("rb") as file:
         data = file.read(max_bytes + 1)
     if len(data) > max_bytes:

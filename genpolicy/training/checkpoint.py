@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +26,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from genpolicy.errors import CheckpointError
-from genpolicy.files import FULL, sync_folder, write_durably
+from genpolicy.files import FULL, refuse_pipe, sync_folder, write_durably
 
 FORMAT_VERSION = 1
 """Raised when a checkpoint written by this code could not be read by older code."""
@@ -88,7 +89,7 @@ def replace_folder(new: Path, final: Path) -> None:
     old = final.with_name(f"{_REPLACED}{final.name}")
     remove(old)
     sync_folder(new)
-    if final.exists():
+    if os.path.lexists(final):  # a link to nothing gives way, too
         final.rename(old)
     new.rename(final)
     remove(old)
@@ -131,11 +132,13 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         CheckpointError: written by newer code.
     """
     try:
+        refuse_pipe(folder / STATE_FILE)
         state = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
         checksum, expected = state.pop("sha256", None), _checksum(state)
         version, num_updates, files = state.pop("format"), state.pop("step"), state.pop("files")
     except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
-        raise DamagedError.of_state(folder, type(error).__name__) from error
+        what = str(error) if type(error) is ValueError else type(error).__name__
+        raise DamagedError.of_state(folder, what) from error
     # Before the version, which may be what is damaged.
     if checksum is None and "commits" in state:  # commits are newer than checksums
         raise DamagedError.of_state(folder, "its checksum is missing")
@@ -155,10 +158,13 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         if not _TENSORS.fullmatch(name):
             raise DamagedError.of_state(folder, "it names a file that is not a checkpoint's")
         try:
+            refuse_pipe(folder / name)
             data = (folder / name).read_bytes()
             if len(data) != facts["bytes"] or hashlib.sha256(data).hexdigest() != facts["sha256"]:
-                raise DamagedError(f"{folder}: {name} is damaged (its checksum differs)")
+                raise ValueError("its checksum differs")
             tensors[name.removesuffix(".safetensors")] = load_tensors(data)
+        except ValueError as error:
+            raise DamagedError(f"{folder}: {name} is damaged ({error})") from error
         except (OSError, SafetensorError, KeyError, TypeError) as error:
             raise DamagedError(f"{folder}: {name} is damaged ({type(error).__name__})") from error
     return Checkpoint(num_updates, tensors, state, folder)

@@ -397,8 +397,9 @@ def _require_free(out: Path, resume: bool, overwrite: bool) -> None:
         )
     above = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
     for folder in (above, out / CHECKPOINTS):
-        if folder.exists() and not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
-            why = "may not be written to" if folder.is_dir() else "is a file, not a folder"
+        if os.path.lexists(folder) and not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+            kind = "a file, not a folder" if folder.exists() else "a link to nothing"
+            why = "may not be written to" if folder.is_dir() else f"is {kind}"
             raise CheckpointError(f"{folder}: {why}; change that, or name another folder for the run with --out")
 
 

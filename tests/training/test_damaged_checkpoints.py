@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
+import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -94,6 +96,32 @@ def test_a_run_resumes_without_its_own_configuration(data: Dataset, finished: Pa
         (finished / "config.yaml").write_text(left)
     train(configuration(data, finished), resume=True)
     assert weights(finished / "policy") == before
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with names")
+@pytest.mark.parametrize("name", ["state.json", "model.safetensors"])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(
+    data: Dataset, finished: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, path = weights(finished / "policy"), finished / "checkpoints" / LAST / name
+    path.unlink()
+    os.mkfifo(path)
+    keeper = os.open(path, os.O_RDWR | os.O_NONBLOCK)  # who opens it is not left hanging
+    os.write(keeper, b"{}")
+    threading.Timer(0.2, os.close, [keeper]).start()
+    assert weights(train(configuration(data, finished), resume=True)) == whole
+    assert f"{LAST}: {name} is damaged (it is a pipe, not a file)" in said(capsys)
+
+
+def test_links_to_nothing_are_named_before_training_or_give_way(data: Dataset, finished: Path, tmp_path: Path) -> None:
+    whole = weights(finished / "policy")
+    shutil.rmtree(finished / "policy")
+    (finished / "policy").symlink_to(tmp_path / "gone")
+    assert weights(train(configuration(data, finished), resume=True)) == whole
+    shutil.rmtree(finished / "checkpoints")
+    (finished / "checkpoints").symlink_to(tmp_path / "gone")
+    with pytest.raises(CheckpointError, match="checkpoints: is a link to nothing; change that"):
+        train(configuration(data, finished), resume=True)
 
 
 class TestState:
