@@ -41,7 +41,7 @@ class MetricsLog:
         self._console = Console(stderr=True, quiet=folder is None)
         if folder is not None:
             path = folder / METRICS_FILE
-            earlier = [line for line in _whole_lines(path) if line["step"] <= num_updates]
+            earlier = [line for line in _whole_lines(path, self.say) if line["step"] <= num_updates]
             write_atomic(path, "".join(json.dumps(line) + "\n" for line in earlier).encode())
             self._earlier = [line for line in earlier if line["step"] == num_updates]
             self._file = path.open("a", buffering=1, encoding="utf-8")
@@ -115,17 +115,19 @@ class MetricsLog:
             raise OSError(error.errno, f"{text} with --resume", str(self._folder)) from error
 
 
-def _whole_lines(path: Path) -> list[dict[str, Any]]:
-    """The lines up to the first that a kill has cut, or that is damaged."""
+def _whole_lines(path: Path, say: Callable[[str], None]) -> list[dict[str, Any]]:
+    """The lines of a file without those that are damaged; each of these but the last, which a kill may have cut, is
+    said."""
+    texts = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
     lines = []
-    for text in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []:
-        try:
+    for number, text in enumerate(texts, 1):
+        line = None
+        with suppress(ValueError, RecursionError):
             line = json.loads(text)
-        except ValueError:
-            break
-        if not isinstance(line, dict) or not isinstance(line.get("step"), int):
-            break
-        lines.append(line)
+        if isinstance(line, dict) and isinstance(line.get("step"), int):
+            lines.append(line)
+        elif number < len(texts):
+            say(f"{path}:{number}: damaged, and left out")
     return lines
 
 

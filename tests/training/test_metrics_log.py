@@ -49,3 +49,14 @@ def test_a_full_disk_below_tensorboard_is_named_too(tmp_path: Path, monkeypatch:
         MetricsLog(tmp_path, 0, tensorboard=True, also=lambda values, step: None) as log,
     ):
         log.write(1, {"loss": 2.5})
+
+
+def test_a_damaged_line_costs_itself_alone_and_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    damaged = ['{"step": 2, "lo', "[3]", '{"step": "4"}', "[" * 100_000]
+    (tmp_path / METRICS_FILE).write_text("\n".join(['{"step": 1}', *damaged, '{"step": 5}', '{"step": 6, "lo']))
+    with MetricsLog(tmp_path, 6, tensorboard=False, also=lambda values, step: None) as log:
+        log.write(6, {"loss": 2.5})
+    lines = [json.loads(line) for line in (tmp_path / METRICS_FILE).read_text().splitlines()]
+    assert lines == [{"step": 1}, {"step": 5}, {"step": 6, "loss": 2.5}]
+    said = capsys.readouterr().err
+    assert [f"{METRICS_FILE}:{number}: damaged" in said for number in range(1, 8)] == [False, *[True] * 4, False, False]
