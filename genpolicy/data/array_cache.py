@@ -16,9 +16,11 @@ import tempfile
 import uuid
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import filelock
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,7 +28,8 @@ from genpolicy.data.records import Dataset
 from genpolicy.data.window_cache import META_FILE
 from genpolicy.data.window_encoder import Arrays
 from genpolicy.errors import DatasetError
-from genpolicy.files import full_disk_named
+from genpolicy.files import full_disk_named, refuse_pipe
+from genpolicy.folder_lock import LOCK_FILE
 
 _BUILDING = "building-"
 _CHUNK = 1 << 22
@@ -59,7 +62,7 @@ def cached(
     homes = shared + beside if dataset.name.startswith("sample:") else beside + shared
     homes = homes if cache_dir is None else [cache_dir]
     for home in homes:
-        if _exists(home / name) and _is_whole(home / name, identity):
+        if _exists(home / name) and (not _damage(home / name, identity) or _mended(home / name, identity)):
             return home / name
     home = _writable(homes)
     building = home / f"{_BUILDING}{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
@@ -72,8 +75,8 @@ def cached(
             _put(building, home / name)
     finally:
         shutil.rmtree(building, ignore_errors=True)
-    if not _is_whole(home / name, identity):
-        raise DatasetError(f"{home / name}: the cache was damaged while it was built; check the disk")
+    if damage := _damage(home / name, identity):
+        raise DatasetError(f"{home / name}: the cache was damaged while it was built ({damage}); check the disk")
     return home / name
 
 
@@ -121,23 +124,33 @@ def _exists(folder: Path) -> bool:
         return False
 
 
-def _is_whole(folder: Path, identity: Mapping[str, Any]) -> bool:
-    """Whether a cache is as it was written, and of an identity; where a byte differs it is deleted."""
+def _damage(folder: Path, identity: Mapping[str, Any]) -> str:
+    """What differs in a cache from what was written, or from an identity; "" where nothing does."""
     try:
+        refuse_pipe(folder / META_FILE)
         meta = json.loads((folder / META_FILE).read_text(encoding="utf-8"))
         arrays, crc32 = meta.pop("arrays"), meta.pop("crc32", None)
         if meta != identity:
-            raise ValueError(f"{META_FILE} is of another cache")
+            return f"{META_FILE} is of another cache"
         if crc32 not in (None, _checksum_of_facts(arrays)):  # caches from before there was one stay valid
-            raise ValueError(f"{META_FILE} differs from what was written")
+            return f"{META_FILE} differs from what was written"
         for name, facts in arrays.items():
             if _checksum(folder / f"{name}.bin") != facts["crc32"]:
-                raise ValueError(f"{name}.bin differs from what was written")
+                return f"{name}.bin differs from what was written"
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        _log.warning("%s: damaged window cache (%s); rebuilding it", folder, error)
+        return str(error) or type(error).__name__
+    return ""
+
+
+def _mended(folder: Path, identity: Mapping[str, Any]) -> bool:
+    """Delete a damaged cache, unless another process has built it again meanwhile: whether it has."""
+    with suppress(OSError, NotImplementedError), filelock.FileLock(folder.parent / LOCK_FILE):
+        # One process at a time: none deletes what another has just built and is about to read.
+        if not (damage := _damage(folder, identity)):
+            return True
+        _log.warning("%s: damaged window cache (%s); rebuilding it", folder, damage)
         shutil.rmtree(folder, ignore_errors=True)
-        return False
-    return True
+    return False
 
 
 def _checksum_of_facts(arrays: Mapping[str, Any]) -> int:
@@ -146,6 +159,7 @@ def _checksum_of_facts(arrays: Mapping[str, Any]) -> int:
 
 def _checksum(path: Path) -> int:
     crc = 0
+    refuse_pipe(path)
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
             crc = zlib.crc32(chunk, crc)

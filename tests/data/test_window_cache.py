@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from genpolicy import load_game, registry
-from genpolicy.data import window_build
+from genpolicy.data import array_cache, window_build
 from genpolicy.data.array_cache import ArrayFiles
 from genpolicy.data.counter_rng import Shuffle
 from genpolicy.data.records import Dataset, Record
@@ -75,6 +75,29 @@ def test_a_cache_whose_description_is_damaged_is_built_again(
     meta.write_text(changed)
     assert torch.equal(windows(dataset, game, layout).batch(np.arange(150), 0).tokens, before)
     assert meta.read_text() == text
+
+
+def test_a_process_that_finds_damage_leaves_what_another_has_built_meanwhile(
+    game: Game[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset, cache = fresh(tmp_path)
+    layout = Layout(game, "s-asa", 2)
+    windows(dataset, game, layout)
+    (folder,) = cache.iterdir()
+    (folder / "tokens.bin").write_bytes(b"")
+    read, built = array_cache._checksum, folder / "built-by-another"
+
+    def slow(path: Path) -> int:
+        found = read(path)
+        if not found and not built.exists():
+            monkeypatch.setattr(array_cache, "_checksum", read)
+            windows(dataset, game, layout)  # the other process
+            built.touch()
+        return found
+
+    monkeypatch.setattr(array_cache, "_checksum", slow)
+    windows(dataset, game, layout)
+    assert built.exists()
 
 
 def test_a_cache_in_the_place_of_another_is_built_again(game: Game[Any], tmp_path: Path) -> None:
