@@ -25,7 +25,7 @@ from genpolicy_labelling.writer import DatasetWriter
 
 T = TypeVar("T")
 MAX_UNLABELLED = 8
-"""An oracle that labels none of this many first positions is given up."""
+"""An oracle that labels none of this many first positions of a data set is given up."""
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Answers:
         self._together = together
         self._calls: dict[int, _Call] = defaultdict(_Call)
         """By unit, for those that have begun."""
-        self._any_label = False
+        self._any_label = writer.num_units > 0  # of an earlier run, which would have given up else
         self._num_failed = 0
 
     def task(
@@ -74,7 +74,7 @@ class Answers:
 
         Raises:
             DatasetError: a kept answer is to another position.
-            EngineError: the oracle labelled none of the first positions of this run.
+            EngineError: the oracle labelled none of the first positions.
         """
         question = first_question
         try:
@@ -95,6 +95,7 @@ class Answers:
                     )
                 else:
                     line = self._from_json(kept)
+                    self._any_label = self._any_label or line.error is None
                 state = task.send(line)
                 question += 1
         except StopIteration as stop:

@@ -290,6 +290,25 @@ def test_oracle_that_labels_nothing_is_given_up(tmp_path, capsys, fake_engine) -
     assert all(record.line is not None for record in Dataset.open(tmp_path / "d").records())
 
 
+def test_positions_without_a_label_after_a_kill_do_not_make_a_sound_oracle_useless(tmp_path, fake_engine) -> None:
+    """An undisturbed run labels the rooks first, and so does not give up at the pawns."""
+    ranks = [f"{file}{piece}{7 - file}".replace("0", "") for piece in "rp" for file in range(8)]
+    texts = [f"k7/8/8/{rank}/8/{rank}/8/7K w - - 0 1" for rank in ranks]
+    texts += [f"k7/8/8/8/{rank}/{rank}/8/7K w - - 0 1" for rank in ranks]
+    (tmp_path / "p.epd").write_text("\n".join(sorted(texts, key=lambda text: "p" in text)))
+    run("data", "import", tmp_path / "p.epd", "--game", "chess", "--out", tmp_path / "p")
+    words = ["data", "label", tmp_path / "p", "--horizon", 1, "--out", tmp_path / "d", "--oracle"]
+    engine = fake_engine("dies on rooks")
+    process = subprocess.Popen(command(*words, f"{engine}?nodes=5"), stderr=subprocess.DEVNULL)
+    while process.poll() is None and not any(table == "units" for table, _, _ in entries_of(tmp_path / "d")):
+        time.sleep(0.002)
+    process.kill()
+    process.wait()
+    run(*words, f"{engine}?nodes=5")
+    records = list(Dataset.open(tmp_path / "d").records())
+    assert [record.line is None for record in records] == ["p" in record.state for record in records]
+
+
 def test_solver_labels_a_whole_game(tmp_path, capsys) -> None:
     out = tmp_path / "all"
     assert cli.main(["data", "import", "all", "--game", TIC_TAC_TOE, "--out", str(out)]) == 0
