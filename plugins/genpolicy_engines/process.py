@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Literal
 
@@ -109,6 +110,7 @@ class EngineProcess:
             self.num_variations = search.num_variations
         only = f" searchmoves {search.only}" if search.only else ""
         if not self.num_sent:
+            self._drop_output()
             self._start_clock()
         self.stage = "searching"
         self.num_sent += 1
@@ -263,6 +265,13 @@ class EngineProcess:
             self._deadline = float("inf")
             self._output.clear()
         return output
+
+    def _drop_output(self) -> None:
+        """Forget what an idle engine printed, such as a second answer: it is not of the search to come."""
+        with suppress(BlockingIOError):
+            while os.read(self.stdout, 1 << 16):  # the end of the output is seen by ``read``, too
+                continue
+        self._output.clear()
 
     def _start_clock(self) -> None:
         self._began = time.monotonic()

@@ -84,6 +84,9 @@ def search(words: list[str], only: str | None) -> None:
     if MODE == "no move":
         best = "(none)"
     say(f"bestmove {best} ponder a7a6")
+    if MODE == "answers twice":
+        time.sleep(0.02)
+        say(f"bestmove {best}")
 
 
 def main() -> None:

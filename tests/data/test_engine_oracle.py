@@ -130,6 +130,18 @@ def test_a_hanging_engine_is_killed_and_the_position_retried(fake_engine) -> Non
     assert time.monotonic() - start < 30
 
 
+def test_a_second_answer_is_not_taken_for_that_of_a_later_search(fake_engine) -> None:
+    def labelled(mode: str) -> list[list[Line]]:
+        lines = []
+        with EngineOracle(GAME, str(fake_engine(mode)), nodes=10) as oracle:
+            for state in states([FENS[0].replace("0 1", f"{number} 9") for number in range(4)]):
+                lines.append(oracle.analyse([state], 1))
+                time.sleep(0.2)  # as while the opponent thinks
+        return lines
+
+    assert labelled("answers twice") == labelled("good")
+
+
 def test_illegal_answers(fake_engine) -> None:
     with EngineOracle(GAME, str(fake_engine("illegal twice")), nodes=10) as oracle:
         check_lines(oracle.analyse(states(), 2), FENS, 2)
