@@ -45,16 +45,17 @@ class Source:
 
     path: Path
     member: str | None = None
+    """Name in the archive; "" for an archive that cannot be listed, and so cannot be read either."""
 
     @property
     def label(self) -> str:
         """Its name in messages."""
-        return str(self.path) if self.member is None else f"{self.path}/{self.member}"
+        return f"{self.path}/{self.member}" if self.member else str(self.path)
 
     @property
     def name(self) -> str:
         """The file's own name."""
-        return self.path.name if self.member is None else self.member.rsplit("/", 1)[-1]
+        return self.member.rsplit("/", 1)[-1] if self.member else self.path.name
 
     @property
     def suffix(self) -> str:
@@ -122,7 +123,7 @@ def find_files(path: Path) -> tuple[Kind, list[Source]]:
             raise SourceError(f"{path}: no such file or folder")
     sources = [source for file in inside for source in _members(file)]
     known = GAME_SUFFIXES + LIST_SUFFIXES + BINARY_SUFFIXES
-    files = [source for source in sources if source.suffix in known]
+    files = [source for source in sources if source.suffix in known or source.member == ""]
     if not files:
         what = "not a kind of file that shogi reads" if path.is_file() else "holds no file that shogi reads"
         raise SourceError(f"{path}: {what}; {ACCEPTED}")
@@ -161,8 +162,8 @@ def _members(file: Path) -> list[Source]:
         with zipfile.ZipFile(file) as archive:
             names = sorted(name for name in archive.namelist() if not name.endswith("/"))
             return [Source(file, name) for name in names if not _is_hidden(name.split("/"))]
-    except (OSError, zipfile.BadZipFile) as error:
-        raise SourceError(f"{file}: cannot be read ({error}); fetch the archive again") from error
+    except (OSError, zipfile.BadZipFile):
+        return [Source(file, "")]  # whoever reads it says what is wrong, and may leave it out
 
 
 def read_lines(source: Source) -> Iterator[tuple[int, str]]:

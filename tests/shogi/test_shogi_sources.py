@@ -255,3 +255,16 @@ def test_who_refuses_a_bad_game_is_told_once(tmp_path) -> None:
     with pytest.raises(SourceError, match=r"^refused$"):
         list(GAME.files.open_games(tmp_path, refuse))
     assert len(told) == 1
+
+
+def test_a_broken_archive_in_a_folder_is_one_bad_entry(tmp_path: Path) -> None:
+    (tmp_path / "a.csa").write_text(CSA)
+    (tmp_path / "b.zip").write_bytes(b"PK\x03\x04 cut off")
+    (tmp_path / "c.csa").write_text(CSA.replace("7776", "2726"))
+    with pytest.raises(SourceError, match=r"b\.zip: cannot be read .* fetch or pack it again"):
+        list(GAME.files.open_games(tmp_path))
+    bad: list[SourceError] = []
+    assert [game.game_id for game in GAME.files.open_games(tmp_path, bad.append)] == ["a.csa:1", "c.csa:1"]
+    assert len(bad) == 1
+    with pytest.raises(SourceError, match=r"b\.zip: cannot be read"):
+        list(GAME.files.open_positions(tmp_path / "b.zip"))
