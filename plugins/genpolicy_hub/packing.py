@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 import warnings
 from collections.abc import Mapping
 from importlib.metadata import metadata
@@ -169,6 +170,9 @@ def _oracle(oracle: Mapping[str, Any]) -> str:
 
 
 _PATH_KEYS = frozenset({"folder", "out", "init_from", "cache_dir", "teacher"})
+_MARKS = re.compile(r"([:?&=,\[\]]|%(?:25)*(?:3A|3F|26|3D|2C|5B|5D))", re.IGNORECASE)
+"""What parts a policy's spelling, as it is or quoted, once or more often."""
+_BEGINS_PATH = re.compile(r"/(?!/)|~")  # two slashes follow the colon of an address
 
 
 def _cell(value: object) -> str:
@@ -189,5 +193,6 @@ def _without_paths(facts: Any, key: str = "") -> Any:
         return [_without_paths(value, key) for value in facts]
     if not isinstance(facts, str):
         return facts
-    local = key in _PATH_KEYS and not facts.startswith(("sample:", "hf:"))
-    return Path(facts).name if local or Path(facts).is_absolute() else facts
+    if (key in _PATH_KEYS and not facts.startswith(("sample:", "hf:"))) or Path(facts).is_absolute():
+        return Path(facts).name
+    return "".join(Path(part).name if _BEGINS_PATH.match(part) else part for part in _MARKS.split(facts))

@@ -166,6 +166,23 @@ def test_a_packed_policy_is_half_as_large_and_plays(policy: Path, tmp_path: Path
     assert facts["dataset"]["parts"][1] == {"folder": "more", "oracle": {"name": "a/b"}}
 
 
+def test_a_local_path_within_a_spelling_is_cut_to_its_name(policy: Path, tmp_path: Path) -> None:
+    facts = json.loads((policy / "provenance.json").read_text())
+    oracle = {
+        "policy": "mix:mcts%3Aengine%253A/home/me/fish%253Fnodes=5,engine:~me/fish?EvalFile=/home/me/a.nnue&nodes=5",
+        "from": "https://example.org/me",
+    }
+    (tmp_path / "own").mkdir()
+    for file in policy.iterdir():
+        (tmp_path / "own" / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "own" / "provenance.json").write_text(json.dumps({**facts, "oracle": oracle}))
+    packed = pack(tmp_path / "own", tmp_path / "packed")
+    assert json.loads((packed / "provenance.json").read_text())["oracle"] == {
+        "policy": "mix:mcts%3Aengine%253Afish%253Fnodes=5,engine:fish?EvalFile=a.nnue&nodes=5",
+        "from": "https://example.org/me",
+    }
+
+
 def test_weights_are_averaged_with_those_that_a_policy_began_with(policy: Path, tmp_path: Path) -> None:
     other = load_policy(policy)
     with torch.no_grad():
