@@ -158,9 +158,13 @@ def _run_processes(
         while running:
             for ready in wait(list(running)):
                 assert isinstance(ready, Connection)
+                group: Sequence[GameTask] | None = None
                 try:
                     kind, value = ready.recv()
-                except EOFError:
+                    if kind == "ready":
+                        group = next(waiting, None)
+                        ready.send(group)
+                except (EOFError, BrokenPipeError, ConnectionResetError):
                     process = running[ready]
                     process.join()
                     raise EngineError(
@@ -174,11 +178,8 @@ def _run_processes(
                     warn(value)
                 elif kind == "error":
                     raise value
-                else:
-                    group = next(waiting, None)
-                    ready.send(group)
-                    if group is None:
-                        del running[ready]
+                elif group is None:
+                    del running[ready]
         for process in processes:
             process.join(timeout=10)  # time to end their engines
     finally:

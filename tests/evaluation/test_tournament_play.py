@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
+import multiprocessing
 import os
 import random
 import shutil
@@ -15,6 +16,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +199,23 @@ COMMAND = [
     "2",
 ]
 COMMAND += ["--seed", "1", "--policy", "random", "other=random?seed=3", "mcts=mcts:rollout?simulations=40"]
+
+
+def test_a_worker_that_is_killed_before_it_is_sent_games_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    send = Connection.send
+
+    def after_a_kill(pipe: Connection, games: object) -> None:
+        if isinstance(games, Sequence):
+            for worker in multiprocessing.active_children():
+                worker.kill()
+                worker.join()
+        send(pipe, games)
+
+    monkeypatch.setattr(Connection, "send", after_a_kill)
+    assert cli.main([*COMMAND[3:], "--out", str(tmp_path / "killed"), "--workers", "2"]) == 2
+    assert "a worker process ended with status -9" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
