@@ -297,7 +297,7 @@ def _work(setup: Setup, pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers
     try:
         _play_groups(setup, pipe)
-    except (EOFError, BrokenPipeError):
+    except (EOFError, BrokenPipeError, ConnectionResetError):
         return  # the parent is gone, and the match has closed the engines
     except Exception as error:
         traceback.print_exc() if not isinstance(error, ValueError | OSError | LookupError | EngineError) else None

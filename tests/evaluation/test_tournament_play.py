@@ -26,6 +26,7 @@ import pytest
 
 from genpolicy import cli
 from genpolicy.errors import LockedError, SourceError, StoreError
+from genpolicy_arena import workers
 from genpolicy_arena.adjudication import Adjudication
 from genpolicy_arena.match import GameResult
 from genpolicy_arena.openings import draw_from_book, draw_random, read_book
@@ -199,6 +200,20 @@ COMMAND = [
     "2",
 ]
 COMMAND += ["--seed", "1", "--policy", "random", "other=random?seed=3", "mcts=mcts:rollout?simulations=40"]
+
+
+def test_a_worker_ends_quietly_when_its_command_was_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = multiprocessing.Pipe()
+
+    def play_groups(setup: Any, pipe: Connection) -> None:
+        pipe.send(("ready", None))
+        ours.close()  # with a message that was not read, which is another error than an end
+        pipe.recv()
+
+    monkeypatch.setattr(workers, "_play_groups", play_groups)
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
+    setup: Any = None
+    workers._work(setup, theirs)
 
 
 def test_a_worker_that_is_killed_before_it_is_sent_games_is_said(
