@@ -136,18 +136,18 @@ def read_games(game: Game[Any], paths: Sequence[Path], skipped: Counter[str]) ->
 def _of_tournament(folder: Path, game: Game[Any]) -> list[RatedGame]:
     from genpolicy.errors import SourceError
     from genpolicy_arena.ratings import RatedGame
-    from genpolicy_arena.results import LINES, MANIFEST, read_lines, read_manifest
+    from genpolicy_arena.results import LINES, MANIFEST, read_lines, read_manifest, whole_lines
 
     path = folder / LINES
     try:
         manifest = read_manifest(folder / MANIFEST)
         if manifest.get("game") != game.spec:
             raise SourceError(f"{folder}: a tournament of {manifest.get('game')!r}, not {game.spec!r}; give --game")
-        results = [result for _, result, _ in read_lines(path, path.read_bytes(), manifest.get("players", {}))]
+        results = [result for _, result, _ in read_lines(path, whole_lines(path), manifest.get("players", {}))]
     except ValueError as error:
         raise SourceError(str(error)) from error
-    except FileNotFoundError as error:
-        raise SourceError(f"{folder}: no game of this tournament is finished yet; go on with it first") from error
+    if not results:
+        raise SourceError(f"{folder}: no game of this tournament is finished yet; go on with it first")
     return [RatedGame(each.first, each.second, each.result, f"{path}|{each.pair}") for each in results]
 
 

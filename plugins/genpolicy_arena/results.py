@@ -62,8 +62,8 @@ class TournamentFolder:
         specs: Spelling of each player, for the headers of games.
 
     Raises:
-        ValueError: the folder holds another tournament, or something else, or a damaged line; a policy's folder has
-            changed.
+        ValueError: the folder holds another tournament, or something else, or a damaged line or a pipe; a policy's
+            folder has changed.
         StoreError: the store is damaged or of another form.
         LockedError: another process plays there.
     """
@@ -77,6 +77,8 @@ class TournamentFolder:
         """Finished games by number, in the order in which they were finished."""
         self._line_of: dict[int, int] = {}
         folder.mkdir(parents=True, exist_ok=True)
+        for pipe in filter(Path.is_fifo, folder.iterdir()):
+            raise ValueError(f"{pipe}: is a pipe, and nothing may be waiting at its other end; delete it")
         self._lock = FolderLock(folder, "plays a tournament", "choose another folder with --out")
         self._store: Store | None = None
         try:
@@ -208,10 +210,9 @@ class TournamentFolder:
 
     def _read_lines(self) -> list[tuple[int, GameResult, int | None]]:
         """What ``read_lines`` gives of the lines; cuts off a torn last line."""
-        data = self.path.read_bytes() if self.path.exists() else b""
-        whole = data[: data.rfind(b"\n") + 1]
+        whole = whole_lines(self.path)
         lines = list(read_lines(self.path, whole, self.manifest.get("players", {})))
-        if len(whole) < len(data):
+        if self.path.exists() and len(whole) < self.path.stat().st_size:
             with self.path.open("r+b") as file:
                 file.truncate(len(whole))
         return lines
@@ -289,12 +290,20 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return known
 
 
+def whole_lines(path: Path) -> bytes:
+    """What a ``games.jsonl`` holds, if it exists, without a last line that has no end: it is being written, or torn."""
+    if not path.exists():
+        return b""
+    data = path.read_bytes()
+    return data[: data.rfind(b"\n") + 1]
+
+
 def read_lines(path: Path, data: bytes, players: Container[str]) -> Iterator[tuple[int, GameResult, int | None]]:
     """The games of a ``games.jsonl``, each with its line, from 1, and the length of the games file after it.
 
     Args:
         path: The file, for messages.
-        data: Its content.
+        data: Its content (``whole_lines``).
         players: Names of the tournament's players.
 
     Raises:

@@ -19,7 +19,7 @@ from genpolicy.errors import EngineError
 from genpolicy.machine import commit
 from genpolicy.policies.base import Policy
 from genpolicy_arena.match import GameResult
-from genpolicy_arena.results import CHECKSUMS, LINES, MANIFEST, read_lines, read_manifest
+from genpolicy_arena.results import CHECKSUMS, LINES, MANIFEST, read_lines, read_manifest, whole_lines
 from genpolicy_common.labelled import LabelledPosition
 from genpolicy_common.shipping import folders_of, replaced
 from genpolicy_common.store import Store
@@ -240,9 +240,7 @@ def read_tournament(folder: Path) -> PlayedTournament:
         raise ValueError(f"{folder}: holds no tournament ({MANIFEST}); name the folder of `genpolicy tournament --out`")
     manifest, lines = read_manifest(folder / MANIFEST), folder / LINES
     players = manifest.get("players", {})
-    data = lines.read_bytes() if lines.is_file() else b""
-    whole = data[: data.rfind(b"\n") + 1]  # a last line without an end is being written
-    results = [result for _, result, _ in read_lines(lines, whole, players)]
+    results = [result for _, result, _ in read_lines(lines, whole_lines(lines), players)]
     if not results:
         raise ValueError(f"{folder}: this tournament has no finished game")
     return PlayedTournament({**manifest, "players": players}, results)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,29 @@ from tests.fuzz.malicious_folders import good_policy
 from tests.small_datasets import CONNECT
 
 pytestmark = pytest.mark.usefixtures("warm_start")
+
+
+# What a kill, a full disk or somebody else leaves.
+
+
+def test_a_last_line_that_was_torn_is_not_rated(here: Path) -> None:
+    assert play(["a=random", "b=random?seed=2"], 2) == 0
+    games = read_games(load_game(CONNECT), [here / "cup"], Counter())
+    lines = here / "cup" / LINES
+    lines.write_bytes(lines.read_bytes()[:-40])
+    assert read_games(load_game(CONNECT), [here / "cup"], Counter()) == games[:-1]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with names")
+@pytest.mark.parametrize("name", [MANIFEST, LINES])
+def test_a_pipe_is_named_and_not_waited_for(here: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert play(["a=random", "b=random?seed=2"], 1) == 0
+    (here / "cup" / name).unlink()
+    os.mkfifo(here / "cup" / name)
+    keeper = os.open(here / "cup" / name, os.O_RDWR | os.O_NONBLOCK)  # who opens it is not left hanging
+    threading.Timer(0.5, os.close, [keeper]).start()
+    assert play(["a=random", "b=random?seed=2"], 2) == 2
+    assert f"cup/{name}: is a pipe" in capsys.readouterr().err
 
 
 # Policies that change.
