@@ -120,7 +120,10 @@ def load_latest(
             damaged.append(str(error))
             say(f"{error}; trying the checkpoint before it")
     if damaged:
-        raise CheckpointError(f"{folder}: no intact checkpoint ({'; '.join(damaged)}); start over without --resume")
+        raise CheckpointError(
+            f"{folder}: no intact checkpoint ({'; '.join(damaged)}); delete this folder, and the same command begins "
+            "anew"
+        )
     return None
 
 

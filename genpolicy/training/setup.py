@@ -7,6 +7,7 @@ import inspect
 import json
 import platform
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -238,7 +239,9 @@ def as_begun(config: RunConfig, files: Iterable[Path]) -> RunConfig:
     if not isinstance(kind, str) or kind not in registry.available("learners"):
         return config
     for file in filter(Path.is_file, files):
-        whole = read_yaml(file)
+        whole: dict[str, Any] = {}
+        with suppress(ConfigError):  # a run's checkpoints have its settings, too; a policy is refused when opened
+            whole = read_yaml(file)
         saved = whole.get("learner")
         if isinstance(saved, dict) and saved.get("kind", whole.get("policy")) == kind:
             learner = with_unsaid(registry.load("learners", kind).Config, saved, config.learner)

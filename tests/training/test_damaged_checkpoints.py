@@ -87,7 +87,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().err.replace("\n", "")
 
 
-@pytest.mark.parametrize("left", [None, "game: connect\n"], ids=["missing", "cut"])
+@pytest.mark.parametrize("left", [None, "game: connect\n", "learner: {kind"], ids=["missing", "cut", "unreadable"])
 def test_a_run_resumes_without_its_own_configuration(data: Dataset, finished: Path, left: str | None) -> None:
     before = weights(finished / "policy")
     shutil.rmtree(finished / "policy")

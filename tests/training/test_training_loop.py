@@ -228,10 +228,13 @@ class TestInProcess:
         assert re.search(r"resuming from .*step-0000000[58]|step-00000010", said.replace("\n", ""))
 
     def test_all_damaged_is_an_error(self, data: Dataset, finished: Path) -> None:
+        whole = weights(finished / "policy")
         for folder in (finished / "checkpoints").iterdir():
             (folder / "state.json").write_text("{")
-        with pytest.raises(CheckpointError, match="no intact checkpoint"):
+        with pytest.raises(CheckpointError, match=r"no intact checkpoint .* delete this folder, and the same command"):
             train(configuration(data, finished), resume=True)
+        shutil.rmtree(finished / "checkpoints")
+        assert weights(train(configuration(data, finished), resume=True)) == whole
 
     def test_a_newer_checkpoint_is_refused(self, data: Dataset, finished: Path) -> None:
         file = finished / "checkpoints" / "step-00000012" / "state.json"
