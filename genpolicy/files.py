@@ -33,7 +33,7 @@ class DiskFullError(OSError):
 
 @contextmanager
 def full_disk_named(path: Path) -> Iterator[None]:
-    """Turn "no space left" into an error that names the file and the way out.
+    """Turn "no space left" into an error that names the file and the way out; other errors get the file's name.
 
     Raises:
         DiskFullError: the block ran out of space.
@@ -41,9 +41,11 @@ def full_disk_named(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in FULL:
-            raise
-        raise disk_full(path, error.errno) from error
+        if error.errno in FULL:
+            raise disk_full(path, error.errno) from error
+        if error.filename is None:  # the system tells none where the file was open already
+            error.filename = str(path)
+        raise
 
 
 def disk_full(path: Path, number: int = errno.ENOSPC) -> DiskFullError:

@@ -384,6 +384,15 @@ def test_a_full_disk_by_a_failing_write(tmp_path, monkeypatch) -> None:
     assert list(Dataset.open(tmp_path / "d").records()) == records
 
 
+def test_an_error_of_a_disk_names_the_file(tmp_path, monkeypatch) -> None:
+    def broken(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))  # the system names no file where one is open
+
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(OSError, match=r"Input/output error: .*dataset\.yaml"):
+        write_atomic(tmp_path / "dataset.yaml", b"new")
+
+
 def test_a_disk_that_is_full(tiny_disk) -> None:
     records = [Record(state=os.urandom(2000).hex(), line=str(i)) for i in range(400)]
     finished = -1
