@@ -118,7 +118,8 @@ class PlyOrder:
         """Take the options of this order out of those of a process; None where it is not ``used``.
 
         Args:
-            options: Shares, ``ends``, ``any_move``, ``rare_moves`` and ``compare``, beside others, which stay.
+            options: Shares, ``ends``, ``one_pass``, ``any_move``, ``rare_moves``, ``any_count`` and ``compare``, beside
+                others, which stay.
             game: The rules.
             layout: Of the windows.
             viewer: Who sees them.
@@ -127,12 +128,13 @@ class PlyOrder:
         Raises:
             ConfigError: as the constructor, or options without their use.
         """
-        names = (*SHARES, "ends", "one_pass", "any_move", "rare_moves", "compare")
+        names = (*SHARES, "ends", "one_pass", "any_move", "rare_moves", "any_count", "compare")
         given = {name: options.pop(name) for name in names if name in options}
         if not used and any(given.values()):
             raise ConfigError(f"learner.process.{', '.join(given)}: only under learner.process.order=ply")
         ends, one_pass, any_move = given.pop("ends", False), given.pop("one_pass", 0.0), given.pop("any_move", 0.0)
-        compare, rare = given.pop("compare", 0.0), given.pop("rare_moves", 0.0)
+        boards = {"rare": given.pop("rare_moves", 0.0), "counts": given.pop("any_count", 0.0)}
+        compare = given.pop("compare", 0.0)
         if ends not in (False, True) or (ends and viewer != "mover"):
             raise ConfigError(
                 f"learner.process.ends is false, or true with learner.viewer=mover; got {ends!r} with {viewer!r}"
@@ -141,9 +143,12 @@ class PlyOrder:
             return None
         if any_move and one_pass:
             raise ConfigError("learner.process.any_move: not beside learner.process.one_pass, which trains whole lines")
-        if rare and not any_move:
-            raise ConfigError("learner.process.rare_moves draws the moves of learner.process.any_move, which is 0")
-        drawn = AnyMove(game, layout, any_move, viewer, rare=rare) if any_move else None
+        if any(boards.values()) and not any_move:
+            raise ConfigError(
+                "learner.process.rare_moves and learner.process.any_count change the boards of "
+                "learner.process.any_move, which is 0"
+            )
+        drawn = AnyMove(game, layout, any_move, viewer, **boards) if any_move else None
         compared = Comparison(game, layout, compare) if compare else None
         return cls(layout, given, ends=ends, one_pass=one_pass, any_move=drawn, compare=compared)
 
@@ -160,7 +165,8 @@ class PlyOrder:
             generator: Draws blocks, times and noise.
         """
         total = torch.zeros((), device=batch.tokens.device)
-        for part, pure in self.split(batch, uniforms(4, (len(batch),), generator, batch.tokens.device)):
+        num_draws = 4 + (self.any_move.num_draws if self.any_move is not None else 0)
+        for part, pure in self.split(batch, uniforms(num_draws, (len(batch),), generator, batch.tokens.device)):
             if pure is None:
                 of_part = self._loss_of_all(learner, part, generator)
             else:
@@ -241,13 +247,13 @@ class PlyOrder:
 
         Args:
             batch: B windows.
-            draws: [4, B] uniform in [0, 1).
+            draws: [4, B] uniform in [0, 1), and those of ``any_move``.
 
         Yields:
             A part of the batch, and [n] bool, in which of its rows all that is restored is to be pure noise; None for
             the part whose blocks are all restored.
         """
-        offset, order, hide, certain = draws
+        (offset, order, hide, certain), counts = draws[:4], draws[4:]
         block = self.drawn(len(batch), offset[0])[order.argsort().cpu()]
         for k in sorted({0, *block.tolist()}):
             rows = (block == k if k else block >= 0).nonzero()[:, 0].to(batch.tokens.device)
@@ -261,7 +267,8 @@ class PlyOrder:
             else:
                 pure = (certain[rows] < CERTAIN) & (not self._is_state[k])
                 if self.any_move is not None and k == self.any_move.block:
-                    part = self.any_move(part, certain[rows])  # a state has no other use for these draws
+                    # A state has no other use for the first of these draws.
+                    part = self.any_move(part, certain[rows], counts[:, rows] if len(counts) else None)
                 yield self.view(part, k, hide[rows] < HIDDEN_VALUES), pure
         if self.finished is not None and (over := self.finished.roots(batch)) is not None:
             yield over, torch.ones(len(over), dtype=torch.bool, device=over.tokens.device)

@@ -55,6 +55,9 @@ class OptimConfig:
 
     name: str = "adamw"
     """``adamw``, or ``muon``: Muon for the hidden matrices, AdamW for embeddings, heads, biases and norms."""
+    only: list[str] = field(default_factory=list)
+    """Names of the modules or parameters that learn, such as ``network.head``; all others stay as ``init_from`` gave
+    them. Empty: everything learns."""
     lr: float = 3e-4
     """Peak learning rate. Muon's is scaled to the size of AdamW's updates (Liu et al. 2025), so one serves both."""
     bias_lr: float = 1.0

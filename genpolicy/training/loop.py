@@ -128,10 +128,12 @@ class Loop:
         """Train, measure and save; the folder of the policy."""
         run, options = self.run, self.run.config.trainer
         num_weights = sum(p.numel() for p in run.learner.parameters() if p.requires_grad)
+        total = sum(p.numel() for p in run.learner.parameters())
+        weights = f"{num_weights:,}" + (f" of {total:,}" if num_weights < total else "")
         precision = run.accelerator.mixed_precision.replace("no", "float32")
         stream = run.updates.stream
         windows = type(stream).__name__ if stream.num_records is None else f"{stream.num_records:,} windows"
-        self.log.say(f"{run.game.spec}: {windows}, {num_weights:,} weights, {run.device}, {precision}")
+        self.log.say(f"{run.game.spec}: {windows}, {weights} weights, {run.device}, {precision}")
         if num_weights > MANY_WEIGHTS and run.device.type == "cpu":
             self.log.say("a network of this size is meant for a GPU; an estimate follows the first part of an update")
         run.start_clock()

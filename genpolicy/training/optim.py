@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from genpolicy.errors import ConfigError
+from genpolicy.errors import ConfigError, did_you_mean
 from genpolicy.training.config import OptimConfig
+
+
+def freeze_others(learner: nn.Module, only: Sequence[str]) -> None:
+    """Let nothing learn but the modules and parameters of these names; with none, everything as before.
+
+    Raises:
+        ConfigError: a name of nothing that learns.
+    """
+    if not only:
+        return
+    known = [name for name, parameter in learner.named_parameters() if parameter.requires_grad]
+    for part in only:
+        if not any(f"{name}.".startswith(f"{part}.") for name in known):
+            parts = {name.rsplit(".", i)[0] for name in known for i in range(name.count(".") + 1)}
+            raise ConfigError(f"optim.only: the learner has no parameters {part!r}.{did_you_mean(part, sorted(parts))}")
+    for name, parameter in learner.named_parameters():
+        if not any(f"{name}.".startswith(f"{part}.") for part in only):
+            parameter.requires_grad_(False)
 
 
 def make_optimizers(groups: list[dict[str, Any]], config: OptimConfig) -> dict[str, Any]:

@@ -103,6 +103,7 @@ class Run:
                 f"trainer.batch_size={options.batch_size:,} is more than the {num_windows:,} windows of split "
                 f"{config.data.train!r}: an update takes some of them several times"
             )
+        optim.freeze_others(self.learner, config.optim.only)
         groups = self.learner.param_groups(config.optim.weight_decay)
         self.optimizers = optim.make_optimizers(groups, config.optim)
         self.average = optim.WeightAverage(self.learner, config.optim.ema) if config.optim.ema else None

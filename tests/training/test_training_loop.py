@@ -202,6 +202,17 @@ class TestInProcess:
         with pytest.raises(CheckpointError, match=r"init_from.*differ in"):
             train(configuration(data, tmp_path / "c", *tiny, "learner.width=8"))
 
+    def test_only_what_is_named_learns(self, data: Dataset, tmp_path: Path) -> None:
+        source = train(configuration(data, tmp_path / "a"))
+        options = (f"init_from={source}", "optim.only=[head,hidden.bias]", "optim.ema=0", "optim.weight_decay=0.1")
+        learned = load_file(train(configuration(data, tmp_path / "b", *options)) / "model.safetensors")
+        before = load_file(source / "model.safetensors")
+        moved = {name for name in learned if not torch.equal(learned[name], before[name])}
+        assert moved == {"head.weight", "head.bias", "hidden.bias"}
+        for wrong in ("haed", "hea", "head.weights"):
+            with pytest.raises(ConfigError, match=rf"optim\.only: the learner has no parameters '{wrong}'.* mean: 'head"):
+                train(configuration(data, tmp_path / "c", f"optim.only=[{wrong}]"))
+
     def test_no_number_stops_with_the_update_and_the_last_good_checkpoint(self, data: Dataset, tmp_path: Path) -> None:
         with pytest.raises(TrainingError, match=r"update 7: .*step-00000004"):
             train(configuration(data, tmp_path / "run", "learner.poison_at=7", "trainer.eval_every=0"))
