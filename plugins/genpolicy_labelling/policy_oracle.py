@@ -85,8 +85,8 @@ class PolicyOracle(Oracle):
 
         if move_values:
             raise EngineError(
-                "a policy gives probabilities of the moves, not their values: omit --move-values, or use an "
-                "engine or a solver as the oracle"
+                "a policy gives probabilities of the moves, not their values: use an engine or a solver as the oracle; "
+                "of selfplay and label, leave out --move-values"
             )
         self.policy.seed(self._seed_of(states))
         decisions = all_decided(self.policy, states)

@@ -285,7 +285,7 @@ def test_a_moved_folder_is_the_same_policy_and_a_changed_one_is_not(tmp_path: Pa
         (["--oracle", "policy:randon"], "random"),
         (["--oracle", "policy:random", "--processes", "2"], "omit --parallel"),
         (["--oracle", "solver", "--parallel", "2"], "works in one process: omit processes (--parallel)"),
-        (["--oracle", "policy:random", "--move-values"], "omit --move-values"),
+        (["--oracle", "policy:random", "--move-values"], "leave out --move-values"),
         (["--oracle", "policy:random?together=0"], "from 1 to 4096, got '0'"),
         (["--oracle", "policy:random?seed=x"], "seed must be a whole number"),
         (["--oracle", "policy:mcts:rollout?simulation=2"], "simulations"),
