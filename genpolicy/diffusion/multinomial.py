@@ -23,8 +23,9 @@ import torch
 from torch import Tensor
 
 from genpolicy.diffusion.logits import LogitGroup, TypedLogits
-from genpolicy.diffusion.process import Process, broadcast, log_probabilities, relative_entropy, require_known
+from genpolicy.diffusion.process import Process, broadcast, log_probabilities, relative_entropy
 from genpolicy.diffusion.random import admitted_uniform, categorical
+from genpolicy.errors import require_one_of
 
 PREDICTION_TYPES = ("denoiser", "leave_one_out")
 TRAINED_ON = ("all", "redrawn", "corrupted")
@@ -72,10 +73,10 @@ class Multinomial(Process):
         super().__init__(
             num_symbols, num_timesteps, schedule, weighting=weighting, reduction=reduction, time_sampling=time_sampling
         )
-        require_known("prediction_type", prediction_type, PREDICTION_TYPES)
+        require_one_of("prediction_type", prediction_type, PREDICTION_TYPES)
         self.prediction_type = prediction_type
         self.trained_on = trained_on or ("all" if prediction_type == "denoiser" else "redrawn")
-        require_known("trained_on", self.trained_on, TRAINED_ON)
+        require_one_of("trained_on", self.trained_on, TRAINED_ON)
 
     def config(self) -> dict[str, Any]:
         """Plain values from which the process can be rebuilt."""

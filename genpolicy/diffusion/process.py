@@ -13,7 +13,6 @@ Axes: B batch, N tokens, K symbols (``num_symbols``), S states of a token (``inp
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -22,7 +21,7 @@ from torch import Tensor
 from genpolicy.diffusion.logits import Denoiser, TypedLogits, token_nll
 from genpolicy.diffusion.random import Generators, beta_quantile, low_discrepancy, stratified, uniforms
 from genpolicy.diffusion.schedules import alpha_table
-from genpolicy.errors import ConfigError
+from genpolicy.errors import ConfigError, require_one_of
 
 WEIGHTINGS = ("constant", "reciprocal", "linear", "elbo")
 REDUCTIONS = ("sum", "mean", "batch")
@@ -92,12 +91,9 @@ class Process(ABC):
     ) -> None:
         if num_symbols < 1:
             raise ConfigError(f"num_symbols must be at least 1, got {num_symbols}")
-        for name, value, known in (
-            ("weighting", weighting, WEIGHTINGS),
-            ("reduction", reduction, REDUCTIONS),
-            ("time_sampling", time_sampling, TIME_SAMPLINGS),
-        ):
-            require_known(name, value, known)
+        require_one_of("weighting", weighting, WEIGHTINGS)
+        require_one_of("reduction", reduction, REDUCTIONS)
+        require_one_of("time_sampling", time_sampling, TIME_SAMPLINGS)
         self.num_symbols, self.num_timesteps, self.schedule = num_symbols, num_timesteps, schedule
         self.weighting, self.reduction, self.time_sampling = weighting, reduction, time_sampling
         self.alpha = alpha_table(schedule, num_timesteps)
@@ -429,16 +425,6 @@ def log_probabilities(logits: Tensor | TypedLogits, num_symbols: int, admitted: 
     if admitted is not None:
         dense = dense.masked_fill(~admitted, float("-inf"))
     return dense.log_softmax(-1)
-
-
-def require_known(name: str, value: str, known: Sequence[str]) -> None:
-    """Check that a constructor's argument is one of the known choices.
-
-    Raises:
-        ConfigError: it is not.
-    """
-    if value not in known:
-        raise ConfigError(f"{name} {value!r} does not exist; there are: {', '.join(known)}")
 
 
 def broadcast(*tensors: Tensor) -> tuple[Tensor, ...]:

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from genpolicy.errors import ConfigError
+from genpolicy.errors import ConfigError, require_one_of
 
 PRECISIONS = ("auto", "float32", "bf16")
 MAX_BATCH = 1 << 20
@@ -83,8 +83,8 @@ class OptimConfig:
     saved. After n updates the decay is (1 + n) / (10 + n), if that is smaller."""
 
     def __post_init__(self) -> None:
-        _choice("optim.name", self.name, OPTIMISERS)
-        _choice("optim.schedule", self.schedule, SCHEDULES)
+        require_one_of("optim.name", self.name, OPTIMISERS)
+        require_one_of("optim.schedule", self.schedule, SCHEDULES)
         for name in ("lr", "eps"):
             if not 0 < getattr(self, name) <= MAX_RATE:
                 raise ValueError(f"optim.{name} must be above 0 and at most {MAX_RATE:g}, got {getattr(self, name)}")
@@ -149,7 +149,7 @@ class TrainerConfig:
     """Updates whose batches a thread makes ahead; 0 makes each when it is needed."""
 
     def __post_init__(self) -> None:
-        _choice("trainer.precision", self.precision, PRECISIONS)
+        require_one_of("trainer.precision", self.precision, PRECISIONS)
         for name in ("batch_size", "accumulate", "keep", "log_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"trainer.{name} must be at least 1, got {getattr(self, name)}")
@@ -230,8 +230,3 @@ class RunConfig:
     """Folder of the run: checkpoints, metrics, and the policy in ``policy/``."""
     init_from: str | None = None
     """Folder of a policy whose weights the run starts from."""
-
-
-def _choice(key: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f"{key} is one of {', '.join(allowed)}; got {value!r}")

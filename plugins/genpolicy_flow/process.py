@@ -18,11 +18,11 @@ from torch import Tensor
 from genpolicy.diffusion.absorbing import Absorbing
 from genpolicy.diffusion.logits import Denoiser, TypedLogits
 from genpolicy.diffusion.multinomial import PREDICTION_TYPES, Multinomial
-from genpolicy.diffusion.process import WEIGHTINGS, Process, WindowBatch, broadcast, log_probabilities, require_known
+from genpolicy.diffusion.process import WEIGHTINGS, Process, WindowBatch, broadcast, log_probabilities
 from genpolicy.diffusion.random import Generators
 from genpolicy.diffusion.ranking import draw_tokens
 from genpolicy.diffusion.schedules import Schedule
-from genpolicy.errors import ConfigError
+from genpolicy.errors import ConfigError, require_one_of
 from genpolicy_flow import formulas
 
 SOURCES = ("mask", "uniform")
@@ -62,13 +62,13 @@ class FlowMatching(Process):
         reduction: str = "sum",
         time_sampling: str = "low_discrepancy",
     ) -> None:
-        require_known("weighting", weighting, (*WEIGHTINGS, GENERALISED_KL))
+        require_one_of("weighting", weighting, (*WEIGHTINGS, GENERALISED_KL))
         weighted = "elbo" if weighting == GENERALISED_KL else weighting
         super().__init__(
             num_symbols, num_timesteps, weighting=weighted, reduction=reduction, time_sampling=time_sampling
         )
-        require_known("source", source, SOURCES)
-        require_known("prediction_type", prediction_type, PREDICTION_TYPES)
+        require_one_of("source", source, SOURCES)
+        require_one_of("prediction_type", prediction_type, PREDICTION_TYPES)
         if not 0 < power <= MAX_POWER:
             raise ConfigError(f"power must be above 0 and at most {MAX_POWER:g}, got {power}")
         is_uniform = source == "uniform"

@@ -28,9 +28,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from genpolicy.diffusion.logits import TypedLogits
-from genpolicy.diffusion.process import REDUCTIONS, TIME_SAMPLINGS, WindowBatch, require_known, unit_times
+from genpolicy.diffusion.process import REDUCTIONS, TIME_SAMPLINGS, WindowBatch, unit_times
 from genpolicy.diffusion.random import Generators, uniforms
-from genpolicy.errors import ConfigError
+from genpolicy.errors import ConfigError, require_one_of
 from genpolicy_policy_baselines.gaussian_formulas import (
     GAMMA_MAX,
     GAMMA_MIN,
@@ -121,7 +121,7 @@ class GaussianEmbedding(nn.Module):
             ("time_sampling", time_sampling, TIME_SAMPLINGS),
             ("embedding", embedding, EMBEDDINGS),
         ):
-            require_known(name, value, known)
+            require_one_of(name, value, known)
         for name, number in (("num_symbols", num_symbols), ("num_timesteps", num_timesteps), ("width", width)):
             if number < 1:
                 raise ConfigError(f"{name} must be at least 1, got {number}")

@@ -78,7 +78,7 @@ def test_the_nearest_embedding_is_read_out() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"prediction": "x0"}, "prediction 'x0' does not exist"),
+        ({"prediction": "x0"}, "prediction must be one of .*; got 'x0'"),
         ({"schedule": "learned"}, "cross-entropy"),
         ({"weighting": "elbo"}, "cross-entropy"),
         ({"gamma_min": 5.0}, "gamma must rise"),

@@ -236,10 +236,10 @@ def test_unlabelled_tokens_are_source_at_every_time() -> None:
         ({"power": -1.0}, "power must be above 0"),
         ({"power": 8.5}, "at most 8, got 8.5"),
         ({"power": float("nan")}, "power must be above 0"),
-        ({"source": "masks"}, "source 'masks' does not exist; there are: mask, uniform"),
+        ({"source": "masks"}, "source must be one of mask, uniform; got 'masks'"),
         ({"prediction_type": "leave_one_out"}, "needs source=uniform"),
-        ({"prediction_type": "x0"}, "prediction_type 'x0' does not exist"),
-        ({"weighting": "kl"}, "weighting 'kl' does not exist.*generalised_kl"),
+        ({"prediction_type": "x0"}, "prediction_type must be one of .*; got 'x0'"),
+        ({"weighting": "kl"}, "weighting must be one of .*generalised_kl; got 'kl'"),
         ({"num_timesteps": 0}, "num_timesteps must be from 1"),
     ],
 )
