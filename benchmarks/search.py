@@ -31,8 +31,9 @@ from ratios import describe, rate, ratio
 import genpolicy
 from genpolicy.config import compose, structured
 from genpolicy.game import Game
-from genpolicy.search.model import Evaluator, Heuristic, Prior, RulesModel, even
+from genpolicy.search.model import Evaluator, Prior, RulesModel, even
 from genpolicy.training.config import RunConfig
+from genpolicy_mcts.evaluators import Heuristic
 from genpolicy_mcts.mcts import Mcts
 from genpolicy_mcts.policy import MctsPolicy, PolicyModel
 from genpolicy_mcts.selection import MctsConfig

@@ -11,7 +11,7 @@ def search_over(policy: Policy, simulations: int) -> Policy:
     Raises:
         ValueError: the policy gives no probabilities, or neither it nor the game a value.
     """
-    from genpolicy.search.model import Heuristic
+    from genpolicy_mcts.evaluators import Heuristic
     from genpolicy_mcts.policy import MctsPolicy, PolicyModel
 
     prior = policy.with_effort(calls=1)  # a search asks often

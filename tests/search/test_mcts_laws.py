@@ -14,8 +14,9 @@ import pytest
 
 import genpolicy
 from genpolicy.game import Game
-from genpolicy.search.model import Heuristic, Prior, Rollout, RulesModel, even
+from genpolicy.search.model import Prior, RulesModel, even
 from genpolicy.testing import check_search_model
+from genpolicy_mcts.evaluators import Heuristic, Rollout
 from genpolicy_mcts.mcts import Mcts
 from genpolicy_mcts.selection import MctsConfig
 from genpolicy_mcts.tree import Tree

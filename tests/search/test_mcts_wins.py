@@ -12,7 +12,8 @@ import pytest
 import genpolicy
 from genpolicy.errors import RegistryError
 from genpolicy.game import Game
-from genpolicy.search.model import Evaluator, Heuristic, RulesModel, even
+from genpolicy.search.model import Evaluator, RulesModel, even
+from genpolicy_mcts.evaluators import Heuristic
 from genpolicy_mcts.mcts import PRESETS, Mcts
 from genpolicy_mcts.selection import MctsConfig
 
