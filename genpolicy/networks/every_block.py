@@ -23,42 +23,34 @@ from genpolicy.networks.transformer import DenoisingTransformer, Trunk, total_bi
 from genpolicy.sequence import KINDS, Layout
 
 
-class EveryBlock:
-    """The blocks of a layout, restored by a network in one pass.
-
-    Args:
-        layout: Of the network's tokens.
-        network: With ``attention: block_causal``, and without ``time_conditioning``: every block has a time of its own.
+def require_every_block(network: DenoisingTransformer) -> None:
+    """See that one pass can restore every block: with ``attention: block_causal``, and without ``time_conditioning``,
+    as every block has a time of its own.
 
     Raises:
-        ConfigError: a network with another attention, or conditioned on time.
+        ConfigError: it cannot.
     """
+    config = network.config
+    if config.attention != "block_causal" or config.time_conditioning:
+        raise ConfigError(
+            "every block of a record is trained in one pass (learner.process.one_pass) with "
+            "learner.network.attention=block_causal and learner.network.time_conditioning=false; got "
+            f"{config.attention!r} and {str(config.time_conditioning).lower()}"
+        )
 
-    def __init__(self, layout: Layout, network: DenoisingTransformer) -> None:
-        config = network.config
-        if config.attention != "block_causal" or config.time_conditioning:
-            raise ConfigError(
-                "every block of a record is trained in one pass (learner.process.one_pass) with "
-                "learner.network.attention=block_causal and learner.network.time_conditioning=false; got "
-                f"{config.attention!r} and {str(config.time_conditioning).lower()}"
-            )
-        blocks = layout.blocks.tolist()
-        starts = [blocks.index(block) for block in range(max(blocks) + 1)]
-        self.spans = tuple(zip(starts, [*starts[1:], layout.length], strict=True))
-        """First token of each block, and the token after its last."""
-        self.is_state = torch.from_numpy(layout.kinds == KINDS.index("state"))
-        self._network = [network]  # in a list, so that a learner that holds this saves the network once
 
-    def given(self, clean: Tensor) -> OnePass:
-        """The denoiser of noised tokens whose earlier blocks are those of ``clean`` [B, N]."""
-        return OnePass(self, self._network[0], clean)
+def block_spans(layout: Layout) -> tuple[tuple[int, int], ...]:
+    """First token of each block of a layout, and the token after its last."""
+    blocks = layout.blocks.tolist()
+    starts = [blocks.index(block) for block in range(max(blocks) + 1)]
+    return tuple(zip(starts, [*starts[1:], layout.length], strict=True))
 
 
 @dataclass(frozen=True)
-class OnePass:
-    """A ``Denoiser`` of every block at once."""
+class EveryBlock:
+    """A ``Denoiser`` of every block at once, by a network of which ``require_every_block`` holds."""
 
-    blocks: EveryBlock
+    layout: Layout
     network: DenoisingTransformer
     clean: Tensor
     """[B, N] ids, of which a block sees those before it; ``mask`` where one is not to be seen."""
@@ -76,9 +68,9 @@ class OnePass:
 
     def token_nll(self, tokens: Tensor, t: Tensor | None, targets: Tensor, where: Tensor) -> Tensor:
         """As ``DenoisingTransformer.token_nll``; times are not read."""
-        del t
-        head, is_state = self.network.head, self.blocks.is_state.to(tokens.device)
-        clean, noised = block_features(self.network.trunk, self.clean, tokens, self.blocks.spans)
+        head = self.network.head
+        is_state = torch.from_numpy(self.layout.kinds == KINDS.index("state")).to(tokens.device)
+        clean, noised = block_features(self.network.trunk, self.clean, tokens, block_spans(self.layout))
         # A move is scored by the squares that it goes between, of the state before it: decided by then, so clean.
         at = is_state[: clean.shape[1], None]
         before = torch.cat([torch.where(at, clean, noised[:, : clean.shape[1]]), noised[:, clean.shape[1] :]], 1)

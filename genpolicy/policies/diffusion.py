@@ -26,7 +26,7 @@ from genpolicy.diffusion.ranking import usable_logits
 from genpolicy.diffusion.samplers import Sampler, make_sampler, sample_steps, sampler_class
 from genpolicy.errors import CheckpointError, ConfigError, require_one_of
 from genpolicy.game import Game
-from genpolicy.networks.every_block import EveryBlock
+from genpolicy.networks.every_block import require_every_block
 from genpolicy.networks.prefix import Encoded
 from genpolicy.networks.shared import take_shared
 from genpolicy.options import Option, PolicySpec
@@ -111,7 +111,7 @@ class DiffusionLearner(NetworkLearner):
         super().__init__(game, config, layout, process.input_symbols)
         self.process, self.by_ply = process, by_ply
         if by_ply is not None and by_ply.one_pass:
-            EveryBlock(layout, self.network)  # refuses a network that cannot, before training rather than in it
+            require_every_block(self.network)
         for horizon in sorted(set(config.horizons)):
             self.end_of(horizon)
         is_value = torch.from_numpy(layout.kinds == KINDS.index("value"))

@@ -190,8 +190,7 @@ class PlyOrder:
         if not process.noise_is_visible:  # a network has no symbol for the mask then
             known, admitted = clean != self.mask, learner.admitted
             clean, _ = process.corrupt(clean, last, frozen=known, admitted=admitted, generator=generator)
-        every_block = EveryBlock(learner.layout, learner.network)
-        return learner.loss_at(batch, generator, times, every_block.given(clean))
+        return learner.loss_at(batch, generator, times, EveryBlock(learner.layout, learner.network, clean))
 
     def drawn(self, num: int, offset: Tensor) -> Tensor:
         """[num] the later blocks of some records in order, as evenly as they can be drawn; 0: none; K: all together

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from genpolicy.errors import ConfigError
 from genpolicy.networks import DenoisingTransformer
-from genpolicy.networks.every_block import EveryBlock
+from genpolicy.networks.every_block import EveryBlock, require_every_block
 from genpolicy.sequence import Layout
 from tests.networks.small_networks import clean_tokens, every_form, layout_of, network, noised
 
@@ -35,7 +35,7 @@ def assert_same(net: DenoisingTransformer, layout: Layout) -> None:
     clean = clean_tokens(layout)
     xt, where = noised(layout, clean)
     expected = by_blocks(net, layout, clean, xt, where)
-    got = EveryBlock(layout, net).given(clean).token_nll(xt, None, clean, where)
+    got = EveryBlock(layout, net, clean).token_nll(xt, None, clean, where)
     torch.testing.assert_close(got, expected[where], rtol=1e-10, atol=1e-10)
     assert got.min() > 0
 
@@ -78,7 +78,7 @@ def test_gradients_are_the_sum_of_those_of_the_calls() -> None:
     by_blocks(net, layout, clean, xt, where).sum().backward()
     expected = {name: p.grad for name, p in net.named_parameters() if p.grad is not None}
     net.zero_grad()
-    EveryBlock(layout, net).given(clean).token_nll(xt, None, clean, where).sum().backward()
+    EveryBlock(layout, net, clean).token_nll(xt, None, clean, where).sum().backward()
     for name, parameter in net.named_parameters():
         assert parameter.grad is not None
         torch.testing.assert_close(parameter.grad, expected[name], rtol=1e-8, atol=1e-10)
@@ -92,11 +92,10 @@ def test_what_is_hidden_of_earlier_blocks_is_not_seen() -> None:
     is_value = torch.from_numpy(layout.kinds == 2)
     hidden = clean.masked_fill(is_value, layout.mask)
     other = clean.masked_fill(is_value, int(clean[0, is_value][0]))
-    every = EveryBlock(layout, net)
     asked = where & ~is_value
-    got = every.given(hidden).token_nll(xt, None, clean, asked)
-    torch.testing.assert_close(got, every.given(hidden).token_nll(xt, None, other, asked))
-    assert not torch.allclose(got, every.given(clean).token_nll(xt, None, clean, asked))
+    got = EveryBlock(layout, net, hidden).token_nll(xt, None, clean, asked)
+    torch.testing.assert_close(got, EveryBlock(layout, net, hidden).token_nll(xt, None, other, asked))
+    assert not torch.allclose(got, EveryBlock(layout, net, clean).token_nll(xt, None, clean, asked))
 
 
 @pytest.mark.parametrize(
@@ -106,4 +105,4 @@ def test_what_is_hidden_of_earlier_blocks_is_not_seen() -> None:
 def test_other_networks_are_refused(options: dict[str, Any]) -> None:
     layout = layout_of("s-asa")
     with pytest.raises(ConfigError, match="attention=block_causal"):
-        EveryBlock(layout, network(layout, **BOARD, **options))
+        require_every_block(network(layout, **BOARD, **options))
