@@ -43,7 +43,6 @@ class Absorbing(Process):
 
     def marginal(self, x0: Tensor, t: int | Tensor, *, admitted: Tensor | None = None) -> Tensor:
         """q(x_t | x_0), float64 [..., K+1]; see ``Process.marginal``."""
-        del admitted
         x0 = torch.as_tensor(x0)
         times = self.times(t, x0, first=0)
         self.require_symbols(x0, self.mask, "x0")
@@ -57,7 +56,6 @@ class Absorbing(Process):
         self, xt: Tensor, x0: Tensor, t: int | Tensor, s: int | Tensor, *, admitted: Tensor | None = None
     ) -> Tensor:
         """q(x_s | x_t, x_0), float64 [..., K+1]; an unmasked token stays, whatever x_0 is."""
-        del admitted
         xt, x0 = torch.as_tensor(xt), torch.as_tensor(x0)
         times = self.times(t, xt, first=1)
         reveal = self._reveal(times, self.earlier(s, times, xt))
@@ -103,14 +101,12 @@ class Absorbing(Process):
 
     def pure_noise(self, uniform: Tensor, *, admitted: Tensor | None = None) -> Tensor:
         """The mask everywhere."""
-        del admitted
         return torch.full(uniform.shape, self.mask, dtype=torch.int64, device=uniform.device)
 
     def draw_previous(
         self, logits: TypedLogits, xt: Tensor, t: int, s: int, uniform: Tensor, *, admitted: Tensor | None = None
     ) -> Tensor:
         """A draw of x_s; one uniform decides whether a token is unmasked, the other which symbol appears."""
-        del admitted
         coin, symbol = uniform
         revealed = (xt == self.mask) & (coin < self._reveal(torch.tensor(t), torch.tensor(s)).to(xt.device))
         return torch.where(revealed, draw_tokens(logits, symbol, revealed), xt)

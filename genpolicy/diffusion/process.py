@@ -190,7 +190,6 @@ class Process(ABC):
         self, logits: TypedLogits, xt: Tensor, t: int | Tensor, *, admitted: Tensor | None = None
     ) -> TypedLogits:
         """Logits of p(x_0 | x_t), from those of the network, which may predict something else."""
-        del xt, t, admitted
         return logits
 
     def corrupt(
@@ -263,7 +262,6 @@ class Process(ABC):
 
     def trained_tokens(self, xt: Tensor, x0: Tensor, noised: Tensor) -> Tensor:
         """[B, N] bool, the tokens whose cross-entropy is trained, before ``target`` restricts them."""
-        del xt, x0
         return noised
 
     def loss(
@@ -309,7 +307,6 @@ class Process(ABC):
 
         NaN where the process has no bound, which only one that is not a Markov chain may lack.
         """
-        del logits, x0, t, admitted
         return torch.full(xt.shape, float("nan"), dtype=torch.float64, device=xt.device)
 
     def prior_term(self, x0: Tensor, *, admitted: Tensor | None = None) -> Tensor:

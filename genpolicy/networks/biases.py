@@ -57,7 +57,6 @@ class AttentionBias(nn.Module):
         They are those of the first n tokens: of all N, of a shorter future, or of what is given alone. Where not every
         token attends to every token (``NetworkConfig.attention``) the part may depend on given tokens alone.
         """
-        del i, x
         return None
 
     def attend(self, i: int, qkv: Tensor, bias: Tensor | None, dropout: float) -> Tensor:
@@ -70,7 +69,6 @@ class AttentionBias(nn.Module):
                 look; None for no bias.
             dropout: Probability of dropping an attention probability; 0 outside training.
         """
-        del i
         return attend(qkv, bias, dropout)
 
     def attend_last(self, i: int, qkv: Tensor, bias: Tensor | None, dropout: float, first: int) -> Tensor:
@@ -226,7 +224,6 @@ class RelativeBias(AttentionBias):
 
     def draw_weights(self, std: float, generator: torch.Generator | None) -> None:
         """Zeros: attention begins without a bias."""
-        del std, generator
         self.space.zero_()
         self.time.zero_()
 

@@ -33,7 +33,6 @@ class StartsAtZero(nn.Module):
 
     def draw_weights(self, std: float, generator: torch.Generator | None) -> None:
         """See ``genpolicy.networks.transformer.DrawsOwnWeights``."""
-        del std, generator
         for parameter in self.parameters():
             parameter.zero_()
 

@@ -309,7 +309,6 @@ class TypedHead(nn.Module):
         Infinite where the token cannot hold its target. ``admitted`` is not read: every group excludes what the layout
         does.
         """
-        del admitted
         flat = where.reshape(-1).nonzero()[:, 0]
         rows, tokens = flat // where.shape[1], flat % where.shape[1]
         chosen_targets = targets.reshape(-1).index_select(0, flat)

@@ -105,7 +105,6 @@ class Policy(ABC):
         """
         from genpolicy.policies.dream import Dream
 
-        del on_step  # a policy that imagines by steps has its own
         return Dream(state, self.game.player(state), None, (), decide_with(self, [state], control)[0])
 
     @property
@@ -129,7 +128,6 @@ class Policy(ABC):
             calls: Network calls of a decision; 1 asks for the quickest way of playing, None for no change.
             plies: Plies imagined; None for no change.
         """
-        del calls, plies
         return self
 
     def evaluate(self, states: Sequence[Any], *, control: Control = FREE) -> tuple[list[float], int] | None:
@@ -140,12 +138,10 @@ class Policy(ABC):
             states: Positions in which a player is to move.
             control: As in ``decide``.
         """
-        del states, control
         return None
 
     def seed(self, seed: int) -> None:
         """Make the draws that follow the same as those after any other call with this seed."""
-        del seed
 
     def close(self) -> None:
         """End processes and free memory; safe to call twice."""
@@ -163,7 +159,6 @@ class Policy(ABC):
         Returns:
             None where the game's rules are searched, judged by the policy's decisions, or where it has no such model.
         """
-        del name
         return None
 
     def comparator(self) -> Comparator | None:
@@ -193,7 +188,6 @@ class Policy(ABC):
             spec: One particular policy, whose folder or spelling may narrow ranges and change defaults; None for the
                 class.
         """
-        del spec
         return ()
 
     @classmethod
@@ -203,7 +197,6 @@ class Policy(ABC):
         Args:
             game: Where it lacks what a spelling needs, that one is left out.
         """
-        del game
         return ()
 
     @classmethod

@@ -130,13 +130,11 @@ class Learner(nn.Module, ABC):
 
     def elbo(self, batch: Any, generator: torch.Generator) -> Tensor:
         """[B] bound on -log p(imagined tokens | given tokens) in nats, as reported; NaN where the method has none."""
-        del generator
         return torch.full((len(batch),), float("nan"))
 
     def metrics(self, batch: Any, generator: torch.Generator) -> dict[str, Tensor]:
         """Scalars that validation reports besides loss and ELBO, each the mean over a batch of validation windows; NaN
         where the batch has nothing to measure, which then does not count."""
-        del batch, generator
         return {}
 
     def measure(self, records: Dataset, split: str, num: int) -> dict[str, float]:
@@ -149,7 +147,6 @@ class Learner(nn.Module, ABC):
             split: The validation split.
             num: Most records to look at, at least 1 (``trainer.accuracy_records``; with 0 it is not called).
         """
-        del records, split, num
         return {}
 
     @abstractmethod

@@ -106,7 +106,6 @@ class SearchModel(ABC):
 
         Lines are shown only where the model gives states. A model that gives none for a root has no positions at all.
         """
-        del embedding
         return None
 
     def for_search(self, seed: int, check: Callable[[], None]) -> SearchModel:
@@ -117,7 +116,6 @@ class SearchModel(ABC):
             check: To be called during long work (``genpolicy.control.Control``); the search itself calls it before
                 each call of the model.
         """
-        del seed, check
         return self
 
     def stats(self) -> dict[str, float]:
@@ -130,7 +128,6 @@ class SearchModel(ABC):
 
     def with_options(self, **changed: Any) -> SearchModel:
         """The same model (weights shared) with other values of ``options``, as ``Option.read`` returns them."""
-        del changed
         return self
 
     def close(self) -> None:

@@ -321,7 +321,6 @@ class _Toy:
 
     def __call__(self, tokens: Tensor, t: Tensor) -> Tensor:
         """[M, 2, K] logits; the same at all times."""
-        del t
         first, second = tokens[:, 0, None, None].double(), tokens[:, 1, None, None].double()
         place, symbol = torch.arange(2.0).double()[:, None], torch.arange(self.process.num_symbols).double()
         return torch.sin(1.7 * symbol + 2.3 * place + 0.8 * first + 1.9 * second * (place + 1)) + 0.3 * symbol * place

@@ -100,7 +100,6 @@ def stop_requests() -> Iterator[StopRequest]:
     before = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
 
     def note(number: int, frame: FrameType | None) -> None:
-        del frame
         if request.signal is None:
             request.signal = number
         else:
