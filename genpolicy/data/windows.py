@@ -80,7 +80,7 @@ class TokenBatch(Batch):
         return replace(self, tokens=tokens, frozen=frozen, target=target)
 
 
-VIEWERS = ("absolute", "mover")
+VIEWERS = ("mover", "absolute")
 COLUMNS = ("played", "policy", "result", "value")
 
 

@@ -324,6 +324,10 @@ def search(
     )
 
 
+NUM_CHOICES = 32
+"""Most moves of an imagined board that a tree search chooses from."""
+
+
 class Board(NamedTuple):
     """A node of ``ImaginedModel``."""
 
@@ -342,17 +346,13 @@ class ImaginedModel(SearchModel):
 
     Args:
         model: The network.
-        num_choices: Most moves of an imagined board.
         evaluating: What the network is called in.
     """
 
     def __init__(
-        self,
-        model: Imagination,
-        num_choices: int = 32,
-        evaluating: Callable[[], AbstractContextManager[None]] = nullcontext,
+        self, model: Imagination, evaluating: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> None:
-        self._model, self._num_choices, self._evaluating = model, num_choices, evaluating
+        self._model, self._evaluating = model, evaluating
         self._game = model.learner.game
 
     def root(self, states: Sequence[Any]) -> Nodes:
@@ -397,7 +397,7 @@ class ImaginedModel(SearchModel):
                 choices.append(Choices(np.empty(0, np.int64), None))
                 continue
             if legal is None:
-                ids = log_policy[row].topk(min(self._num_choices, log_policy.shape[1])).indices
+                ids = log_policy[row].topk(min(NUM_CHOICES, log_policy.shape[1])).indices
             else:
                 ids = legal[row].to(log_policy.device).nonzero()[:, 0]
             priors = log_policy[row, ids].softmax(-1).cpu().numpy()

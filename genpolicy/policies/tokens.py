@@ -19,7 +19,7 @@ from torch import Tensor
 
 from genpolicy.control import FREE, Control
 from genpolicy.data.records import Dataset
-from genpolicy.data.windows import WindowOptions, WindowSource
+from genpolicy.data.windows import VIEWERS, WindowOptions, WindowSource
 from genpolicy.diffusion.logits import TypedLogits
 from genpolicy.errors import ConfigError, require_one_of
 from genpolicy.game import Game
@@ -36,7 +36,6 @@ from genpolicy.policies.learner import Learner
 from genpolicy.policies.saved import WeightsPolicy
 from genpolicy.sequence import Layout, Slot
 
-VIEWERS = ("mover", "absolute")
 FUTURES = ("labelled", "unrelated")
 
 
@@ -246,11 +245,6 @@ class NetworkPolicy(WeightsPolicy):
     def _predict(self, tokens: Tensor, t: Tensor) -> TypedLogits:
         """The network's logits of x_0 for noised tokens [B, N] at times [B]."""
         return TypedLogits.of(self.learner.network(tokens, t))
-
-    @property
-    def num_calls(self) -> int:
-        """Network calls of one decision."""
-        return 1
 
     @property
     def num_dream_steps(self) -> int:
