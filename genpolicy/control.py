@@ -21,11 +21,7 @@ class Control:
     """State -> absolute ids of the legal moves that may be chosen there, at least one; None for all legal moves."""
 
     def allowed(self, state: Any, legal: Sequence[int]) -> list[int]:
-        """The moves that a decision may choose in a state, in the order of ``legal``.
-
-        Args:
-            state: A position that is decided on.
-            legal: Absolute ids of its legal moves.
+        """The moves that a decision may choose in a state, of its ``legal`` ones (absolute ids) and in their order.
 
         Raises:
             ValueError: ``restrict`` leaves no legal move.

@@ -221,11 +221,7 @@ class StateTokenizer(ABC, Generic[StateT]):
 
 
 def turned_maps(tokenizer: StateTokenizer[Any], why: str) -> tuple[IntArray, IntArray]:
-    """``tokenizer.turned``, where it cannot be done without.
-
-    Args:
-        tokenizer: Of a game.
-        why: Begins the message.
+    """``tokenizer.turned``, where it cannot be done without, as ``why`` says at the beginning of the message.
 
     Raises:
         ConfigError: it has none, or a method in place of the property.

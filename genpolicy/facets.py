@@ -179,11 +179,7 @@ class Hints(Generic[StateT]):
 
 
 class View(Generic[StateT]):
-    """How people see a game: its board, its moves, its end. The defaults serve any game.
-
-    Args:
-        game: The game that is shown.
-    """
+    """How people see a game: its board, its moves, its end. The defaults serve any game."""
 
     def __init__(self, game: Game[StateT]) -> None:
         self.game = game
@@ -209,11 +205,9 @@ class View(Generic[StateT]):
         return self.game.format(state)
 
     def move_text(self, state: StateT, move_id: int) -> str:
-        """A legal move as people write it (``Nf3``); ``Game.move_from_text`` reads it back. Protocol text by default.
+        """A legal move (absolute id) as people write it (``Nf3``), and as ``Game.move_from_text`` reads it back.
 
-        Args:
-            state: The position before the move.
-            move_id: Absolute id of a move that is legal in it.
+        Protocol text by default.
         """
         return self.game.moves[move_id]
 
@@ -243,13 +237,8 @@ class View(Generic[StateT]):
 def reader(game: Game[Any], path: Path, *kinds: Literal["games", "positions", "puzzles"]) -> Files:
     """The files of a game that reads at least one of some kinds of file.
 
-    Args:
-        game: The game.
-        path: What is to be read, for the message.
-        kinds: What it may hold.
-
     Raises:
-        SourceError: the game reads none of them.
+        SourceError: the game reads none of them; the message names ``path``.
     """
     if game.files is None or not set(kinds) & set(game.files.reads):
         raise SourceError(f"{path}: game {game.spec!r} reads no files of {' or '.join(kinds)}")

@@ -120,9 +120,6 @@ def sha256_of(path: Path) -> str:
 class ZstandardReader(io.RawIOBase):
     """Unpacks a Zstandard file of one or more frames; unlike the library's stream reader, it notices a cut one.
 
-    Args:
-        packed: The packed bytes.
-
     Raises:
         EOFError: while reading, if the file ends within a frame.
         zstandard.ZstdError: while reading, if it is damaged.

@@ -23,11 +23,7 @@ _ROWS_AT_ONCE = 256
 
 
 class WindowCache:
-    """Read-only arrays on the disk, whose pages are handed back to the system as they are read.
-
-    Args:
-        folder: A whole cache (``window_build.build_cache``).
-    """
+    """Read-only arrays of a whole cache (``build_cache``); what was read of them goes back to the system."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

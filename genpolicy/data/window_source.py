@@ -30,13 +30,6 @@ def build_windows(
 ) -> CachedWindows:
     """The labelled lines of a split as token windows, from a cache that is built when it is missing or damaged.
 
-    Args:
-        dataset: The records.
-        split: Which of its splits.
-        game: Its rules and moves.
-        layout: The tokens of a window.
-        options: How they show the records.
-
     Raises:
         DatasetError: a damaged data set, one of another game, a record that the rules refuse, or no labelled one.
         ConfigError: ``augment`` in a game without a symmetry that tokens can show.

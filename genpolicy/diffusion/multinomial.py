@@ -32,24 +32,18 @@ TRAINED_ON = ("all", "redrawn", "corrupted")
 
 
 class Multinomial(Process):
-    """Uniform noise; arguments as in ``Process``, and two more.
+    """Uniform noise; the other arguments as in ``Process``.
 
     Logits of several groups (a typed head) should come with ``admitted``. Without it noise is uniform over the whole
     vocabulary, and the groups are expanded into one.
 
     Args:
-        num_symbols: K.
-        num_timesteps: T.
-        schedule: A key of ``SCHEDULES``.
         prediction_type: What the network's logits are, ``denoiser`` or ``leave_one_out``.
         trained_on: The target tokens whose cross-entropy is trained. ``all`` trains a denoiser. ``redrawn``, those that
             took noise, whatever symbol it gave them, trains a leave-one-out prediction. ``corrupted``, those with
             x_t != x_0, is the surrogate of RDM (Zheng et al. 2023, arXiv:2302.05737) and of DiffuSearch; its optimum
             gives the observed symbol no probability, and it is not a bound. None takes the one that trains
             ``prediction_type``.
-        weighting: As in ``Process``.
-        reduction: As in ``Process``.
-        time_sampling: As in ``Process``.
 
     Raises:
         ConfigError: a value that does not exist or is out of range.

@@ -22,12 +22,7 @@ GATE = 4.0
 
 
 class Copies(StartsAtZero):
-    """The gate, and what is told.
-
-    Args:
-        shown: Tells the symbols.
-        width: W.
-    """
+    """The gate, and what is told by ``shown``."""
 
     def __init__(self, shown: ShownMoves, width: int) -> None:
         super().__init__()

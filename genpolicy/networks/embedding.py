@@ -136,10 +136,6 @@ class BoardEmbedding(nn.Module):
 class Features(StartsAtZero):
     """Adds a linear map of the game's own features of the root state to the embedding of its tokens.
 
-    Args:
-        layout: The tokens of a sequence.
-        width: W.
-
     Raises:
         ConfigError: the game's tokenizer supplies no features.
     """

@@ -21,13 +21,7 @@ class BoardCode(nn.Module):
     """Tells every square and hand what the root state holds everywhere: x_i + D code_i, then the activation.
 
     The codes are one linear layer of what stands on all squares and in all hands: code [P C] = A one_hot(root) + a. An
-    imagined square has the code of the same place; other tokens have none.
-
-    Args:
-        layout: The tokens of a sequence.
-        width: W.
-        size: C.
-        activation: Applied to the sum.
+    imagined square has the code of the same place; other tokens have none. ``size`` is C.
     """
 
     def __init__(self, layout: Layout, width: int, size: int, activation: Callable[[Tensor], Tensor]) -> None:

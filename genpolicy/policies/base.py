@@ -132,12 +132,7 @@ class Policy(ABC):
 
     def evaluate(self, states: Sequence[Any], *, control: Control = FREE) -> tuple[list[float], int] | None:
         """Values of positions as ``Decision.value``, and how many network calls they took, where that costs less than
-        deciding; None where a search has to take the decisions' own.
-
-        Args:
-            states: Positions in which a player is to move.
-            control: As in ``decide``.
-        """
+        deciding; None where a search has to take the decisions' own."""
         return None
 
     def seed(self, seed: int) -> None:
@@ -300,12 +295,6 @@ def best_allowed(policy: Policy, state: Any, decision: Decision, control: Contro
     The other move is the likeliest allowed one. If the decision gives the allowed moves no probability, it is the move
     after which the position is worth least to the other side: its result, or the policy's own value of it (0 where it
     has none).
-
-    Args:
-        policy: Whose decision it is.
-        state: The position.
-        decision: Among all legal moves.
-        control: As in ``Policy.decide``.
     """
     if control.restrict is None:
         return decision

@@ -81,10 +81,6 @@ class DiffusionConfig(NetworkLearnerConfig):
 class DiffusionLearner(NetworkLearner):
     """Trains a network to restore noised futures.
 
-    Args:
-        game: The game.
-        config: Its options.
-
     Raises:
         ConfigError: a process, a sampler or an option of theirs that does not exist.
     """

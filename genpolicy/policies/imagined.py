@@ -342,11 +342,7 @@ class ImaginedModel(SearchModel):
 
     The root's choices are its legal moves, those of imagined boards the likeliest moves. A board on which the network
     holds the game to be over (``Judged.over``) has none, and its value is the result. A node costs two network calls,
-    the root one.
-
-    Args:
-        model: The network.
-        evaluating: What the network is called in.
+    the root one. The network is called inside the context that ``evaluating`` makes.
     """
 
     def __init__(

@@ -41,10 +41,6 @@ class Learner(nn.Module, ABC):
     """Weights, a view of the records, and a loss.
 
     A subclass writes ``windows``, ``loss`` and ``policy``; everything else has a default.
-
-    Args:
-        game: The game.
-        config: An instance of ``Config``.
     """
 
     Config: ClassVar[type[Any]] = NoOptions
@@ -161,11 +157,7 @@ class Learner(nn.Module, ABC):
         """
 
     def after_update(self, num_updates: int) -> None:
-        """Called when the optimisers have moved the weights, in every process.
-
-        Args:
-            num_updates: Updates made, this one among them.
-        """
+        """Called when the optimisers have moved the weights for the ``num_updates``-th time, in every process."""
 
     def meaning(self) -> dict[str, Any]:
         """Options by which tensors of the same shapes mean something else, by name: ``init_from`` refuses others."""

@@ -158,11 +158,6 @@ class PlyOrder:
         """The mean over records of the loss of what is restored of each, at random times, and that of ``compare``.
 
         The latter is also a figure of its own, ``comparison``, so that losses with and without it can be compared.
-
-        Args:
-            learner: Whose loss it is.
-            batch: B windows.
-            generator: Draws blocks, times and noise.
         """
         total = torch.zeros((), device=batch.tokens.device)
         num_draws = 4 + (self.any_move.num_draws if self.any_move is not None else 0)
@@ -300,9 +295,6 @@ class Finished:
         """The finished positions with their values, as the player sees them who would be to move; None without any.
 
         Where the layout admits PAD, the move is PAD: so the network learns to tell that a game is over.
-
-        Args:
-            batch: B windows.
         """
         layout, tokens = self._layout, batch.tokens
         known = (tokens[:, self._state] < layout.move_offset).all(1) & batch.target[:, self._value]

@@ -22,12 +22,7 @@ NUM_GAMES, MAX_PLIES, EVERY = 20, 120, 6
 
 
 class Rarity:
-    """Weights by which moves are drawn of which random play makes few.
-
-    Args:
-        game: The rules.
-        tokenizer: What a network sees of a state.
-    """
+    """Weights by which moves are drawn of which random play makes few; what they do is what ``tokenizer`` shows."""
 
     def __init__(self, game: Game[Any], tokenizer: StateTokenizer[Any]) -> None:
         self._game, self._tokenizer = game, tokenizer

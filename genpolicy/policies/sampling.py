@@ -38,11 +38,7 @@ class SamplerConfig:
 
 
 def require_possible(sampling: SamplerConfig, sampler: Sampler) -> None:
-    """Check the options that the sampler itself does not.
-
-    Args:
-        sampling: The options.
-        sampler: Made of them.
+    """Check the options that the sampler, which was made of them, does not.
 
     Raises:
         ValueError: a number out of range.

@@ -77,13 +77,7 @@ class NetworkLearnerConfig:
 
 
 def acting_layout(game: Game[Any], paradigm: str, horizon: int, **options: Any) -> Layout:
-    """The layout of a learner whose policy plays by what it imagines.
-
-    Args:
-        game: The game.
-        paradigm: A key of ``genpolicy.sequence.PARADIGMS``.
-        horizon: Plies imagined, at least 1.
-        options: Those of ``Layout``.
+    """The layout, with arguments as in ``Layout``, of a learner whose policy plays by what it imagines.
 
     Raises:
         ConfigError: a paradigm or horizon that ``Layout`` refuses, or one that imagines no action.
@@ -95,13 +89,7 @@ def acting_layout(game: Game[Any], paradigm: str, horizon: int, **options: Any) 
 
 
 class NetworkLearner(Learner):
-    """A learner whose weights are one denoising network over one layout.
-
-    Args:
-        game: The game.
-        config: Its options.
-        layout: The tokens of its windows.
-    """
+    """A learner whose weights are one denoising network over one layout, that of its windows."""
 
     policy_class: ClassVar[type[WeightsPolicy]]
     """What plays with the weights."""

@@ -39,12 +39,8 @@ class Choices(NamedTuple):
 
 
 class LazyChoices(Sequence[Choices]):
-    """Choices of a batch of nodes, each found when it is read: most leaves are visited once, and never need theirs.
-
-    Args:
-        num: Number of nodes.
-        of: The choices of a row, 0 to ``num`` - 1.
-    """
+    """Choices of ``num`` nodes, each found by ``of(row)`` when it is read: most leaves are visited once, and never need
+    theirs."""
 
     def __init__(self, num: int, of: Callable[[int], Choices]) -> None:
         self._num, self._of = num, of
@@ -161,10 +157,6 @@ class RulesModel(SearchModel):
     end of the game is never evaluated: its reward is the outcome for the player who made the last move. A root that is
     drawn by rule but has legal moves is searched as any other. Where chance decides the priors are its probabilities,
     and the value is the mean over its outcomes, which the evaluator judges.
-
-    Args:
-        game: The rules.
-        evaluator: See ``Evaluator``.
     """
 
     reusable: ClassVar[bool] = True

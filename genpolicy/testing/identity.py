@@ -56,13 +56,7 @@ class Identity:
         return set(texts) if len(texts) <= MAX_POSITIONS else None
 
     def check_keys(self, state: Any, text: str, legal: NDArray[np.int64]) -> None:
-        """Positions of one key share labels and values, so it must not mix up what the rules tell apart.
-
-        Args:
-            state: A position.
-            text: Its text.
-            legal: Its legal moves.
-        """
+        """Positions of one key share labels and values, so it must not mix up what the rules tell apart."""
         game = self.game
         key, moves = game.key(state), (game.player(state), legal.tolist())
         self.hold("key is hashable text, bytes or int", text, isinstance(key, str | bytes | int), repr(key))

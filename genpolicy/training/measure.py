@@ -24,15 +24,9 @@ Sums = dict[str, tuple[float, float]]
 
 
 class Validation:
-    """Measures on a fixed set of windows and positions, the same every time.
+    """Measures on a fixed set of windows and positions spread over a split, the same every time.
 
-    Args:
-        learner: Supplies the windows.
-        records: The data set.
-        split: Its validation split.
-        options: How many windows and positions, spread over the split.
-        process: Which of the shares is ours.
-        num_processes: Number of shares.
+    Each of the processes has its share of them.
 
     Raises:
         ConfigError: accuracy is asked of a learner that does not play.

@@ -132,11 +132,7 @@ def _whole_lines(path: Path, say: Callable[[str], None]) -> list[dict[str, Any]]
 
 
 class RunningMeans:
-    """Means over the updates since the last line of the log, summed on the device, so that a GPU need not wait.
-
-    Args:
-        device: Where the losses lie.
-    """
+    """Means over the updates since the last line of the log, summed on the device, so that a GPU need not wait."""
 
     def __init__(self, device: torch.device) -> None:
         self._sums: dict[str, Tensor] = {}
