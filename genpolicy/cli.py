@@ -67,11 +67,7 @@ class Command:
 
 
 def _load(point: Entry) -> Command:
-    """The subcommand of an entry of the group ``commands``.
-
-    Raises:
-        RegistryError: it cannot be imported, or is not a ``Command``; the message names its package.
-    """
+    """The subcommand of an entry of the group ``commands``."""
     command = registry.load_point("commands", point)
     if not isinstance(command, Command):
         raise registry.wrong_thing("commands", point.name, command, "a genpolicy.cli.Command")
@@ -79,11 +75,7 @@ def _load(point: Entry) -> Command:
 
 
 def _add(point: Entry, subparsers: Any) -> None:
-    """Add the parser of an entry of the group ``commands``.
-
-    Raises:
-        RegistryError: as ``_load``, or the parser cannot be added.
-    """
+    """Add the parser of an entry of the group ``commands``."""
     command, verb = _load(point), point.name.rpartition(".")[2]
     try:
         command.add_parser(subparsers)
@@ -191,11 +183,7 @@ def _json_on_stdout(parsed: argparse.Namespace) -> Iterator[None]:
 
 
 def _refuse_empty(arguments: Sequence[str]) -> None:
-    """Refuse empty arguments: as a path, one would mean the current folder, which nobody meant.
-
-    Raises:
-        ValueError: one is; the message names the option before it.
-    """
+    """Refuse empty arguments: as a path, one would mean the current folder, which nobody meant."""
     for before, argument in zip(["", *arguments], arguments, strict=False):
         option = argument.removesuffix("=") if argument.startswith("--") and argument.endswith("=") else before
         if argument == "" or option != before:

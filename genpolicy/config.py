@@ -139,11 +139,7 @@ class Settings:
         return f" It belongs to the kind that {kind} replaces: '~{found[1]}' before it leaves out what files say there"
 
     def _without(self, merged: DictConfig, key: str) -> DictConfig:
-        """Settings without a key and all below it.
-
-        Raises:
-            ConfigError: nothing sets it.
-        """
+        """Settings without a key and all below it."""
         data = cast(dict[str, Any], OmegaConf.to_container(merged, resolve=False))
         *sections, last = key.split(".")
         inner: Any = data

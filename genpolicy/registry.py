@@ -430,11 +430,7 @@ def load_game(spec: str) -> Game[Any]:
 
 
 def _check_arguments(spec: str, game: Any, arguments: Mapping[str, str]) -> None:
-    """See that a game's constructor has every argument.
-
-    Raises:
-        ValueError: one that it does not take; the message names the near one, and all.
-    """
+    """See that a game's constructor has every argument."""
     import inspect
 
     parameters = inspect.signature(game).parameters.values()

@@ -182,11 +182,7 @@ def make_oracle(spelling: str, game: Game[Any], **options: Any) -> Oracle:
 
 
 def _check_options(spelling: str, factory: Any, given: Mapping[str, Any]) -> None:
-    """Check that an oracle has every option.
-
-    Raises:
-        ValueError: an option that it does not have; the message names the near one, and all.
-    """
+    """Check that an oracle has every option."""
     parameters = list(inspect.signature(factory).parameters.values())[1:]  # the first is the game
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return

@@ -409,11 +409,7 @@ def _batches(file: pq.ParquetFile, path: Path, rows: int, columns: Sequence[str]
 
 
 def _union(parts: Sequence[Dataset]) -> Dataset:
-    """Several data sets as one, in the order of their checksums, whatever order they are named in.
-
-    Raises:
-        DatasetError: none at all, of two games or score scales, or the same records twice.
-    """
+    """Several data sets as one, in the order of their checksums, whatever order they are named in."""
     if not parts:
         raise DatasetError("a union of data sets needs at least one folder, got none")
     first = parts[0]

@@ -145,11 +145,7 @@ def rows_with(keys: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> NDArray[n
 
 
 def _encode(files: ArrayFiles, split: _Split, scratch: Path) -> None:
-    """Append the windows of a split.
-
-    Raises:
-        DatasetError: a record that the game cannot read; the message names it.
-    """
+    """Append the windows of a split."""
     total = split.num_records
     workers = min(num_cores(), -(-total // BATCH_ROWS))
     parallel = total >= PARALLEL_RECORDS and workers > 1 and _can_be_made_again(split.encoder)

@@ -353,11 +353,7 @@ def _accelerator(options: TrainerConfig, out: str) -> Accelerator:
 
 
 def _choose_gpu(number: int) -> None:
-    """Make a GPU the one that Accelerate takes, which is torch's current one.
-
-    Raises:
-        ConfigError: there is no such GPU, or several processes share the run and each has its own.
-    """
+    """Make a GPU the one that Accelerate takes, which is torch's current one."""
     there = torch.cuda.device_count()
     if number >= there:
         raise ConfigError(f"trainer.device=cuda:{number}: torch sees {there} here, cuda:0 to cuda:{there - 1}")
@@ -378,11 +374,7 @@ def _is_run(folder: Path) -> bool:
 
 
 def _require_free(out: Path, resume: bool, overwrite: bool) -> None:
-    """Check that the run's folder is free, or may be used, and can be written to; nothing is changed.
-
-    Raises:
-        CheckpointError: it holds a run and neither flag was given, or something else, or may not be written to.
-    """
+    """Check that the run's folder is free, or may be used, and can be written to; nothing is changed."""
     begun = {out / LOCK_FILE, out / HOLDER_FILE, temporary_of(out / CONFIG_FILE)}  # by a run that was killed at once
     foreign = out.is_dir() and not begun.issuperset(out.iterdir()) and not _is_run(out)
     if foreign or (out.exists() and not out.is_dir()):
@@ -405,12 +397,7 @@ def _require_free(out: Path, resume: bool, overwrite: bool) -> None:
 
 
 def _take_folder(out: Path, held: ExitStack, *, resume: bool, overwrite: bool) -> FolderLock:
-    """Make the run's folder, lock it, and delete what a kill or, with ``overwrite``, an earlier run left in it.
-
-    Raises:
-        LockedError: another process trains there.
-        CheckpointError: another process has trained there meanwhile.
-    """
+    """Make the run's folder, lock it, and delete what a kill or, with ``overwrite``, an earlier run left in it."""
     out.mkdir(parents=True, exist_ok=True)
     lock = held.enter_context(FolderLock(out, "trains", "name another --out"))
     _require_free(out, resume, overwrite)
