@@ -213,23 +213,9 @@ SAMPLING = ("sampler", "num_steps", "temperature", "num_futures", "horizon")
 class DiffusionPolicy(NetworkPolicy):
     """Imagines the future with a sampler and plays its first action.
 
-    Args:
-        learner: Holds the weights and the process.
-        sampler: A sampler of ``genpolicy.diffusion``; ``one_call`` decides by the marginal p(a_0 | s) alone. None takes
-            the learner's configured value, as for the next two.
-        num_steps: Network calls of a decision, 1 to the process's timesteps; ``by_ply`` makes one more for each reply.
-        temperature: Divides the logits of what is drawn; 0 takes the likeliest.
-        num_futures: Futures imagined; above 1 (sampler ``a0_last`` and a temperature) the move is the likeliest of the
-            mean over them of p(a_0 | s, future), and the line is the future that gives it the highest probability.
-        candidates: The K likeliest moves are judged by the boards that are imagined after them; 0: no search. Of
-            ``SAMPLING`` a search uses nothing, so where one of these is given, None takes 0.
-        depth: Imagined boards of each candidate's line.
-        weight: Of a line's win probability, in nats of the candidate's log-probability.
-        horizon: Plies imagined, at most the learner's.
-        seed: Same seed, same game.
-        legal_mask: See ``NetworkPolicy``.
-        batch_size: Most positions in one network call.
-        options: What the sampler takes itself (``rate``, ``score``, ``noise``, ``commit``).
+    Arguments are those of ``NetworkPolicy``, those of ``SamplerConfig`` (``sampler`` is its ``name``), and what the
+    sampler takes itself (``rate``, ``score``, ``noise``, ``commit``). None takes what the learner's configuration says.
+    A search uses nothing of ``SAMPLING``, so where one of these is given, ``candidates=None`` takes 0.
 
     Raises:
         ConfigError: no such sampler or option of one.

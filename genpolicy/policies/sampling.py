@@ -18,21 +18,23 @@ class SamplerConfig:
     """How a diffusion policy fills in the future; ``load_policy`` accepts other values."""
 
     name: str = "easy_first"
-    """A sampler of ``genpolicy.diffusion``."""
+    """A sampler of ``genpolicy.diffusion``; ``one_call`` decides by the marginal p(a_0 | s) alone."""
     num_steps: int | None = None
-    """Network calls of one decision, 1 to the process's timesteps; None is as many as it has timesteps."""
+    """Network calls of one decision, 1 to the process's timesteps; None is as many as it has timesteps. ``by_ply``
+    makes one more for each reply."""
     temperature: float | None = None
     """Divides the logits of what is drawn; 0 takes the likeliest, None is the sampler's own default."""
     options: dict[str, Any] = field(default_factory=dict)
     """What the sampler takes itself."""
     num_futures: int = 1
-    """Futures imagined for one decision; above 1 the move is the likeliest of the mean of p(a_0 | s, future)."""
+    """Futures imagined for one decision; above 1 (sampler ``a0_last`` and a temperature) the move is the likeliest of
+    the mean of p(a_0 | s, future), and the line is the future that gives it the highest probability."""
     candidates: int = 0
     """Moves whose imagined boards are judged (``genpolicy.policies.imagined``); 0 plays what the sampler says."""
     depth: int = 1
     """Imagined boards of each candidate's line."""
     weight: float = 32.0
-    """Of a line's win probability against the candidate's log-probability."""
+    """Of a line's win probability, in nats of the candidate's log-probability."""
     horizon: int | None = None
     """Plies imagined, where the model was trained for several horizons; None is the learner's own."""
 
