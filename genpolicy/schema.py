@@ -53,14 +53,7 @@ def _walk(schema: type[Any], data: Mapping[str, Any], prefix: str) -> Iterator[t
 def as_written(
     schema: type[Any], data: Mapping[str, Any], written: Mapping[str, str], prefix: str = ""
 ) -> dict[str, Any]:
-    """Nested data whose texts are what was written where YAML reads another value: yes, 1e3, 0x1f, 007, 1:30.
-
-    Args:
-        schema: A dataclass.
-        data: Nested plain values.
-        written: The spelling of plain values by dotted path.
-        prefix: Dotted path of the data.
-    """
+    """Nested data whose texts are what was ``written`` (by dotted path) where YAML reads another value: yes, 1e3."""
     made, hints = dict(data), fields_of(schema)
     for key, value in data.items():
         path, hint = f"{prefix}.{key}".strip("."), hints.get(key)

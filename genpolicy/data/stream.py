@@ -99,12 +99,7 @@ class Stream(ABC):
 
 
 class ShuffledWindows(Stream):
-    """All windows of a source in a seeded order, another one in every epoch.
-
-    Args:
-        source: The windows; their number must not change.
-        seed: Seed of the order.
-    """
+    """All windows of a source, whose number must not change, in a seeded order, another one in every epoch."""
 
     prefetchable: ClassVar[bool] = True
 

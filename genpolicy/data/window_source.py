@@ -213,12 +213,9 @@ def _symmetries(cache: WindowCache, game: Game[Any]) -> tuple[NDArray[np.int64],
 
 
 class UnrelatedFutures(WindowSource):
-    """Windows some of whose tokens come from other windows, drawn anew each time: a future without information.
+    """Windows whose ``foreign`` tokens ([N] bool) come from other windows: a future without information.
 
-    Args:
-        source: The windows.
-        foreign: [N] bool, the tokens that come from another window.
-        seed: Seed of the draws, which depend on seed, epoch and index alone.
+    Which window that is depends on seed, epoch and index alone.
     """
 
     def __init__(self, source: CachedWindows, foreign: NDArray[np.bool_], seed: int) -> None:

@@ -11,11 +11,7 @@ from genpolicy.errors import ConfigError, did_you_mean
 
 
 def make_process(options: Mapping[str, Any], num_symbols: int) -> Process:
-    """The process of a ``process:`` section.
-
-    Args:
-        options: ``kind`` and what the process takes itself.
-        num_symbols: Number of symbols of the layout.
+    """The process of a ``process:`` section (``kind`` and what the process takes itself) for a layout's symbols.
 
     Raises:
         ConfigError: no ``kind``, or a key that the process does not take.

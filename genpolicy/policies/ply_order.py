@@ -188,13 +188,8 @@ class PlyOrder:
         return learner.loss_at(batch, generator, times, EveryBlock(learner.layout, learner.network, clean))
 
     def drawn(self, num: int, offset: Tensor) -> Tensor:
-        """[num] the later blocks of some records in order, as evenly as they can be drawn; 0: none; K: all together
-        under noise over the whole future; -1: each in its order, in one pass.
-
-        Args:
-            num: Number of records.
-            offset: [] uniform in [0, 1).
-        """
+        """[num] the later blocks of some records in order, as evenly as they can be drawn by an ``offset`` [] uniform
+        in [0, 1); 0: none; K: all together under noise over the whole future; -1: each in its order, in one pass."""
         ends = torch.cat([self.chances[1:], self.chances.new_tensor([self.joint])]).cumsum(0)
         places = (torch.arange(num) + offset.double().cpu()) / num
         block = torch.searchsorted(ends, places, right=True) + 1

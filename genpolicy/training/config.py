@@ -182,11 +182,7 @@ class Budget:
 
     @staticmethod
     def of(config: TrainerConfig, num_windows: int | None) -> Budget:
-        """The budget of a configuration.
-
-        Args:
-            config: Says the limits.
-            num_windows: Training windows of an epoch; None where they have no fixed number.
+        """The budget of a configuration; ``num_windows`` of an epoch are None where they have no fixed number.
 
         Raises:
             ConfigError: no limit is set, or ``max_epochs`` without a number of windows.

@@ -20,16 +20,10 @@ from genpolicy.training.checkpoint import (
 def require_usable(
     checkpoint: Checkpoint, identity: Mapping[str, Any], optimizers: Mapping[str, Any], *, averaged: bool
 ) -> None:
-    """Check that a checkpoint holds what resuming reads, and that it is of this run.
+    """Check that a checkpoint holds what resuming reads, and that it is of this run (``identity``).
 
     A state file with a checksum holds what was written. Of an older one, or of other JSON in its place, this tells what
     is missing or of a wrong kind.
-
-    Args:
-        checkpoint: As read.
-        identity: Of the run (``setup.identity``).
-        optimizers: Of the run, by name; not changed.
-        averaged: Whether the run averages its weights.
 
     Raises:
         DamagedError: something is missing or of a wrong kind.

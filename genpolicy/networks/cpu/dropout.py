@@ -25,11 +25,7 @@ _FULL = (torch.float32, torch.float64)
 
 
 def keep_threshold(p: float) -> tuple[int, float]:
-    """The int16 threshold below which an element is kept, and the exact probability that it is.
-
-    Args:
-        p: Probability of dropping, in [0, 1).
-    """
+    """The int16 threshold below which an element is kept, and the exact probability that it is; ``p`` in [0, 1)."""
     kept = max(1, round((1.0 - p) * _LEVELS))
     return kept - _LEVELS // 2, kept / _LEVELS
 
