@@ -8,8 +8,6 @@ Axes: B batch, N tokens, W width, K symbols of the vocabulary, n chosen tokens, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from einops import rearrange, repeat
@@ -24,7 +22,7 @@ from genpolicy.networks.embedding import index_buffer
 from genpolicy.networks.moves import MoveHead
 from genpolicy.networks.shown_moves import ShownMoves
 from genpolicy.networks.values import BoardValues
-from genpolicy.sequence import Kind, Layout
+from genpolicy.sequence import Layout, SymbolGroup
 
 
 def _full_precision(logits: Tensor) -> Tensor:
@@ -103,23 +101,12 @@ class UnifiedHead(nn.Module):
         return _nll(logits, targets.reshape(-1).index_select(0, flat))
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """Tokens whose symbols are computed together."""
-
-    positions: NDArray[np.int64]
-    symbols: NDArray[np.int64]
-    admitted: NDArray[np.bool_]
-    """[n, G]."""
-    kind: Kind
-
-
-def clusters_of(layout: Layout) -> list[Cluster]:
+def clusters_of(layout: Layout) -> list[SymbolGroup]:
     """The layout's groups, split so that the logits of tokens with few symbols cost little.
 
     Two sets of tokens stay together where that adds at most ``_MERGE_COST`` logits per state.
     """
-    clusters: list[Cluster] = []
+    clusters: list[SymbolGroup] = []
     for group in layout.groups:
         sets: dict[bytes, list[int]] = {}
         for i, row in enumerate(group.admitted):
@@ -144,7 +131,7 @@ def clusters_of(layout: Layout) -> list[Cluster]:
             admitted = group.admitted[rows][:, union]
             # A token that admits nothing cannot occur; it admits everything here rather than divide by zero.
             admitted = admitted | ~admitted.any(axis=1, keepdims=True)
-            clusters.append(Cluster(group.positions[rows], group.symbols[union], admitted, group.kind))
+            clusters.append(SymbolGroup(group.kind, group.positions[rows], group.symbols[union], admitted))
     return clusters
 
 
@@ -154,7 +141,7 @@ _MERGE_COST = 512
 class _GroupHead(nn.Module):
     """The logits of one cluster of tokens."""
 
-    def __init__(self, layout: Layout, cluster: Cluster, rows: NDArray[np.int64]) -> None:
+    def __init__(self, layout: Layout, cluster: SymbolGroup, rows: NDArray[np.int64]) -> None:
         super().__init__()
         self.kind, self._places = cluster.kind, cluster.positions
         self.has_excluded = not bool(cluster.admitted.all())
