@@ -240,7 +240,7 @@ def structured(
         raise ConfigError(f"{at}{must_be_section(path, value)}")
     for path, value in not_items(schema, data, prefix):
         raise ConfigError(f"{at}key {path!r} is a list of plain values, got {value!r} in it")
-    for keys, value in _leaves(data, (prefix,) if prefix else ()):
+    for keys, value in leaves(data, (prefix,) if prefix else ()):
         if "${" in str(value):  # it would read the environment, or another key
             raise ConfigError(f"{at}key {'.'.join(map(str, keys))!r}: {value!r} refers to another value; write it out")
     try:
@@ -385,7 +385,7 @@ def _paths(data: Any, prefix: str = "") -> Iterator[str]:
 
 def _refused_key(schema: type[Any], data: Mapping[str, Any]) -> str:
     """The first key that OmegaConf refuses on its own; for its errors that do not name a key."""
-    for path, leaf in _leaves(data):
+    for path, leaf in leaves(data):
         value: Any = leaf
         for part in reversed(path):
             value = {part: value}
@@ -396,11 +396,11 @@ def _refused_key(schema: type[Any], data: Mapping[str, Any]) -> str:
     return ""
 
 
-def _leaves(data: Mapping[Any, Any], prefix: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+def leaves(data: Mapping[Any, Any], prefix: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """Keys and value of every leaf of nested mappings; a key may hold dots."""
     for key, value in data.items():
         if isinstance(value, Mapping):
-            yield from _leaves(value, (*prefix, key))
+            yield from leaves(value, (*prefix, key))
         else:
             yield (*prefix, key), value
 

@@ -11,7 +11,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from accelerate.utils import gather_object
 
-from genpolicy.config import to_dict, to_yaml
+from genpolicy.config import leaves, to_dict, to_yaml
 from genpolicy.data.windows import Batch
 from genpolicy.errors import TrainingError
 from genpolicy.files import write_atomic
@@ -63,7 +63,12 @@ def train(config: RunConfig, *, resume: bool = False, overwrite: bool = False) -
         folder = run.out if run.is_main else None
         if config.trainer.trackers:
             sections = {name: part for name, part in to_dict(run.config).items() if isinstance(part, dict)}
-            run.accelerator.init_trackers("genpolicy", dict(_plain(sections)))
+            # As JSON where it is a list or null, which TensorBoard does not take.
+            settings = {
+                ".".join(keys): value if isinstance(value, int | float | str) else json.dumps(value)
+                for keys, value in leaves(sections)
+            }
+            run.accelerator.init_trackers("genpolicy", settings)
         log = MetricsLog(folder, run.num_updates, tensorboard=config.trainer.tensorboard, also=run.accelerator.log)
         with log, stop_requests() as stop:
             for note in run.notes:
@@ -71,15 +76,6 @@ def train(config: RunConfig, *, resume: bool = False, overwrite: bool = False) -
             policy = Loop(run, log, stop).go()
         run.accelerator.end_training()
         return policy
-
-
-def _plain(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, bool | int | float | str]]:
-    """Dotted key and value of every setting, as JSON where it is a list or null, which TensorBoard does not take."""
-    for key, value in section.items():
-        if isinstance(value, Mapping):
-            yield from _plain(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value if isinstance(value, int | float | str) else json.dumps(value)
 
 
 class StopRequest:
