@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from genpolicy.diffusion import Absorbing
-from genpolicy.diffusion.samplers.remasking import sigma_cap, sigma_rescale
+from genpolicy.diffusion.samplers.remasking import remasking_sigma
 from genpolicy_policy_baselines import gaussian_formulas as gaussian
 from genpolicy_policy_baselines.gaussian_embedding import GaussianEmbedding
 from tests.diffusion.test_remasking_sampler import remasking_posterior
@@ -66,7 +66,7 @@ def test_remasking_keeps_marginals(vectors: dict[str, Any]) -> None:
     x0 = torch.tensor(3)
     for row in vectors["remdm"]["values"]:
         alpha_t, alpha_s = exact(row["alpha_t"]), exact(row["alpha_s"])
-        sigma = {"cap": sigma_cap, "rescale": sigma_rescale}[row["kind"]](row["eta"], alpha_t, alpha_s)
+        sigma = remasking_sigma(row["kind"], row["eta"], alpha_t, alpha_s)
         close(sigma, row["sigma"])
         unmasked, masked = (remasking_posterior(torch.tensor(xt), x0, alpha_t, alpha_s, sigma, 5) for xt in (3, 5))
         close(unmasked, row["post_if_unmasked"])

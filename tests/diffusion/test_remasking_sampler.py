@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from genpolicy.diffusion import Absorbing, make_sampler
-from genpolicy.diffusion.samplers.remasking import sigma_cap, sigma_rescale
+from genpolicy.diffusion.samplers.remasking import remasking_sigma
 
 NUM_DRAWS = 40_000
 
@@ -30,7 +30,6 @@ def remasking_posterior(
 @pytest.mark.parametrize("eta", [0.0, 0.3, 1.0])
 def test_a_remasking_step_has_the_frequencies_of_its_posterior(sigma: str, eta: float) -> None:
     process = Absorbing(3, 20, "cosine_maskgit")
-    rule = {"cap": sigma_cap, "rescale": sigma_rescale}[sigma]
     logits = torch.tensor([[0.3, -1.0, 2.0], [1.0, 0.0, 0.5]], dtype=torch.float64)
     sampler = make_sampler("remasking", process, eta=eta, sigma=sigma)
     xt = torch.tensor([[3, 1]]).expand(NUM_DRAWS, -1)
@@ -39,7 +38,7 @@ def test_a_remasking_step_has_the_frequencies_of_its_posterior(sigma: str, eta: 
         out = sampler.step(
             logits.expand(NUM_DRAWS, -1, -1), t, s, xt, frozen=free, generator=torch.Generator().manual_seed(t)
         )
-        strength = rule(eta, process.alpha[t], process.alpha[s])
+        strength = remasking_sigma(sigma, eta, process.alpha[t], process.alpha[s])
         expected = torch.zeros(2, 4).double()
         for x0 in range(3):
             q = remasking_posterior(xt[0], torch.full((2,), x0), process.alpha[t], process.alpha[s], strength, 3)

@@ -13,22 +13,13 @@ from genpolicy.diffusion.ranking import confidence, draw_symbols, likeliest_symb
 from genpolicy.diffusion.samplers.base import Sampler, SamplerOutput, Step
 
 
-def largest_sigma(alpha_t: Tensor, alpha_s: Tensor) -> Tensor:
-    """min(1, (1 - alpha_s) / alpha_t): the most that a step can re-mask and still keep the marginals."""
-    return torch.where(alpha_t > 0, (1 - alpha_s) / alpha_t.clamp(min=1e-300), 1.0).clamp(max=1.0)
+def remasking_sigma(kind: str, eta: float, alpha_t: Tensor, alpha_s: Tensor) -> Tensor:
+    """sigma for eta in [0, 1]: ``cap`` is min(eta, largest), ``rescale`` eta * largest.
 
-
-def sigma_cap(eta: float, alpha_t: Tensor, alpha_s: Tensor) -> Tensor:
-    """min(eta, largest)."""
-    return largest_sigma(alpha_t, alpha_s).clamp(max=eta)
-
-
-def sigma_rescale(eta: float, alpha_t: Tensor, alpha_s: Tensor) -> Tensor:
-    """eta * largest, for eta in [0, 1]."""
-    return eta * largest_sigma(alpha_t, alpha_s)
-
-
-SIGMAS = {"cap": sigma_cap, "rescale": sigma_rescale}
+    The largest is min(1, (1 - alpha_s) / alpha_t): the most that a step can re-mask and still keep the marginals.
+    """
+    largest = torch.where(alpha_t > 0, (1 - alpha_s) / alpha_t.clamp(min=1e-300), 1.0).clamp(max=1.0)
+    return largest.clamp(max=eta) if kind == "cap" else eta * largest
 
 
 class RemaskingSampler(Sampler):
@@ -50,7 +41,7 @@ class RemaskingSampler(Sampler):
         """Decide some masked tokens, and mask some decided ones."""
         xt, frozen, process = step.xt, step.frozen, self.process
         alpha_t, alpha_s = process.alpha[step.t], process.alpha[step.s]
-        sigma = SIGMAS[self.config.sigma](float(self.config.eta), alpha_t, alpha_s)
+        sigma = remasking_sigma(self.config.sigma, float(self.config.eta), alpha_t, alpha_s)
         decide = float((alpha_s - (1 - sigma) * alpha_t) / (1 - alpha_t))
         # One uniform draws the symbol, another the coin: together they would sharpen the samples.
         symbol, coin = step.draws(2)
