@@ -72,7 +72,8 @@ def build_cache(dataset: Dataset, split: str, game: Game[Any], layout: Layout, o
         DiskFullError: no space to build it.
     """
     check_game(dataset, game)
-    choices = options.redraw and _has_move_values(dataset, split)
+    columns = (batch.column("move_values") for batch in dataset.batches(["move_values"], split))
+    choices = options.redraw and any(column.null_count < len(column) for column in columns)
     identity = {
         "version": VERSION,
         "dataset": dataset.checksum,
@@ -322,11 +323,6 @@ def _work(task: dict[str, Any]) -> None:
     except (ValueError, OSError, RegistryError) as error:
         (scratch / f"error-{task['worker']}.txt").write_text(str(error), encoding="utf-8")
         raise SystemExit(1) from error
-
-
-def _has_move_values(dataset: Dataset, split: str) -> bool:
-    columns = (batch.column("move_values") for batch in dataset.batches(["move_values"], split))
-    return any(column.null_count < len(column) for column in columns)
 
 
 def check_game(dataset: Dataset, game: Game[Any]) -> None:

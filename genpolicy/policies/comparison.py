@@ -66,6 +66,7 @@ class Comparison:
         if game.has_chance:
             raise ConfigError("learner.process.compare: the game has chance, and what follows a move is compared")
         self._game, self._layout, self._share = game, layout, float(share)
+        self._action = layout.first_action
 
     def loss(self, learner: DiffusionLearner, batch: TokenBatch) -> Tensor:
         """``LOSS_WEIGHT`` times the sum of the losses of the records that are compared, over B.
@@ -109,10 +110,6 @@ class Comparison:
         worth = torch.zeros_like(log_prior).masked_scatter(there, self._worth(model, found, moves, there))
         score = (log_prior + sampling.weight * worth).masked_fill(~there, NEGATIVE_INFINITY)
         return -LOSS_WEIGHT * score.log_softmax(-1)[:, 0].float().sum() / len(batch)
-
-    @property
-    def _action(self) -> int:
-        return self._layout.first_action
 
     def _roots(self, batch: TokenBatch) -> list[_Root]:
         """Of the first windows that can be compared, as many as are their share."""

@@ -96,12 +96,13 @@ def network(spec: PolicySpec | None = None) -> tuple[Option, ...]:
 
 def diffusion(spec: PolicySpec | None = None) -> tuple[Option, ...]:
     """Options of the diffusion policy: its own and those of all samplers."""
+    refused = NEED_VISIBLE_NOISE if _hides_noise(spec) else ()
     own = (
         Option(
             "sampler",
             str,
             "easy_first",
-            choices=_samplers_for(spec),
+            choices=tuple(name for name in registry.available("samplers") if name not in refused),
             help="how the masked future is filled in",
             label="Sampler",
             basic=True,
@@ -149,12 +150,6 @@ def _hides_noise(spec: PolicySpec | None) -> bool:
     kind = process.get("kind")
     point = registry.available("options").get(f"processes.{kind}")
     return kind in _HIDDEN_NOISE if point is None else bool(registry.load_point("options", point)(process))
-
-
-def _samplers_for(spec: PolicySpec | None) -> tuple[str, ...]:
-    """The samplers that fit the process of a folder; all of them where it is not known."""
-    refused = NEED_VISIBLE_NOISE if _hides_noise(spec) else ()
-    return tuple(name for name in registry.available("samplers") if name not in refused)
 
 
 def _sampler_options(spec: PolicySpec | None) -> dict[str, Option]:
