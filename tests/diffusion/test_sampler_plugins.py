@@ -144,7 +144,7 @@ def test_lists_apart_from_the_classes_are_those_of_the_classes() -> None:
     for name in registry.available("samplers"):
         assert options_of("samplers", name) == sampler_class(name).options, name
         made = sampler_class(name)
-        sampler = made(last=[0] if made.decides_last else [], blocks=[0] if made.orders_blocks else [])
+        sampler = made(Absorbing(5, 20), [0] * made.decides_last, [0] * made.orders_blocks)
         assert {option.name: sampler.config[option.name] for option in sampler.options} == {
             option.name: option.default for option in sampler.options
         }

@@ -450,8 +450,6 @@ def test_bad_options_are_named() -> None:
         make_sampler("remasking", Multinomial(5, 20))
     with pytest.raises(ConfigError, match="last="):
         make_sampler("a0_last", process)
-    with pytest.raises(ConfigError, match="needs a process"):
-        AncestralSampler().set_timesteps(3)
     for name, options in (("easy_first_commit", {}), ("a0_last", {"last": [0]})):
         with pytest.raises(ConfigError, match=r"multinomial"):
             make_sampler(name, Multinomial(5, 20), **options)

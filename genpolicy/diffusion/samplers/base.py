@@ -18,6 +18,7 @@ from torch import Tensor
 
 from genpolicy import registry
 from genpolicy.diffusion.logits import Denoiser, TypedLogits
+from genpolicy.diffusion.making import make_process
 from genpolicy.diffusion.process import Process
 from genpolicy.diffusion.random import Generators, uniforms
 from genpolicy.diffusion.ranking import AdmittedParts, usable_logits
@@ -77,7 +78,7 @@ class Sampler(ABC):
     """The base of samplers: a subclass lists its ``options`` and writes ``advance``.
 
     Args:
-        process: The process whose noise is undone, or its ``config()``; None until a call needs it.
+        process: The process whose noise is undone, or its ``config()``.
         last: Places in the sequence, which a sampler with ``decides_last`` decides last.
         blocks: The block of each token (``Layout.blocks``), for a sampler with ``orders_blocks``.
         options: Values of the declared options, which are then in ``self.config``.
@@ -94,6 +95,8 @@ class Sampler(ABC):
     """Whether it takes ``blocks``, which it decides in order, and says by ``blocks_at`` which each call decides."""
     entry: str = ""  # the name by which make_sampler found it
     order = 1
+    process: Process
+    """The process whose noise is undone."""
     timesteps: Tensor
     """[n+1] int64 grid from T down to 0; step i goes from ``timesteps[i]`` to ``timesteps[i+1]``."""
 
@@ -109,7 +112,7 @@ class Sampler(ABC):
 
     def __init__(
         self,
-        process: Process | Mapping[str, Any] | None = None,
+        process: Process | Mapping[str, Any],
         last: Sequence[int] = (),
         blocks: Sequence[int] = (),
         **options: Any,
@@ -125,13 +128,13 @@ class Sampler(ABC):
         for name, places in (("last", last), ("blocks", blocks)):
             if places:
                 values[name] = [int(place) for place in places]
-        made = process_of(process) if isinstance(process, Mapping) else process
-        self.config = SamplerOptions(process=None if made is None else made.config(), **values)
-        self._process: Process | None = None
+        if isinstance(process, Mapping):
+            own = {key: value for key, value in process.items() if key != "num_symbols"}
+            process = make_process(own, process["num_symbols"])
+        self.config = SamplerOptions(process=process.config(), **values)
         self._split: tuple[Tensor, AdmittedParts] | None = None
-        if made is not None:
-            self.adopt(made)
-            self.set_timesteps()
+        self.adopt(process)
+        self.set_timesteps()
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write what the sampler was made with to ``scheduler_config.json``, as diffusers' schedulers do."""
@@ -152,17 +155,6 @@ class Sampler(ABC):
         return cls(**{key: value for key, value in config.items() if not key.startswith("_")})
 
     @property
-    def process(self) -> Process:
-        """The process whose noise is undone.
-
-        Raises:
-            ConfigError: the sampler was made without one.
-        """
-        if self._process is None:
-            raise ConfigError("a sampler needs a process: make_sampler(name, process), or process=process.config()")
-        return self._process
-
-    @property
     def needs_visible_noise(self) -> bool:
         """Whether it must tell a noised token from a clean one (``Process.noise_is_visible``)."""
         return False
@@ -178,7 +170,7 @@ class Sampler(ABC):
                 f"{type(self).__name__} with these options needs noise that differs from data, such as a mask, and the "
                 f"noise of process {process.kind!r} looks like data; take ancestral, or easy_first with commit=False"
             )
-        self._process = process
+        self.process = process
 
     def set_timesteps(self, num_steps: int | None = None) -> None:
         """Lay the grid: ``num_steps`` network calls from T to 0, evenly spread and rounded.
@@ -259,18 +251,6 @@ class Sampler(ABC):
     @abstractmethod
     def advance(self, step: Step) -> SamplerOutput:
         """Tokens at time ``step.s``: the frozen ones as they were, and at time 0 none that is noise."""
-
-
-def process_of(config: Mapping[str, Any]) -> Process:
-    """The process that ``Process.config`` describes.
-
-    Raises:
-        RegistryError: no process of that kind is installed.
-        ConfigError: an argument out of range.
-    """
-    arguments = {key: value for key, value in config.items() if key != "kind"}
-    made: Process = registry.load("processes", config["kind"])(**arguments)
-    return made
 
 
 def sampler_class(name: str) -> type[Sampler]:
