@@ -385,7 +385,7 @@ def unit_times(num: int, generator: Generators, device: torch.device, time_sampl
         unit = low_discrepancy(uniforms(1, (1,), stream, device)[0], num)
         return beta_quantile(unit) if time_sampling == "beta" else unit
     (unit,) = uniforms(1, (num,), stream, device)
-    return stratified(unit, smallest=0.0) if time_sampling == "stratified" else unit
+    return stratified(unit) if time_sampling == "stratified" else unit
 
 
 def nll_per_row(

@@ -90,8 +90,8 @@ def beta_quantile(uniform: Tensor) -> Tensor:
     return 0.5 - torch.sin(torch.asin((1 - 2 * uniform).clamp(-1, 1)) / 3)
 
 
-def stratified(uniform: Tensor, smallest: float = 1e-3) -> Tensor:
-    """[n] times, one uniform draw in each n-th of [smallest, 1] (MDLM, arXiv:2406.07524, its code)."""
+def stratified(uniform: Tensor) -> Tensor:
+    """[n] times, one uniform draw in each n-th of [0, 1); MDLM's code (arXiv:2406.07524) maps them to [0.001, 1]."""
     num = len(uniform)
     place = torch.arange(num, dtype=torch.float64, device=uniform.device) / num
-    return ((uniform / num + place) % 1) * (1 - smallest) + smallest
+    return (uniform / num + place) % 1

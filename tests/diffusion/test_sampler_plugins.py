@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from genpolicy import declared_samplers, registry
-from genpolicy.diffusion import Absorbing, Multinomial, Sampler, SamplerOutput, Step, make_sampler, sample
+from genpolicy.diffusion import Absorbing, Multinomial, Sampler, SamplerOutput, Step, make_sampler
 from genpolicy.diffusion.ranking import likeliest_symbols
-from genpolicy.diffusion.samplers import sampler_class
+from genpolicy.diffusion.samplers import sample_steps, sampler_class
 from genpolicy.errors import ConfigError, RegistryError
 from genpolicy.options import Option, options_of
 from genpolicy.testing import check_sampler
@@ -125,16 +125,15 @@ def test_a_notebook_registers_a_sampler(monkeypatch: pytest.MonkeyPatch) -> None
     process = Absorbing(3, 4)
     sampler = make_sampler("left_to_right", process, reverse="yes")
     assert sampler.config.reverse is True
-    seen = []
     logits = torch.tensor([[0.0, 1.0, 0.0]]).expand(4, 3)
-    sample(
+    steps = sample_steps(
         lambda tokens, t: logits.expand(len(tokens), -1, -1),
         process,
         sampler,
         torch.full((1, 4), 3),
         torch.zeros(1, 4).bool(),
-        callback=lambda t, xt, out: seen.append(out.prev_sample[0].tolist()),
     )
+    seen = [step.output.prev_sample[0].tolist() for step in steps]
     assert seen == [[1, 3, 3, 3], [1, 1, 3, 3], [1, 1, 1, 3], [1, 1, 1, 1]]
     with pytest.raises(ConfigError, match="noise of process 'multinomial' looks like data"):
         make_sampler("left_to_right", Multinomial(3, 4))

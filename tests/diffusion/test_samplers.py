@@ -17,13 +17,12 @@ from genpolicy.diffusion import (
     Multinomial,
     Process,
     Sampler,
-    SamplerOutput,
     TypedLogits,
     make_sampler,
     sample,
 )
 from genpolicy.diffusion.ranking import confidence, likeliest_symbols, num_noised
-from genpolicy.diffusion.samplers import AncestralSampler
+from genpolicy.diffusion.samplers import AncestralSampler, sample_steps
 from genpolicy.errors import ConfigError
 
 NAMES = tuple(registry.available("samplers"))
@@ -111,17 +110,10 @@ def test_counts_run_from_all_to_none(rate: str) -> None:
 def test_block_refinement_of_diffusers(vectors: dict[str, Any]) -> None:
     trace = vectors["block_refinement"]["trajectory"]
     logits = torch.tensor(vectors["confidence_scores"]["logits"], dtype=torch.float64)
-    seen = [trace[0]]
     process = Absorbing(5, 3)
-    sample(
-        fixed_model(logits),
-        process,
-        make_sampler("easy_first_commit", process),
-        torch.tensor(trace[:1]),
-        torch.zeros(1, 8).bool(),
-        callback=lambda t, xt, out: seen.append(out.prev_sample[0].tolist()),
-    )
-    assert seen == trace
+    sampler, start = make_sampler("easy_first_commit", process), torch.tensor(trace[:1])
+    steps = sample_steps(fixed_model(logits), process, sampler, start, torch.zeros(1, 8).bool())
+    assert [trace[0], *(step.output.prev_sample[0].tolist() for step in steps)] == trace
 
 
 def test_confidences(vectors: dict[str, Any]) -> None:
@@ -265,17 +257,14 @@ def test_guarantees(name: str, process: Process, num_steps: int) -> None:
     sampler = make(name, process)
     start = process.prior_sample(tokens, frozen, admitted=admitted, generator=streams(1, 2, 3, 4))
     calls: list[int] = []
-
-    def watch(t: int, xt: Tensor, out: SamplerOutput) -> None:
-        calls.append(t)
-        assert bool((out.prev_sample == tokens)[frozen].all())
-        assert out.prev_sample.dtype == torch.int64
-        assert bool(torch.isfinite(out.scores[~frozen]).all())
-
-    done = sample(
-        model, process, sampler, start, frozen, admitted=admitted, generator=streams(5, 6, 7, 8), num_steps=num_steps,
-        callback=watch,
-    )  # fmt: skip
+    for step in sample_steps(
+        model, process, sampler, start, frozen, admitted=admitted, generator=streams(5, 6, 7, 8), num_steps=num_steps
+    ):
+        calls.append(step.t)
+        done = step.output.prev_sample
+        assert bool((done == tokens)[frozen].all())
+        assert done.dtype == torch.int64
+        assert bool(torch.isfinite(step.output.scores[~frozen]).all())
     assert len(calls) == (1 if name == "one_call" else num_steps)
     assert calls[0] == 20
     assert bool((done < 6).all())
@@ -383,16 +372,8 @@ def test_a0_last_decides_its_tokens_in_the_last_call(num_steps: int, commit: boo
     frozen = torch.zeros(2, 9).bool()
     frozen[:, :3] = True
     start = process.prior_sample(torch.zeros(2, 9).long(), frozen)
-    seen: list[Tensor] = []
-    sample(
-        mixing_model(6),
-        process,
-        sampler,
-        start,
-        frozen,
-        num_steps=num_steps,
-        callback=lambda t, xt, out: seen.append(xt),
-    )
+    steps = sample_steps(mixing_model(6), process, sampler, start, frozen, num_steps=num_steps)
+    seen = [step.before for step in steps]
     for xt in seen:
         assert bool((xt[:, 3:5] == 6).all())
     if num_steps > 1:

@@ -366,16 +366,10 @@ def sample(
     admitted: Tensor | None = None,
     generator: Generators = None,
     num_steps: int | None = None,
-    callback: Callable[[int, Tensor, SamplerOutput], None] | None = None,
 ) -> Tensor:
-    """Clean tokens [B, N] from noise; the other arguments and the errors are those of ``sample_steps``.
-
-    ``callback`` is called after each step with its t, the tokens before it, and its output.
-    """
+    """Clean tokens [B, N] from noise; arguments and errors are those of ``sample_steps``, which gives every step."""
     for step in sample_steps(
         model, process, sampler, xT, frozen, admitted=admitted, generator=generator, num_steps=num_steps
     ):
-        if callback is not None:
-            callback(step.t, step.before, step.output)
         xT = step.output.prev_sample
     return xT
