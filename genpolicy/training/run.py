@@ -178,11 +178,12 @@ class Run:
                 tensors["optimizer"] |= packed
             if self.average is not None:
                 tensors["ema"] = self.average.average
+            best = {"loss": self.best_loss, "step": self.best_update, "windows": self.best_windows}
             state = {
                 "identity": self.identity,
                 "optimizer": plain,
                 "seconds": self.seconds,
-                "best": self._best(),
+                "best": best if self.best_update else None,
                 "ema_updates": self.average.num_updates if self.average else 0,
                 "records": self.records(),
                 "epoch": self.epochs(),
@@ -268,12 +269,6 @@ class Run:
 
     def _require_usable(self, checkpoint: Checkpoint) -> None:
         resuming.require_usable(checkpoint, self.identity, self.optimizers, averaged=self.average is not None)
-
-    def _best(self) -> dict[str, Any] | None:
-        """What a checkpoint says of the lowest validation loss."""
-        if not self.best_update:
-            return None
-        return {"loss": self.best_loss, "step": self.best_update, "windows": self.best_windows}
 
     def _restore_best(self, best: dict[str, Any]) -> None:
         """Take over the lowest validation loss, unless it is now averaged over other windows."""
