@@ -230,9 +230,7 @@ def _choices(encoder: WindowEncoder) -> dict[str, Any]:
     return {"tokens": tokens, **{name: getattr(layout, name) for name in named}}
 
 
-def _layout(game: Game[Any], *, tokens: str, num_value_bins: int, **choices: Any) -> Layout:
-    if num_value_bins:
-        choices["num_value_bins"] = num_value_bins
+def _layout(game: Game[Any], *, tokens: str, **choices: Any) -> Layout:
     return Layout(game, **choices, tokenizer=game.tokenizer(tokens))
 
 
