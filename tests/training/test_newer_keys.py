@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +51,15 @@ def test_a_run_that_is_resumed_keeps_what_it_began_with(overrides: list[str], ex
     assert as_begun(config, [file]) == config  # another learner's file says nothing of this one
 
 
-def test_a_run_begins_as_the_policy_does_however_that_is_named() -> None:
-    folder = shipped_policies()["tic-tac-toe"]
-    saved = yaml.safe_load((folder / "config.yaml").read_text())["learner"]
-    learner = {"kind": "diffusion", **saved}
-    for name in (str(folder), "tic-tac-toe", f"{folder}?seed=1"):
+def test_a_run_begins_as_the_policy_does_however_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "old"
+    shutil.copytree(shipped_policies()["tic-tac-toe"], folder)
+    saved = yaml.safe_load((folder / "config.yaml").read_text())
+    del saved["learner"]["network"]["shown_outcome"], saved["learner"]["network"]["factorised_pad"]
+    (folder / "config.yaml").write_text(yaml.safe_dump(saved))
+    monkeypatch.setattr("genpolicy.shipped.shipped", lambda: {"policy:old-one": folder})
+    learner = {"kind": "diffusion", **saved["learner"]}
+    for name in (str(folder), "old-one", f"{folder}?seed=1"):
         network = continuing(RunConfig(learner=learner, init_from=name), resume=False).learner["network"]
         assert (network["shown_outcome"], network["factorised_pad"]) == (False, False), name
     with pytest.raises(CheckpointError, match="init_from: "):
