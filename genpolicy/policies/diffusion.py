@@ -40,6 +40,7 @@ from genpolicy.policies.ply_order import ORDERS, PlyOrder
 from genpolicy.policies.sampling import SamplerConfig as SamplerConfig
 from genpolicy.policies.sampling import require_possible
 from genpolicy.policies.tokens import NetworkLearner, NetworkLearnerConfig, NetworkPolicy, acting_layout
+from genpolicy.policies.weights import CPU_ROWS
 from genpolicy.sequence import KINDS, Layout, Slot
 
 if TYPE_CHECKING:
@@ -393,19 +394,26 @@ class DiffusionPolicy(NetworkPolicy):
         number = self.sampling.num_futures
         if number == 1:
             return self._sampled(tokens, seeds, first_action, recorder)
-        each = [seed + copy for seed in seeds for copy in range(number)]
-        repeated = tokens.repeat_interleave(number, dim=0)
-        many = self._sampled(repeated, each, first_action.repeated(number), recorder, number)
-        chances = many.latest.exp().view(len(tokens), number, -1)
+        # Not all in one call: a saved policy may ask for many.
+        at_once = max(1, CPU_ROWS // len(tokens)) if tokens.device.type == "cpu" else number
+        parts: list[Imagined] = []
+        for start in range(0, number, at_once):
+            copies = range(start, min(start + at_once, number))
+            each = [seed + copy for seed in seeds for copy in copies]
+            repeated = tokens.repeat_interleave(len(copies), dim=0)
+            parts.append(self._sampled(repeated, each, first_action.repeated(len(copies)), recorder, copies))
+        chances = torch.cat([part.latest.exp().view(len(tokens), -1, part.latest.shape[-1]) for part in parts], dim=1)
+        futures = torch.cat([part.tokens.view(len(tokens), -1, tokens.shape[1]) for part in parts], dim=1)
         move = chances.mean(1).argmax(-1)
         rows = torch.arange(len(tokens), device=tokens.device)
         likes_it_best = chances[rows, :, move].argmax(-1)
-        chosen = many.tokens.view(len(tokens), number, -1)[rows, likes_it_best].clone()
+        chosen = futures[rows, likes_it_best].clone()
         chosen[:, self.layout.first_action] = move + self.layout.move_offset
         if recorder is not None:  # of one position
             recorder.choose(int(likes_it_best[0]), int(chosen[0, self.layout.first_action]))
-        first = FirstCall(many.first_call.marginal[::number], many.first_call.best[::number])
-        return Imagined(chosen, first, many.latest[::number], many.num_calls)
+        one, step = parts[0], min(at_once, number)
+        first_call = FirstCall(one.first_call.marginal[::step], one.first_call.best[::step])
+        return Imagined(chosen, first_call, one.latest[::step], one.num_calls)
 
     def _searched(self, model: Imagination, tokens: Tensor, first_action: FirstAction) -> Imagined:
         """The best of the candidates, and what was imagined of all."""
@@ -420,9 +428,15 @@ class DiffusionPolicy(NetworkPolicy):
         return Imagined(filled, first, latest.log_softmax(-1), self.num_calls, found)
 
     def _sampled(
-        self, tokens: Tensor, seeds: Sequence[int], first_action: FirstAction, recorder: Recorder | None, same: int = 1
+        self,
+        tokens: Tensor,
+        seeds: Sequence[int],
+        first_action: FirstAction,
+        recorder: Recorder | None,
+        copies: range | None = None,
     ) -> Imagined:
-        """As ``_imagine``, one future for each row, of which each ``same`` have one root."""
+        """As ``_imagine``, one future for each row: of each root these of several, or its only one."""
+        same = 1 if copies is None else len(copies)
         process, admitted = self.learner.process, self.learner.admitted
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         beyond = torch.arange(self.layout.length, device=tokens.device) >= self._end
@@ -450,7 +464,8 @@ class DiffusionPolicy(NetworkPolicy):
                     first, last = self._sampler.blocks_at(step.t)
                     blocks = torch.as_tensor(self.layout.blocks, device=tokens.device)
                     asked = process.undecided(step.before) & (first <= blocks) & (blocks <= last)
-                recorder.note(step.s, step.output.prev_sample, clean, first_action.moves(step.logits), asked)
+                latest = first_action.moves(step.logits)
+                recorder.note(step.s, step.output.prev_sample, clean, latest, asked, copies)
         assert step is not None
         assert first_call is not None
         return Imagined(step.output.prev_sample, first_call, first_action.moves(step.logits), self.num_calls)

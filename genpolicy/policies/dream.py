@@ -114,11 +114,19 @@ class Recorder:
         self._viewer, self._num_steps, self._on_step = viewer, num_steps, on_step
         self._legal = np.array(legal, np.int64)
         self._seen = shown_layout.moves.seen_by(self._legal, viewer)
-        self._rows: list[list[DreamStep]] = []
+        self._futures: dict[int, list[DreamStep]] = {}
         self.steps: list[DreamStep] = []
         """The steps of the decision so far."""
 
-    def note(self, time: int, tokens: Tensor, logits: TypedLogits, latest: Tensor, asked: Tensor | None = None) -> None:
+    def note(
+        self,
+        time: int,
+        tokens: Tensor,
+        logits: TypedLogits,
+        latest: Tensor,
+        asked: Tensor | None = None,
+        futures: range | None = None,
+    ) -> None:
         """Record a step.
 
         Args:
@@ -128,25 +136,26 @@ class Recorder:
             latest: [R, M] the call's log-probabilities of the first action's moves.
             asked: [R, N] bool, tokens that the call was asked about; the others keep what the step before says of them.
                 None: all.
+            futures: Which of several futures the rows are; None for the only one.
         """
         clean = logits.restrict(self._admitted)
         guess = clean.per_token(lambda g: g.symbols[g.logits.argmax(-1)])
         shown = guess.where(tokens == self._network_layout.mask, tokens)
         chances = clean.log_prob(shown).double().exp().nan_to_num(0.0)
         arrays = [a.cpu().numpy() for a in (tokens, guess, chances, latest)]
-        steps = [self._step(time, *(a[row] for a in arrays)) for row in range(len(tokens))]
-        if asked is not None:
-            last: Sequence[DreamStep | None] = self._rows[-1] if self._rows else self.steps[-1:]
-            before = last or [None] * len(steps)
-            steps = [_keep(*each) for each in zip(steps, before, asked.cpu().numpy(), strict=True)]
-        if len(steps) > 1:
-            self._rows.append(steps)
-        else:
-            self._publish(steps[0])
+        for row in range(len(tokens)):
+            before = self.steps if futures is None else self._futures.setdefault(futures[row], [])
+            step = self._step(len(before), time, *(a[row] for a in arrays))
+            if asked is not None:
+                step = _keep(step, before[-1] if before else None, asked[row].cpu().numpy())
+            if futures is None:
+                self._publish(step)
+            else:
+                before.append(step)
 
-    def choose(self, row: int, first_action: int) -> None:
+    def choose(self, future: int, first_action: int) -> None:
         """Publish the steps of one of several futures; this symbol becomes its final first action."""
-        steps = [each[row] for each in self._rows]
+        steps = self._futures[future]
         tokens = steps[-1].tokens.copy()
         tokens[self.layout.first_action] = first_action
         steps[-1] = dataclasses.replace(steps[-1], tokens=tokens)
@@ -160,6 +169,7 @@ class Recorder:
 
     def _step(
         self,
+        index: int,
         time: int,
         tokens: NDArray[np.int64],
         guess: NDArray[np.int64],
@@ -169,7 +179,6 @@ class Recorder:
         from genpolicy.policies.base import legal_probabilities
 
         layout, given = self.layout, self.layout.given
-        index = len(self.steps) + len(self._rows)
         kept, guessed = self._shown(tokens), self._shown(guess)
         scores = latest[self._seen]
         return DreamStep(
