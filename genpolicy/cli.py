@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from genpolicy import __version__, registry
-from genpolicy.errors import EngineError, RegistryError, did_you_mean, lacks_memory
+from genpolicy.errors import EngineError, RegistryError, did_you_mean, lacks_memory, printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return EXIT_ERROR
         if not _is_users(error):
             raise
-        print(f"genpolicy: error: {_message(error)}", file=sys.stderr)
+        print(f"genpolicy: error: {printable(_message(error))}", file=sys.stderr)
         return EXIT_ERROR
 
 

@@ -6,6 +6,15 @@ import errno
 from collections.abc import Iterable
 from contextlib import suppress
 
+_OBEYED = (*range(9), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_UNPRINTED = dict.fromkeys(_OBEYED, "\ufffd")
+
+
+def printable(text: str) -> str:
+    """A text from outside with U+FFFD for what a terminal would obey: control characters except tabs and ends of lines,
+    and marks that turn the direction of writing."""
+    return text.translate(_UNPRINTED)
+
 
 class ConfigError(ValueError):
     """A configuration key or value does not exist or is out of range."""
@@ -28,7 +37,13 @@ class IllegalMoveError(ValueError):
 
 
 class SourceError(ValueError):
-    """A file of games, positions or records holds something unreadable; the message names file and line."""
+    """A file of games, positions or records holds something unreadable; the message names file and line.
+
+    It may repeat the file: see ``printable``.
+    """
+
+    def __init__(self, message: object) -> None:
+        super().__init__(printable(str(message)))
 
 
 class DatasetError(ValueError):

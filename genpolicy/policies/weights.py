@@ -169,7 +169,7 @@ def load_weights(network: nn.Module, path: Path, checksum: str | None) -> None:
         with _opened(path) as file:
             names = set(file.keys())
             wrong = [f"{name} is missing" for name in expected if name not in names]
-            wrong += [f"{name} is not known" for name in names if name not in expected]
+            wrong += [f"{name[:100]!r} is not known" for name in names if name not in expected]
             for name, tensor in expected.items() if not wrong else ():
                 shape = file.get_slice(name).get_shape()
                 if shape != list(tensor.shape):

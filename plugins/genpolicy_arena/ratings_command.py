@@ -92,7 +92,7 @@ def read_games(game: Game[Any], paths: Sequence[Path], skipped: Counter[str]) ->
     Raises:
         SourceError: a file cannot be read at all or its games are given twice, or a tournament is of another game.
     """
-    from genpolicy.errors import SourceError
+    from genpolicy.errors import SourceError, printable
     from genpolicy.facets import reader
     from genpolicy_arena.ratings import RatedGame
     from genpolicy_arena.results import GAMES, MANIFEST
@@ -121,7 +121,7 @@ def read_games(game: Game[Any], paths: Sequence[Path], skipped: Counter[str]) ->
                 games += _of_tournament(path, game)
                 continue
             for played in reader(game, path, "games").open_games(path, bad):
-                first, second = (played.headers.get(side, "").strip() for side in game.players)
+                first, second = (printable(played.headers.get(side, "")).strip() for side in game.players)
                 if played.result is None:
                     skipped["games without a result"] += 1
                 elif not first.strip("?") or not second.strip("?") or first == second:

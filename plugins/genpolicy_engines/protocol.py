@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-_CONTROLS = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160)), "\ufffd")
+from genpolicy.errors import printable
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class SearchResult:
 
 def readable(output: bytes) -> str:
     """Text of an engine's bytes; what is not UTF-8, and what a terminal would obey, becomes U+FFFD."""
-    return output.decode(errors="replace").translate(_CONTROLS)
+    return printable(output.decode(errors="replace").replace("\r\n", "\n"))
 
 
 def parse_search(output: bytes, dialect: Dialect = UCI) -> SearchResult:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from genpolicy.cli import main
 from genpolicy.data.records import Dataset
@@ -16,6 +17,7 @@ from genpolicy.policies.weights import find_device
 from genpolicy.training.checkpoint import Checkpoint, load_latest, save_checkpoint
 from genpolicy.training.config import TrainerConfig
 from genpolicy_chess.pgn import _without_suffix
+from tests.fuzz.malicious_folders import good_policy
 
 
 @pytest.mark.parametrize(
@@ -58,3 +60,22 @@ def test_a_seed_beyond_64_bits_is_named() -> None:
 def test_perft_without_end_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["perft", "--game", "chess", "--depth", "1200"]) == 2
     assert "--depth" in capsys.readouterr().err
+
+
+def test_control_characters_of_files_do_not_reach_a_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    obeyed = "\x1b[31mred\x1b]0;title\x07\x9b2J\u202e"
+    players = f'[White "{obeyed}a"]\n[Black "{obeyed}b"]\n[Result "1-0"]\n\n'
+    (tmp_path / "names.pgn").write_text(f"{players}1. e4 e5 1-0\n\n{players}1. Ke9 1-0\n")
+    assert main(["ratings", str(tmp_path / "names.pgn"), "--game", "chess"]) == 0
+    folder = good_policy(tmp_path / "policy")
+    more = {obeyed: torch.zeros(1), "x" * 10_000: torch.zeros(1)}
+    save_file(load_file(folder / "model.safetensors") | more, folder / "model.safetensors")
+    assert main(["play", "--policy", str(folder), "--self-play", "1"]) == 2
+    said = "".join(capsys.readouterr())
+    assert "red" in said
+    assert "left out" in said
+    assert "is not known" in said
+    assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(said)
+    assert len(said) < 4_000
