@@ -12,6 +12,7 @@ Axes: B batch, K moves, L tokens of a position, M moves of the vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -19,7 +20,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from genpolicy.game import Game
-from genpolicy.networks.value_heads import CategoricalHead
 from genpolicy_policy_model.config import MuZeroConfig
 from genpolicy_policy_model.episodes import EpisodeBatch
 from genpolicy_policy_model.learner import ModelLearner
@@ -71,32 +71,22 @@ class MuZeroLearner(ModelLearner):
         known = batch.live[:, :-1] & ~batch.reward.isnan()
         parts = {
             # Where a game is over, or a record names no move, the target is all 0 and so is the loss.
-            "policy": -(_by_move(batch.policy) * network.policy(every).log_softmax(-1)).sum(-1),
-            "value": self._losses(network.value, every, batch.value),
-            "reward": self._losses(network.reward, after, batch.reward),
+            "policy": -(by_move(batch.policy) * network.policy(every).log_softmax(-1)).sum(-1),
+            "value": network.losses(network.value, every, by_move(batch.value)),
+            "reward": network.losses(network.reward, after, by_move(batch.reward)),
         }
         if network.end is not None:
             over = (~batch.live[:, 1:]).float().masked_fill(~known, torch.nan)
-            parts["end"] = network.end.losses(network.end(after), _by_move(over))
+            parts["end"] = network.end.losses(network.end(after), by_move(over))
         if self.ahead is not None:
             compared = known & batch.live[:, 1:]
             if c.side == "both":  # the representation reads positions of the player to move
                 compared = compared & (torch.arange(num_moves, device=compared.device) % 2 == 1)
-            parts["ahead"] = self._inconsistency(after, _by_move(batch.states[:, 1:])) * _by_move(compared)
+            parts["ahead"] = self._inconsistency(after, by_move(batch.states[:, 1:])) * by_move(compared)
         weights = {"policy": 1.0, "value": c.value_weight, "reward": c.reward_weight, "end": c.end_weight}
         weights["ahead"] = c.consistency
-        # The root has the weight 1, each move 1 / K; losses of moves alone are those of the last K * B rows.
-        scale = torch.full((num_moves + 1, 1), 1.0 / max(1, num_moves), device=every.device)
-        scale[0] = 1.0
-        means = {}
-        for name, losses in parts.items():
-            rows = losses.view(-1, len(batch))
-            means[name] = (rows * scale[-len(rows) :]).sum() / len(batch)
-        loss = torch.stack([weights[name] * mean for name, mean in means.items()]).sum()
+        loss, means = weighted(parts, weights, num_moves)
         return loss, {name: mean.detach() for name, mean in means.items()}
-
-    def _losses(self, head: CategoricalHead, latent: Tensor, values: Tensor) -> Tensor:
-        return head.losses(head(latent), self.network.targets(head, _by_move(values)))
 
     def _inconsistency(self, latent: Tensor, states: Tensor) -> Tensor:
         """One minus the cosine between latents, as they look ahead, and the true ones, which get no gradient."""
@@ -112,6 +102,26 @@ class MuZeroLearner(ModelLearner):
         return MuZeroPolicy(self)
 
 
-def _by_move(rows: Tensor) -> Tensor:
+def by_move(rows: Tensor) -> Tensor:
     """[K * B, ...] from [B, K, ...]: all rows of the first move, then all of the second."""
     return rows.transpose(0, 1).flatten(0, 1)
+
+
+def weighted(
+    parts: Mapping[str, Tensor], weights: Mapping[str, float], num_moves: int
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The weighted sum of losses of an unrolled model, each a mean over the rows, and those means.
+
+    Args:
+        parts: Losses [(K + 1) * B] of the root and the moves, by move, "value" among them, or [K * B] of the moves.
+        weights: Of the parts; within each the root has the weight 1, a move 1 / K.
+        num_moves: K.
+    """
+    num_rows, device = len(parts["value"]) // (num_moves + 1), parts["value"].device
+    scale = torch.full((num_moves + 1, 1), 1.0 / max(1, num_moves), device=device)
+    scale[0] = 1.0
+    means = {}
+    for name, losses in parts.items():
+        rows = losses.view(-1, num_rows)
+        means[name] = (rows * scale[-len(rows) :]).sum() / num_rows
+    return torch.stack([weights[name] * mean for name, mean in means.items()]).sum(), means

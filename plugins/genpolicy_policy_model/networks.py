@@ -21,17 +21,46 @@ from genpolicy.networks.moves import MoveHead
 from genpolicy.networks.transformer import Block, Trunk, draw_deepnorm, draw_weights
 from genpolicy.networks.value_heads import WIN_DRAW_LOSS, CategoricalHead, EndHead, Readout
 from genpolicy.sequence import Layout
-from genpolicy_policy_model.config import MuZeroConfig
+from genpolicy_policy_model.config import ModelConfig, MuZeroConfig
 from genpolicy_policy_model.transforms import scaled, unscaled
 
 
-class ModelNetwork(nn.Module):
+class JudgingNetwork(nn.Module):
+    """A network with heads of value, reward and, where the options ask for it, of the end."""
+
+    config: ModelConfig
+
+    def _make_heads(self, num_tokens: int, width: int) -> None:
+        c = self.config
+        low, high, bins = c.support
+        support = WIN_DRAW_LOSS if c.value == "wdl" else np.linspace(low, high, int(bins)).tolist()
+        self.value = CategoricalHead(num_tokens, width, c.readout, support)
+        self.reward = CategoricalHead(num_tokens, width, c.readout, support)
+        self.end = EndHead(num_tokens, width, c.readout) if c.end_head else None
+
+    def mean(self, head: CategoricalHead, logits: Tensor) -> Tensor:
+        """[B] values of a head's logits, in [-1, 1] for labels that lie there."""
+        mean = head.mean(logits)
+        return unscaled(mean) if self.config.transform else mean
+
+    def targets(self, head: CategoricalHead, values: Tensor) -> Tensor:
+        """[B, bins] a head's targets for values [B]; NaN for NaN."""
+        return head.targets(scaled(values) if self.config.transform else values)
+
+    def losses(self, head: CategoricalHead, latent: Tensor, values: Tensor) -> Tensor:
+        """[B] a head's losses for values [B]; 0 for NaN."""
+        return head.losses(head(latent), self.targets(head, values))
+
+
+class ModelNetwork(JudgingNetwork):
     """All weights of a learned model.
 
     Args:
         layout: That of ``s-a``: a position and a place for the move.
         config: Shapes and heads.
     """
+
+    config: MuZeroConfig
 
     def __init__(self, layout: Layout, config: MuZeroConfig) -> None:
         super().__init__()
@@ -50,11 +79,7 @@ class ModelNetwork(nn.Module):
         self.by_squares = MoveHead(layout, width, shape.move_rank, False) if by_squares else None
         readout = None if by_squares else Readout(num_tokens, width, config.readout, num_out=len(layout.moves))
         self.by_latent = readout
-        low, high, bins = config.support
-        support = WIN_DRAW_LOSS if config.value == "wdl" else np.linspace(low, high, int(bins)).tolist()
-        self.value = CategoricalHead(num_tokens, width, config.readout, support)
-        self.reward = CategoricalHead(num_tokens, width, config.readout, support)
-        self.end = EndHead(num_tokens, width, config.readout) if config.end_head else None
+        self._make_heads(num_tokens, width)
         self._draw(self.trunk, self.by_squares, self.dynamics)
 
     @torch.no_grad()
@@ -98,15 +123,6 @@ class ModelNetwork(nn.Module):
         rows = torch.arange(len(latent), device=latent.device)
         of_squares: Tensor = self.by_squares(latent, rows, torch.full_like(rows, self.layout.first_action))
         return of_squares.float()
-
-    def mean(self, head: CategoricalHead, logits: Tensor) -> Tensor:
-        """[B] values of a head's logits, in [-1, 1] for labels that lie there."""
-        mean = head.mean(logits)
-        return unscaled(mean) if self.config.transform else mean
-
-    def targets(self, head: CategoricalHead, values: Tensor) -> Tensor:
-        """[B, K] a head's targets for values [B]; NaN for NaN."""
-        return head.targets(scaled(values) if self.config.transform else values)
 
 
 class VectorDynamics(nn.Module):

@@ -25,7 +25,6 @@ from genpolicy.data.records import Dataset
 from genpolicy.data.windows import WindowSource
 from genpolicy.errors import DatasetError
 from genpolicy.game import Game
-from genpolicy.networks.value_heads import CategoricalHead
 from genpolicy.policies.learner import Learner
 from genpolicy_policy_model.episodes import EpisodeBatch
 from genpolicy_policy_model.learner import ModelLearner
@@ -116,8 +115,8 @@ class UniZeroLearner(ModelLearner):
         parts = {
             # Where a game is over, or a record names no move, the target is all 0 and so is the loss.
             "policy": -(target * logs).sum(-1),
-            "value": self._losses(network.value, every, batch.value),
-            "reward": self._losses(network.reward, after, batch.reward),
+            "value": network.losses(network.value, every[:, None], batch.value.flatten()),
+            "reward": network.losses(network.reward, after[:, None], batch.reward.flatten()),
         }
         known = ~batch.reward.isnan()
         if network.end is not None:
@@ -133,9 +132,6 @@ class UniZeroLearner(ModelLearner):
         means = {name: losses.sum() / max(1, len(losses)) for name, losses in parts.items()}
         loss = torch.stack([weights[name] * mean for name, mean in means.items()]).sum()
         return loss, {name: mean.detach() for name, mean in means.items()}
-
-    def _losses(self, head: CategoricalHead, features: Tensor, values: Tensor) -> Tensor:
-        return head.losses(head(features[:, None]), self.network.targets(head, values.flatten()))
 
     def policy(self) -> UniZeroPolicy:
         """A policy that plays with these weights (shared, not copied)."""

@@ -8,27 +8,28 @@ Axes: B batch, L tokens of a position, T tokens of a sequence, W width, M moves.
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from genpolicy.networks.cpu import Linear
 from genpolicy.networks.transformer import Trunk, draw_weights
-from genpolicy.networks.value_heads import WIN_DRAW_LOSS, CategoricalHead, EndHead, Readout
+from genpolicy.networks.value_heads import Readout
 from genpolicy.sequence import Layout
-from genpolicy_policy_model.transforms import scaled, unscaled
+from genpolicy_policy_model.networks import JudgingNetwork
 from genpolicy_policy_model.unizero_config import GROUP, UniZeroConfig
 from genpolicy_policy_model.unizero_transformer import CausalTransformer
 
 
-class UniZeroNetwork(nn.Module):
+class UniZeroNetwork(JudgingNetwork):
     """All weights of a UniZero model.
 
     Args:
         layout: That of ``s-a``: a position and a place for the move.
         config: Shapes and heads.
     """
+
+    config: UniZeroConfig
 
     def __init__(self, layout: Layout, config: UniZeroConfig) -> None:
         super().__init__()
@@ -39,12 +40,8 @@ class UniZeroNetwork(nn.Module):
         """Whether the player who sees the board is to move (0) or the other (1)."""
         self.transformer = CausalTransformer(width, config.layers, config.heads, config.context)
         self.to_latent = nn.Sequential(Linear(width, width), nn.GELU(), Linear(width, width))
-        low, high, bins = config.support
-        support = WIN_DRAW_LOSS if config.value == "wdl" else np.linspace(low, high, int(bins)).tolist()
         self.policy_head = Readout(1, width, config.readout, num_out=len(layout.moves))
-        self.value = CategoricalHead(1, width, config.readout, support)
-        self.reward = CategoricalHead(1, width, config.readout, support)
-        self.end = EndHead(1, width, config.readout) if config.end_head else None
+        self._make_heads(1, width)
         nn.init.normal_(self.moves.weight, std=0.02)
         nn.init.zeros_(self.turn.weight)
 
@@ -69,15 +66,6 @@ class UniZeroNetwork(nn.Module):
         """[B, M] logits of the moves by features [B, W] of latents' tokens."""
         logits: Tensor = self.policy_head(features[:, None])
         return logits
-
-    def mean(self, head: CategoricalHead, logits: Tensor) -> Tensor:
-        """[B] values of a head's logits."""
-        mean = head.mean(logits)
-        return unscaled(mean) if self.config.transform else mean
-
-    def targets(self, head: CategoricalHead, values: Tensor) -> Tensor:
-        """[B, bins] a head's targets for values [B]; NaN for NaN."""
-        return head.targets(scaled(values) if self.config.transform else values)
 
 
 class Encoder(nn.Module):

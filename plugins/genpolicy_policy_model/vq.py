@@ -35,11 +35,10 @@ from genpolicy.data.records import Dataset, Record
 from genpolicy.data.windows import WindowSource
 from genpolicy.errors import ConfigError
 from genpolicy.game import Game
-from genpolicy.networks.value_heads import CategoricalHead
 from genpolicy_policy_model.episodes import EpisodeBatch
 from genpolicy_policy_model.learner import ModelLearner
 from genpolicy_policy_model.move_codes import OwnCodes, own_codes
-from genpolicy_policy_model.muzero import halved
+from genpolicy_policy_model.muzero import by_move, halved, weighted
 from genpolicy_policy_model.quantise import Codebooks, in_use, perplexity
 from genpolicy_policy_model.vq_autoencoder import Rebuilt
 from genpolicy_policy_model.vq_config import VQConfig
@@ -213,48 +212,39 @@ class VQLearner(ModelLearner):
             answer = network.answered(after[-1], codes[:, k])
             before.append(answer if network.chance is None else answer.where(batch.chance[:, k, None, None], after[-1]))
         whole, answered, moved = torch.cat(before), torch.cat(before[1:]), torch.cat(after)
-        told = F.cross_entropy(network.codes(moved).flatten(0, 1), _by_code(codes).flatten(), reduction="none")
+        told = F.cross_entropy(network.codes(moved).flatten(0, 1), by_move(codes).flatten(), reduction="none")
         passed = batch.other[:, 1:] != batch.other[:, :-1]
         followed = batch.reward + batch.value[:, 1:] * torch.where(passed, -1.0, 1.0)  # the value after the end is 0
         worth = batch.worth if c.worth == "label" else followed
         parts = {
             "policy": self._policy_losses(batch, latent, whole, answered, own),
-            "value": self._losses(network.value, whole, batch.value),
-            "code": told.view(len(moved), -1).sum(-1) * _by_code(coded),
-            "worth": self._losses(network.worth, moved, worth.clamp(-1, 1)),
-            "reward": self._losses(network.reward, answered, batch.reward),
+            "value": network.losses(network.value, whole, by_move(batch.value)),
+            "code": told.view(len(moved), -1).sum(-1) * by_move(coded),
+            "worth": network.losses(network.worth, moved, by_move(worth.clamp(-1, 1))),
+            "reward": network.losses(network.reward, answered, by_move(batch.reward)),
         }
         if network.end is not None:
             over = (~batch.live[:, 1:]).float().masked_fill(~known, torch.nan)
-            parts["end"] = network.end.losses(network.end(answered), _by_code(over))
+            parts["end"] = network.end.losses(network.end(answered), by_move(over))
         if network.chance is not None and network.turn is not None:
             thrown = batch.chance.float().masked_fill(~known, torch.nan)
-            parts["chance"] = network.chance.losses(network.chance(moved), _by_code(thrown))
+            parts["chance"] = network.chance.losses(network.chance(moved), by_move(thrown))
             turn = batch.other[:, 1:].float().masked_fill(~(known & batch.live[:, 1:]), torch.nan)
-            parts["turn"] = network.turn.losses(network.turn(answered), _by_code(turn))
+            parts["turn"] = network.turn.losses(network.turn(answered), by_move(turn))
         weights = {"policy": 1.0, "code": c.code_weight, "reward": c.reward_weight}
+        weights |= dict.fromkeys(("value", "worth"), c.value_weight)
         weights |= dict.fromkeys(("end", "chance", "turn"), c.end_weight)
-        scale = torch.full((num + 1, 1), 1.0 / max(1, num), device=whole.device)
-        scale[0] = 1.0
-        means = {}
-        for name, losses in parts.items():
-            rows = losses.view(-1, len(batch))
-            means[name] = (rows * scale[-len(rows) :]).sum() / len(batch)
-        loss = torch.stack([weights.get(name, c.value_weight) * mean for name, mean in means.items()]).sum()
-        return loss, means
+        return weighted(parts, weights, num)
 
     def _policy_losses(
         self, batch: EpisodeBatch, root: Tensor, whole: Tensor, answered: Tensor, own: OwnCodes | None
     ) -> Tensor:
         """[(K + 1) B] cross-entropy of moves, or at the root of moves and below it of their codes."""
         if own is None or self.network.plan is None:
-            return -(_by_code(batch.policy) * self.network.policy(whole).log_softmax(-1)).sum(-1)
+            return -(by_move(batch.policy) * self.network.policy(whole).log_softmax(-1)).sum(-1)
         of_moves = -(batch.policy[:, 0] * self.network.policy(root).log_softmax(-1)).sum(-1)
-        of_codes = -(_by_code(own.policy[:, 1:]) * self.network.plan(answered).log_softmax(-1)).sum(-1)
+        of_codes = -(by_move(own.policy[:, 1:]) * self.network.plan(answered).log_softmax(-1)).sum(-1)
         return torch.cat([of_moves, of_codes])
-
-    def _losses(self, head: CategoricalHead, latent: Tensor, values: Tensor) -> Tensor:
-        return head.losses(head(latent), self.network.targets(head, _by_code(values)))
 
     @torch.no_grad()
     def metrics(self, batch: EpisodeBatch, generator: torch.Generator) -> dict[str, Tensor]:
@@ -374,8 +364,3 @@ def every(batch: EpisodeBatch, span: int) -> EpisodeBatch:
         chance=batch.chance[:, ::span][:, :num],
         worth=batch.worth[:, ::span][:, :num],
     )
-
-
-def _by_code(rows: Tensor) -> Tensor:
-    """[K * B, ...] from [B, K, ...]: all rows of the first code, then all of the second."""
-    return rows.transpose(0, 1).flatten(0, 1)
