@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from genpolicy.search.model import Choices, LazyChoices, Nodes
 from genpolicy_policy_model.code_model import AfterMove, CodeModel
-from genpolicy_policy_model.latent import Floats, Latent
+from genpolicy_policy_model.latent import Floats, Latent, Predictions, numbers
 
 
 class Judged(NamedTuple):
@@ -46,12 +46,8 @@ class Thrown(NamedTuple):
     """If it does not."""
 
 
-class ChanceDynamics(Protocol):
-    """A learned model's functions over latents, which are opaque. Moves are as the root's player sees them."""
-
-    def represent(self, states: Sequence[Any]) -> Sequence[Any]:
-        """[B] latents of positions."""
-        ...
+class ChanceDynamics(Predictions, Protocol):
+    """A learned model's functions over latents. Moves are as the root's player sees them."""
 
     def throw(self, latents: Sequence[Any], moves: NDArray[np.int64]) -> Thrown:
         """What follows moves."""
@@ -59,10 +55,6 @@ class ChanceDynamics(Protocol):
 
     def thrown(self, latents: Sequence[Any], codes: NDArray[np.int64]) -> tuple[Sequence[Any], Judged]:
         """[B] latents after codes [B, G]."""
-        ...
-
-    def predict(self, latents: Sequence[Any]) -> tuple[Floats, Floats]:
-        """[B, M] probabilities of moves, and [B] values for the player to move there."""
         ...
 
 
@@ -111,10 +103,8 @@ class ChanceModel(CodeModel):
         return Nodes(
             embeddings=[Latent(*each) for each in parts],
             choices=LazyChoices(len(viewers), partial(self._likeliest, policy, viewers, ended)),
-            values=np.where(ended, 0.0, np.clip(values, -1.0, 1.0)).tolist(),
-            rewards=np.clip(judged.rewards, -1.0, 1.0).tolist(),
-            discounts=np.where(ended, 0.0, np.where(passed, -1.0, 1.0)).tolist(),
             chance=[False] * len(viewers),
+            **numbers(ended, values, judged.rewards, np.where(passed, -1.0, 1.0)),
         )
 
     @property

@@ -21,7 +21,7 @@ from genpolicy.game import Game
 from genpolicy.options import Option
 from genpolicy.search.model import Choices, LazyChoices, Nodes
 from genpolicy_policy_model.declared import CODE_MODEL
-from genpolicy_policy_model.latent import Floats, Latent, LatentModel
+from genpolicy_policy_model.latent import Floats, Latent, LatentModel, Predictions, numbers
 
 
 class Acted(NamedTuple):
@@ -38,12 +38,8 @@ class Acted(NamedTuple):
     """[B] values before the answer."""
 
 
-class CodedDynamics(Protocol):
-    """A learned model's functions over latents, which are opaque. Moves are as the root's player sees them."""
-
-    def represent(self, states: Sequence[Any]) -> Sequence[Any]:
-        """[B] latents of positions."""
-        ...
+class CodedDynamics(Predictions, Protocol):
+    """A learned model's functions over latents. Moves are as the root's player sees them."""
 
     def act(self, latents: Sequence[Any], moves: NDArray[np.int64]) -> Acted:
         """What follows moves."""
@@ -51,10 +47,6 @@ class CodedDynamics(Protocol):
 
     def answer(self, latents: Sequence[Any], codes: NDArray[np.int64]) -> tuple[Sequence[Any], Floats, Floats]:
         """[B] latents after codes [B, G], rewards, and probabilities that the game is over."""
-        ...
-
-    def predict(self, latents: Sequence[Any]) -> tuple[Floats, Floats]:
-        """[B, M] probabilities of moves, and [B] values."""
         ...
 
 
@@ -142,7 +134,7 @@ class CodeModel(LatentModel):
             ],
             choices=LazyChoices(len(viewers), partial(self._answers, acted.codes, ended)),
             chance=(~ended).tolist(),
-            **_numbers(ended, acted.values, acted.rewards),
+            **numbers(ended, acted.values, acted.rewards),
         )
 
     def _after_codes(self, embeddings: Sequence[AfterMove], choices: NDArray[np.int64]) -> Nodes:
@@ -152,7 +144,7 @@ class CodeModel(LatentModel):
         viewers = np.array([embedding.viewer for embedding in embeddings], np.int64)
         ended = (ends > 0.5) & self.terminal
         made, chosen, values = self._to_choose(after, viewers, ended)
-        return Nodes(embeddings=made, choices=chosen, chance=[False] * len(viewers), **_numbers(ended, values, rewards))
+        return Nodes(embeddings=made, choices=chosen, chance=[False] * len(viewers), **numbers(ended, values, rewards))
 
     def _to_choose(
         self, latents: Sequence[Any], viewers: NDArray[np.int64], ended: NDArray[np.bool_]
@@ -212,11 +204,3 @@ def joint(codes: Floats, most: int, least: float) -> tuple[NDArray[np.int64], Fl
     ids, shares = ids[stays], shares[stays]
     order = np.argsort(ids)
     return ids[order], shares[order]
-
-
-def _numbers(ended: NDArray[np.bool_], values: Floats, rewards: Floats) -> dict[str, Any]:
-    return {
-        "values": np.where(ended, 0.0, np.clip(values, -1.0, 1.0)).tolist(),
-        "rewards": np.clip(rewards, -1.0, 1.0).tolist(),
-        "discounts": np.where(ended, 0.0, 1.0).tolist(),
-    }

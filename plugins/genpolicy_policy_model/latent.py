@@ -28,19 +28,23 @@ NO_END = (
 )
 
 
-class Dynamics(Protocol):
-    """A learned model's three functions over latents, which are opaque. Moves are as the root's player sees them."""
+class Predictions(Protocol):
+    """What every learned model says of positions, by latents, which are opaque."""
 
     def represent(self, states: Sequence[Any]) -> Sequence[Any]:
         """[B] latents of positions."""
         ...
 
-    def step(self, latents: Sequence[Any], moves: NDArray[np.int64]) -> tuple[Sequence[Any], Floats, Floats]:
-        """[B] latents after some moves, rewards for who moved, and probabilities that the game is over."""
-        ...
-
     def predict(self, latents: Sequence[Any]) -> tuple[Floats, Floats]:
         """[B, M] probabilities of moves, and [B] values for the player to move."""
+        ...
+
+
+class Dynamics(Predictions, Protocol):
+    """A learned model's functions over latents. Moves are as the root's player sees them."""
+
+    def step(self, latents: Sequence[Any], moves: NDArray[np.int64]) -> tuple[Sequence[Any], Floats, Floats]:
+        """[B] latents after some moves, rewards for who moved, and probabilities that the game is over."""
         ...
 
 
@@ -119,10 +123,8 @@ class LatentModel(SearchModel):
         return Nodes(
             embeddings=[Latent(latent, int(viewer)) for latent, viewer in zip(latents, viewers, strict=True)],
             choices=LazyChoices(len(viewers), partial(self._likeliest, policy, viewers, ended)),
-            values=np.where(ended, 0.0, np.clip(values, -1.0, 1.0)).tolist(),
-            rewards=np.clip(rewards, -1.0, 1.0).tolist(),
-            discounts=np.where(ended, 0.0, -1.0 if self.alternates else 1.0).tolist(),
             chance=[False] * len(viewers),
+            **numbers(ended, values, rewards, -1.0 if self.alternates else 1.0),
         )
 
     def _likeliest(self, policy: Floats, viewers: NDArray[np.int64], ended: NDArray[np.bool_], row: int) -> Choices:
@@ -159,3 +161,14 @@ class LatentModel(SearchModel):
 
     def _own(self) -> dict[str, Any]:
         return {"alternates": self.alternates, "terminal": self.terminal, "top": self.top}
+
+
+def numbers(
+    ended: NDArray[np.bool_], values: Floats, rewards: Floats, discounts: Floats | float = 1.0
+) -> dict[str, Any]:
+    """Those of nodes; where the game has ended nothing is to come."""
+    return {
+        "values": np.where(ended, 0.0, np.clip(values, -1.0, 1.0)).tolist(),
+        "rewards": np.clip(rewards, -1.0, 1.0).tolist(),
+        "discounts": np.where(ended, 0.0, discounts).tolist(),
+    }
