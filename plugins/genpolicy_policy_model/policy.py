@@ -25,7 +25,7 @@ from genpolicy_policy_model.declared import MODES, options
 from genpolicy_policy_model.latent import NO_END, Dynamics, Floats, LatentModel
 from genpolicy_policy_model.learner import ModelLearner
 from genpolicy_policy_model.muzero import MuZeroLearner
-from genpolicy_policy_model.networks import ModelNetwork
+from genpolicy_policy_model.networks import JudgingNetwork, ModelNetwork
 
 
 class ModelPolicy(WeightsPolicy):
@@ -102,14 +102,12 @@ class ModelPolicy(WeightsPolicy):
         def checked(check: Callable[[], None]) -> Dynamics:
             return self.dynamics(Control(check))
 
-        return LatentModel(
-            self.game,
-            checked(FREE.check),
-            alternates=self.learner.config.side == "both",
-            terminal=self.terminal,
-            top=self.top,
-            on_check=checked,
-        )
+        kind, own = self._model_kind()
+        return kind(self.game, checked(FREE.check), terminal=self.terminal, top=self.top, on_check=checked, **own)
+
+    def _model_kind(self) -> tuple[type[LatentModel], dict[str, Any]]:
+        """The class of ``search_model`` and its own arguments."""
+        return LatentModel, {"alternates": self.learner.config.side == "both"}
 
     def _decide_batch(self, states: Sequence[Any], legal: list[list[int]], seeds: Sequence[int]) -> list[Decision]:
         began = time.perf_counter()
@@ -158,8 +156,8 @@ class MuZeroPolicy(ModelPolicy):
         return NetworkDynamics(self, self.learner.network, control)
 
 
-class NetworkDynamics:
-    """The functions of a learned model as its network computes them.
+class JudgedByHeads:
+    """What the heads of a learned model's network say of latents.
 
     Args:
         policy: Says where the weights are, and how positions are read.
@@ -167,13 +165,34 @@ class NetworkDynamics:
         control: Checked on the way.
     """
 
-    def __init__(self, policy: ModelPolicy, network: ModelNetwork, control: Control) -> None:
-        self._policy, self._network, self._control = policy, network, control
+    def __init__(self, policy: ModelPolicy, network: JudgingNetwork, control: Control) -> None:
+        self._policy, self._heads, self._control = policy, network, control
 
     @property
     def has_end(self) -> bool:
         """Whether the model can tell that a game is over."""
         return bool(self._policy.learner.config.end_head)
+
+    def _judged(self, after: Tensor) -> tuple[Floats, Floats]:
+        """Rewards that led to latents, and probabilities that the game is over."""
+        heads = self._heads
+        rewards = finite(heads.mean(heads.reward, heads.reward(after)), "reward")
+        ends = torch.zeros_like(rewards) if heads.end is None else finite(heads.end(after), "end").sigmoid()
+        return rewards.double().cpu().numpy(), ends.double().cpu().numpy()
+
+    def _predicted(self, logits: Tensor, latents: Tensor) -> tuple[Floats, Floats]:
+        """[B, M] probabilities by logits of moves, and [B] values of latents."""
+        policy = finite(logits, "policy").double().softmax(-1).cpu().numpy()
+        values = finite(self._heads.mean(self._heads.value, self._heads.value(latents)), "value")
+        return policy, values.double().cpu().numpy()
+
+
+class NetworkDynamics(JudgedByHeads):
+    """The functions of a learned model as its network computes them; arguments as ``JudgedByHeads``."""
+
+    def __init__(self, policy: ModelPolicy, network: ModelNetwork, control: Control) -> None:
+        super().__init__(policy, network, control)
+        self._network = network
 
     @torch.no_grad()
     def represent(self, states: Sequence[Any]) -> list[Tensor]:
@@ -196,13 +215,6 @@ class NetworkDynamics:
             after = network.step(torch.stack(list(latents)), torch.from_numpy(moves).to(policy.device))
             return list(after), *self._judged(after)
 
-    def _judged(self, after: Tensor) -> tuple[Floats, Floats]:
-        """Rewards that led to latents, and probabilities that the game is over."""
-        network = self._network
-        rewards = finite(network.mean(network.reward, network.reward(after)), "reward")
-        ends = torch.zeros_like(rewards) if network.end is None else finite(network.end(after), "end").sigmoid()
-        return rewards.double().cpu().numpy(), ends.double().cpu().numpy()
-
     @torch.no_grad()
     def predict(self, latents: Sequence[Tensor]) -> tuple[Floats, Floats]:
         """See ``genpolicy_policy_model.latent.Dynamics``.
@@ -210,9 +222,6 @@ class NetworkDynamics:
         Raises:
             ValueError: a head's numbers are not finite.
         """
-        network = self._network
         with self._policy._evaluating(self._control):
             stacked = torch.stack(list(latents))
-            logits = finite(network.policy(stacked), "policy")
-            values = finite(network.mean(network.value, network.value(stacked)), "value")
-        return logits.double().softmax(-1).cpu().numpy(), values.double().cpu().numpy()
+            return self._predicted(self._network.policy(stacked), stacked)

@@ -16,10 +16,9 @@ from torch.nn import functional as F
 
 from genpolicy.control import Control
 from genpolicy.game import Game
-from genpolicy.networks.value_heads import finite
 from genpolicy.policies.learner import Learner
 from genpolicy_policy_model.latent import Floats
-from genpolicy_policy_model.policy import ModelPolicy
+from genpolicy_policy_model.policy import JudgedByHeads, ModelPolicy
 from genpolicy_policy_model.unizero import UniZeroLearner
 from genpolicy_policy_model.unizero_network import faded
 from genpolicy_policy_model.unizero_transformer import BEFORE_ALL, Node, gathered
@@ -41,7 +40,7 @@ class UniZeroPolicy(ModelPolicy):
         return TransformerDynamics(self, control)
 
 
-class TransformerDynamics:
+class TransformerDynamics(JudgedByHeads):
     """The functions of a UniZero model (``genpolicy_policy_model.latent.Dynamics``); its latents are ``Node``.
 
     Args:
@@ -50,8 +49,8 @@ class TransformerDynamics:
     """
 
     def __init__(self, policy: UniZeroPolicy, control: Control) -> None:
-        self._policy, self._control = policy, control
-        self._network = policy.learner.network
+        super().__init__(policy, policy.learner.network, control)
+        self._network, self._config = policy.learner.network, policy.learner.config
         self._mirrored = policy.game.moves.mirrored
 
     @torch.no_grad()
@@ -82,7 +81,7 @@ class TransformerDynamics:
 
     def _context(self, state: Any) -> tuple[Tensor, Tensor, int]:
         """Positions [C, L] up to this one as the model sees them, the moves [C-1] between, and who sees them."""
-        game, config, layout = self._policy.game, self._policy.learner.config, self._policy.learner.layout
+        game, config, layout = self._policy.game, self._config, self._policy.learner.layout
         stride = 2 if config.side == "own" else 1
         reach = stride * config.layers * (config.context - 1)  # what a stack of layers sees, each ``context`` plies
         line, played = _replayed(game, state) if reach or config.fade else ([state], [])
@@ -106,15 +105,14 @@ class TransformerDynamics:
         Raises:
             ValueError: a head's numbers are not finite.
         """
-        network, device, config = self._network, self._policy.device, self._policy.learner.config
+        network, device = self._network, self._policy.device
         own_view = np.where([node.flipped for node in latents], self._mirrored[moves], moves)
         plies = torch.tensor([[node.ply] for node in latents], device=device)
         with self._policy._evaluating(self._control):
-            past = gathered(latents, config.context)
+            past = gathered(latents, self._config.context)
             chosen = network.moves(torch.from_numpy(own_view).to(device))[:, None]
             after, of_move = network.transformer(chosen, plies, past)
-            rewards = finite(network.mean(network.reward, network.reward(after)), "reward")
-            ends = torch.zeros_like(rewards) if network.end is None else finite(network.end(after), "end").sigmoid()
+            judged = self._judged(after)
             token = network.latent_tokens(network.next_latent(after), plies + 1)
             out, of_latent = network.transformer(token, plies + 1, past.then(of_move))
         memory = of_move.then(of_latent).memory
@@ -122,7 +120,7 @@ class TransformerDynamics:
             Node(memory[row], (node.ply, node.ply + 1), out[row, 0], node, node.flipped)
             for row, node in enumerate(latents)
         ]
-        return nodes, rewards.double().cpu().numpy(), ends.double().cpu().numpy()
+        return nodes, *judged
 
     @torch.no_grad()
     def predict(self, latents: Sequence[Node]) -> tuple[Floats, Floats]:
@@ -131,14 +129,11 @@ class TransformerDynamics:
         Raises:
             ValueError: a head's numbers are not finite.
         """
-        network = self._network
         with self._policy._evaluating(self._control):
             features = torch.stack([node.features for node in latents])
-            logits = finite(network.policy(features), "policy")
-            values = finite(network.mean(network.value, network.value(features[:, None])), "value")
-        policy = logits.double().softmax(-1).cpu().numpy()
+            policy, values = self._predicted(self._network.policy(features), features[:, None])
         flipped = np.array([node.flipped for node in latents])
-        return np.where(flipped[:, None], policy[:, self._mirrored], policy), values.double().cpu().numpy()
+        return np.where(flipped[:, None], policy[:, self._mirrored], policy), values
 
 
 def _replayed(game: Game[Any], state: Any) -> tuple[list[Any], list[int]]:

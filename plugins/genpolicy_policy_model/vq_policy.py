@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,14 +10,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from genpolicy.control import FREE, Control
+from genpolicy.control import Control
 from genpolicy.networks.value_heads import EndHead, finite
 from genpolicy.options import Option, PolicySpec
 from genpolicy.policies.learner import Learner
 from genpolicy_policy_model.chance_model import ChanceModel, Judged, Thrown
 from genpolicy_policy_model.code_model import Acted, CodeModel
 from genpolicy_policy_model.declared import code_options
-from genpolicy_policy_model.latent import Floats
+from genpolicy_policy_model.latent import Floats, LatentModel
 from genpolicy_policy_model.policy import ModelPolicy, NetworkDynamics
 from genpolicy_policy_model.pure_model import PureModel
 from genpolicy_policy_model.vq import VQLearner
@@ -64,23 +64,8 @@ class VQPolicy(ModelPolicy):
             return ChanceModel, ChanceNetwork
         return (PureModel, PureNetwork) if config.plan == "pure" else (CodeModel, CodedNetwork)
 
-    def search_model(self, name: str | None = None) -> CodeModel | None:
-        """The learned model, also by the name ``latent``."""
-        if name not in (None, "latent"):
-            return None
-
-        def checked(check: Callable[[], None]) -> CodedNetwork:
-            return self.dynamics(Control(check))
-
-        return self._kind[0](
-            self.game,
-            checked(FREE.check),
-            terminal=self.terminal,
-            top=self.top,
-            answers=self.answers,
-            least=self.least,
-            on_check=checked,
-        )
+    def _model_kind(self) -> tuple[type[LatentModel], dict[str, Any]]:
+        return self._kind[0], {"answers": self.answers, "least": self.least}
 
 
 class CodedNetwork(NetworkDynamics):

@@ -184,6 +184,13 @@ def test_scores_depend_on_the_distance_of_plies_alone() -> None:
     assert float((here - with_gap).abs().max().detach()) > 1e-3
 
 
+def test_an_end_that_was_not_learnt_cannot_be_asked_for() -> None:
+    model = learner_of(end_head=False).policy().search_model()
+    assert model is not None
+    with pytest.raises(ValueError, match=r"terminal=true: .*end_head=false"):
+        model.with_options(terminal=True)
+
+
 def test_memory_grows_with_the_nodes_and_not_with_their_depth() -> None:
     dynamics = TransformerDynamics(UniZeroPolicy(learner_of()), FREE)
     nodes = dynamics.represent([GAME.parse()])
