@@ -11,7 +11,7 @@ from genpolicy.policies.base import Decision
 from genpolicy.policies.dream import Dream
 from genpolicy_play.drawing import Arrow, board_of, board_svg, frames, plan_arrows
 from genpolicy_play.drawing.svg import LIGHT
-from genpolicy_play.show.picture import draw_dream
+from genpolicy_play.show.picture import Picture
 
 BOARD_WIDTH, PLAN_WIDTH = 360, 900
 """Pixels."""
@@ -72,7 +72,7 @@ def _show_dream(game: Game[Any], dream: Dream) -> Shown:
     if not _has_board(game):
         return Shown(text, None)
     told = frames(game, dream)
-    picture = draw_dream(game, dream, told, text, flipped=False, palette=LIGHT, num_top=NUM_TOP)
+    picture = Picture(game, dream, told, text, flipped=False, palette=LIGHT, num_top=NUM_TOP)
     return Shown(text, picture.svg(told[-1], told[0] if dream.steps else None, width=PLAN_WIDTH))
 
 

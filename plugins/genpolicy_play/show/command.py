@@ -177,12 +177,12 @@ def _write(
 ) -> None:
     from genpolicy.files import write_atomic
     from genpolicy_play.drawing.svg import DARK, LIGHT
-    from genpolicy_play.show.picture import draw_dream
+    from genpolicy_play.show.picture import Picture
 
     game = policy.game
     title = arguments.title or f"{policy.label}: {game.players[game.player(dream.state)]} to move"
     palette = DARK if arguments.theme == "dark" else LIGHT
-    picture = draw_dream(game, dream, told, title, flipped=arguments.flip, palette=palette, num_top=arguments.top)
+    picture = Picture(game, dream, told, title, flipped=arguments.flip, palette=palette, num_top=arguments.top)
     width = arguments.width or WIDTHS[suffix]
     first, listed = told[0] if dream.steps else None, told[-1] if suffix == ".gif" else None
     svgs = [picture.svg(frame, first, listed=listed, width=width) for frame in chosen]

@@ -6,7 +6,6 @@ Lengths are the drawing's own units; one of them is a pixel of an SVG at its usu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from genpolicy.game import Game
@@ -28,22 +27,14 @@ SMALL = (560.0, 480.0, 355.0, 268.0)
 MOST_IN_A_ROW = len(SMALL)
 
 
-@dataclass(frozen=True)
-class Caption:
-    """What stands above a picture."""
-
-    title: str
-    position: str
-
-
 class Picture:
     """Pictures of one dream, all of one size, so that they can follow each other in an animation.
 
     Args:
         game: The game.
         dream: What is shown.
-        boards: The imagined states of the last step, or positions by the rules where the policy imagines none.
-        caption: What stands above.
+        told: Its frames; boards by the rules are drawn where the policy imagines none.
+        title: Stands above.
         flipped: Player 1 below.
         palette: Colours.
         num_top: Alternatives to the first move that are listed.
@@ -53,19 +44,21 @@ class Picture:
         self,
         game: Game[Any],
         dream: Dream,
-        boards: Sequence[Board],
-        caption: Caption,
+        told: Sequence[Frame],
+        title: str,
         *,
         flipped: bool,
         palette: Palette,
         num_top: int,
     ) -> None:
-        self.game, self.dream, self.caption, self.palette = game, dream, caption, palette
+        self.game, self.dream, self.title, self.palette = game, dream, title, palette
         self.root = board_of(game, dream.state)
         self.player = game.player(dream.state)
         self.check = game.view.check(dream.state)
-        self.by_rules = tuple(boards)
-        self.num_boards = len(boards)
+        self.boards = told[-1].boards
+        if not self.boards and len(told[-1].actions) > 1:
+            self.boards = tuple(played_out(game, dream.state, [a.move for a in told[-1].actions]))
+        self.num_boards = len(self.boards)
         self.num_top = num_top
         self.drawing = BoardDrawing(game, flipped, palette)
         self.beside = self.num_boards == 1
@@ -108,7 +101,7 @@ class Picture:
             listed: The step whose likeliest moves are listed, so that they keep their places; None: the frame's own.
             width: Width attribute in pixels.
         """
-        boards = frame.boards or self.by_rules
+        boards = frame.boards or self.boards
         size = "" if width is None else f' width="{width}" height="{round(width * self.height / self.width)}"'
         box = f'viewBox="0 0 {number(self.width)} {number(self.height)}"'
         # A little more than all, so that no rounding leaves an edge.
@@ -129,9 +122,9 @@ class Picture:
     # Above.
 
     def _header(self, frame: Frame) -> str:
-        title = self._line(MARGIN, 44, self.caption.title, 27, bold=True, room=self.width - 2 * MARGIN - 260)
-        under = self._line(MARGIN, 73, self.caption.position, 17, faint=True, room=self.width - 2 * MARGIN - 260)
-        return title + under + self._progress(frame)
+        position, room = f"{self.game.view.title}: {self.game.format(self.dream.state)}", self.width - 2 * MARGIN - 260
+        title = self._line(MARGIN, 44, self.title, 27, bold=True, room=room)
+        return title + self._line(MARGIN, 73, position, 17, faint=True, room=room) + self._progress(frame)
 
     def _progress(self, frame: Frame) -> str:
         """How far the dream is, as a bar of its steps."""
@@ -346,24 +339,3 @@ def _verdict(board: Board) -> str:
         return "as the rules make it"
     said = "1 place differs" if board.num_differing == 1 else f"{board.num_differing} places differ"
     return said + ("" if board.text is not None else ", not legal")
-
-
-def draw_dream(
-    game: Game[Any], dream: Dream, told: Sequence[Frame], title: str, *, flipped: bool, palette: Palette, num_top: int
-) -> Picture:
-    """The pictures of a dream, with the boards by the rules where the policy imagines none.
-
-    Args:
-        game: The game.
-        dream: What is shown.
-        told: Its frames.
-        title: Stands above.
-        flipped: Player 1 below.
-        palette: Colours.
-        num_top: Alternatives to the first move that are listed.
-    """
-    boards = told[-1].boards
-    if not boards and len(told[-1].actions) > 1:
-        boards = tuple(played_out(game, dream.state, [a.move for a in told[-1].actions]))
-    caption = Caption(title, f"{game.view.title}: {game.format(dream.state)}")
-    return Picture(game, dream, boards, caption, flipped=flipped, palette=palette, num_top=num_top)

@@ -30,7 +30,7 @@ from genpolicy_play.drawing import (
 )
 from genpolicy_play.drawing.svg import DARK, LIGHT
 from genpolicy_play.show.command import evenly, judges_candidates, stepless
-from genpolicy_play.show.picture import draw_dream
+from genpolicy_play.show.picture import Picture
 from genpolicy_play.show.raster import gif, require_libraries
 from genpolicy_play.web.catalog import Offer
 from genpolicy_play.web.positions import POSITION_FIELDS, Replay
@@ -124,7 +124,7 @@ class DecisionRequest:
             raise RequestError(f"{policy.label} {stepless(policy, dream)}, so there is nothing to animate{hint}")
         told = frames(game, dream)
         title = f"{policy.label}: {game.players[game.player(self.state)]} to move"
-        picture = draw_dream(
+        picture = Picture(
             game, dream, told, title, flipped=self.flip, palette=DARK if self.dark else LIGHT, num_top=GIF_TOP
         )
 
