@@ -26,6 +26,8 @@ position     the position as text (also: fen, sfen)
 resign       give the game up
 quit         leave (also: end of input)
 help         this list"""
+NUM_TOP = 5
+"""Likeliest moves, and moves that a search judged, that are told at most."""
 MAX_PLIES = 512  # an endless game between two policies ends as a draw (AlphaZero's cap)
 
 
@@ -53,7 +55,6 @@ class TerminalGame:
         start: First position.
         read: Takes a prompt and gives a line; EOFError ends the game.
         write: Shows a line.
-        num_top: Most probable moves that are shown with the policy's move.
         seed: Seed of what chance decides.
     """
 
@@ -66,7 +67,6 @@ class TerminalGame:
         *,
         read: Read = input,
         write: Write = print,
-        num_top: int = 5,
         seed: int = 0,
     ) -> None:
         self._chance = random.Random(f"chance|{seed}")
@@ -74,7 +74,6 @@ class TerminalGame:
         self.humans = set(humans)
         self.states = [start]
         self.moves: list[int] = []
-        self.num_top = num_top
         self._read, self._write = read, write
 
     @property
@@ -183,7 +182,7 @@ class TerminalGame:
     def _explain(self, decision: Decision, *, with_move: bool = False) -> None:
         if with_move:
             self._write(f"  {self.policy.label} would play {move_name(self.game, self.state, decision.move)}")
-        for line in explain(self.game, self.state, decision, self.num_top):
+        for line in explain(self.game, self.state, decision):
             self._write("  " + line)
 
 
@@ -192,11 +191,11 @@ def move_name(game: Game[Any], state: Any, move: int) -> str:
     return game.moves[move] if game.protocol != "none" else game.view.move_text(state, move)
 
 
-def explain(game: Game[Any], state: Any, decision: Decision, num_top: int = 5) -> list[str]:
+def explain(game: Game[Any], state: Any, decision: Decision) -> list[str]:
     """Lines for people: the likeliest moves, the value, and the imagined line with each move's legality."""
     lines = []
     if decision.policy:
-        best = list(likeliest_first(decision.policy).items())[:num_top]
+        best = list(likeliest_first(decision.policy).items())[:NUM_TOP]
         lines.append(
             "likely: " + ", ".join(f"{move_name(game, state, move)} {100 * share:.1f}%" for move, share in best)
         )
@@ -208,10 +207,10 @@ def explain(game: Game[Any], state: Any, decision: Decision, num_top: int = 5) -
         lines.append(f"expects the end in {left:.0f} plies")
     if len(decision.line) > 1 or decision.line[:1] not in ((), (decision.move,)):
         lines.append("imagines: " + imagined_text(game, state, decision.line))
-    return lines + judged(game, state, decision, num_top)
+    return lines + judged(game, state, decision, NUM_TOP)
 
 
-def judged(game: Game[Any], state: Any, decision: Decision, num_top: int = 5) -> list[str]:
+def judged(game: Game[Any], state: Any, decision: Decision, num_top: int) -> list[str]:
     """A line for people for each of the moves that a search judged: what it is worth, and what follows."""
     lines = []
     for each in decision.variations[:num_top]:

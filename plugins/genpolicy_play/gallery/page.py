@@ -23,6 +23,7 @@ from genpolicy.policies.base import Policy, likeliest_first
 from genpolicy.policies.dream import Dream
 from genpolicy_play.drawing import Board, Frame, board_of, board_svg, frames, move_places, plan_arrows
 from genpolicy_play.gallery.scenes import Column, Gallery, Scene
+from genpolicy_play.show.command import evenly
 
 _PLACE = re.compile(r"""(<g class="gp-place") data-place="\d+" aria-label=(?:"[^"]*"|'[^']*')""")
 MOST_BARS = 5
@@ -57,14 +58,12 @@ def record(policy: Policy, state: Any, column: Column, *, flip: bool = False) ->
     """
     game, dream = policy.game, policy.dream(state)
     told = frames(game, dream)
-    num = min(len(told), MOST_STEPS)
-    chosen = [told[index * (len(told) - 1) // max(num - 1, 1)] for index in range(num)]
     listed = list(likeliest_first(dream.decision.policy or told[-1].policy))[:MOST_BARS]
     move = game.view.move_text(state, dream.decision.move)
     calls = int(dream.decision.stats.get("network_calls", 0))
     facts = f"{calls} network {'call' if calls == 1 else 'calls'}" if calls else "no network"
     title = column.title or policy.label
-    steps = tuple(_step(game, dream, frame, listed, flip=flip) for frame in chosen)
+    steps = tuple(_step(game, dream, frame, listed, flip=flip) for frame in evenly(told, MOST_STEPS))
     return Recorded(title, column.text, column.policy, move, facts, steps)
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from genpolicy.facets import writer
 from genpolicy.game import Game, PlayedGame
-from genpolicy_play.web.positions import POSITION_FIELDS, Replay, outcome_of
+from genpolicy_play.terminal import ending_of
+from genpolicy_play.web.positions import POSITION_FIELDS, Replay
 from genpolicy_play.web.requests import MAX_NAME, Fields, RequestError, quoted
 from genpolicy_play.web.timing import MAX_CLOCK_MS
 
@@ -76,11 +77,11 @@ def _seconds(clock: Fields, name: str) -> int:
 def _result(game: Game[Any], replay: Replay, fields: Fields) -> float | None:
     """The result for player 0: the one sent, else the one by the rules."""
     sent = fields.whole("result", -1, 1)
-    outcome = outcome_of(game, replay.state)
-    if outcome is None:
+    ending = ending_of(game, replay.state)
+    if ending is None:
         return None if sent is None else float(sent)
-    ruled = {None: 0.0, 0: 1.0, 1: -1.0}[outcome["winner"]]
+    ruled = {None: 0.0, 0: 1.0, 1: -1.0}[ending.winner]
     # Where there are legal moves, the players may have continued beyond a drawn repetition, and one then resigned.
     if sent is not None and sent != ruled and len(game.legal(replay.state)) == 0:
-        raise RequestError(f"result {sent} contradicts the end of the game ({outcome['reason']})")
+        raise RequestError(f"result {sent} contradicts the end of the game ({ending.reason})")
     return ruled if sent is None else float(sent)

@@ -7,12 +7,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from genpolicy.chance import drawn
 from genpolicy.game import Game
 from genpolicy_play.drawing import move_places
+from genpolicy_play.terminal import ending_of
 from genpolicy_play.web.requests import MAX_MOVE, MAX_MOVES, MAX_TEXT, Fields, RequestError, quoted
 
 MAX_KEPT = 512
@@ -166,16 +167,6 @@ def turn_of(game: Game[Any], state: Any) -> int | None:
     return None if game.chance(state) is not None else game.player(state)
 
 
-def outcome_of(game: Game[Any], state: Any) -> dict[str, Any] | None:
-    """``{"winner", "reason"}`` where the game is over, else None."""
-    outcome = game.outcome(state)
-    if outcome is None and len(game.legal(state)) > 0:
-        return None
-    player = game.player(state)
-    winner = None if not outcome else player if outcome > 0 else 1 - player
-    return {"winner": winner, "reason": game.view.ending(state)}
-
-
 def position_of(fields: Fields, cache: ReplayCache) -> Replay:
     """The position that a request names by ``start`` and ``moves``.
 
@@ -230,7 +221,7 @@ def described(game: Game[Any], found: Replay, drawing: str, *, flip: bool) -> di
         "turns": [*found.turns, turn_of(game, state)],
         "opening": game.view.opening(found.moves) if found.start == game.format(game.parse()) else None,
         "legal": legal,
-        "outcome": outcome_of(game, state),
+        "outcome": None if (ending := ending_of(game, state)) is None else asdict(ending),
         "last": None if found.last is None else {"source": found.last[0], "target": found.last[1]},
         "check": game.view.check(state),
         "can_win": [game.view.can_win(state, player) for player in (0, 1)],
