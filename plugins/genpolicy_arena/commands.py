@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from genpolicy_common.arguments import add_alias, add_cluster, add_device, add_json, say_device, settle_device
+from genpolicy_labelling.arguments import not_negative, positive
+from genpolicy_labelling.terminal import say
 
 if TYPE_CHECKING:
     from genpolicy.game import Game
@@ -51,7 +52,7 @@ def add_parser(subparsers: Any) -> None:
     )
     games.add_argument(
         "--rounds",
-        type=_positive,
+        type=positive,
         default=10,
         metavar="N",
         help="openings, each played twice by every pair (default 10)",
@@ -59,7 +60,7 @@ def add_parser(subparsers: Any) -> None:
     games.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="folder of the games")
     games.add_argument(
         "--games-at-once",
-        type=_positive,
+        type=positive,
         metavar="N",
         help="games that a process plays in step, an even number (default 16, fewer in small tournaments); 2 for slow "
         "engines",
@@ -82,12 +83,12 @@ def add_parser(subparsers: Any) -> None:
     speed = parser.add_argument_group("speed")
     parallel = speed.add_argument(
         "--parallel",
-        type=_positive,
+        type=positive,
         metavar="N",
         help="processes (default: one per core; one on devices other than cpu)",
     )
     speed.add_argument(
-        "--threads", type=_positive, default=1, metavar="N", help="threads for the networks of each process; default 1"
+        "--threads", type=positive, default=1, metavar="N", help="threads for the networks of each process; default 1"
     )
     add_alias(parser, "--workers", parallel)
     add_cluster(speed)
@@ -106,13 +107,13 @@ def _add_openings(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--opening-plies",
-        type=_natural,
+        type=not_negative,
         metavar="N",
         help="plies used of each game (default 8) or line of moves (default all)",
     )
     group.add_argument(
         "--random-plies",
-        type=_natural,
+        type=not_negative,
         metavar="N",
         help="random moves before each game, without a book (default 6)",
     )
@@ -121,20 +122,20 @@ def _add_openings(parser: argparse.ArgumentParser) -> None:
 
 def _add_rules(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("adjudication")
-    group.add_argument("--max-plies", type=_positive, default=512, metavar="N", help="longest game (default 512)")
+    group.add_argument("--max-plies", type=positive, default=512, metavar="N", help="longest game (default 512)")
     group.add_argument(
         "--at-limit", default="draw", metavar="W", help="result of the longest games: draw (default) or judge"
     )
     group.add_argument("--judge", metavar="ORACLE", help="engine that ends decided games, e.g. 'stockfish?nodes=10000'")
     group.add_argument(
         "--judge-cp",
-        type=_positive,
+        type=positive,
         metavar="CP",
         help="score above which a game is decided (default 1300)",
     )
     group.add_argument(
         "--judge-every",
-        type=_positive,
+        type=positive,
         metavar="N",
         help="plies from one evaluation of the judge to the next (default 1)",
     )
@@ -163,7 +164,7 @@ def add_rating_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--prior", type=float, metavar="N", help="virtual games of each player; default by model")
     group.add_argument(
         "--bootstrap",
-        type=_natural,
+        type=not_negative,
         default=0,
         metavar="N",
         help="bootstrap samples of opening pairs for the intervals, e.g. 1000",
@@ -201,7 +202,7 @@ def run(arguments: argparse.Namespace) -> int:
             cluster = stack.enter_context(open_cluster(arguments.cluster, arguments.parallel))
         show = stack.enter_context(_progress())
         speed: dict[str, Any] = {"workers": workers, "threads": arguments.threads, "cluster": cluster}
-        outcome = run_tournament(config, game, arguments.out, **speed, progress=show, note=_say)
+        outcome = run_tournament(config, game, arguments.out, **speed, progress=show, note=say)
     _report(arguments, config, outcome)
     return 0
 
@@ -269,11 +270,11 @@ def _openings(arguments: argparse.Namespace, game: Game[Any]) -> list[Opening]:
         raise ValueError("--random-plies is for games without a book, and --openings gives one: leave one of them out")
     book = read_book(game, arguments.openings, arguments.opening_plies)
     for text in book.bad[:MAX_SHOWN]:
-        _say(f"opening skipped: {text}")
+        say(f"opening skipped: {text}")
     if len(book.bad) > MAX_SHOWN:
-        _say(f"opening skipped: {len(book.bad) - MAX_SHOWN} more")
+        say(f"opening skipped: {len(book.bad) - MAX_SHOWN} more")
     if book.num_repeated:
-        _say(f"{book.num_repeated} openings reach another opening's position and are skipped")
+        say(f"{book.num_repeated} openings reach another opening's position and are skipped")
     return draw_from_book(
         book, arguments.rounds, arguments.seed, reuse=arguments.reuse_openings, path=arguments.openings
     )
@@ -378,44 +379,24 @@ def _progress() -> Iterator[Callable[[int, int, Any], None]]:
             yield show
         except KeyboardInterrupt:
             bar.stop()
-            _say("stopped; finished games are kept, and the same command resumes")
+            say("stopped; finished games are kept, and the same command resumes")
             raise
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def _fail(text: str) -> NoReturn:
-    raise argparse.ArgumentTypeError(text)
-
-
-def _positive(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        _fail(f"must be a whole number of at least 1, got {text!r}")
-    return int(text)
-
-
-def _natural(text: str) -> int:
-    if not text.isascii() or not text.isdigit():
-        _fail(f"must be a whole number of at least 0, got {text!r}")
-    return int(text)
 
 
 def _win(text: str) -> tuple[float, int]:
     value, plies = _parts(text, "VALUE:PLIES, e.g. 0.95:6", 2)
-    return float(value), _positive(plies)
+    return float(value), positive(plies)
 
 
 def _draw(text: str) -> tuple[float, int, int]:
     value, plies, start = _parts(text, "VALUE:PLIES:FROM, e.g. 0.02:10:80", 3)
-    return float(value), _positive(plies), _natural(start)
+    return float(value), positive(plies), not_negative(start)
 
 
 def _parts(text: str, form: str, number: int) -> list[str]:
     parts = text.split(":")
     if len(parts) != number or not re.fullmatch(r"\d*\.?\d+", parts[0]):
-        _fail(f"must be {form}, got {text!r}")
+        raise argparse.ArgumentTypeError(f"takes {form}, got {text!r}")
     return parts
 
 
