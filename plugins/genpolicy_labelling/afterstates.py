@@ -21,7 +21,7 @@ from genpolicy.values import parse_score, score_to_value
 from genpolicy_common.arguments import add_data, add_json, require
 from genpolicy_labelling import arguments as kinds
 from genpolicy_labelling.commands import finish
-from genpolicy_labelling.terminal import command_line, facts, show, stoppable, write_json
+from genpolicy_labelling.terminal import command_line, show, stoppable
 from genpolicy_labelling.writer import DatasetWriter
 
 BLOCK_RECORDS = 1024
@@ -153,8 +153,6 @@ def add_parser(verbs: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """``genpolicy data afterstates``."""
-    from rich.console import Console
-
     from genpolicy.registry import load_game
 
     require(arguments.folder, "--data", "runs/labelled")
@@ -175,6 +173,5 @@ def run(arguments: argparse.Namespace) -> int:
             num_held_out = write(source, writer, game, arguments.moves, arguments.seed)
             finish(writer, game, {"skipped": {"in another split": num_held_out} if num_held_out else {}})
     dataset = Dataset.open(arguments.out)
-    show(dataset, Console())
-    write_json(arguments.json, facts(dataset))
+    show(dataset, arguments.json)
     return 0

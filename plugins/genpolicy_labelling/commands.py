@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from genpolicy.cli import add_verbs
 from genpolicy_common.arguments import add_alias, add_cluster, add_data, add_json, require
 from genpolicy_labelling import arguments as kinds
-from genpolicy_labelling.terminal import command_line, facts, progress, say, show, stoppable, write_json
+from genpolicy_labelling.terminal import command_line, progress, say, show, stoppable
 
 if TYPE_CHECKING:
     from genpolicy.data.oracle import Oracle
@@ -411,13 +411,12 @@ def run_info(arguments: argparse.Namespace) -> int:
         counts = _counted(dataset, load_game(dataset.game_spec))
         dataset = Dataset(dataset.folder, replace(dataset.info, counts=counts), dataset.parts)
     console = Console()
-    show(dataset, console)
+    show(dataset, arguments.json)
     for number, record in zip(range(arguments.rows), dataset.records(), strict=False):
         console.print(f"\nrecord {number}", style="bold")
         for name, value in record.to_row().items():
             if value not in (None, []):
                 console.print(f"  {name}: {value}", markup=False, highlight=False, soft_wrap=True)
-    write_json(arguments.json, facts(dataset))
     return 0
 
 
@@ -467,13 +466,10 @@ def _report(arguments: argparse.Namespace, game: Game[Any]) -> int:
     Returns:
         The exit status: 2 if no position could be labelled.
     """
-    from rich.console import Console
-
     from genpolicy.data.records import Dataset
 
     dataset = Dataset.open(arguments.out)
-    show(dataset, Console())
-    write_json(arguments.json, facts(dataset))
+    show(dataset, arguments.json)
     num_labelled = dataset.count("labelled")
     if dataset.info.oracle is not None and not num_labelled:
         say("no position could be labelled; see the messages above")

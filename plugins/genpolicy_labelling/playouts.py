@@ -25,7 +25,7 @@ from genpolicy_labelling.commands import add_game, add_split, finish
 from genpolicy_labelling.importing import MAX_SHOWN
 from genpolicy_labelling.label import make_record
 from genpolicy_labelling.splits import SplitFractions
-from genpolicy_labelling.terminal import command_line, facts, progress, say, show, stoppable, write_json
+from genpolicy_labelling.terminal import command_line, progress, say, show, stoppable
 from genpolicy_labelling.writer import DatasetWriter
 
 BLOCK_RECORDS = 256
@@ -205,8 +205,6 @@ def add_parser(verbs: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """``genpolicy data playouts``."""
-    from rich.console import Console
-
     from genpolicy.registry import load_game
 
     game = load_game(arguments.game)
@@ -243,6 +241,5 @@ def run(arguments: argparse.Namespace) -> int:
     dataset = Dataset.open(arguments.out)
     if dataset.num_records < arguments.positions:
         say(f"only {dataset.num_records:,} such positions were found: {MAX_IDLE:,} in a row were not new or not kept")
-    show(dataset, Console())
-    write_json(arguments.json, facts(dataset))
+    show(dataset, arguments.json)
     return 0

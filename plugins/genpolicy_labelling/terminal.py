@@ -96,13 +96,15 @@ def _rate_column() -> Any:
     return RateColumn()
 
 
-def show(dataset: Dataset, console: Any) -> None:
-    """Print a table of what a data set is and holds.
+def show(dataset: Dataset, json: Path | None) -> None:
+    """Print a table of what a data set is and holds, and write the same facts to the file of ``--json``, if any.
 
     Raises:
         DatasetError: its ``dataset.yaml`` says that it is complete but lacks a count.
     """
-    from genpolicy_common.tables import Report
+    from rich.console import Console
+
+    from genpolicy_common.tables import Report, write_json
 
     info, num_shards = dataset.info, sum(len(part.info.shards) for part in dataset.parts)
     report = Report(dataset.label, ["", ""], words=True)
@@ -130,11 +132,11 @@ def show(dataset: Dataset, console: Any) -> None:
     else:
         report.add("unfinished", f"resume with: {info.command}")
     report.add("checksum", dataset.checksum)
-    report.print(console)
+    report.print(Console())
+    write_json(json, _facts(dataset))
 
 
-def facts(dataset: Dataset) -> dict[str, Any]:
-    """The same facts for ``--json``."""
+def _facts(dataset: Dataset) -> dict[str, Any]:
     info = dataset.info
     return {
         "folder": str(dataset.folder),
@@ -160,10 +162,3 @@ def say(text: str) -> None:
 def command_line() -> str:
     """The command that started this run, as it can be typed again."""
     return shlex.join(["genpolicy", *sys.argv[1:]])
-
-
-def write_json(path: Path | None, data: dict[str, Any]) -> None:
-    """Write the file of ``--json``, if one is given."""
-    from genpolicy_common.tables import write_json as write
-
-    write(path, data)
