@@ -332,7 +332,7 @@ def load_policy(spec: str | Path, *, defaults: Mapping[str, Any] | None = None, 
 
     Raises:
         RegistryError: neither a policy's folder nor a spelling of an installed policy.
-        CheckpointError: a damaged folder, or one of newer code.
+        CheckpointError: a damaged folder, one of newer code, or a policy of another game than ``game``.
         ValueError: an option that the policy does not take, or a value that the option does not accept.
     """
     written = spelled_options(str(spec).partition("?")[2]) if defaults else {}
@@ -350,6 +350,11 @@ def load_policy(spec: str | Path, *, defaults: Mapping[str, Any] | None = None, 
         made = policy_class.from_spec(read.argument, {**general, **own})
     if not isinstance(made, Policy):
         raise registry.wrong_thing("policies", read.kind, made, "a Policy")
+    if (wanted := general.get("game")) is not None:
+        game = registry.load_game(wanted) if isinstance(wanted, str) else wanted
+        if made.game.spec != game.spec:
+            made.close()
+            raise CheckpointError(f"{spec}: this policy plays {made.game.spec!r}, not {game.spec!r}")
     if seed is not None:
         made.seed(int(seed))
     return made

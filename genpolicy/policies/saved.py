@@ -201,11 +201,11 @@ class WeightsPolicy(Policy):
             options: ``device``, ``precision``, ``game`` (the one it was trained for), and the constructor's own.
 
         Raises:
-            CheckpointError: damaged, or of another game or tokenizer.
+            CheckpointError: damaged, or of another tokenizer.
             ValueError: an option that the policy does not take, or a device that is not there.
         """
         device = find_device(str(options.pop("device", "cpu")))
-        game_option = options.pop("game", None)
+        options.pop("game", None)  # ``load_policy`` compares it
         precision = declared.PRECISION.read(options.pop("precision", declared.PRECISION.default))
         options = cls.read_changes(options)
         config = {**config, "play": config.get("play") or {}}
@@ -218,10 +218,6 @@ class WeightsPolicy(Policy):
                 if option.default is not None and play.get(option.name, option.default) is None:
                     raise CheckpointError(f"{folder}/config.yaml: play.{option.name} has no value, so it is damaged")
             game = registry.load_game(config["game"])
-        if game_option is not None:
-            other = registry.load_game(game_option) if isinstance(game_option, str) else game_option
-            if other.spec != game.spec:
-                raise CheckpointError(f"{folder}: this policy plays {game.spec!r}, not {other.spec!r}")
         with _reading(folder):
             schema = cls.learner_class.Config
             section = with_unsaid(schema, config["learner"])

@@ -51,11 +51,7 @@ def open_policy(spec: str, game: Game[Any], device: str) -> Policy:
     Raises:
         ValueError: the policy plays another game, or an error of ``load_policy``.
     """
-    policy = load_policy(spec, game=game, defaults={"device": device, "seed": 0})
-    if policy.game.spec != game.spec:
-        policy.close()
-        raise ValueError(f"{spec}: this policy plays {policy.game.spec!r}, not {game.spec!r}")
-    return policy
+    return load_policy(spec, game=game, defaults={"device": device, "seed": 0})
 
 
 @contextmanager

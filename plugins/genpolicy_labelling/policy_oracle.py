@@ -57,9 +57,6 @@ class PolicyOracle(Oracle):
         head, _, query = self.text.partition("?")
         more = "&".join(f"{key}={value}" for key, value in self.options.items())
         self.policy = load_policy(head + "?" * bool(query or more) + "&".join(filter(None, (query, more))), game=game)
-        if self.policy.game.spec != game.spec:
-            self.policy.close()
-            raise ValueError(f"oracle policy:{self.text}: plays {self.policy.game.spec!r}, these are of {game.spec!r}")
 
     def describe(self) -> dict[str, Any]:
         """The policy; a folder in its spelling or options stands as the checksum of what it holds, so it may move."""
