@@ -14,7 +14,7 @@ from genpolicy.cli import add_verbs
 from genpolicy_common.arguments import add_json, say_device, settle_device
 from genpolicy_evaluation.boards import add_boards_parser
 from genpolicy_evaluation.latency_command import add_latency_parser
-from genpolicy_evaluation.players import OPTIONS, add_policy_arguments, check_options, seed_of, specs_of
+from genpolicy_evaluation.players import add_policy_arguments, check_options, options_of, seed_of, specs_of
 from genpolicy_evaluation.puzzles_command import add_puzzles_parser
 
 if TYPE_CHECKING:
@@ -182,16 +182,8 @@ def _players(arguments: argparse.Namespace, game: Game[Any]) -> Iterator[list[tu
 
 def _modes(policy: Policy, arguments: argparse.Namespace) -> dict[str, Policy]:
     """The ways of playing to measure, with the command line's options where the policy takes them."""
-    known = policy.option_names()
-    changed: dict[str, Any] = {
-        key: getattr(arguments, key)
-        for key in OPTIONS
-        if key != "sampler" and getattr(arguments, key) is not None and key in known
-    }
-    samplers = arguments.sampler if arguments.sampler and "sampler" in known else [None]
     modes: dict[str, Policy] = {}
-    for sampler in samplers:
-        own = changed if sampler is None else {**changed, "sampler": sampler}
+    for own in options_of(policy, arguments):
         modes.update(policy.with_options(**own).modes())
     return modes
 

@@ -70,6 +70,13 @@ def check_options(policies: Mapping[str, Policy], arguments: argparse.Namespace)
             )
 
 
+def options_of(policy: Policy, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """The options of the command line that a policy takes, once for each ``--sampler`` where it takes one."""
+    known = policy.option_names()
+    given = {key: value for key in OPTIONS if key in known and (value := getattr(arguments, key)) is not None}
+    return [{**given, "sampler": sampler} for sampler in given.get("sampler") or ()] or [given]
+
+
 def add_player_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what says who plays, and ``--game``."""
     add_policy_arguments(parser)
@@ -143,21 +150,11 @@ def open_players(name: str, spec: str, game: Game[Any], arguments: argparse.Name
     seed = seed_of(spec, arguments.seed)
     policy = load_policy(spec, game=game, seed=seed, defaults={"device": arguments.device})
     try:
-        if policy.game.spec != game.spec:
-            raise ValueError(f"{spec}: this policy plays {policy.game.spec!r}, not {game.spec!r}")
-        known = policy.option_names()
-        changed: dict[str, Any] = {
-            key: getattr(arguments, key)
-            for key in OPTIONS
-            if key != "sampler" and getattr(arguments, key) is not None and key in known
-        }
-        samplers = arguments.sampler if arguments.sampler and "sampler" in known else [None]
         players = []
-        for sampler in samplers:
-            own = changed if sampler is None else {**changed, "sampler": sampler}
+        for own in options_of(policy, arguments):
             played = policy.with_options(**own) if own else policy
             played.seed(seed)
-            players.append(Player(name if sampler is None else f"{name} ({sampler})", spec, played))
+            players.append(Player(f"{name} ({own['sampler']})" if "sampler" in own else name, spec, played))
         yield players
     finally:
         policy.close()
