@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from genpolicy_arena.rating_fit import MIN_BOOTSTRAP, Estimate, FitOptions, RatedGame, Tally, maximise
 from genpolicy_arena.rating_groups import Groups, find_groups
 from genpolicy_arena.rating_models import MODELS, Floats, RatingModel
+from genpolicy_evaluation.intervals import Z95
 
 __all__ = ["FitOptions", "PlayerRating", "RatedGame", "Ratings", "fit"]
 
-Z95 = 1.959963984540054
 MAX_MATRIX = 200
 """Most players for which the matrix of likelihoods of superiority is written to JSON."""
 AUTO_PRIOR = 1.0

@@ -17,13 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 NUM_RESAMPLES = 2000
-_Z95 = 1.959963984540054  # 97.5 percentile of the standard normal distribution
+Z95 = 1.959963984540054
+"""97.5 percentile of the standard normal distribution."""
 
 
-def wilson(hits: float, trials: int, z: float = _Z95) -> tuple[float, float]:
-    """Wilson score interval of a fraction; (nan, nan) without trials.
+def wilson(hits: float, trials: int) -> tuple[float, float]:
+    """Wilson's 95 % score interval of a fraction; (nan, nan) without trials.
 
-    Wilson 1927: (p + z^2/2n +- z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n).
+    Wilson 1927, z = 1.96: (p + z^2/2n +- z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n).
 
     Raises:
         ValueError: hits outside 0..trials.
@@ -32,7 +33,7 @@ def wilson(hits: float, trials: int, z: float = _Z95) -> tuple[float, float]:
         raise ValueError(f"hits must lie in 0..{trials}, got {hits}")
     if trials == 0:
         return math.nan, math.nan
-    share = hits / trials
+    share, z = hits / trials, Z95
     centre = share + z * z / (2 * trials)
     spread = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
     scale = 1 + z * z / trials

@@ -15,14 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from genpolicy_evaluation.intervals import cluster_bootstrap
+from genpolicy_evaluation.intervals import Z95, cluster_bootstrap
 
 NUM_PERMUTATIONS = 10_000
 LEVEL = 0.05
 """A difference is a corrected p below this, with intervals that do not contain 0."""
 # 97.5 % points of Student's t distribution for 1, 2, ... degrees of freedom (Abramowitz and Stegun, table 26.10).
 T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
-Z_975 = 1.959963984540054
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ def mean_over_seeds(values: Sequence[float], bounds: tuple[float, float] = (-mat
 def _quantile(freedom: int) -> float:
     if freedom <= len(T_975):
         return T_975[freedom - 1]
-    z = Z_975  # the expansion in 1/freedom (Abramowitz and Stegun 26.7.5), which has three correct digits from here on
+    z = Z95  # the expansion in 1/freedom (Abramowitz and Stegun 26.7.5), which has three correct digits from here on
     return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 
 
