@@ -19,7 +19,6 @@ restricted to legal moves.
 
 from __future__ import annotations
 
-import importlib.util
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -37,6 +36,7 @@ from genpolicy.values import score_to_value
 from genpolicy_common.labelled import LabelledPosition
 from genpolicy_common.tables import Report, positions_text
 from genpolicy_evaluation.accuracy import Share
+from genpolicy_evaluation.matplotlib_style import load_pyplot
 from genpolicy_evaluation.positions import ask, chunks, progress_bar
 
 MEASURES = ("valid_action", "best_action", "valid_state", "match", "match_board")
@@ -236,8 +236,7 @@ def check_plot(path: Path) -> None:
     Raises:
         ConfigError: matplotlib is not installed, or the file's name has another ending.
     """
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ConfigError("--plot needs matplotlib: pip install 'genpolicy[plot]'")
+    load_pyplot()
     if path.suffix.lower() not in PLOT_FORMATS:
         raise ConfigError(f"--plot {path}: the file's name must end in one of {', '.join(PLOT_FORMATS)}")
 
@@ -250,11 +249,7 @@ def plot_futures(rows: Sequence[Futures], path: Path) -> None:
         OSError: it cannot be written; a file that was there is untouched.
     """
     check_plot(path)
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
+    pyplot = load_pyplot()
     figure, axes = pyplot.subplots(1, len(rows), figsize=(5 * len(rows), 4), squeeze=False, sharey=True)
     for axis, row in zip(axes[0], rows, strict=True):
         for measure in MEASURES:

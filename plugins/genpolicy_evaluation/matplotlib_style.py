@@ -13,16 +13,16 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#0
 MARKERS = "osD^vPX"
 
 
-def load_pyplot(option: str = "--plot") -> Any:
-    """matplotlib.pyplot, drawing to files.
+def load_pyplot() -> Any:
+    """matplotlib.pyplot, drawing to files, as ``--plot`` asks.
 
     Raises:
-        ConfigError: matplotlib is not installed; the message names the option that asked for it.
+        ConfigError: matplotlib is not installed.
     """
     try:
         import matplotlib
     except ModuleNotFoundError as error:
-        raise ConfigError(f"{option} needs matplotlib: pip install 'genpolicy[plot]'") from error
+        raise ConfigError("--plot needs matplotlib: pip install 'genpolicy[plot]'") from error
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
