@@ -100,19 +100,13 @@ def rows_of(experiment: Experiment, results: Sequence[Result]) -> list[Row]:
     """The cells with their means over the finished seeds.
 
     Raises:
-        ConfigError: no run has finished, no run has a metric that is compared, or no run reached its budget.
+        ConfigError: no run has a metric that is compared, or no run reached its budget.
     """
-    finished = [result for result in results if result.figures is not None]
-    if not finished:
-        first = next((result.error for result in results if result.error), "not run yet")
-        raise ConfigError(
-            f"{experiment.path}: no run has finished, so there is no table. The first of {len(results)}: {first}"
-        )
     known = measured(results)
     for metric in (metric for c in experiment.file.compare for metric in (c.metric, c.of_b)):
         if metric not in known:
             raise ConfigError(f"{experiment.path}: metric {metric!r} was not measured; there are: {', '.join(known)}")
-    _require_budget(experiment, finished)
+    _require_budget(experiment, [result for result in results if result.figures is not None])
     rows = []
     for cell in experiment.cells:
         of_cell = [result for result in results if result.cell == cell]
