@@ -138,6 +138,20 @@ def analysed(oracle: Oracle, states: Sequence[Any], horizon: int, *, move_values
     raise RegistryError(f"{who}: analyse gave {lines!r:.80}, not a list of {len(states)} Line")
 
 
+def analysed_by_run(oracle: Oracle, states: Sequence[Any], horizon: int, *, move_values: bool = False) -> list[Line]:
+    """``analyse`` of an oracle that has a ``run`` of its own: each state is a task, in blocks of ``num_together``."""
+    lines: dict[int, Line] = {}
+
+    def task(index: int, state: Any) -> Generator[Any, Line, None]:
+        lines[index] = yield state
+
+    tasks, size = [task(*pair) for pair in enumerate(states)], oracle.num_together
+    blocks = (tasks[start : start + size] for start in range(0, len(tasks), size))
+    for _ in oracle.run(blocks, horizon, move_values=move_values):
+        continue
+    return [lines[index] for index in range(len(states))]
+
+
 def make_oracle(spelling: str, game: Game[Any], **options: Any) -> Oracle:
     """The oracle of a spelling ``name[?key=value&...]``: ``"stockfish?nodes=2000"``, ``"solver"``.
 

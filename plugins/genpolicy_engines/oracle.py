@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from genpolicy import registry
-from genpolicy.data.oracle import Line, Oracle
+from genpolicy.data.oracle import Line, Oracle, analysed_by_run
 from genpolicy.errors import EngineError, RegistryError
 from genpolicy.game import Game
 from genpolicy.values import CENTIPAWN_SCALE
@@ -172,15 +172,7 @@ class EngineOracle(Oracle):
 
     def analyse(self, states: Sequence[Any], horizon: int, *, move_values: bool = False) -> list[Line]:
         """One line for each state, in order, each searched from an empty hash table (see ``Oracle.analyse``)."""
-        lines: dict[int, Line] = {}
-
-        def task(index: int, state: Any) -> Generator[Any, Line, None]:
-            lines[index] = yield state
-
-        blocks = ([task(index, state)] for index, state in enumerate(states))
-        for _ in self.run(blocks, horizon, move_values=move_values):
-            continue
-        return [lines[index] for index in range(len(states))]
+        return analysed_by_run(self, states, horizon, move_values=move_values)
 
     def run(
         self, blocks: Iterable[Sequence[Generator[Any, Line, T]] | None], horizon: int, *, move_values: bool = False

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
-from genpolicy.data.oracle import Line, Oracle, analysed, make_oracle
+from genpolicy.data.oracle import Line, Oracle, analysed, analysed_by_run, make_oracle
 from genpolicy.errors import EngineError
 from genpolicy.game import Game
 from genpolicy.registry import load_game
@@ -90,17 +90,7 @@ class ClusterOracle(Oracle):
 
     def analyse(self, states: Sequence[Any], horizon: int, *, move_values: bool = False) -> list[Line]:
         """One line for each state, in order; see ``Oracle``. Blocks are as large as ``num_together``."""
-        lines: dict[int, Line] = {}
-
-        def task(index: int, state: Any) -> Generator[Any, Line, None]:
-            lines[index] = yield state
-
-        tasks = [task(*pair) for pair in enumerate(states)]
-        size = self.num_together
-        blocks = (tasks[start : start + size] for start in range(0, len(tasks), size))
-        for _ in self.run(blocks, horizon, move_values=move_values):
-            continue
-        return [lines[index] for index in range(len(states))]
+        return analysed_by_run(self, states, horizon, move_values=move_values)
 
     def run(
         self, blocks: Iterable[Sequence[Generator[Any, Line, T]] | None], horizon: int, *, move_values: bool = False
