@@ -112,14 +112,9 @@ def positions_text(num_positions: int, num_games: int) -> str:
     """How many positions of how many games, and where intervals come from, for the note below a table."""
     if num_games == num_positions > 1:
         return f"{num_positions} positions, none known to share a game; intervals: 95 %, bootstrap by position"
-    return f"{num_positions} positions from {games_text(num_games)}"
-
-
-def games_text(num_games: int) -> str:
-    """Where intervals come from, for the note below a table."""
     if num_games == 1:
-        return "one game, which has no interval: measure on two or more"
-    return f"{num_games} games; intervals: 95 %, bootstrap by game"
+        return f"{num_positions} positions from one game, which has no interval: measure on two or more"
+    return f"{num_positions} positions from {num_games} games; intervals: 95 %, bootstrap by game"
 
 
 def write_json(path: Path | None, figures: Any) -> None:

@@ -15,6 +15,7 @@ import genpolicy
 from genpolicy.errors import EngineError
 from genpolicy.files import sha256_of
 from genpolicy.shipped import policy_folder
+from genpolicy_common.env import processor
 from genpolicy_common.shipping import folders_in
 from genpolicy_engines.oracle import find_engine
 
@@ -25,7 +26,7 @@ def machine_facts(device: str) -> dict[str, Any]:
 
     return {
         "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else device,
-        "processor": _processor(),
+        "processor": processor(),
         "cores": os.cpu_count(),
         "system": platform.platform(),
         "python": platform.python_version(),
@@ -37,15 +38,6 @@ def machine_facts(device: str) -> dict[str, Any]:
 def now() -> str:
     """Local time with its offset, to the second."""
     return time.strftime("%Y-%m-%dT%H:%M:%S%z")
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:  # not Linux: the platform's own name has to do
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def policy_fingerprint(spec: str) -> str:
