@@ -199,6 +199,19 @@ def _is_row(text: str) -> bool:
         return False
 
 
+def refuse(
+    error: SourceError, on_bad: Callable[[SourceError], None] | None, cause: BaseException | None = None
+) -> None:
+    """Call ``on_bad`` with the error of a bad entry, whose reader goes on with the next; None raises it.
+
+    Raises:
+        SourceError: ``error``, from ``cause``; what ``on_bad`` raises.
+    """
+    if on_bad is None:
+        raise error from cause
+    on_bad(error)
+
+
 def entries_of(
     files: Sequence[FileT],
     read: Callable[[FileT, Callable[[SourceError], None] | None], Iterator[EntryT]],

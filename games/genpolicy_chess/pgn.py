@@ -18,6 +18,7 @@ from pathlib import Path
 import chess
 
 from genpolicy.errors import SourceError
+from genpolicy.files import refuse
 from genpolicy.game import OnBad, PlayedGame
 from genpolicy_chess.files import open_for_writing, read_lines
 from genpolicy_chess.moves import MOVES, move_id
@@ -232,9 +233,7 @@ class _Reader:
         error = SourceError(
             f"{self.path}:{entry.error_line}: game {entry.number} ({names}, from line {entry.line}): {entry.error}"
         )
-        if self.on_bad is None:
-            raise error
-        self.on_bad(error)
+        refuse(error, self.on_bad)
 
 
 def _tags(text: str) -> list[tuple[str, str]] | None:

@@ -15,6 +15,7 @@ from typing import Any
 import chess
 
 from genpolicy.errors import SourceError, lacks_memory
+from genpolicy.files import refuse
 from genpolicy.game import OnBad, Position
 from genpolicy_chess.diffusearch import record_position
 from genpolicy_chess.files import LIST_SUFFIXES, RECORD_SUFFIXES, DamagedFileError, read_lines, suffix_of
@@ -60,10 +61,7 @@ def read_positions(path: Path, on_bad: OnBad | None) -> Iterator[Position]:
         try:
             position = read()
         except ValueError as error:
-            bad = SourceError(f"{where}: {error}")
-            if on_bad is None:
-                raise bad from error
-            on_bad(bad)
+            refuse(SourceError(f"{where}: {error}"), on_bad, error)
         else:
             if position is not None:
                 yield replace(position, where=where, split=split)

@@ -16,7 +16,7 @@ from pathlib import Path
 import chess
 
 from genpolicy.errors import SourceError
-from genpolicy.files import csv_rows
+from genpolicy.files import csv_rows, refuse
 from genpolicy.game import OnBad, Puzzle
 from genpolicy_chess.files import read_lines, suffix_of
 from genpolicy_chess.moves import move_id
@@ -79,10 +79,7 @@ def read_puzzles(path: Path, on_bad: OnBad | None) -> Iterator[Puzzle]:
         except _HeaderError:
             raise
         except ValueError as error:
-            bad = SourceError(f"{where}: {error}")
-            if on_bad is None:
-                raise bad from error
-            on_bad(bad)
+            refuse(SourceError(f"{where}: {error}"), on_bad, error)
         else:
             yield puzzle
     if count == 0:

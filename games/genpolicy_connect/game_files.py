@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from genpolicy.errors import SourceError
+from genpolicy.files import refuse
 from genpolicy.game import Game, OnBad, PlayedGame
 
 EntryT = TypeVar("EntryT")
@@ -78,10 +79,7 @@ def read_entries(
                 try:
                     entry = parse(line, number, found)
                 except ValueError as error:
-                    bad = SourceError(f"{path}:{number}: {error}")
-                    if on_bad is None:
-                        raise bad from error
-                    on_bad(bad)
+                    refuse(SourceError(f"{path}:{number}: {error}"), on_bad, error)
                     continue
                 yield entry
     except (OSError, EOFError, zlib.error) as error:

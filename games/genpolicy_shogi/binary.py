@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any, Generic, Protocol, TypeVar
 
 from genpolicy.errors import SourceError
+from genpolicy.files import refuse
 from genpolicy.game import OnBad
 from genpolicy_shogi.files import Source, append_bytes
 from genpolicy_shogi.packed import HCP, NUM_BYTES, PSFEN, unpack, usi_of_move16, usi_of_yaneura
@@ -188,10 +189,7 @@ class Format(Generic[RecordT]):
                     yield number, self._make(self._layout.unpack(head), data)
         except (CutShortError, SourceError) as error:
             reason = f"{error}; fetch or make it again" if isinstance(error, CutShortError) else str(error)
-            bad = SourceError(f"{source.label}: {self.name} record {number}: {reason}")
-            if on_bad is None:
-                raise bad from error
-            on_bad(bad)
+            refuse(SourceError(f"{source.label}: {self.name} record {number}: {reason}"), on_bad, error)
 
 
 def _hcpe3_game(fields: tuple[Any, ...], data: _Bytes) -> Hcpe3Game:

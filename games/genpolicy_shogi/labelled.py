@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from genpolicy.errors import SourceError
+from genpolicy.files import refuse
 from genpolicy.game import Game, OnBad, PlayedGame, Position
 from genpolicy.values import CENTIPAWN_SCALE, parse_score
 from genpolicy_shogi import binary, packed
@@ -74,10 +75,7 @@ def _made(
     try:
         return make(record)
     except ValueError as error:
-        bad = SourceError(f"{source.label}: {name} record {number}: {error}")
-        if on_bad is None:
-            raise bad from error
-        on_bad(bad)
+        refuse(SourceError(f"{source.label}: {name} record {number}: {error}"), on_bad, error)
         return None
 
 

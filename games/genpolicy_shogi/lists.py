@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from genpolicy.errors import SourceError
+from genpolicy.files import refuse
 from genpolicy.game import Game, OnBad, PlayedGame, Position
 from genpolicy_shogi.files import Source, read_lines
 from genpolicy_shogi.replay import Replay, play_line
@@ -65,7 +66,7 @@ def read_games(game: Game[Any], source: Source, label: str, on_bad: OnBad | None
             ids, where = tuple(game.moves.index(usi) for usi in moves), f"{source.label}:{number}"
             played = PlayedGame(f"{label}:{number}", start, ids, None, where=where)
         except ValueError as error:
-            _bad(f"{source.label}:{number}: {error}", error, on_bad)
+            refuse(SourceError(f"{source.label}:{number}: {error}"), on_bad, error)
         else:
             yield played
 
@@ -82,16 +83,9 @@ def read_positions(game: Game[Any], source: Source, on_bad: OnBad | None) -> Ite
             start, moves = parse_line(game, line)
             text = game.format(game.parse(play_line(start, moves).sfen)) if moves else start
         except ValueError as error:
-            _bad(f"{where}: {error}", error, on_bad)
+            refuse(SourceError(f"{where}: {error}"), on_bad, error)
         else:
             yield Position(text, where)
-
-
-def _bad(message: str, cause: ValueError, on_bad: OnBad | None) -> None:
-    error = SourceError(message)
-    if on_bad is None:
-        raise error from cause
-    on_bad(error)
 
 
 def game_text(game: Game[Any], played: PlayedGame) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from genpolicy.errors import SourceError
+from genpolicy.files import refuse
 from genpolicy.game import Game, OnBad, PlayedGame
 from genpolicy_shogi.files import Source, read_lines
 from genpolicy_shogi.replay import Replay
@@ -181,9 +182,7 @@ def close(game: Game[Any], source: Source, label: str, entry: Entry, on_bad: OnB
     error = SourceError(
         f"{source.label}:{entry.error_line}: game {entry.number} ({names}, from line {entry.line}): {entry.error}"
     )
-    if on_bad is None:
-        raise error
-    on_bad(error)
+    refuse(error, on_bad)
     return None
 
 

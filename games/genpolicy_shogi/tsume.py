@@ -16,7 +16,7 @@ import cshogi
 
 from genpolicy.control import FREE
 from genpolicy.errors import SourceError
-from genpolicy.files import csv_rows
+from genpolicy.files import csv_rows, refuse
 from genpolicy.game import Game, OnBad, Puzzle
 from genpolicy_shogi.files import Source, read_lines
 from genpolicy_shogi.replay import Replay
@@ -206,10 +206,7 @@ def read_puzzles(game: Game[Any], search: MateSearch, source: Source, on_bad: On
         try:
             yield _puzzle(game, search, _cells(line, names), where, number)
         except ValueError as error:
-            bad = SourceError(f"{where}: {error}")
-            if on_bad is None:
-                raise bad from error
-            on_bad(bad)
+            refuse(SourceError(f"{where}: {error}"), on_bad, error)
     if count == 0:
         raise SourceError(f"{source.label}: holds no problem; expected rows of {', '.join(COLUMNS)}")
 
