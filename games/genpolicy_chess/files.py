@@ -87,6 +87,11 @@ def find_files(path: Path) -> tuple[Kind, list[Path]]:
     return kind, files
 
 
+def shortened(text: str) -> str:
+    """A line as messages quote it."""
+    return repr(text if len(text) <= 200 else text[:200] + "...")
+
+
 def _open_text(path: Path) -> IO[str]:
     suffix = path.suffix.lower()
     packed = path.open("rb")

@@ -43,7 +43,8 @@ def _promotions_from_file(file: int) -> list[chess.Move]:
     ]
 
 
-def _mirror(move: chess.Move) -> chess.Move:
+def mirrored_move(move: chess.Move) -> chess.Move:
+    """The same move with the board turned over."""
     return chess.Move(move.from_square ^ 56, move.to_square ^ 56, move.promotion)
 
 
@@ -75,5 +76,5 @@ def make_vocabulary() -> MoveVocabulary:
         target=np.array([square_token(m.to_square) for m in MOVES], np.int16),
         kind=np.array([PROMOTIONS.index(m.promotion) + 1 if m.promotion else 0 for m in MOVES], np.int16),
         num_kinds=len(PROMOTIONS) + 1,
-        mirrored=np.array([move_id(_mirror(m)) for m in MOVES], np.int64),
+        mirrored=np.array([move_id(mirrored_move(m)) for m in MOVES], np.int64),
     )

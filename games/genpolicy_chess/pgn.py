@@ -11,6 +11,7 @@ refused at the end of the file, where it means that the file was cut. A game of 
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -294,22 +295,12 @@ def game_text(game: PlayedGame) -> str:
             words.append(f"{board.fullmove_number}{'.' if board.turn == chess.WHITE else '...'}")
         words.append(board.san_and_push(MOVES[move]))
     lines = [f'[{name} "{_escaped(value)}"]' for name, value in headers.items()]
-    return "\n".join([*lines, "", *_wrapped([*words, result]), "", ""])
+    movetext = textwrap.wrap(" ".join([*words, result]), 79, break_long_words=False, break_on_hyphens=False)
+    return "\n".join([*lines, "", *movetext, "", ""])
 
 
 def _escaped(value: str) -> str:
     return " ".join(value.replace("\\", "\\\\").replace('"', '\\"').split())
-
-
-def _wrapped(words: list[str], width: int = 79) -> Iterator[str]:
-    line = ""
-    for word in words:
-        if line and len(line) + 1 + len(word) > width:
-            yield line
-            line = word
-        else:
-            line = f"{line} {word}" if line else word
-    yield line
 
 
 def _without_suffix(word: str) -> str:

@@ -18,7 +18,7 @@ from genpolicy.errors import SourceError, lacks_memory
 from genpolicy.files import refuse
 from genpolicy.game import OnBad, Position
 from genpolicy_chess.diffusearch import record_position
-from genpolicy_chess.files import LIST_SUFFIXES, RECORD_SUFFIXES, DamagedFileError, read_lines, suffix_of
+from genpolicy_chess.files import LIST_SUFFIXES, RECORD_SUFFIXES, DamagedFileError, read_lines, shortened, suffix_of
 from genpolicy_chess.lichess import COLUMNS as LICHESS_COLUMNS
 from genpolicy_chess.lichess import LichessRows, Row, is_lichess
 from genpolicy_chess.moves import MOVES, move_id
@@ -94,9 +94,9 @@ def _json_position(line: str, reader: Callable[[frozenset[str]], Callable[[Row],
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"not JSON ({error}): {_short(line)}") from error
+        raise ValueError(f"not JSON ({error}): {shortened(line)}") from error
     if not isinstance(row, dict):
-        raise ValueError(f"expected an object with prompt and response, or with fen, got {_short(line)}")
+        raise ValueError(f"expected an object with prompt and response, or with fen, got {shortened(line)}")
     return reader(frozenset(row))(row)
 
 
@@ -292,7 +292,3 @@ def _epd_scores(operations: dict[str, str], line: str) -> tuple[str, ...]:
             plies = _CE_MATED - abs(number)  # 32766 mates with this move, -32765 is mated with the next
             return (f"mate:{(plies + 1) // 2 if number > 0 else -(plies // 2)}",)
     return ()
-
-
-def _short(text: str, limit: int = 200) -> str:
-    return repr(text if len(text) <= limit else text[:limit] + "...")

@@ -18,7 +18,7 @@ import chess
 from genpolicy.errors import SourceError
 from genpolicy.files import csv_rows, refuse
 from genpolicy.game import OnBad, Puzzle
-from genpolicy_chess.files import read_lines, suffix_of
+from genpolicy_chess.files import read_lines, shortened, suffix_of
 from genpolicy_chess.moves import move_id
 from genpolicy_chess.state import is_legal, parse_fen
 
@@ -94,7 +94,7 @@ def _cells(line: str) -> list[str]:
     try:
         (cells,) = csv.reader([line], strict=True)
     except csv.Error as error:
-        raise ValueError(f"not comma-separated values ({error}): {_short(line)}") from error
+        raise ValueError(f"not comma-separated values ({error}): {shortened(line)}") from error
     return [cell.strip() for cell in cells]
 
 
@@ -169,7 +169,3 @@ def _number(name: str, text: str) -> float | None:
     if not math.isfinite(value) or value < 0:
         raise ValueError(f"{name} must be a number, got {text!r}")
     return value
-
-
-def _short(text: str, limit: int = 200) -> str:
-    return repr(text if len(text) <= limit else text[:limit] + "...")

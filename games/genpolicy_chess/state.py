@@ -19,6 +19,8 @@ import chess
 import numpy as np
 from numpy.typing import NDArray
 
+from genpolicy_chess.moves import mirrored_move
+
 FIFTY_MOVES_PLIES = 100
 MAX_COUNTER = 999_999  # what three base-100 tokens hold; far beyond any game that the rules allow
 
@@ -124,8 +126,8 @@ def mirrored(state: ChessState) -> ChessState:
     """The same position, past included, with the board turned over and the colours swapped."""
     board, start = state.board.mirror(), state.start.mirror()
     board.clear_stack()
-    moves = tuple(chess.Move(m.from_square ^ 56, m.to_square ^ 56, m.promotion) for m in state.moves)
-    return ChessState(board, tuple(_mirrored_key(key) for key in state.history), start, moves)
+    moves = tuple(map(mirrored_move, state.moves))
+    return ChessState(board, tuple(map(_mirrored_key, state.history)), start, moves)
 
 
 def is_legal(board: chess.Board, move: chess.Move) -> bool:
