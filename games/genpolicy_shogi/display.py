@@ -8,9 +8,9 @@ import unicodedata
 import cshogi
 
 from genpolicy_shogi.japanese import ki2_usi, kif_move, kif_usi
-from genpolicy_shogi.moves import MOVES, NUM_SQUARES, library_square, looks_like_usi, square_name
+from genpolicy_shogi.moves import MOVES, library_square, looks_like_usi, square_name
 from genpolicy_shogi.replay import Replay
-from genpolicy_shogi.sfen import BLACK, HAND_LETTERS, KING, PIECE_TYPES, WHITE, WHITE_OFFSET
+from genpolicy_shogi.sfen import BLACK, HAND_LETTERS, KING, NUM_SQUARES, PIECE_TYPES, WHITE, WHITE_OFFSET
 from genpolicy_shogi.state import HANDS_AT, SIDE_AT, ShogiState, text_of
 
 _CSA = re.compile(r"[+-]?(?:[1-9][1-9]|00)[1-9][1-9][A-Z]{2}")
@@ -39,8 +39,12 @@ def board_text(state: ShogiState, players: tuple[str, str]) -> str:
 
 def move_text(state: ShogiState, usi: str) -> str:
     """A legal move in USI as KIF writes it, with the mark of its player: ``▲７六歩(77)``, ``△同　歩(44)``."""
-    last = square_name(MOVES[state.moves[-1]][1]) if state.moves else ""
-    return "▲△"[state.turn] + kif_move(Replay(text_of(state)), usi, last)
+    return "▲△"[state.turn] + kif_move(Replay(text_of(state)), usi, _last_square(state))
+
+
+def _last_square(state: ShogiState) -> str:
+    """USI name of where the last move ended; "" before the first."""
+    return square_name(MOVES[state.moves[-1]][1]) if state.moves else ""
 
 
 def checked_king(state: ShogiState) -> int | None:
@@ -68,7 +72,8 @@ def typed_move(state: ShogiState, text: str) -> str:
             raise ValueError(f"{typed[0]} marks a move of the side that is not to move")
         typed = typed[1:]
     if typed and not typed.isascii():
-        return _usi_of_japanese(state, typed)
+        read = kif_usi if "(" in typed else ki2_usi
+        return read(Replay(text_of(state)), typed, _last_square(state))
     raise ValueError("moves are written 7g7f or P*5e (USI), 7776FU (CSA), ７六歩 or ７六歩(77)")
 
 
@@ -81,10 +86,3 @@ def _usi_of_csa(state: ShogiState, typed: str) -> str:
         if cshogi.move_to_csa(move) == typed:
             return str(cshogi.move_to_usi(move))
     raise ValueError("no legal move is written like this in CSA")
-
-
-def _usi_of_japanese(state: ShogiState, typed: str) -> str:
-    replay = Replay(text_of(state))
-    last = square_name(MOVES[state.moves[-1]][1]) if state.moves else ""
-    read = kif_usi if "(" in typed else ki2_usi
-    return read(replay, typed, last)

@@ -6,6 +6,7 @@ The numbers are our own round guesses (a pawn is 100), which give a search somet
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from cshogi import move_cap, move_from_piece_type, move_is_drop, move_is_promotion, move_to
@@ -106,18 +107,25 @@ def is_quiet(state: ShogiState) -> bool:
     """
     if state.in_check:
         return False
+    for move, gain, _, became in _gaining(state):
+        if gain - _worth(became) >= _WINS or not _can_be_taken(state, move):
+            return False
+    return True
+
+
+def _gaining(state: ShogiState) -> Iterator[tuple[int, int, int, int]]:
+    """Captures and promotions that gain material at first sight: the move, its gain, the piece's type before and after.
+
+    The gain is what the move takes and what it promotes.
+    """
     for move in state.board.legal_moves:
         taken, kind = move_cap(move), move_from_piece_type(move)
         if move_is_drop(move) or not (taken or move_is_promotion(move)):
             continue
-        gain = PIECE_VALUES[taken]
         became = kind + KING if move_is_promotion(move) else kind
-        gain += PIECE_VALUES[became] - PIECE_VALUES[kind]
-        if gain < _WINS:
-            continue
-        if gain - _worth(became) >= _WINS or not _can_be_taken(state, move):
-            return False
-    return True
+        gain = PIECE_VALUES[taken] + PIECE_VALUES[became] - PIECE_VALUES[kind]
+        if gain >= _WINS:
+            yield move, gain, kind, became
 
 
 def _can_be_taken(state: ShogiState, move: int) -> bool:
@@ -138,13 +146,5 @@ def forcing_moves(state: ShogiState) -> NDArray[np.int64] | None:
     """
     if state.in_check:
         return None
-    found = []
-    for move in state.board.legal_moves:
-        taken, kind = move_cap(move), move_from_piece_type(move)
-        if move_is_drop(move) or not (taken or move_is_promotion(move)):
-            continue
-        became = kind + KING if move_is_promotion(move) else kind
-        gain = PIECE_VALUES[taken] + PIECE_VALUES[became] - PIECE_VALUES[kind]
-        if gain >= _WINS:
-            found.append((-gain, _worth(kind), int(ID_OF_MOVE16[move & MOVE16_MASK])))
+    found = [(-gain, _worth(kind), int(ID_OF_MOVE16[move & MOVE16_MASK])) for move, gain, kind, _ in _gaining(state)]
     return np.array([move for _, _, move in sorted(found)], np.int64)

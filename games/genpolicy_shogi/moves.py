@@ -11,14 +11,14 @@ consists of the moves that Black can make: no drop of a pawn on rank a, promotio
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from genpolicy.game import MoveVocabulary
-from genpolicy_shogi.sfen import HAND_LETTERS, HAND_PIECE_TYPES
+from genpolicy_shogi.sfen import HAND_LETTERS, HAND_PIECE_TYPES, NUM_SQUARES
 
-NUM_SQUARES = 81
 SIDE_TOKEN = 81
 OWN_HAND_TOKEN = 82
 """First token of the viewer's hand; the other's follows seven tokens later."""
@@ -93,29 +93,23 @@ def _move16(move: tuple[int, int, int]) -> int:
     return library_square(target) | from_ << 7 | (kind == PROMOTION) << 14
 
 
-def _ids_of_move16() -> NDArray[np.int64]:
-    table = np.full(1 << _MOVE16_BITS, -1, np.int64)
-    table[list(MOVE16)] = np.arange(len(MOVES))
+def _places(numbers: Sequence[int] | NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """[size] where each number stands among ``numbers``; -1 for those that do not."""
+    table = np.full(size, -1, np.int64)
+    table[np.asarray(numbers)] = np.arange(len(numbers))
     return table
 
 
 MOVE16: tuple[int, ...] = tuple(map(_move16, MOVES))
 """cshogi's 16-bit number of each id."""
-ID_OF_MOVE16 = _ids_of_move16()
+ID_OF_MOVE16 = _places(MOVE16, 1 << _MOVE16_BITS)
 """[32768] id of each 16-bit number of cshogi's, -1 for those that are not moves."""
 MOVE16_MASK = (1 << _MOVE16_BITS) - 1
 """The bits of cshogi's 32-bit move that hold source, target and promotion."""
 MOVER_MOVES: NDArray[np.int64] = np.array(sorted(_IDS[move] for move in _BLACK_MOVES), np.int64)
 """[3781] ids, in order, of the moves of the mover's frame."""
 
-
-def _mover_index() -> NDArray[np.int64]:
-    table = np.full(len(MOVES), -1, np.int64)
-    table[MOVER_MOVES] = np.arange(len(MOVER_MOVES))
-    return table
-
-
-MOVER_INDEX = _mover_index()
+MOVER_INDEX = _places(MOVER_MOVES, len(MOVES))
 """[4685] place of each id in ``MOVER_MOVES``; -1 for those that only White can make in the absolute frame."""
 
 

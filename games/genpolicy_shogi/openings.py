@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from genpolicy_shogi.notation import Diagram
+from genpolicy_shogi.replay import usi_square
 from genpolicy_shogi.sfen import STARTPOS
 
 JAPANESE = {
@@ -40,16 +42,8 @@ class _Board:
     """Both sides' pieces, without rules: only legal moves are played."""
 
     def __init__(self) -> None:
-        self.pieces: dict[str, str] = {}
+        self.pieces = {usi_square(*at): piece for at, piece in Diagram.of(STARTPOS).squares.items()}
         """Square -> piece; Black's in capitals."""
-        for rank, row in zip("abcdefghi", STARTPOS.split()[0].split("/"), strict=True):
-            file = 9
-            for each in row:
-                if each.isdigit():
-                    file -= int(each)
-                else:
-                    self.pieces[f"{file}{rank}"] = each
-                    file -= 1
         self.facts: set[str] = set()
         """Names that an event of the game decides."""
 

@@ -6,13 +6,12 @@ some of them corrupt the board or end the process. Here a move is pushed only if
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import cshogi
 
-_USI = re.compile(r"(?:[1-9][a-i][1-9][a-i]\+?|[PLNSGBR]\*[1-9][a-i])")
+from genpolicy_shogi.moves import looks_like_usi
 
 
 def usi_square(file: int, rank: int) -> str:
@@ -68,7 +67,7 @@ class Replay:
         Raises:
             ValueError: not a move, or not legal; the message has the position.
         """
-        if not _USI.fullmatch(usi):
+        if not looks_like_usi(usi):
             raise ValueError(f"{usi!r} is not a move (in {self.sfen!r})")
         self.play(self.board.move_from_usi(usi), usi)
 

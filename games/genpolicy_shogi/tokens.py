@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from genpolicy.game import IntArray, StateTokenizer
-from genpolicy_shogi.moves import NUM_KINDS, NUM_SQUARES, OWN_HAND_TOKEN, PROMOTION, SIDE_TOKEN, library_square
-from genpolicy_shogi.sfen import HAND_LETTERS, HAND_MAXIMA, PIECE_TYPES, WHITE_OFFSET
+from genpolicy_shogi.moves import NUM_KINDS, OWN_HAND_TOKEN, PROMOTION, SIDE_TOKEN, library_square
+from genpolicy_shogi.sfen import HAND_LETTERS, HAND_MAXIMA, NUM_SQUARES, PIECE_TYPES, WHITE_OFFSET
 from genpolicy_shogi.state import HANDS_AT, KEY_LENGTH, SIDE_AT, ShogiState, new_state
 
 LENGTH = 96
