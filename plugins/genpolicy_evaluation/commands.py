@@ -6,7 +6,7 @@ import argparse
 import math
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,6 @@ from genpolicy_evaluation.players import add_policy_arguments, check_options, op
 from genpolicy_evaluation.puzzles_command import add_puzzles_parser
 
 if TYPE_CHECKING:
-    from genpolicy.data.oracle import Oracle
     from genpolicy.data.records import Dataset
     from genpolicy.game import Game
     from genpolicy.policies.base import Policy
@@ -105,6 +104,7 @@ def _own(player: Policy, dataset: Dataset, split: str, num: int) -> dict[str, fl
 
 def run_futures(arguments: argparse.Namespace) -> int:
     """Measure the imagined lines and show the tables."""
+    from genpolicy.data.oracle import make_oracle
     from genpolicy_common.labelled import labelled_positions
     from genpolicy_common.tables import write_json, write_markdown
     from genpolicy_evaluation.futures import check_plot, futures_reports, measure_futures, plot_futures
@@ -113,16 +113,11 @@ def run_futures(arguments: argparse.Namespace) -> int:
         check_plot(arguments.plot)
     dataset, game = opened(arguments)
     positions = labelled_positions(dataset, game, arguments.split, limit=arguments.limit, seed=arguments.seed)
-    oracle = _oracle(arguments.oracle, game) if arguments.oracle else None
-    rows = []
-    try:
-        with _players(arguments, game) as players:
-            for name, mode, player, seed in players:
-                player.seed(seed)
-                rows.append(measure_futures(player, positions, oracle=oracle, name=name, mode=mode, show=True))
-    finally:
-        if oracle is not None:
-            oracle.close()
+    rows, opened_oracle = [], make_oracle(arguments.oracle, game) if arguments.oracle else nullcontext()
+    with opened_oracle as oracle, _players(arguments, game) as players:
+        for name, mode, player, seed in players:
+            player.seed(seed)
+            rows.append(measure_futures(player, positions, oracle=oracle, name=name, mode=mode, show=True))
     judge = arguments.oracle or "the labelled line"
     reports = futures_reports(rows, positions, source(arguments), judge)
     for report in reports:
@@ -186,14 +181,6 @@ def _modes(policy: Policy, arguments: argparse.Namespace) -> dict[str, Policy]:
     for own in options_of(policy, arguments):
         modes.update(policy.with_options(**own).modes())
     return modes
-
-
-def _oracle(spec: str, game: Game[Any]) -> Oracle:
-    from genpolicy.policies.base import spelled_options
-    from genpolicy_engines.oracle_policy import OraclePolicy
-
-    name, _, query = spec.partition("?")
-    return OraclePolicy.from_spec(name, {"game": game, **spelled_options(query)}).oracle
 
 
 def source(arguments: argparse.Namespace) -> str:
