@@ -220,6 +220,36 @@ class StateTokenizer(ABC, Generic[StateT]):
         raise ValueError(f"{type(self).__name__} has no decode; write one, or set decodes = False")
 
 
+def checked_row(tokenizer: StateTokenizer[Any], row: IntArray, game: str) -> IntArray:
+    """A row that ``decode`` is given, as an array [L]; ``game`` is what messages call its game.
+
+    Raises:
+        ValueError: wrong length, or a symbol that its position does not admit.
+    """
+    ids, length, num_symbols = np.asarray(row), tokenizer.length, len(tokenizer.symbols)
+    if ids.shape != (length,) or not np.issubdtype(ids.dtype, np.integer):
+        raise ValueError(f"a {game} state is {length} integer ids, got shape {ids.shape} of {ids.dtype}")
+    outside = (ids < 0) | (ids >= num_symbols)
+    refused = outside | ~tokenizer.admitted[np.arange(length), np.where(outside, 0, ids)]
+    if refused.any():
+        place = int(refused.argmax())
+        name = f"id {ids[place]}" if outside[place] else repr(tokenizer.symbols[ids[place]])
+        raise ValueError(f"token {place} of a {game} state does not admit {name}")
+    return ids
+
+
+def checked_viewers(viewers: Sequence[int] | IntArray, count: int) -> NDArray[np.int64]:
+    """Who sees each of ``count`` states, as an array.
+
+    Raises:
+        ValueError: not so many players.
+    """
+    seen_by = np.asarray(viewers, np.int64)
+    if seen_by.shape != (count,) or not np.isin(seen_by, (0, 1)).all():
+        raise ValueError(f"viewers must be {count} times 0 or 1, got {viewers!r}")
+    return seen_by
+
+
 def turned_maps(tokenizer: StateTokenizer[Any], why: str) -> tuple[IntArray, IntArray]:
     """``tokenizer.turned``, where it cannot be done without, as ``why`` says at the beginning of the message.
 

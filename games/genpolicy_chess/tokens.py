@@ -18,6 +18,7 @@ import chess
 import numpy as np
 from numpy.typing import NDArray
 
+from genpolicy.encoding import checked_row, checked_viewers
 from genpolicy.game import IntArray, StateTokenizer
 from genpolicy_chess.moves import PROMOTIONS
 from genpolicy_chess.state import MAX_COUNTER, ChessState, illegality, new_state
@@ -112,7 +113,7 @@ class ChessTokenizer(StateTokenizer[ChessState]):
         out[:, _HALFMOVE:] = _NUMBER_AT + (counters[:, :, None] // _POWERS % 100).reshape(-1, 6)
         if viewers is None:
             return out
-        return np.where(_viewers(viewers, len(states))[:, None] == 1, _TURNED_SYMBOL[out[:, _TURNED_PLACE]], out)
+        return np.where(checked_viewers(viewers, len(states))[:, None] == 1, _TURNED_SYMBOL[out[:, _TURNED_PLACE]], out)
 
     def decode(self, row: IntArray, viewer: int = 0) -> ChessState:
         """The state of 77 ids as ``viewer`` sees it, without history.
@@ -121,16 +122,8 @@ class ChessTokenizer(StateTokenizer[ChessState]):
             ValueError: wrong length, a symbol that its position does not admit, tokens that contradict each other, an
                 illegal position, or an en-passant square without a legal capture (no position is encoded so).
         """
-        ids = np.asarray(row)
-        if ids.shape != (LENGTH,) or not np.issubdtype(ids.dtype, np.integer):
-            raise ValueError(f"a chess state is {LENGTH} integer ids, got shape {ids.shape} of {ids.dtype}")
-        outside = (ids < 0) | (ids >= len(SYMBOLS))
-        refused = outside | ~self.admitted[np.arange(LENGTH), np.where(outside, 0, ids)]
-        if refused.any():
-            place = int(refused.argmax())
-            name = repr(SYMBOLS[ids[place]]) if not outside[place] else f"id {ids[place]}"
-            raise ValueError(f"token {place} of a chess state does not admit {name}")
-        if _viewers([viewer], 1)[0] == 1:
+        ids = checked_row(self, row, "chess")
+        if checked_viewers([viewer], 1)[0] == 1:
             ids = _TURNED_SYMBOL[ids[_TURNED_PLACE]]
         return self._decode_absolute(ids.astype(np.int64))
 
@@ -193,13 +186,6 @@ class PlyTokenizer(ChessTokenizer):
         if number % 2 == white:
             raise ValueError(f"the tokens stand for {number} plies played, after which the other side is to move")
         return number // 2 + 1
-
-
-def _viewers(viewers: Sequence[int] | IntArray, count: int) -> NDArray[np.int64]:
-    seen_by = np.asarray(viewers, np.int64)
-    if seen_by.shape != (count,) or not np.isin(seen_by, (0, 1)).all():
-        raise ValueError(f"viewers must be {count} times 0 or 1, got {viewers!r}")
-    return seen_by
 
 
 def _square_tokens(boards: Sequence[chess.Board]) -> NDArray[np.uint8]:

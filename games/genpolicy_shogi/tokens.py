@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from genpolicy.encoding import checked_row, checked_viewers
 from genpolicy.game import IntArray, StateTokenizer
 from genpolicy_shogi.moves import NUM_KINDS, OWN_HAND_TOKEN, PROMOTION, SIDE_TOKEN, library_square
 from genpolicy_shogi.sfen import HAND_LETTERS, HAND_MAXIMA, NUM_SQUARES, PIECE_TYPES, WHITE_OFFSET
@@ -150,7 +151,7 @@ class ShogiTokenizer(StateTokenizer[ShogiState]):
         out[:, OWN_HAND_TOKEN:] += _COUNT
         if viewers is None:
             return out
-        turned = np.flatnonzero(_viewers(viewers, len(states)))
+        turned = np.flatnonzero(checked_viewers(viewers, len(states)))
         out[turned] = _TURNED_SYMBOL[out[turned][:, _TURNED_PLACE]]
         return out
 
@@ -160,24 +161,9 @@ class ShogiTokenizer(StateTokenizer[ShogiState]):
         Raises:
             ValueError: wrong length, a symbol that its position does not admit, or an illegal position.
         """
-        ids = np.asarray(row)
-        if ids.shape != (LENGTH,) or not np.issubdtype(ids.dtype, np.integer):
-            raise ValueError(f"a shogi state is {LENGTH} integer ids, got shape {ids.shape} of {ids.dtype}")
-        outside = (ids < 0) | (ids >= len(SYMBOLS))
-        refused = outside | ~self.admitted[np.arange(LENGTH), np.where(outside, 0, ids)]
-        if refused.any():
-            place = int(refused.argmax())
-            name = repr(SYMBOLS[ids[place]]) if not outside[place] else f"id {ids[place]}"
-            raise ValueError(f"token {place} of a shogi state does not admit {name}")
-        if _viewers([viewer], 1)[0] == 1:
+        ids = checked_row(self, row, "shogi")
+        if checked_viewers([viewer], 1)[0] == 1:
             ids = _TURNED_SYMBOL[ids[_TURNED_PLACE]]
         pieces = _PIECE_OF_SYMBOL[ids[_TOKEN]].tobytes()
         hands = (ids[OWN_HAND_TOKEN:] - _COUNT).astype(np.uint8).tobytes()
         return new_state(pieces, hands, int(ids[SIDE_TOKEN]) - _BLACK)
-
-
-def _viewers(viewers: Sequence[int] | IntArray, count: int) -> NDArray[np.int64]:
-    seen_by = np.asarray(viewers, np.int64)
-    if seen_by.shape != (count,) or not np.isin(seen_by, (0, 1)).all():
-        raise ValueError(f"viewers must be {count} times 0 or 1, got {viewers!r}")
-    return seen_by
