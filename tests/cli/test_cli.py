@@ -391,9 +391,9 @@ def test_evaluate_futures(data: Path, policies: list[str], tmp_path: Path) -> No
     assert plot.read_text().startswith("<?xml")
 
 
-def test_an_oracle_that_judges_is_found_as_one_that_labels(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("evaluate", "futures", "--policy", "random", "--data", str(data), "--oracle", "nonsense")
-    assert "Nor is there an engine's program 'nonsense'" in fails(capsys, *words)
+def test_an_oracle_that_judges_is_made_as_one_that_labels(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("evaluate", "futures", "--policy", "random", "--data", str(data), "--oracle", "solver?nodes=3")
+    assert "oracle 'solver?nodes=3' takes no option 'nodes'" in fails(capsys, *words)
 
 
 def test_a_policy_of_another_game_is_refused(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
