@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from genpolicy import registry
 from genpolicy.control import FREE, Control
-from genpolicy.data.oracle import Line, Oracle, analysed
+from genpolicy.data.oracle import Line, Oracle, analysed, make_oracle
 from genpolicy.errors import EngineError
 from genpolicy.game import Game
 from genpolicy.options import Option, PolicySpec
@@ -155,9 +155,4 @@ class OraclePolicy(Policy):
 
     @classmethod
     def _make_oracle(cls, argument: str, game: Game[Any], options: dict[str, Any]) -> Oracle:
-        factory = registry.load("oracles", argument)
-        try:
-            oracle: Oracle = factory(game, **options)
-        except TypeError as error:
-            raise ValueError(f"oracle {argument!r}: {error}") from error
-        return oracle
+        return make_oracle(argument, game, **options)

@@ -188,6 +188,7 @@ def test_perft(
         ),
         (["play", "--policy", "random?seed=x", "--game", CONNECT, "--seed", "-3"], "--seed must not be negative"),
         (["play", "--policy", "oracle:solver?horizon=x", "--game", CONNECT], "option horizon is a whole number, got"),
+        (["play", "--policy", "oracle:solver?nodes=3", "--game", CONNECT], "'solver' takes no option 'nodes'"),
         (["perft", "--game", "connect:gravity=maybe", "--depth", "1"], "gravity must be true or false (yes, no, 1, 0)"),
         (["perft", "--game", "chess:foo=3", "--depth", "1"], "no argument 'foo'. It takes: none"),
         (["evaluate", "futures", "--policy", "random", "--data", "d", "--plot", "x.foo"], "must end in one of .png"),
