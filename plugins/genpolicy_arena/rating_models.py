@@ -73,10 +73,10 @@ class RatingModel(ABC):
         """Probabilities of win, draw and loss for the player who moves first, [P] each."""
 
     def natural_draw(self, shown: float) -> float:
-        """The draw parameter in natural units, from the one that people write.
+        """The draw parameter in natural units, from the one that people write, at least 0.
 
         Raises:
-            ValueError: it is out of range, or the model has none.
+            ValueError: the model has none.
         """
         raise ValueError(f"model {self.name!r} has no draw parameter")
 
@@ -150,8 +150,6 @@ class Davidson(RatingModel):
 
     def natural_draw(self, shown: float) -> float:
         """ln(nu)."""
-        if shown < 0:
-            raise ValueError(f"nu must be at least 0, got {shown}")
         return math.log(shown) if shown > 0 else -math.inf
 
     def draw_of_share(self, share: float) -> float:
@@ -205,8 +203,6 @@ class BayesElo(RatingModel):
 
     def natural_draw(self, shown: float) -> float:
         """eloDraw in x."""
-        if shown < 0:
-            raise ValueError(f"eloDraw must be at least 0, got {shown}")
         return shown * self.unit
 
     def draw_of_share(self, share: float) -> float:
