@@ -193,9 +193,7 @@ def draw_from_book(book: Book, num_openings: int, seed: int, *, reuse: bool, pat
     return drawn[:num_openings]
 
 
-def draw_random(
-    game: Game[Any], num_openings: int, num_plies: int, seed: int, *, start: str | None = None, reuse: bool = False
-) -> list[Opening]:
+def draw_random(game: Game[Any], num_openings: int, num_plies: int, seed: int, *, reuse: bool = False) -> list[Opening]:
     """Draw openings of uniformly random moves that reach different positions and do not end the game.
 
     Opening i depends on the seed, i and the openings before it alone.
@@ -203,7 +201,7 @@ def draw_random(
     Raises:
         ValueError: there seem to be fewer different openings, and ``reuse`` is off.
     """
-    first = game.format(game.parse(start))
+    first = game.format(game.parse())
     seen: set[str] = set()
     openings: list[Opening] = []
     for number in range(num_openings):

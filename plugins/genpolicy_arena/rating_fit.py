@@ -94,12 +94,11 @@ class FitOptions:
 class Tally:
     """Games counted by ordered pair."""
 
-    def __init__(self, games: Sequence[RatedGame], names: Sequence[str] | None = None) -> None:
+    def __init__(self, games: Sequence[RatedGame]) -> None:
         if not games:
             raise ValueError("no finished game to rate; games without a result are skipped")
         counts: Counter[tuple[str, str, float]] = Counter((game.first, game.second, game.result) for game in games)
-        players = sorted({name for first, second, _ in counts for name in (first, second)})
-        self.names = list(names) if names is not None else players
+        self.names = sorted({name for first, second, _ in counts for name in (first, second)})
         if len(self.names) > MAX_PLAYERS:
             raise ValueError(
                 f"{len(self.names)} players are more than the {MAX_PLAYERS} that can be rated: try --min-games 20"

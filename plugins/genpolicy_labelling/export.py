@@ -36,7 +36,7 @@ def export_positions(dataset: Dataset, game: Game[Any], path: Path, split: str |
 
     def positions() -> Iterator[Position]:
         nonlocal count
-        for row, record in _rows(dataset, split):
+        for row, record in enumerate(dataset.records(split)):
             yield _position(record, f"{dataset.folder}: record {row}")
             count += 1
 
@@ -54,7 +54,7 @@ def export_games(dataset: Dataset, game: Game[Any], path: Path, split: str | Non
 
     def games() -> Iterator[PlayedGame]:
         nonlocal count
-        known = ((row, record) for row, record in _rows(dataset, split) if record.game_id and record.played)
+        known = ((row, record) for row, record in enumerate(dataset.records(split)) if record.game_id and record.played)
         for _, group in groupby(known, key=lambda pair: pair[1].game_id):
             yield _game(game, [(f"{dataset.folder}: record {row}", record) for row, record in group])
             count += 1
@@ -63,10 +63,6 @@ def export_games(dataset: Dataset, game: Game[Any], path: Path, split: str | Non
     if count == 0:
         raise DatasetError(f"{dataset.folder}: holds no game (no record says which move was played)")
     return written, count
-
-
-def _rows(dataset: Dataset, split: str | None) -> Iterator[tuple[int, Record]]:
-    return enumerate(dataset.records(split))
 
 
 def _position(record: Record, where: str) -> Position:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,7 +59,7 @@ class SplitFractions:
         return {"split": f"{self.train:g}/{self.validation:g}/{self.test:g}", "split_seed": self.seed}
 
 
-def checked_split(name: str | None, allowed: Sequence[str] = SPLITS) -> str | None:
+def checked_split(name: str | None) -> str | None:
     """A source's own split by our names (``valid``, ``val``, ``dev`` and ``eval`` are ``validation``).
 
     Raises:
@@ -70,6 +69,6 @@ def checked_split(name: str | None, allowed: Sequence[str] = SPLITS) -> str | No
         return None
     synonyms = {"valid": "validation", "val": "validation", "dev": "validation", "eval": "validation"}
     split = synonyms.get(name.lower(), name.lower())
-    if split not in allowed:
-        raise ValueError(f"split {name!r} is none of {', '.join(allowed)}")
+    if split not in SPLITS:
+        raise ValueError(f"split {name!r} is none of {', '.join(SPLITS)}")
     return split
