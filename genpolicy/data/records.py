@@ -400,6 +400,9 @@ def _batches(file: pq.ParquetFile, path: Path, rows: int, columns: Sequence[str]
     pieces: list[pa.RecordBatch] = []
     for piece in file.iter_batches(batch_size=min(rows, PIECE_ROWS), columns=columns):
         check(piece.num_rows, piece.nbytes)
+        for name in columns:  # a missing position would be read as the initial one
+            if piece.column(name).null_count and not SCHEMA.field(name).nullable:
+                raise DatasetError(f"{path}: a record has no {name!r}; restore it or make the data set again")
         pieces.append(piece)
         if sum(each.num_rows for each in pieces) + PIECE_ROWS > rows:
             yield from pa.Table.from_batches(pieces).combine_chunks().to_batches()

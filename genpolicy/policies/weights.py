@@ -209,6 +209,7 @@ def read_provenance(folder: Path) -> dict[str, Any]:
         return {}
     try:
         facts = json.loads(read_at_most(path, 1 << 22))
+        json.dumps(facts, ensure_ascii=False).encode()  # a lone surrogate cannot be written anywhere
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: not readable as JSON: {error}") from error
     return dict(facts) if isinstance(facts, dict) else {}

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from genpolicy.errors import printable
 from genpolicy.files import write_atomic
 
 
@@ -35,14 +36,14 @@ class Report:
         return self.words or index < self.labels
 
     def add(self, *cells: str) -> None:
-        """Add a row.
+        """Add a row of texts, which may come from files: see ``printable``.
 
         Raises:
             ValueError: not one cell for each column.
         """
         if len(cells) != len(self.columns):
             raise ValueError(f"{len(cells)} cells for {len(self.columns)} columns: {cells}")
-        self.rows.append(list(cells))
+        self.rows.append([printable(cell) for cell in cells])
 
     def print(self, console: Console | None = None) -> None:
         """Show the table on the terminal; in a file or a pipe as ``plain``."""

@@ -81,7 +81,7 @@ class SearchResult:
 
 def readable(output: bytes) -> str:
     """Text of an engine's bytes; what is not UTF-8, and what a terminal would obey, becomes U+FFFD."""
-    return printable(output.decode(errors="replace").replace("\r\n", "\n"))
+    return printable(output.decode(errors="replace").replace("\r", "\n"))
 
 
 def parse_search(output: bytes, dialect: Dialect = UCI) -> SearchResult:

@@ -403,6 +403,7 @@ def run_info(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
     from genpolicy.data.records import Dataset
+    from genpolicy.errors import printable
     from genpolicy.registry import load_game
 
     require(arguments.folder, "--data", "sample:chess")
@@ -416,7 +417,7 @@ def run_info(arguments: argparse.Namespace) -> int:
         console.print(f"\nrecord {number}", style="bold")
         for name, value in record.to_row().items():
             if value not in (None, []):
-                console.print(f"  {name}: {value}", markup=False, highlight=False, soft_wrap=True)
+                console.print(f"  {name}: {printable(str(value))}", markup=False, highlight=False, soft_wrap=True)
     return 0
 
 

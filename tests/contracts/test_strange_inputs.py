@@ -6,18 +6,21 @@ import json
 import os
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from genpolicy.cli import main
-from genpolicy.data.records import Dataset
+from genpolicy.data.records import Dataset, Record
 from genpolicy.errors import DatasetError
 from genpolicy.policies.weights import find_device
 from genpolicy.training.checkpoint import Checkpoint, load_latest, save_checkpoint
 from genpolicy.training.config import TrainerConfig
 from genpolicy_chess.pgn import _without_suffix
 from tests.fuzz.malicious_folders import good_policy
+from tests.small_datasets import CONNECT, write_dataset
 
 
 @pytest.mark.parametrize(
@@ -69,13 +72,27 @@ def test_control_characters_of_files_do_not_reach_a_terminal(
     players = f'[White "{obeyed}a"]\n[Black "{obeyed}b"]\n[Result "1-0"]\n\n'
     (tmp_path / "names.pgn").write_text(f"{players}1. e4 e5 1-0\n\n{players}1. Ke9 1-0\n")
     assert main(["ratings", str(tmp_path / "names.pgn"), "--game", "chess"]) == 0
+    write_dataset(tmp_path / "data", CONNECT, [Record(".../.../... X", line=obeyed, ended=False, split="train")])
+    facts = tmp_path / "data" / "dataset.yaml"
+    facts.write_text(facts.read_text().replace("complete: true", "complete: false"))  # it has no counts
+    assert main(["data", "info", str(tmp_path / "data")]) == 0
     folder = good_policy(tmp_path / "policy")
     more = {obeyed: torch.zeros(1), "x" * 10_000: torch.zeros(1)}
     save_file(load_file(folder / "model.safetensors") | more, folder / "model.safetensors")
     assert main(["play", "--policy", str(folder), "--self-play", "1"]) == 2
     said = "".join(capsys.readouterr())
-    assert "red" in said
+    assert said.count("red") >= 4
     assert "left out" in said
     assert "is not known" in said
     assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(said)
     assert len(said) < 4_000
+
+
+def test_a_record_without_a_position_is_not_that_of_the_initial_one(tmp_path: Path) -> None:
+    folder = write_dataset(tmp_path, CONNECT, [Record(".../.../... X", split="train")]).folder
+    shard = folder / "records-00000.parquet"
+    table = pq.read_table(shard)
+    at = table.schema.get_field_index("state")
+    pq.write_table(table.set_column(at, pa.field("state", pa.string()), pa.nulls(1, pa.string())), shard)
+    with pytest.raises(DatasetError, match=r"records-00000\.parquet: a record has no 'state'"):
+        next(Dataset.open(folder, verify=False).records())

@@ -249,7 +249,11 @@ def changes(good: Path) -> Iterator[tuple[str, Change]]:
         yield f"{name} is a pipe", unlinked(name, os.mkfifo)
         yield f"{name} is a folder", unlinked(name, Path.mkdir)
     deep = '{"a":' * 200_000
-    for name, text in (("deep", deep), ("long", " " * 30_000_000), ("digits", "9" * 5000), ("cut", '{"a')):
+    surrogate = '{"command": "\\ud800"}'
+    for name, text in (
+        *(("deep", deep), ("long", " " * 30_000_000), ("digits", "9" * 5000), ("cut", '{"a')),
+        ("surrogate", surrogate),
+    ):
         yield f"provenance.json: {name}", written("provenance.json", text)
     yield "provenance.json: not UTF-8", written("provenance.json", b"\xff\xfe")
 
