@@ -113,9 +113,13 @@ def board_svg(
         width: Width attribute in pixels; None leaves the size to the page.
         title: What it shows, for people who listen.
     """
-    return BoardDrawing(game, flipped, palette).svg(
-        board, last=last, check=check, arrows=arrows, width=width, title=title
-    )
+    drawing = BoardDrawing(game, flipped, palette)
+    size = "" if width is None else f' width="{width}" height="{round(width * drawing.height / drawing.width)}"'
+    label = f" aria-label={quoteattr(title)}" if title else ""
+    content = drawing.content(board, last=last, check=check, arrows=arrows)
+    view = f'viewBox="0 0 {number(drawing.width)} {number(drawing.height)}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" class="gp-board" {view}{size} role="img"{label}>'
+    return f"{head}{drawing.defs([board])}{content}</svg>"
 
 
 def plan_arrows(actions: Sequence[Action], first_player: int) -> list[Arrow]:
@@ -180,24 +184,6 @@ class BoardDrawing:
             y = self.top + self.num_rows * UNIT - (at + 1) * size
             return Box(self.width - HAND_WIDTH - 4, y, HAND_WIDTH, size)
         return Box(4, self.top + at * size, HAND_WIDTH, size)
-
-    def svg(
-        self,
-        board: Board,
-        *,
-        last: Iterable[int] = (),
-        check: int | None = None,
-        arrows: Sequence[Arrow] = (),
-        width: int | None = None,
-        title: str = "",
-    ) -> str:
-        """The whole drawing; see ``board_svg``."""
-        size = "" if width is None else f' width="{width}" height="{round(width * self.height / self.width)}"'
-        label = f" aria-label={quoteattr(title)}" if title else ""
-        content = self.content(board, last=last, check=check, arrows=arrows)
-        view = f'viewBox="0 0 {number(self.width)} {number(self.height)}"'
-        head = f'<svg xmlns="http://www.w3.org/2000/svg" class="gp-board" {view}{size} role="img"{label}>'
-        return f"{head}{self.defs([board])}{content}</svg>"
 
     def defs(self, boards: Iterable[Board]) -> str:
         """The pieces of some boards and the stripes of a masked square, once each."""
