@@ -70,7 +70,8 @@ class DatasetWriter:
         try:
             self.info = self._resume(info)
             self.tallies: Counter[str] = Counter(self.info.counts.get("tallies", {}))
-            self._num_committed = sum(int(shard["rows"]) for shard in self.info.shards)
+            self.num_committed = sum(int(shard["rows"]) for shard in self.info.shards)
+            """Rows in shards."""
             self._ready_rows = 0
             """Rows of the units that the next shard takes, which end before unit ``_ready_to``."""
             self._ready_to = self.info.units
@@ -93,19 +94,14 @@ class DatasetWriter:
         return self.info.units + len(self._journal.units)
 
     @property
-    def num_committed(self) -> int:
-        """Rows in shards."""
-        return self._num_committed
-
-    @property
     def num_rows(self) -> int:
         """Rows of finished units, in shards or not yet."""
-        return self._num_committed + self._num_pending
+        return self.num_committed + self._num_pending
 
     @property
     def is_full(self) -> bool:
         """``max_rows`` rows are finished in order, so later ones would be dropped."""
-        return self._max_rows is not None and self._num_committed + self._ready_rows >= self._max_rows
+        return self._max_rows is not None and self.num_committed + self._ready_rows >= self._max_rows
 
     def is_done(self, unit: int) -> bool:
         """Whether a unit is finished."""
@@ -267,9 +263,9 @@ class DatasetWriter:
             self._write_shard([units[number] for number in range(self.info.units, self._ready_to)])
 
     def _up_to_max(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        if self._max_rows is None or self._num_committed + len(rows) <= self._max_rows:
+        if self._max_rows is None or self.num_committed + len(rows) <= self._max_rows:
             return rows
-        end = self._max_rows - self._num_committed
+        end = self._max_rows - self.num_committed
         while (
             0 < end < len(rows)
             and rows[end]["game_id"] is not None
@@ -293,7 +289,7 @@ class DatasetWriter:
         updated.counts = {**self.info.counts, "tallies": dict(tallies)}
         write_atomic(self.folder / INFO_FILE, updated.to_yaml())
         self.info, self.tallies = updated, tallies
-        self._num_committed += len(rows)
+        self.num_committed += len(rows)
         self._num_pending -= sum(len(unit.rows) for unit in units)
         self._ready_rows = 0
         self._journal.drop_units(range(updated.units - len(units), updated.units))
