@@ -320,12 +320,9 @@ class _Encoder(WindowEncoder):
             )
         for name, counts in (("starts", "num_moves"), ("policy_starts", "policy_counts")):
             files.append({name: starts_of(files.read(counts))})
-        files.append({"next": self._linked(files)})
+        # The record that each move leads to, the next of its game or one of the position; else ``UNKNOWN``.
+        files.append({"next": rows_with(files.read("keys"), files.read("child_keys"))})
         return files.close()
-
-    def _linked(self, files: ArrayFiles) -> NDArray[np.int64]:
-        """[E] the record that each move leads to, the next of its game or one of the position; else ``UNKNOWN``."""
-        return rows_with(files.read("keys"), files.read("child_keys"))
 
     def encode_nodes(
         self, records: Sequence[WindowRecord], game_ids: Sequence[str | None], plies: Sequence[int | None]
