@@ -299,7 +299,7 @@ def saved(tmp_path: Path, game: Game[Any]) -> Path:
         ("garbage", "damaged or cut short"),
         ("remove", "no such file"),
         ("drop", "is missing"),
-        ("extra", "strange is not known"),
+        ("extra", "'strange' is not known"),
         ("reshape", "has shape"),
         ("pickle", "damaged or cut short"),
         ("flip", "its checksum is not the one"),
