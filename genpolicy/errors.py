@@ -10,6 +10,9 @@ _OBEYED = (*range(9), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F), 
 _UNPRINTED = dict.fromkeys(_OBEYED, "\ufffd")
 
 
+MAX_SAID = 8_000  # characters of an error; the legal moves of a shogi position have some 3,000
+
+
 def printable(text: str) -> str:
     """A text from outside with U+FFFD for what a terminal would obey: control characters except tabs and ends of lines,
     and marks that turn the direction of writing."""
@@ -39,11 +42,13 @@ class IllegalMoveError(ValueError):
 class SourceError(ValueError):
     """A file of games, positions or records holds something unreadable; the message names file and line.
 
-    It may repeat the file: see ``printable``.
+    It may repeat a line of the file, which may be anything: see ``printable``. The middle of a very long one is cut.
     """
 
     def __init__(self, message: object) -> None:
-        super().__init__(printable(str(message)))
+        text = printable(str(message))
+        cut = f"{text[: MAX_SAID // 2]} [...] {text[-MAX_SAID // 2 :]}"
+        super().__init__(cut if len(text) > MAX_SAID else text)
 
 
 class DatasetError(ValueError):

@@ -96,3 +96,14 @@ def test_a_record_without_a_position_is_not_that_of_the_initial_one(tmp_path: Pa
     pq.write_table(table.set_column(at, pa.field("state", pa.string()), pa.nulls(1, pa.string())), shard)
     with pytest.raises(DatasetError, match=r"records-00000\.parquet: a record has no 'state'"):
         next(Dataset.open(folder, verify=False).records())
+
+
+def test_the_message_about_a_long_line_is_short(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "e.epd").write_text("rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq - bm " + '"a' * 199_999 + "\n")
+    command = ["data", "import", str(tmp_path / "e.epd"), "--game", "chess", "--out", str(tmp_path / "x")]
+    for more in ([], ["--skip-bad"]):
+        assert main([*command, *more]) == 2
+        said = capsys.readouterr().err
+        assert "e.epd:1" in said
+        assert "neither counters nor operations" in said
+        assert len(said) < 20_000
