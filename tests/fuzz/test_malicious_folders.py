@@ -30,7 +30,11 @@ def opened(root: Path, every: int) -> list[dict[str, Any]]:
     (root / "canary_module.py").write_text("raise SystemExit('imported')\n")
     here = Path(__file__).parents[2]
     command = [sys.executable, "-m", "tests.fuzz.malicious_folders", str(root), str(every)]
-    settings = {CANARY: "secret", "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{here}{os.pathsep}{root}"}
+    settings = {
+        CANARY: "secret",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([str(here), str(root), os.environ.get("PYTHONPATH", "")]),
+    }
     done = subprocess.run(
         command, cwd=root, env={**os.environ, **settings}, capture_output=True, text=True, timeout=300
     )
