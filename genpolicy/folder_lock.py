@@ -50,6 +50,7 @@ class FolderLock:
                     f"{folder}: another process {work} there{self._read_holder()}; wait for it, end it, or {way_out}"
                 ) from None
             try:
+                self._holder.unlink(missing_ok=True)  # of whoever was killed; or a pipe, which would wait for a reader
                 self._holder.write_text(self._ours, encoding="utf-8")
             except BaseException:
                 self._lock.release()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from genpolicy_common.arguments import add_json, settle_device
-from genpolicy_evaluation.players import Player, add_player_arguments, open_players, opened_players, seed_of, specs_of
+from genpolicy_evaluation.players import Player, add_policy_arguments, open_players, opened_players, seed_of, specs_of
 
 if TYPE_CHECKING:
     from genpolicy.game import Game
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def add_latency_parser(measures: Any) -> None:
     """Add ``latency`` to the measures of ``genpolicy evaluate``."""
     parser = measures.add_parser("latency", help="time, network calls and accuracy against search depth")
-    add_player_arguments(parser)
+    add_policy_arguments(parser)
     parser.add_argument("--data", required=True, metavar="FOLDER", help="a data set, e.g. sample:GAME")
     parser.add_argument("--split", default="test", help="split of the data set; default test")
     parser.add_argument("--limit", type=int, default=512, metavar="N", help="positions, drawn by the seed; default 512")

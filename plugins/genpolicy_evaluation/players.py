@@ -77,12 +77,6 @@ def options_of(policy: Policy, arguments: argparse.Namespace) -> list[dict[str, 
     return [{**given, "sampler": sampler} for sampler in given.get("sampler") or ()] or [given]
 
 
-def add_player_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what says who plays, and ``--game``."""
-    add_policy_arguments(parser)
-    parser.add_argument("--game", metavar="SPEC", help="the game, if no policy's folder names it, e.g. chess")
-
-
 def specs_of(arguments: argparse.Namespace) -> list[str]:
     """The policies as they were written; ``--policy`` may be repeated and may name several."""
     return [spec for group in arguments.policy for spec in group]

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from genpolicy_common.arguments import add_json, settle_device
-from genpolicy_evaluation.players import add_player_arguments, find_game, opened_players, specs_of
+from genpolicy_evaluation.players import add_policy_arguments, find_game, opened_players, specs_of
 
 
 def add_puzzles_parser(measures: Any) -> None:
     """Add ``puzzles`` to the measures of ``genpolicy evaluate``."""
     parser = measures.add_parser("puzzles", help="how many puzzles are solved, and the corresponding rating")
-    add_player_arguments(parser)
+    add_policy_arguments(parser)
+    parser.add_argument("--game", metavar="SPEC", help="the game, if no policy's folder names it, e.g. chess")
     parser.add_argument("--puzzles", type=Path, required=True, metavar="FILE", help="e.g. Lichess's puzzles as .csv")
     parser.add_argument("--limit", type=int, metavar="N", help="measure on N puzzles, drawn by the seed")
     parser.add_argument("--skip-bad", action="store_true", help="leave bad rows out and count them")

@@ -364,6 +364,14 @@ def test_the_lock_of_a_dead_process_is_taken_over(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+@pytest.mark.timeout(60)
+def test_a_pipe_in_the_place_of_the_holders_file_gives_way(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".lock.json")
+    with FolderLock(tmp_path, "tests", "look elsewhere") as lock:
+        lock.require()
+
+
 def test_a_lock_that_waits_is_given_when_the_other_ends(tmp_path: Path) -> None:
     got = threading.Event()
 
