@@ -21,14 +21,15 @@ def freeze_others(learner: nn.Module, only: Sequence[str]) -> None:
     """
     if not only:
         return
-    known = [name for name, parameter in learner.named_parameters() if parameter.requires_grad]
-    for part in only:
-        if not any(f"{name}.".startswith(f"{part}.") for name in known):
-            parts = {name.rsplit(".", i)[0] for name in known for i in range(name.count(".") + 1)}
-            raise ConfigError(f"optim.only: the learner has no parameters {part!r}.{did_you_mean(part, sorted(parts))}")
+    left, parts = set(only), set[str]()
     for name, parameter in learner.named_parameters():
-        if not any(f"{name}.".startswith(f"{part}.") for part in only):
-            parameter.requires_grad_(False)
+        if parameter.requires_grad:
+            within = {name.rsplit(".", i)[0] for i in range(name.count(".") + 1)}
+            left, parts = left - within, parts | within
+            parameter.requires_grad_(not within.isdisjoint(only))
+    if left:
+        part = min(left)
+        raise ConfigError(f"optim.only: the learner has no parameters {part!r}.{did_you_mean(part, sorted(parts))}")
 
 
 def make_optimizers(groups: list[dict[str, Any]], config: OptimConfig) -> dict[str, Any]:

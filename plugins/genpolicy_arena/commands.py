@@ -9,9 +9,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from genpolicy_common.arguments import add_alias, add_cluster, add_device, add_json, say_device, settle_device
-from genpolicy_labelling.arguments import not_negative, positive
-from genpolicy_labelling.terminal import say
+from genpolicy_common.arguments import add_alias, add_cluster, add_device, add_json, say, say_device, settle_device
+from genpolicy_common.option_types import not_negative, positive, wrong
 
 if TYPE_CHECKING:
     from genpolicy.game import Game
@@ -396,7 +395,7 @@ def _draw(text: str) -> tuple[float, int, int]:
 def _parts(text: str, form: str, number: int) -> list[str]:
     parts = text.split(":")
     if len(parts) != number or not re.fullmatch(r"\d*\.?\d+", parts[0]):
-        raise argparse.ArgumentTypeError(f"takes {form}, got {text!r}")
+        raise wrong(form, text)
     return parts
 
 

@@ -124,3 +124,8 @@ def say_device(arguments: argparse.Namespace) -> None:
     """Print on stderr which device ``auto`` has become, if one of the policies has a network."""
     if note := vars(arguments).pop("device_note", None):
         print(note, file=sys.stderr)
+
+
+def say(text: str) -> None:
+    """Print a line to stderr, at once."""
+    print(text, file=sys.stderr, flush=True)

@@ -8,39 +8,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from genpolicy_common.option_types import not_negative as not_negative
+from genpolicy_common.option_types import positive as positive
+from genpolicy_common.option_types import whole as whole
+from genpolicy_common.option_types import wrong
+
 ALL_PLIES = 2**31 - 1
 Number = TypeVar("Number", int, float)
-
-
-def whole(text: str) -> int:
-    """A whole number."""
-    return _whole(text, None, "a whole number")
-
-
-def positive(text: str) -> int:
-    """A whole number of at least 1."""
-    return _whole(text, 1, "a whole number of at least 1")
-
-
-def not_negative(text: str) -> int:
-    """A whole number of at least 0."""
-    return _whole(text, 0, "a whole number of at least 0")
-
-
-def _whole(text: str, least: int | None, takes: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        raise _wrong(takes, text) from None
-    if least is not None and number < least:
-        raise _wrong(takes, text)
-    return number
 
 
 def words(text: str) -> str:
     """A text that is not empty."""
     if not text.strip():
-        raise _wrong("a text that is not empty", text)
+        raise wrong("a text that is not empty", text)
     return text
 
 
@@ -64,7 +44,7 @@ def rates(text: str) -> tuple[float, float]:
     """``LOW:HIGH``, or one number for both."""
     low, high = _pair(text, "LOW:HIGH with 0 <= LOW <= HIGH <= 1, such as 0.05:0.30", float)
     if not 0 <= low <= high <= 1:
-        raise _wrong("LOW:HIGH with 0 <= LOW <= HIGH <= 1, such as 0.05:0.30", text)
+        raise wrong("LOW:HIGH with 0 <= LOW <= HIGH <= 1, such as 0.05:0.30", text)
     return low, high
 
 
@@ -72,7 +52,7 @@ def plies(text: str) -> tuple[int, int]:
     """``LOW:HIGH``, or one number for both."""
     low, high = _pair(text, "LOW:HIGH with 0 <= LOW <= HIGH, such as 4:12", int)
     if not 0 <= low <= high:
-        raise _wrong("LOW:HIGH with 0 <= LOW <= HIGH, such as 4:12", text)
+        raise wrong("LOW:HIGH with 0 <= LOW <= HIGH, such as 4:12", text)
     return low, high
 
 
@@ -81,7 +61,7 @@ def _pair(text: str, takes: str, kind: Callable[[str], Number]) -> tuple[Number,
     try:
         return kind(low), kind(high or low)
     except ValueError:
-        raise _wrong(takes, text) from None
+        raise wrong(takes, text) from None
 
 
 def temperature(text: str) -> tuple[float, int]:
@@ -91,9 +71,9 @@ def temperature(text: str) -> tuple[float, int]:
     try:
         made = float(value), int(number or ALL_PLIES)
     except ValueError:
-        raise _wrong(takes, text) from None
+        raise wrong(takes, text) from None
     if not (0 < made[0] < math.inf and made[1] >= 1):
-        raise _wrong(takes, text)
+        raise wrong(takes, text)
     return made
 
 
@@ -104,7 +84,7 @@ def share(text: str) -> float:
     except ValueError:
         number = 0.0
     if not 0 < number <= 1:
-        raise _wrong("a number above 0 and at most 1, such as 0.25", text)
+        raise wrong("a number above 0 and at most 1, such as 0.25", text)
     return number
 
 
@@ -115,9 +95,9 @@ def adjudication(text: str) -> tuple[float, int]:
     try:
         limits = float(value), int(number)
     except ValueError:
-        raise _wrong(takes, text) from None
+        raise wrong(takes, text) from None
     if not (0 < limits[0] <= 1 and limits[1] >= 1):
-        raise _wrong(takes, text)
+        raise wrong(takes, text)
     return limits
 
 
@@ -130,7 +110,3 @@ def fractions(text: str) -> str:
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     return text
-
-
-def _wrong(takes: str, text: str) -> argparse.ArgumentTypeError:
-    return argparse.ArgumentTypeError(f"takes {takes}, got {text!r}")

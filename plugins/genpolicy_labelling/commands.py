@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from genpolicy.cli import add_verbs
-from genpolicy_common.arguments import add_alias, add_cluster, add_data, add_json, require
+from genpolicy_common.arguments import add_alias, add_cluster, add_data, add_json, require, say
 from genpolicy_labelling import arguments as kinds
-from genpolicy_labelling.terminal import command_line, progress, say, show, stoppable
+from genpolicy_labelling.terminal import command_line, progress, show, stoppable
 
 if TYPE_CHECKING:
     from genpolicy.data.oracle import Oracle

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from genpolicy_common.arguments import say
+
 if TYPE_CHECKING:
     from genpolicy.data.records import Dataset
 
@@ -152,11 +154,6 @@ def _facts(dataset: Dataset) -> dict[str, Any]:
         "shards": info.shards,
         "checksum": dataset.checksum,
     }
-
-
-def say(text: str) -> None:
-    """Print a line to stderr."""
-    print(text, file=sys.stderr)
 
 
 def command_line() -> str:

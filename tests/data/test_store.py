@@ -370,6 +370,7 @@ def test_a_pipe_in_the_place_of_the_holders_file_gives_way(tmp_path: Path) -> No
     os.mkfifo(tmp_path / ".lock.json")
     with FolderLock(tmp_path, "tests", "look elsewhere") as lock:
         lock.require()
+        assert json.loads((tmp_path / ".lock.json").read_text())["pid"] == os.getpid()
 
 
 def test_a_lock_that_waits_is_given_when_the_other_ends(tmp_path: Path) -> None:
