@@ -45,8 +45,6 @@ def pack(folder: Path, out: Path, *, half: bool = True, figures: str = "", avera
 
     if (out / "config.yaml").exists():
         raise ValueError(f"{out}: holds a policy already; name another folder")
-    if there := [name for name in ("model.safetensors", "provenance.json", "README.md") if (out / name).exists()]:
-        raise ValueError(f"{out}: holds {' and '.join(there)}, which a policy has too; name another folder")
     config = read_policy_config(folder)
     with contextlib.closing(load_policy(folder)) as policy:  # what is damaged is not handed on
         weights = _saved(folder) if average is None else _means(policy, folder, average)
@@ -60,15 +58,25 @@ def pack(folder: Path, out: Path, *, half: bool = True, figures: str = "", avera
     facts = _without_paths(read_provenance(folder))
     if average is not None:
         facts = {**facts, "averaged_with": read_policy_config(average).get("weights_sha256")}
-    card = model_card(config, facts, figures)
+    copied = {**_without_paths(config), "weights_sha256": hashlib.sha256(data).hexdigest()}
+    files = {
+        "model.safetensors": data,
+        "provenance.json": (json.dumps(facts, indent=2, sort_keys=True) + "\n").encode(),
+        "README.md": model_card(config, facts, figures).encode(),
+        "config.yaml": to_yaml(copied).encode(),  # the last one, since it makes the folder a policy
+    }
+    # What a kill or a full disk left of the same copy is no other file's.
+    if there := [name for name in files if (out / name).exists() and not _holds(out / name, files[name])]:
+        raise ValueError(f"{out}: holds {' and '.join(there)}, which a policy has too; name another folder")
     out.mkdir(parents=True, exist_ok=True)
-    write_atomic(out / "model.safetensors", data)
-    write_atomic(out / "provenance.json", (json.dumps(facts, indent=2, sort_keys=True) + "\n").encode())
-    write_atomic(out / "README.md", card.encode())
-    config = _without_paths(config)
-    write_atomic(out / "config.yaml", to_yaml({**config, "weights_sha256": hashlib.sha256(data).hexdigest()}).encode())
+    for name, content in files.items():
+        write_atomic(out / name, content)
     load_policy(out).close()
     return out
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    return path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content
 
 
 def _saved(folder: Path) -> dict[str, Tensor]:

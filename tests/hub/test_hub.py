@@ -21,6 +21,7 @@ from genpolicy import load_policy
 from genpolicy.cli import main
 from genpolicy.config import read_yaml
 from genpolicy.errors import CheckpointError
+from genpolicy.files import DiskFullError, disk_full, write_atomic
 from tests.play.engine_policies import save_diffusion
 
 pytest.importorskip("huggingface_hub", reason="needs the extra [hub]")
@@ -164,6 +165,25 @@ def test_a_packed_policy_is_half_as_large_and_plays(policy: Path, tmp_path: Path
         "teacher": "old",
     }
     assert facts["dataset"]["parts"][1] == {"folder": "more", "oracle": {"name": "a/b"}}
+
+
+@pytest.mark.parametrize("name", ["provenance.json", "README.md", "config.yaml"])
+def test_a_copy_that_a_full_disk_cut_short_is_finished_by_the_same_command(
+    name: str, policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = pack(policy, tmp_path / "whole")
+
+    def write(path: Path, data: bytes) -> None:
+        if path.name == name:
+            raise disk_full(path)
+        write_atomic(path, data)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("genpolicy_hub.packing.write_atomic", write)
+        with pytest.raises(DiskFullError):
+            pack(policy, tmp_path / "cut")
+    pack(policy, tmp_path / "cut")
+    assert all((tmp_path / "cut" / file.name).read_bytes() == file.read_bytes() for file in whole.iterdir())
 
 
 def test_a_local_path_within_a_spelling_is_cut_to_its_name(policy: Path, tmp_path: Path) -> None:
