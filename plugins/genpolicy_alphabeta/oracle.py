@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -14,6 +15,7 @@ from genpolicy.errors import EngineError
 from genpolicy.game import Game
 from genpolicy_alphabeta.scores import plies_to_end, score_text
 from genpolicy_alphabeta.search import DEFAULT_NODES, QUIESCENCE_PLIES, AlphaBeta
+from genpolicy_common.children import follow_parent, without_ctrl_c
 
 VERSION = "1"
 """Raised when the search's labels change for the same limits."""
@@ -89,10 +91,13 @@ class AlphaBetaOracle(Oracle):
                 self._processes,
                 mp_context=multiprocessing.get_context("spawn"),
                 initializer=_begin_worker,
-                initargs=(self.game.spec, self.options),
+                initargs=(os.getpid(), self.game.spec, self.options),
             )
+        more = [horizon] * len(states), [move_values] * len(states)
         try:
-            return list(self._pool.map(_label_in_worker, states, [horizon] * len(states), [move_values] * len(states)))
+            with without_ctrl_c():  # the first call starts the processes
+                lines = self._pool.map(_label_in_worker, states, *more)
+            return list(lines)
         except BrokenProcessPool as error:
             raise EngineError(f"a worker process of oracle 'alphabeta' died: {error}; try processes=1") from error
         except (PicklingError, AttributeError, TypeError) as error:
@@ -133,10 +138,11 @@ class AlphaBetaOracle(Oracle):
 _worker: AlphaBetaOracle | None = None
 
 
-def _begin_worker(spec: str, options: dict[str, Any]) -> None:
+def _begin_worker(parent: int, spec: str, options: dict[str, Any]) -> None:
     global _worker
     from genpolicy.registry import load_game
 
+    follow_parent(parent)
     _worker = AlphaBetaOracle(load_game(spec), **options)
 
 

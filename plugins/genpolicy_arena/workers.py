@@ -24,6 +24,7 @@ from genpolicy.policies.base import Policy, load_policy
 from genpolicy.registry import load_game
 from genpolicy_arena.adjudication import Adjudication
 from genpolicy_arena.match import GameResult, GameTask, Match, Warn
+from genpolicy_common.children import follow_parent, without_ctrl_c
 from genpolicy_common.cluster import Cluster, Crew, Lost, Worker, sendable
 from genpolicy_common.shipping import fetch, folders_of, packed, replaced
 from genpolicy_engines.oracle_policy import OraclePolicy
@@ -145,8 +146,9 @@ def _run_processes(
     try:
         for _ in range(workers):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(setup, theirs), daemon=True)
-            process.start()
+            process = context.Process(target=_work, args=(os.getpid(), setup, theirs), daemon=True)
+            with without_ctrl_c():
+                process.start()
             theirs.close()
             processes.append(process)
             pipes.append(ours)
@@ -288,9 +290,10 @@ def _play_groups(setup: Setup, pipe: Connection, opened: Callable[[Match], None]
             match.play(group, lambda result: pipe.send(("game", result)))
 
 
-def _work(setup: Setup, pipe: Connection) -> None:
-    """Run a worker: play groups until there are no more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers
+def _work(parent: int, setup: Setup, pipe: Connection) -> None:
+    """Run a worker: play groups until there are no more, or the process that started it is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Windows, where it is not kept from us
+    follow_parent(parent)
     try:
         _play_groups(setup, pipe)
     except (EOFError, BrokenPipeError, ConnectionResetError):

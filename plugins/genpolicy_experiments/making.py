@@ -44,7 +44,7 @@ def make_data(experiment: Experiment, say: Callable[[str], None]) -> None:
     for command, arguments in zip(source.make, commands, strict=True):
         say(f"genpolicy {' '.join(arguments)}")
         call = (
-            f"import sys; from genpolicy_experiments.stored import follow_parent; follow_parent({os.getpid()}); "
+            f"import sys; from genpolicy_common.children import follow_parent; follow_parent({os.getpid()}); "
             "from genpolicy.cli import main; sys.exit(main())"
         )
         done = subprocess.run([sys.executable, "-c", call, *arguments], stdout=subprocess.DEVNULL)

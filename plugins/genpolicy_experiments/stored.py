@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import threading
-import time
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -145,9 +142,7 @@ def provenance(folder: Path) -> dict[str, Any] | None:
     Raises:
         DamagedError: the file is damaged.
     """
-    from genpolicy.training.run import (
-        POLICY_FOLDER,
-    )  # needs torch, which ``follow_parent`` does not
+    from genpolicy.training.run import POLICY_FOLDER  # needs torch
 
     try:
         return read_mapping(folder / RUN / POLICY_FOLDER / "provenance.json")
@@ -204,19 +199,3 @@ def start(job: Path, threads: int) -> subprocess.Popen[bytes]:
             env=environment,
             start_new_session=True,  # Ctrl-C at the terminal is passed on by the process that starts it, once
         )
-
-
-def follow_parent(parent: int, is_wanted: Callable[[], bool] = lambda: True) -> None:
-    """End this process when the one that started it is gone, as after a SIGKILL.
-
-    Args:
-        parent: Id of that process, which this one could not find out if the other ended before.
-        is_wanted: Whether its work is still wanted, by other signs.
-    """
-
-    def watch() -> None:
-        while os.getppid() == parent and is_wanted():
-            time.sleep(1.0)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=watch, daemon=True).start()

@@ -34,6 +34,7 @@ from genpolicy.training import setup
 from genpolicy.training.checkpoint import newest, remove_leftovers
 from genpolicy.training.config import RunConfig
 from genpolicy.training.run import CHECKPOINTS, POLICY_FOLDER
+from genpolicy_common.children import follow_parent
 from genpolicy_common.labelled import LabelledPosition, labelled_positions
 from genpolicy_evaluation.accuracy import calls_of
 from genpolicy_evaluation.futures import measure_futures
@@ -50,7 +51,7 @@ BOUND_DRAWS = 4
 def main(arguments: list[str]) -> int:
     """Run a job file."""
     job = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
-    stored.follow_parent(job.get("parent", os.getppid()), lambda: is_wanted(job))
+    follow_parent(job.get("parent", os.getppid()), lambda: is_wanted(job))
     # The process of a command that was killed may still be saving its last checkpoint.
     with FolderLock(Path(job["results"]), "makes a run", "choose another folder", wait=True):
         return _work(job)

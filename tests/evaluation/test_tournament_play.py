@@ -212,8 +212,19 @@ def test_a_worker_ends_quietly_when_its_command_was_killed(monkeypatch: pytest.M
 
     monkeypatch.setattr(workers, "_play_groups", play_groups)
     monkeypatch.setattr(signal, "signal", lambda number, handler: None)
+    monkeypatch.setattr(workers, "follow_parent", lambda parent: None)
     setup: Any = None
-    workers._work(setup, theirs)
+    workers._work(0, setup, theirs)
+
+
+def test_workers_end_with_a_command_that_is_killed_in_their_games(tmp_path: Path) -> None:
+    slow = ["mcts:rollout?simulations=1000000", "random", "--parallel", "2", "--out", str(tmp_path / "t")]
+    process = subprocess.Popen([*COMMAND, "--policy", *slow], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    while not (tmp_path / "t" / "tournament.json").exists():
+        time.sleep(0.05)
+    time.sleep(0.5)
+    process.kill()
+    process.communicate(timeout=60)  # its output ends when the last process that may write to it has ended
 
 
 def test_a_worker_that_is_killed_before_it_is_sent_games_is_said(

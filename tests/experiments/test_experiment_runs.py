@@ -413,7 +413,7 @@ def test_cores_are_those_that_may_be_used(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_process_whose_parent_is_gone_already_ends() -> None:
     """Its parent was killed before it could ask who that is."""
-    code = "import time; from genpolicy_experiments.stored import follow_parent; follow_parent(1 << 22); time.sleep(60)"
+    code = "import time; from genpolicy_common.children import follow_parent; follow_parent(1 << 22); time.sleep(60)"
     assert subprocess.run([sys.executable, "-c", code], timeout=30).returncode < 0
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +69,38 @@ def test_processes_label_alike(tmp_path: Path) -> None:
     with make_oracle("alphabeta?nodes=300", game) as one, make_oracle("alphabeta?nodes=300&processes=2", game) as two:
         assert one.describe() == two.describe()
         assert two.analyse(states, 3, move_values=True) == one.analyse(states, 3, move_values=True)
+
+
+ENDLESS = f"""
+import genpolicy, time
+from genpolicy.data.oracle import make_oracle
+if __name__ == "__main__":
+    game = genpolicy.load_game({CONNECT!r})
+    oracle = make_oracle("alphabeta?nodes=10&processes=2", game)
+    oracle.analyse([game.parse()] * 2, 1)
+    print("begun", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_worker_processes_end_with_one_that_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    command = [sys.executable, str(tmp_path / "endless.py")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    process.kill()
+    process.communicate(timeout=60)  # its output ends when the last process that may write to it has ended
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="Windows has no masks of signals")
+def test_worker_processes_do_not_get_ctrl_c() -> None:
+    game = genpolicy.load_game(CONNECT)
+    with make_oracle("alphabeta?nodes=10&processes=2", game) as oracle:
+        oracle.analyse([game.parse()], 1)
+        masked = oracle._pool.submit(signal.pthread_sigmask, signal.SIG_BLOCK, ()).result()  # type: ignore[attr-defined]
+    assert signal.SIGINT in masked
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 @pytest.mark.parametrize(
