@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -112,6 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # OpenMP's threads spin while they wait for each other; where another process wants the core, that made training
     # ten times slower. OpenMP reads this when torch is loaded, which is later.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    _open_missing_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
     show_traceback = "--traceback" in arguments
     arguments = [argument for argument in arguments if argument != "--traceback"]
@@ -122,6 +124,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as stop:  # argparse's own: 0 after --help, 2 after a usage error
         return _exit_status(stop)
     except KeyboardInterrupt:
+        if argv is None:  # a second one ends the process, which would show where it was while it waits for others
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
         print("\ngenpolicy: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
@@ -138,6 +142,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"genpolicy: error: {printable(_message(error))}", file=sys.stderr)
         return EXIT_ERROR
+
+
+def _open_missing_streams() -> None:
+    """Open the null device for each standard stream that is closed (``>&-``), so that no other file gets its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))
 
 
 def _dispatch(arguments: list[str]) -> int:

@@ -7,6 +7,8 @@ import errno
 import json
 import os
 import re
+import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -119,6 +121,25 @@ def test_ctrl_c_is_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     monkeypatch.setattr(cli, "_dispatch", interrupted)
     assert cli.main(["games"]) == 130
     assert "interrupted" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_a_second_ctrl_c_while_the_process_ends_shows_no_traceback() -> None:
+    code = (
+        "import atexit, os, signal; from genpolicy import cli; stop = lambda: os.kill(os.getpid(), signal.SIGINT)\n"
+        "atexit.register(stop); cli._dispatch = lambda arguments: stop(); raise SystemExit(cli.main())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "\ngenpolicy: interrupted\n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell")
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_are_no_obstacle(closed: str) -> None:
+    code = "import os; from genpolicy import cli; cli.main(); assert os.open('.', 0) > 2"
+    line = f"{shlex.quote(sys.executable)} -c {shlex.quote(code)} games {closed}"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_closed_pipe_is_quiet() -> None:
