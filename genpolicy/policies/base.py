@@ -68,7 +68,7 @@ class Policy(ABC):
 
     @property
     def positions_a_call(self) -> int | None:
-        """Positions that a network call takes where it is, ``batch_size`` at most; None where they are not cut."""
+        """Most positions in one network call on the policy's device; None where they are not cut into batches."""
         return self.batch_size
 
     def __repr__(self) -> str:
