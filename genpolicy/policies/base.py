@@ -326,7 +326,7 @@ def load_policy(spec: str | Path, *, defaults: Mapping[str, Any] | None = None, 
 
     Args:
         spec: A folder with a ``config.yaml``, the name of a shipped policy such as ``chess``, or a spelling.
-        defaults: Settings that a spelling's own win over, such as a program's ``--device``; others win over those.
+        defaults: Settings such as a program's ``--device``; a spelling's own override them, ``options`` both.
         options: ``device`` ("cpu", "cuda", ...), ``seed``, ``game`` (a Game or its specification, for policies that
             have no folder), and the policy's own (``Policy.options``).
 
