@@ -264,7 +264,7 @@ def structured(
 
 
 def with_unsaid(schema: type[Any], saved: Mapping[str, Any], data: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A saved configuration with the keys that it lacks because they are newer, as the code that saved it behaved.
+    """A saved configuration, completed by the keys that are newer than it, at what the code that saved it did.
 
     A dataclass says in ``unsaid: ClassVar[Mapping[str, Any]]`` what a configuration without its newer keys means, where
     that differs from their defaults.
@@ -272,7 +272,8 @@ def with_unsaid(schema: type[Any], saved: Mapping[str, Any], data: Mapping[str, 
     Args:
         schema: A dataclass.
         saved: Nested plain values.
-        data: What gets the keys in place of ``saved``, at the values that it has of them; a key of its own stays.
+        data: What is completed in place of ``saved``: it takes the values that ``saved`` has of those keys, but a key
+            that it sets itself stays.
     """
     unsaid = getattr(schema, "unsaid", {})
     filled = {key: value for key, value in unsaid.items() if key not in saved}

@@ -17,7 +17,7 @@ from genpolicy_chess.evaluation import forcing_moves, is_quiet, static_value
 from genpolicy_chess.files import ACCEPTED, find_files
 from genpolicy_chess.moves import MOVES, square_token
 from genpolicy_chess.openings import opening
-from genpolicy_chess.state import FIFTY_MOVES_PLIES, ChessState, has_legal_move
+from genpolicy_chess.state import FIFTY_MOVES_PLIES, ChessState
 from genpolicy_chess.words import JAPANESE
 
 
@@ -169,7 +169,7 @@ class ChessView(View[ChessState]):
 
     def ending(self, state: ChessState) -> str:
         """The rule that ended the game, in the order of ``ChessGame.outcome``."""
-        if not has_legal_move(state.board):
+        if state.has_no_move():
             return "checkmate" if state.board.is_check() else "stalemate"
         if state.board.halfmove_clock >= FIFTY_MOVES_PLIES:
             return "fifty moves without capture or pawn move"

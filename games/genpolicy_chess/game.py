@@ -13,15 +13,12 @@ from numpy.typing import NDArray
 from genpolicy.errors import IllegalMoveError
 from genpolicy.game import Game, MovePlanes, PublishedResult, Symmetry
 from genpolicy_chess.facets import ChessFiles, ChessHints, ChessView
-from genpolicy_chess.legal import legal_ids
 from genpolicy_chess.moves import MOVES, make_vocabulary, move_id
 from genpolicy_chess.published import PUBLISHED
 from genpolicy_chess.state import (
     FIFTY_MOVES_PLIES,
     ChessState,
     after,
-    has_legal_move,
-    is_legal,
     mirrored,
     new_state,
     parse_fen,
@@ -60,12 +57,7 @@ class ChessGame(Game[ChessState]):
 
     def legal(self, state: ChessState) -> NDArray[np.int64]:
         """Sorted ids of the legal moves, whether or not a draw could be claimed."""
-        return self._legal(state).copy()
-
-    def _legal(self, state: ChessState) -> NDArray[np.int64]:
-        if state._legal is None:
-            state._legal = np.array(legal_ids(state.board), np.int64)
-        return state._legal
+        return state.legal().copy()
 
     def play(self, state: ChessState, move_id: int) -> ChessState:
         """The state after a legal move; ``state`` stays as it is.
@@ -74,9 +66,9 @@ class ChessGame(Game[ChessState]):
             IllegalMoveError: the move is not legal there, or not an id of the vocabulary.
         """
         inside = 0 <= move_id < len(MOVES)
-        if not inside or not self._is_legal(state, move_id):
+        if not inside or not state.is_legal(move_id):
             text = repr(self.moves[move_id]) if inside else f"of id {move_id}"
-            legal = " ".join(self.moves[i] for i in self._legal(state)) or "none"
+            legal = " ".join(self.moves[i] for i in state.legal()) or "none"
             raise IllegalMoveError(f"move {text} is illegal in {self.format(state)!r}; legal: {legal}")
         return after(state, MOVES[move_id])
 
@@ -90,25 +82,11 @@ class ChessGame(Game[ChessState]):
         Draws by rule: neither side can mate with the material left (FIDE 5.2.2, as far as material alone shows it), the
         position stands for the third time, 50 moves of both sides without capture or pawn move.
         """
-        if not self._has_legal_move(state):
+        if state.has_no_move():
             return -1.0 if state.board.is_check() else 0.0
         if state.board.halfmove_clock >= FIFTY_MOVES_PLIES or state.num_occurrences >= 3:
             return 0.0
         return 0.0 if state.board.is_insufficient_material() else None
-
-    @staticmethod
-    def _is_legal(state: ChessState, move_id: int) -> bool:
-        legal = state._legal
-        if legal is None:
-            return is_legal(state.board, MOVES[move_id])
-        place = legal.searchsorted(move_id)
-        return bool(place < len(legal) and legal.item(place) == move_id)
-
-    @staticmethod
-    def _has_legal_move(state: ChessState) -> bool:
-        if state._legal is not None:
-            return len(state._legal) > 0
-        return has_legal_move(state.board)
 
     def key(self, state: ChessState) -> bytes:
         """Pieces, side, castling rights and en-passant square, packed."""
@@ -131,7 +109,7 @@ class ChessGame(Game[ChessState]):
         """
         typed = text.strip()
         uci = typed[:4] + typed[4:].lower()
-        for found in self._legal(state):
+        for found in state.legal():
             if self.moves[found] == uci:
                 return int(found)
         with suppress(ValueError):
@@ -144,7 +122,7 @@ class ChessGame(Game[ChessState]):
             reason = "a null move"
         except ValueError as error:
             reason = str(error)
-        legal = " ".join(self.moves[i] for i in self._legal(state)) or "none"
+        legal = " ".join(self.moves[i] for i in state.legal()) or "none"
         raise IllegalMoveError(f"move {text!r} cannot be played in {self.format(state)!r} ({reason}); legal: {legal}")
 
     def planes(self, states: Sequence[ChessState]) -> NDArray[np.float32]:

@@ -19,7 +19,8 @@ import chess
 import numpy as np
 from numpy.typing import NDArray
 
-from genpolicy_chess.moves import mirrored_move
+from genpolicy_chess.legal import legal_ids
+from genpolicy_chess.moves import MOVES, mirrored_move
 
 FIFTY_MOVES_PLIES = 100
 MAX_COUNTER = 999_999  # what three base-100 tokens hold; far beyond any game that the rules allow
@@ -95,6 +96,24 @@ class ChessState:
 
     def __repr__(self) -> str:
         return f"ChessState({self.board.fen()!r}, history={len(self.history)})"
+
+    def legal(self) -> NDArray[np.int64]:
+        """Sorted ids of the legal moves; not to be changed."""
+        if self._legal is None:
+            self._legal = np.array(legal_ids(self.board), np.int64)
+        return self._legal
+
+    def is_legal(self, move_id: int) -> bool:
+        """Whether a move of the vocabulary is legal."""
+        legal = self._legal
+        if legal is None:
+            return is_legal(self.board, MOVES[move_id])
+        place = legal.searchsorted(move_id)
+        return bool(place < len(legal) and legal.item(place) == move_id)
+
+    def has_no_move(self) -> bool:
+        """Whether no move is legal: mate or stalemate."""
+        return not has_legal_move(self.board) if self._legal is None else len(self._legal) == 0
 
     @property
     def num_occurrences(self) -> int:

@@ -56,7 +56,11 @@ class CachedWindows(WindowSource):
         return len(self._cache)
 
     def batch(self, indices: NDArray[np.int64], epoch: int) -> TokenBatch:
-        """The windows of some indices [B], each in 0..len-1."""
+        """The windows of some indices [B].
+
+        Raises:
+            IndexError: one is not in 0..len(self) - 1.
+        """
         windows = np.asarray(indices, np.int64)
         if len(windows) and not 0 <= windows.min() <= windows.max() < len(self):
             raise IndexError(f"window indices lie in 0..{len(self) - 1}, got {windows.min()}..{windows.max()}")

@@ -68,7 +68,7 @@ class Policy(ABC):
 
     @property
     def positions_a_call(self) -> int | None:
-        """Positions that a network call takes where it is, ``batch_size`` at most; None where they are not cut."""
+        """Most positions in one network call on the policy's device; None where they are not cut into batches."""
         return self.batch_size
 
     def __repr__(self) -> str:
@@ -326,7 +326,7 @@ def load_policy(spec: str | Path, *, defaults: Mapping[str, Any] | None = None, 
 
     Args:
         spec: A folder with a ``config.yaml``, the name of a shipped policy such as ``chess``, or a spelling.
-        defaults: Settings that a spelling's own win over, such as a program's ``--device``; others win over those.
+        defaults: Settings such as a program's ``--device``; a spelling's own override them, ``options`` both.
         options: ``device`` ("cpu", "cuda", ...), ``seed``, ``game`` (a Game or its specification, for policies that
             have no folder), and the policy's own (``Policy.options``).
 

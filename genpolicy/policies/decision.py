@@ -44,7 +44,7 @@ class Decision:
     (expected to the end of the game), ..."""
     state_tokens: tuple[tuple[int, ...], ...] = field(default=(), repr=False, compare=False)
     """Tokens of ``states``, also of those that stand for no position, by the policy's tokenizer as its viewer sees them
-    (``TokenLearner.viewers``); () from a policy that has none."""
+    (``NetworkLearner.viewers``); () from a policy that has none."""
     wdl: tuple[float, float, float] | None = None
     """Probabilities that the player to move wins, draws and loses (sum 1), where the policy tells them apart."""
     names: Sequence[str] = field(default=(), repr=False, compare=False)

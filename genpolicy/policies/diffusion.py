@@ -157,10 +157,10 @@ class DiffusionLearner(NetworkLearner):
         Raises:
             CheckpointError: networks of another width or depth, other symbols or another viewer.
         """
-        is_all = all(name.startswith("network.") for name, _ in self.named_parameters())
+        all_in_network = all(name.startswith("network.") for name, _ in self.named_parameters())
         # Networks over the same sequence may yet have other heads, such as board_values.
         is_same = source.fingerprint == self.fingerprint and source.state_dict().keys() == self.state_dict().keys()
-        if not is_all or not isinstance(source, NetworkLearner) or is_same:
+        if not all_in_network or not isinstance(source, NetworkLearner) or is_same:
             super().take_weights(source)
             return
         self.require_same_meaning(source)
@@ -435,7 +435,15 @@ class DiffusionPolicy(NetworkPolicy):
         recorder: Recorder | None,
         copies: range | None = None,
     ) -> Imagined:
-        """As ``_imagine``, one future for each row: of each root these of several, or its only one."""
+        """As ``_imagine``, one future for each row.
+
+        Args:
+            tokens: [B, N], each root as often as there are ``copies``, in adjacent rows.
+            seeds: One for each row.
+            first_action: Of the same rows.
+            recorder: As in ``_imagine``.
+            copies: Which of a root's futures its rows are; None where each root has only one.
+        """
         same = 1 if copies is None else len(copies)
         process, admitted = self.learner.process, self.learner.admitted
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]

@@ -105,6 +105,19 @@ class Roots:
         return TypedLogits.of(learner.network.denoise(noised, times, encoded))
 
 
+class _Reply(NamedTuple):
+    """Where a later move of a line stands in the sequence, and what it is predicted from."""
+
+    action: int
+    value: int | None
+    """The value that its block decides with it."""
+    ply: int
+    board: slice
+    """The board before the move."""
+    before: int
+    """The move of the ply before."""
+
+
 class Replies(Roots):
     """The later moves and values of a line: of the board before them, as the root of a sequence of its own."""
 
@@ -112,13 +125,8 @@ class Replies(Roots):
         super().__init__(learner)
         self._root_value = self.layout.slot("value", 0)
         self._of_block = {
-            int(self.layout.blocks[slot.start]): (
-                slot.start,
-                self._value_beside(slot),
-                slot.ply,
-                board.start,
-                board.stop,
-                last.start,
+            int(self.layout.blocks[slot.start]): _Reply(
+                slot.start, self._value_beside(slot), slot.ply, slice(board.start, board.stop), last.start
             )
             for slot in self.layout.slots
             if slot.kind == "action" and slot.ply > 0
@@ -159,8 +167,8 @@ class Replies(Roots):
         """
         if block not in self._of_block:
             return logits
-        action, value, ply, start, stop, before = self._of_block[block]
-        layout, board = self.layout, tokens[:, start:stop]
+        action, value, ply, place, before = self._of_block[block]
+        layout, board = self.layout, tokens[:, place]
         asked = self._call(self.turned(board) if ply % 2 else board, None, self._ends[0])
         log_policy = self._policy(asked)
         if ply % 2:

@@ -252,7 +252,7 @@ class WeightsPolicy(Policy):
 
 
 def _digest(section: Any) -> str:
-    """Of the options of a network as a file holds them, of which some change no weight but what it says."""
+    """SHA-256 of a network's options as a file holds them; some change no tensor's shape, only what it computes."""
     return hashlib.sha256(json.dumps(section, sort_keys=True, default=str).encode()).hexdigest()
 
 

@@ -96,7 +96,7 @@ WEIGHTS_PER_TENSOR = 1 << 10  # what a tensor counts for besides its own: a modu
 
 @contextmanager
 def bounded_by(path: Path) -> Iterator[None]:
-    """Inside, modules that this thread makes take at most a number for each byte of a file's tensors, and
+    """Inside, modules that this thread makes have at most as many weights as a weights file has bytes, and
     ``SPARE_WEIGHTS`` more.
 
     So a damaged configuration cannot fill the memory before its tensors are compared with the file's.
@@ -111,7 +111,7 @@ def bounded_by(path: Path) -> Iterator[None]:
 
     handle = register_module_parameter_registration_hook(count)
     try:
-        with budget(SPARE_WEIGHTS + _bytes_of_tensors(path)):
+        with budget(SPARE_WEIGHTS + _file_size(path)):
             yield
     except (MemoryError, RuntimeError) as error:
         what = f"{path.parent}/config.yaml: describes a network that is larger than its weights, or cannot be made"
@@ -138,8 +138,8 @@ def _opened(path: Path) -> Any:
     return safe_open(path, framework="pt")
 
 
-def _bytes_of_tensors(path: Path) -> int:
-    """What the header of a safetensors file lists; 0 for a file that ``load_weights`` will refuse."""
+def _file_size(path: Path) -> int:
+    """Size in bytes of a safetensors file; 0 for one that ``load_weights`` will refuse."""
     from safetensors import SafetensorError
 
     try:

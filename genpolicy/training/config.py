@@ -89,7 +89,8 @@ class OptimConfig:
             if not 0 < getattr(self, name) <= MAX_RATE:
                 raise ValueError(f"optim.{name} must be above 0 and at most {MAX_RATE:g}, got {getattr(self, name)}")
         if not 0 < self.bias_lr * self.lr <= MAX_RATE:
-            raise ValueError(f"optim.bias_lr times lr must be above 0 and at most {MAX_RATE:g}, got {self.bias_lr}")
+            got = f"got {self.bias_lr:g} times {self.lr:g}"
+            raise ValueError(f"optim.bias_lr times optim.lr must be above 0 and at most {MAX_RATE:g}, {got}")
         for name in ("warmup", "ema", "momentum"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"optim.{name} lies in [0, 1), got {getattr(self, name)}")
@@ -179,6 +180,7 @@ class Budget:
     updates: int | None
     """Updates of the weights; None where only the clock ends the run."""
     seconds: float | None
+    """Seconds of training, time before a resume included; None where only the updates end the run."""
 
     @staticmethod
     def of(config: TrainerConfig, num_windows: int | None) -> Budget:

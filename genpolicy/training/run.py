@@ -73,7 +73,7 @@ class Run:
         """Lines to print for the user."""
         if self.is_main:
             # Nothing is written or deleted before everything else has been checked.
-            _require_free(self.out, resume, overwrite)
+            _require_free(self.out, resume=resume, overwrite=overwrite)
         share = Share(options.batch_size, options.accumulate, self.process, self.num_processes)
         if config.data.shares is not None:
             MixedWindows.require(share, len(config.data.shares))
@@ -114,7 +114,7 @@ class Run:
         self.num_updates = 0
         """Updates made."""
         self.means = RunningMeans(self.device)
-        """What is not in the log yet."""
+        """Of the updates since the last line of the log."""
         self.best_loss, self.best_update = math.inf, 0
         """Lowest validation loss, and after which update; 0 for none yet."""
         self.best_windows: int | None = None
@@ -368,7 +368,7 @@ def _is_run(folder: Path) -> bool:
         return False
 
 
-def _require_free(out: Path, resume: bool, overwrite: bool) -> None:
+def _require_free(out: Path, *, resume: bool, overwrite: bool) -> None:
     """Check that the run's folder is free, or may be used, and can be written to; nothing is changed."""
     begun = {out / LOCK_FILE, out / HOLDER_FILE, temporary_of(out / CONFIG_FILE)}  # by a run that was killed at once
     foreign = out.is_dir() and not begun.issuperset(out.iterdir()) and not _is_run(out)
@@ -395,7 +395,7 @@ def _take_folder(out: Path, held: ExitStack, *, resume: bool, overwrite: bool) -
     """Make the run's folder, lock it, and delete what a kill or, with ``overwrite``, an earlier run left in it."""
     out.mkdir(parents=True, exist_ok=True)
     lock = held.enter_context(FolderLock(out, "trains", "name another --out"))
-    _require_free(out, resume, overwrite)
+    _require_free(out, resume=resume, overwrite=overwrite)
     for folder in (out, out / CHECKPOINTS):
         checkpoints.remove_leftovers(folder)
     for path in [out / name for name in OF_A_RUN if overwrite and not resume]:

@@ -227,13 +227,13 @@ def completed(saved: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_begun(config: RunConfig, files: Iterable[Path]) -> RunConfig:
-    """The configuration with keys that are newer than what it continues, as the code behaved that made that.
+    """The configuration of a run that continues an older run or policy: newer keys are set to what the older code did.
 
     A key that the configuration sets itself stays.
 
     Args:
         config: A run.
-        files: ``config.yaml`` of a run or policy; the first that exists and holds such a learner counts.
+        files: ``config.yaml`` of what it may continue; the first with a learner of the same kind counts.
     """
     kind = config.learner.get("kind")
     if not isinstance(kind, str) or kind not in registry.available("learners"):
@@ -250,7 +250,7 @@ def as_begun(config: RunConfig, files: Iterable[Path]) -> RunConfig:
 
 
 def continuing(config: RunConfig, *, resume: bool) -> RunConfig:
-    """``as_begun`` of what a run continues: itself where it is resumed, and the policy of ``init_from``.
+    """``as_begun``, where a run continues itself (``resume``) or the policy of ``init_from``.
 
     Raises:
         CheckpointError: the source of the policy does not have it.

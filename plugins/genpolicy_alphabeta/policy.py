@@ -68,14 +68,15 @@ class AlphaBetaPolicy(Policy):
 
     Args:
         game: The game.
-        depth: Plies of the search. Without any of the three limits it is 20,000 nodes.
-        nodes: Positions looked at.
-        movetime_ms: Milliseconds a position.
+        depth: Plies of the search. Without any of the three limits it takes 20,000 nodes.
+        nodes: Positions searched.
+        movetime_ms: Milliseconds for each position.
         quiescence: Most plies of forcing moves beyond the depth; 0: none.
         prior: A policy whose ``Decision.policy`` orders the moves.
-        prior_depth: Plies to go at which it is asked, or more.
+        prior_depth: Plies that must be left, at least, for ``prior`` to be asked.
         evaluator: A policy whose ``Decision.value`` values leaves, in place of ``Hints.evaluate``.
-        comparator: Says which of two leaves is better, in place of both (``genpolicy_alphabeta.scores.Comparator``).
+        comparator: Says which of two leaves is better, in place of both (``genpolicy.search.model.Comparator``).
+        name: Its spelling, which is its label.
 
     Raises:
         ValueError: an option out of range.

@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.game:
         options["game"] = arguments.game
     policy = load_policy(spec, **options)
-    opponent = load_policy(arguments.opponent, **options, **_game_of(policy, arguments)) if arguments.opponent else None
+    opponent = load_policy(arguments.opponent, **{"game": policy.game, **options}) if arguments.opponent else None
     say_device(arguments)
     try:
         if arguments.self_play is not None:
@@ -106,10 +106,6 @@ def _check(arguments: argparse.Namespace) -> None:
         raise ValueError(f"--self-play must be at least 1 game, got {arguments.self_play}")
     if arguments.max_plies is not None and arguments.max_plies < 1:
         raise ValueError(f"--max-plies must be at least 1, got {arguments.max_plies}")
-
-
-def _game_of(policy: Policy, arguments: argparse.Namespace) -> dict[str, Any]:
-    return {} if arguments.game else {"game": policy.game}
 
 
 def _play(policy: Policy, arguments: argparse.Namespace) -> int:
