@@ -10,8 +10,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
+import filelock
+
 from genpolicy.data.records import Dataset, Record
-from genpolicy.errors import DatasetError
+from genpolicy.errors import DatasetError, LockedError
 from genpolicy.facets import writer
 from genpolicy.game import Game, PlayedGame, Position
 from genpolicy_common.arguments import add_data, require
@@ -115,14 +117,19 @@ def run(arguments: argparse.Namespace) -> int:
 
     require(arguments.folder, "--data", "runs/labelled")
     dataset = Dataset.open(arguments.folder)
-    if arguments.out.exists():
-        raise ValueError(f"--out {arguments.out}: exists already; name a new file")
     game = load_game(dataset.game_spec)
     what: Literal["games", "positions"] = "games" if arguments.games else "positions"
     write = export_games if arguments.games else export_positions
     writer(game, arguments.out, what)  # which names this file where it refuses
     unfinished = arguments.out.with_name(f".unfinished-{arguments.out.name}")  # half a file would look like a whole one
+    lock = filelock.FileLock(unfinished.with_name(f"{unfinished.name}.lock"))
     try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        raise LockedError(f"--out {arguments.out}: another process writes it; wait for it or name a new file") from None
+    try:
+        if arguments.out.exists():
+            raise ValueError(f"--out {arguments.out}: exists already; name a new file")
         unfinished.unlink(missing_ok=True)
         count, there = write(dataset, game, unfinished, arguments.split)
         if there == 0:
@@ -141,6 +148,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise ValueError(str(error).replace(str(unfinished), f"--out {arguments.out}")) from error
     finally:
         unfinished.unlink(missing_ok=True)
+        if os.name == "posix":  # Windows deletes it on release
+            Path(lock.lock_file).unlink(missing_ok=True)
+        lock.release()
     left = f"; the format has no place for the other {there - count:,}" if count < there else ""
     print(f"wrote {count:,} of {there:,} {what} to {shlex.quote(str(arguments.out))}{left}")
     return 0
