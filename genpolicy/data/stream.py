@@ -28,7 +28,7 @@ from genpolicy.errors import TrainingError
 
 @dataclass(frozen=True)
 class Share:
-    """Which part of each update a process makes: every ``num_processes``-th record, in ``accumulate`` equal parts.
+    """Which part of each update a process makes: every ``num_processes``-th record, dealt to ``accumulate`` parts.
 
     Raises:
         ValueError: an update does not divide into so many parts.
@@ -56,7 +56,9 @@ class Share:
     def positions(self, update: int) -> list[NDArray[np.int64]]:
         """For each part of an update, where its records stand among the records of all updates, counted from 0."""
         every = np.arange(update * self.batch_size, (update + 1) * self.batch_size, dtype=np.int64)
-        return np.split(every[self.process :: self.num_processes], self.accumulate)
+        own = every[self.process :: self.num_processes]
+        # Records of one kind may lie together, and a part without them would weigh its other records more.
+        return [own[part :: self.accumulate] for part in range(self.accumulate)]
 
 
 class Stream(ABC):

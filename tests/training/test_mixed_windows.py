@@ -73,6 +73,15 @@ def test_processes_and_parts_divide_an_update() -> None:
     assert sorted(itertools.chain(*parts)) == whole
 
 
+def test_every_part_holds_each_sources_share() -> None:
+    """A loss may be a mean over a part's labelled rows, so a part without those of a source would count otherwise."""
+    for process in range(2):
+        stream = mixed(Share(80, accumulate=4, process=process, num_processes=2))
+        marks = [part.indices // 1000 for part in stream.parts(4)]  # type: ignore[attr-defined]
+        for part in marks:
+            assert np.bincount(part, minlength=3).tolist() == pytest.approx([2.5, 6.5, 1], abs=1.01)
+
+
 def test_an_update_that_is_too_small_is_refused() -> None:
     with pytest.raises(ValueError, match=r"trainer\.batch_size=8 is too small for 3 folders with shares.* at least 9"):
         mixed(Share(8))
