@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from genpolicy.data.counter_rng import Shuffle
+from genpolicy.data.counter_rng import Shuffle, bits
 from genpolicy.data.windows import Batch, WindowSource, concatenate
 from genpolicy.errors import TrainingError
 
@@ -142,7 +142,7 @@ class MixedWindows(Stream):
     Args:
         sources: The windows.
         shares: Parts of the records, above 0, which add up to 1.
-        seed: Seed of each source's order.
+        seed: Seed of the sources' orders, which do not depend on each other.
     """
 
     prefetchable: ClassVar[bool] = True
@@ -150,7 +150,8 @@ class MixedWindows(Stream):
     def __init__(self, sources: Sequence[WindowSource], shares: Sequence[float], seed: int) -> None:
         # The largest takes what the others, rounded down, leave over: that is never negative where updates are large.
         order = np.argsort(shares, kind="stable")
-        self._sources = [ShuffledWindows(sources[at], seed) for at in order]
+        # In one order, two labellings of the same positions would show each of them twice in an update.
+        self._sources = [ShuffledWindows(sources[at], int(bits(seed, at)[0])) for at in order]
         self._shares = np.array([shares[at] for at in order])[:-1]
 
     @property

@@ -82,6 +82,15 @@ def test_every_part_holds_each_sources_share() -> None:
             assert np.bincount(part, minlength=3).tolist() == pytest.approx([2.5, 6.5, 1], abs=1.01)
 
 
+def test_sources_of_one_size_are_in_orders_of_their_own() -> None:
+    """Two labellings of one set of positions, whose windows have the same numbers."""
+    stream = MixedWindows([Marked(1000, 0), Marked(1000, 1)], (0.5, 0.5), seed=3)
+    stream.begin(Share(100))
+    taken = np.array(seen(stream, 0))
+    both = set(taken[taken < 1000].tolist()) & set((taken[taken >= 1000] - 1000).tolist())
+    assert len(both) <= 10  # 2.5 expected of two orders that do not depend on each other
+
+
 def test_an_update_that_is_too_small_is_refused() -> None:
     with pytest.raises(ValueError, match=r"trainer\.batch_size=8 is too small for 3 folders with shares.* at least 9"):
         mixed(Share(8))
