@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -28,7 +29,7 @@ from genpolicy.errors import TrainingError
 
 @dataclass(frozen=True)
 class Share:
-    """Which part of each update a process makes: every ``num_processes``-th record, dealt to ``accumulate`` parts.
+    """Which part of each update a process makes: every ``num_processes``-th record, in ``accumulate`` equal parts.
 
     Raises:
         ValueError: an update does not divide into so many parts.
@@ -56,9 +57,7 @@ class Share:
     def positions(self, update: int) -> list[NDArray[np.int64]]:
         """For each part of an update, where its records stand among the records of all updates, counted from 0."""
         every = np.arange(update * self.batch_size, (update + 1) * self.batch_size, dtype=np.int64)
-        own = every[self.process :: self.num_processes]
-        # Records of one kind may lie together, and a part without them would weigh its other records more.
-        return [own[part :: self.accumulate] for part in range(self.accumulate)]
+        return np.split(every[self.process :: self.num_processes], self.accumulate)
 
 
 class Stream(ABC):
@@ -182,11 +181,15 @@ class MixedWindows(Stream):
         begin, end = (self._taken(number * self.share.batch_size) for number in (update, update + 1))
         which = np.repeat(np.arange(len(begin)), end - begin)
         places = np.concatenate([np.arange(*each, dtype=np.int64) for each in zip(begin, end, strict=True)])
+        # Evenly mixed: a loss may be a mean over a part's labelled records, and it spreads its times over the rows.
+        mixed = np.argsort(np.concatenate([(np.arange(num) + 0.5) / num for num in end - begin]), kind="stable")
+        which, places = which[mixed], places[mixed]
         parts = []
         for rows in self.share.positions(update):
             at = rows - update * self.share.batch_size
             chosen = [(source, places[at][which[at] == i]) for i, source in enumerate(self._sources)]
-            parts.append(concatenate([source.at(some) for source, some in chosen if len(some)]))
+            by_source = concatenate([source.at(some) for source, some in chosen if len(some)])
+            parts.append(by_source.rows(torch.from_numpy(np.argsort(which[at], kind="stable").argsort())))
         return parts
 
     def _taken(self, num_records: int) -> NDArray[np.int64]:

@@ -73,13 +73,15 @@ def test_processes_and_parts_divide_an_update() -> None:
     assert sorted(itertools.chain(*parts)) == whole
 
 
-def test_every_part_holds_each_sources_share() -> None:
-    """A loss may be a mean over a part's labelled rows, so a part without those of a source would count otherwise."""
+@pytest.mark.parametrize("accumulate", [1, 4])
+def test_sources_are_mixed_within_an_update(accumulate: int) -> None:
+    """A loss may be a mean over a part's labelled records, so a part without those of a source would count otherwise;
+    it also spreads its times over the rows."""
     for process in range(2):
-        stream = mixed(Share(80, accumulate=4, process=process, num_processes=2))
-        marks = [part.indices // 1000 for part in stream.parts(4)]  # type: ignore[attr-defined]
-        for part in marks:
-            assert np.bincount(part, minlength=3).tolist() == pytest.approx([2.5, 6.5, 1], abs=1.01)
+        stream = mixed(Share(160, accumulate=accumulate, process=process, num_processes=2))
+        rows = np.array(seen(stream, 4)) // 1000
+        for some in rows.reshape(4, 20):
+            assert np.bincount(some, minlength=3).tolist() == pytest.approx([5, 13, 2], abs=1.01)
 
 
 def test_sources_of_one_size_are_in_orders_of_their_own() -> None:
